@@ -317,11 +317,12 @@ impl Queue {
     /// EALREADY, when messages that were prepared before are neither published nor posted on a queue: they would be
     /// published before they are filled. EBUSY, as long as another queue has operations of the direction. ENOBUFS, when
     /// the stream has no more positions. EINVAL for 0 bytes. On a CUDA stream: the CUDA error of the enqueueing; EAGAIN,
-    /// when the stream is full of operations and none of them passes for a second.
+    /// when the stream is full of operations and none of them passes for a second; EPROTO, when the driver has stopped a message
+    /// of the direction in the middle. Nothing is sent then, and the memory is the caller's.
     pub fn send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<()> {
         let captures = self.engine.admit_message(sender.hold(), from)?;
-        let message = sender.append(from.len(), self.id, captures)?;
-        self.submit(Operation::Send(message, from), captures)
+        let (len, id) = (from.len(), self.id);
+        sender.append(len, id, captures, |message| self.submit(Operation::Send(message, from), captures))
     }
 
     /// Receives exactly as many bytes as `to` has.
@@ -330,8 +331,8 @@ impl Queue {
     /// As [`Queue::send`].
     pub fn recv(&mut self, receiver: &mut Receiver, to: Buffer) -> io::Result<()> {
         let captures = self.engine.admit_message(receiver.hold(), to)?;
-        let message = receiver.append(to.len(), self.id, captures)?;
-        self.submit(Operation::Recv(message, to), captures)
+        let (len, id) = (to.len(), self.id);
+        receiver.append(len, id, captures, |message| self.submit(Operation::Recv(message, to), captures))
     }
 
     /// Begins to send `from` when all before it is done. What follows on the queue does not wait for it, until
@@ -341,8 +342,8 @@ impl Queue {
     /// As [`Queue::send`]; EOPNOTSUPP while the stream is being captured, and on a driver that needs kernels for operations.
     pub fn start_send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<Started> {
         self.engine.admit_start(sender.hold())?;
-        let message = sender.append(from.len(), self.id, false)?;
-        self.start(Direction::Send, message, from)
+        let (len, id) = (from.len(), self.id);
+        sender.append(len, id, false, |message| self.start(Direction::Send, message, from))
     }
 
     /// Begins to receive exactly as many bytes as `to` has, as [`Queue::start_send`] sends.
@@ -351,8 +352,8 @@ impl Queue {
     /// As [`Queue::start_send`].
     pub fn start_recv(&mut self, receiver: &mut Receiver, to: Buffer) -> io::Result<Started> {
         self.engine.admit_start(receiver.hold())?;
-        let message = receiver.append(to.len(), self.id, false)?;
-        self.start(Direction::Recv, message, to)
+        let (len, id) = (to.len(), self.id);
+        receiver.append(len, id, false, |message| self.start(Direction::Recv, message, to))
     }
 
     fn start(&mut self, direction: Direction, message: Appended, buffer: Buffer) -> io::Result<Started> {
@@ -388,8 +389,8 @@ impl Queue {
         posts.iter().try_for_each(|(trigger, hold)| self.check_order(trigger, hold))?;
         for (trigger, hold) in posts {
             self.engine.admit()?;
-            hold.post(self.id, trigger.position)?;
-            self.submit(Operation::Post(trigger, hold), false)?;
+            let operation = Operation::Post(trigger, hold.clone());
+            hold.post(self.id, trigger.position, || self.submit(operation, false))?;
         }
         Ok(())
     }

@@ -55,15 +55,23 @@ pub(super) struct CudaQueue {
     enqueued: u64,
     /// Operations of the driver enqueued so far.
     issued: u64,
+    counts: Counts,
+    /// The last operation was enqueued in part, and the stream does not tell when it has passed that.
+    is_untold: bool,
+    /// Since something was captured: nothing is given back to the driver while a graph may run.
+    captured: Option<ForeignLaunches>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a queue has on its stream. An operation that the driver refuses counts nothing.
+#[derive(Clone, Copy, Default)]
+struct Counts {
     /// Messages of each direction that were started, and for how many of them the stream waits.
     started: [u64; 2],
     awaited: [u64; 2],
     checks: u64,
     /// Copies into other members' parts so far.
     puts: u64,
-    /// Since something was captured: nothing is given back to the driver while a graph may run.
-    captured: Option<ForeignLaunches>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// Streams that the queues of an attachment share. They never wait.
@@ -194,20 +202,8 @@ impl CudaQueue {
         let shared = Shared { stream, streams, lane, page, settings, host, state, changed, scratch };
         let shared = Arc::new(shared);
         let thread = Some(thread::start(shared.clone(), device.clone())?);
-        let (enqueued, issued, started, awaited, checks, puts) = Default::default();
-        Ok(Self {
-            shared,
-            by_kernels,
-            kernels,
-            enqueued,
-            issued,
-            started,
-            awaited,
-            checks,
-            puts,
-            captured: None,
-            thread,
-        })
+        let (enqueued, issued, counts, is_untold) = Default::default();
+        Ok(Self { shared, by_kernels, kernels, enqueued, issued, counts, is_untold, captured: None, thread })
     }
 
     /// The right to a direction that a trigger or a gate names.
@@ -226,7 +222,7 @@ impl CudaQueue {
         let captures = self.shared.stream.is_capturing().map_err(io::Error::other)?;
         if !captures {
             self.wait_for_room()?;
-        } else if self.started != self.awaited {
+        } else if self.counts.started != self.counts.awaited {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "messages that were started are not finished, and a graph cannot wait for them: \
@@ -261,7 +257,7 @@ impl CudaQueue {
 
     /// How many messages of a direction were started.
     pub(super) const fn started(&self, direction: Direction) -> u64 {
-        self.started[direction as usize]
+        self.counts.started[direction as usize]
     }
 
     pub(super) fn outcome(&self) -> Outcome {
@@ -269,7 +265,15 @@ impl CudaQueue {
     }
 
     /// Puts an operation on the stream, which was admitted.
+    ///
+    /// # Errors
+    /// What the driver refuses, or a part of which it refuses, is not carried out: its memory is the caller's again.
     pub(super) fn enqueue(&mut self, operation: Operation) -> io::Result<()> {
+        let before = self.counts;
+        self.plan_and_issue(operation).inspect_err(|_| self.counts = before)
+    }
+
+    fn plan_and_issue(&mut self, operation: Operation) -> io::Result<()> {
         let number = self.enqueued + 1;
         let (mut plan, mut record) = (Plan::default(), Record::new(number));
         let by_kernels = self.by_kernels;
@@ -314,11 +318,11 @@ impl CudaQueue {
                          ask for its outcome when they are done",
                     ));
                 }
-                self.checks += 1;
-                record.check = Some((self.checks, word));
-                plan.after.push(store(self.shared.page.address(At::Asked), self.checks));
+                self.counts.checks += 1;
+                record.check = Some((self.counts.checks, word));
+                plan.after.push(store(self.shared.page.address(At::Asked), self.counts.checks));
                 let address = self.shared.page.address(At::Answered);
-                plan.after.push(MemOp::WaitGeq { address, value: self.checks });
+                plan.after.push(MemOp::WaitGeq { address, value: self.counts.checks });
             }
             Operation::Team(call) => self.plan_for_team(&mut plan, &mut record, call),
             Operation::Notify(notify) => {
@@ -375,8 +379,8 @@ impl CudaQueue {
     ) -> io::Result<()> {
         let direction = message.hold().direction();
         let is_pageable = !self.knows(memory)?;
-        let nth = self.started[direction as usize] + 1;
-        self.started[direction as usize] = nth;
+        let nth = self.counts.started[direction as usize] + 1;
+        self.counts.started[direction as usize] = nth;
         plan.before.push(store(self.shared.page.address(At::Started(direction)), nth));
         record.transfer = Some(Transfer { number: record.number, nth, message, memory, is_pageable });
         Ok(())
@@ -384,7 +388,7 @@ impl CudaQueue {
 
     /// Plans a wait for the first `nth` staged messages of a direction.
     fn finish(&mut self, plan: &mut Plan, direction: Direction, nth: u64) {
-        let awaited = &mut self.awaited[direction as usize];
+        let awaited = &mut self.counts.awaited[direction as usize];
         if *awaited < nth {
             *awaited = nth;
             let address = self.shared.page.address(At::Done(direction));
@@ -394,7 +398,7 @@ impl CudaQueue {
 
     /// Plans a wait for all staged messages of a direction: what follows there comes behind them.
     fn settle(&mut self, plan: &mut Plan, direction: Direction) {
-        self.finish(plan, direction, self.started[direction as usize]);
+        self.finish(plan, direction, self.counts.started[direction as usize]);
     }
 
     fn knows(&self, memory: Buffer) -> io::Result<bool> {
@@ -454,41 +458,56 @@ impl CudaQueue {
         self.enqueued = number;
         // Before the stream can pass it: the thread then finds it here.
         self.shared.add(record);
-        let shared = &*self.shared;
-        let issued = (|| {
-            if kernel.is_none() {
-                before.append(&mut after);
-            }
-            self.batch(&before)?;
-            match kernel {
-                Some(OperationKernel::Message(message, memory)) => {
-                    self.kernels.message(&shared.stream, &shared.page, &message, memory, number)?;
-                }
-                Some(OperationKernel::Post(trigger)) => {
-                    self.kernels.post(&shared.stream, &shared.page, trigger, number)?;
-                }
-                Some(OperationKernel::Wait(gate)) => {
-                    self.kernels.wait(&shared.stream, &shared.page, gate, number)?;
-                }
-                Some(OperationKernel::Write(word)) => {
-                    self.kernels.write(&shared.stream, &shared.page, word, number)?;
-                }
-                Some(OperationKernel::Team(operation)) => {
-                    self.kernels.team(&shared.stream, &shared.page, operation, number)?;
-                }
-                Some(OperationKernel::WaitWord(word)) => {
-                    self.kernels.wait_word(&shared.stream, &shared.page, word, number)?;
-                }
-                None => {}
-            }
+        if kernel.is_none() {
+            before.append(&mut after);
+        }
+        // Whether something of it is on the stream.
+        let mut is_begun = false;
+        let issued = self.batch(&before).and_then(|()| {
+            is_begun = !before.is_empty();
+            let Some(kernel) = kernel else { return Ok(()) };
+            self.launch(kernel, number)?;
+            is_begun = true;
             self.batch(&after)
-        })();
+        });
+        match issued {
+            Ok(()) => {
+                self.is_untold = false;
+                self.shared.accept(number);
+            }
+            Err(_) if !is_begun => {
+                self.shared.withdraw(number);
+                self.enqueued = number - 1;
+            }
+            Err(_) => {
+                self.shared.abandon(number);
+                self.tell();
+            }
+        }
         issued.inspect_err(|error| {
             tracing::debug!(%error, number, "an operation was not enqueued, or not all of it");
-            // What of it is on the stream uses its directions: they are kept until that has passed.
-            let told = self.batch(&[store(self.shared.page.address(At::Passed), number)]);
-            self.shared.fail(number, told.is_ok());
         })
+    }
+
+    /// Has the stream tell when it has passed an operation of which it has a part: until then that uses its directions.
+    fn tell(&mut self) {
+        let told = self.batch(&[store(self.shared.page.address(At::Passed), self.enqueued)]);
+        // Else what is enqueued next tells it.
+        self.is_untold = told.is_err();
+    }
+
+    fn launch(&self, kernel: OperationKernel, number: u64) -> io::Result<()> {
+        let (kernels, stream, page) = (&self.kernels, &self.shared.stream, &self.shared.page);
+        match kernel {
+            OperationKernel::Message(message, memory) => {
+                kernels.message(stream, page, &message, memory, number)
+            }
+            OperationKernel::Post(trigger) => kernels.post(stream, page, trigger, number),
+            OperationKernel::Wait(gate) => kernels.wait(stream, page, gate, number),
+            OperationKernel::Write(word) => kernels.write(stream, page, word, number),
+            OperationKernel::Team(operation) => kernels.team(stream, page, operation, number),
+            OperationKernel::WaitWord(word) => kernels.wait_word(stream, page, word, number),
+        }
     }
 
     fn batch(&self, operations: &[MemOp]) -> io::Result<()> {
@@ -500,6 +519,9 @@ impl CudaQueue {
 
 impl Drop for CudaQueue {
     fn drop(&mut self) {
+        if self.is_untold {
+            self.tell();
+        }
         // The caller may destroy the stream after this, if all was done.
         if self.shared.leave()
             && let Some(thread) =
@@ -533,6 +555,8 @@ enum OperationKernel {
 struct Record {
     /// Its number, from 1 on.
     number: u64,
+    /// Its calls of the driver have returned: what is to be carried out beside the stream may be.
+    is_issued: bool,
     /// The driver's operations up to its end.
     issued: u64,
     /// The directions that it uses stay taken until it is done. It waits for words of these, up to these positions.
@@ -558,10 +582,11 @@ struct Record {
 
 impl Record {
     fn new(number: u64) -> Self {
-        let (issued, waits, operations, len, by_kernel, is_released) = Default::default();
+        let (is_issued, issued, waits, operations, len, by_kernel, is_released) = Default::default();
         let (transfer, team, signal_wait, put, check, notify) = Default::default();
         Self {
             number,
+            is_issued,
             issued,
             waits,
             operations,
@@ -575,6 +600,11 @@ impl Record {
             check,
             notify,
         }
+    }
+
+    /// Whether nothing is left of it but what the stream has.
+    const fn is_handed_over(&self) -> bool {
+        self.is_issued && self.transfer.is_none() && self.put.is_none()
     }
 
     /// Whether the thread has to know at once when the stream has passed it.

@@ -102,10 +102,12 @@ pub(crate) struct Hold {
     is_locked: AtomicBool,
     /// Operations of it are in a graph: where its next message lies is known when that runs.
     is_captured: AtomicBool,
+    /// A queue has failed in the middle of a message: nothing follows it.
+    is_given_up: AtomicBool,
 }
 
 /// How far queues are sure to publish a direction.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Posted {
     position: u64,
     /// The queue that does so last.
@@ -176,8 +178,9 @@ impl Hold {
             Direction::Send => inner.opened.send,
             Direction::Recv => inner.opened.recv,
         };
-        let (posted, is_locked, is_captured) = Default::default();
-        let hold = Arc::new(Self { inner: inner.clone(), direction, half, posted, is_locked, is_captured });
+        let (posted, is_locked, is_captured, is_given_up) = Default::default();
+        let inner = inner.clone();
+        let hold = Arc::new(Self { inner, direction, half, posted, is_locked, is_captured, is_given_up });
         hold.lock()?;
         // What a kernel has read may be announced late, so the word may lie behind.
         hold.posted().position = hold.position_in_table()?;
@@ -263,21 +266,50 @@ impl Hold {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a queue is sure to publish the direction up to that position.
+    /// Notes that a queue is sure to publish the direction up to that position, if `submit` enqueues what does.
     ///
     /// # Errors
-    /// EBUSY, as long as another queue has not published what was enqueued there: the two have no order.
-    pub(crate) fn post(&self, queue: QueueId, position: u64) -> io::Result<()> {
-        let mut posted = self.posted();
-        if posted.queue.is_some_and(|other| other != queue) && self.position()? < posted.position {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another queue has operations of this direction under way, and the two have no order: \
-                 use one queue for a direction, or wait until the other is done",
-            ));
+    /// EBUSY, as long as another queue has not published what was enqueued there: the two have no order; EPROTO, when a queue has
+    /// given the direction up; those of `submit`.
+    pub(crate) fn post<T>(
+        &self,
+        queue: QueueId,
+        position: u64,
+        submit: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.is_given_up() {
+            return Err(io_error(Error::Protocol));
         }
-        *posted = Posted { position: posted.position.max(position), queue: Some(queue) };
-        Ok(())
+        let (before, after) = {
+            let mut posted = self.posted();
+            if posted.queue.is_some_and(|other| other != queue) && self.position()? < posted.position {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "another queue has operations of this direction under way, and the two have no order: \
+                     use one queue for a direction, or wait until the other is done",
+                ));
+            }
+            let after = Posted { position: posted.position.max(position), queue: Some(queue) };
+            (std::mem::replace(&mut *posted, after), after)
+        };
+        submit().inspect_err(|_| {
+            let mut posted = self.posted();
+            if *posted == after {
+                *posted = before;
+            }
+        })
+    }
+
+    /// Notes that the rest of a message will not come: nothing may be published behind it.
+    pub(crate) fn give_up(&self) {
+        // Ordering: Relaxed; a flag. The queue's thread, which sets it, carries out what comes later itself.
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a queue has given the direction up.
+    pub(crate) fn is_given_up(&self) -> bool {
+        // Ordering: Relaxed, as in `give_up`.
+        self.is_given_up.load(Ordering::Relaxed)
     }
 
     /// Bytes that were published, or consumed, so far, as the device's table says.
@@ -289,16 +321,11 @@ impl Hold {
 
     /// Bytes that were published, or consumed, so far.
     fn position(&self) -> io::Result<u64> {
-        if self.inner.data_thread.is_none() {
-            return self.position_in_table();
+        match self.pinned_own() {
+            // The same without a call of the driver: triggers publish what they store in the table.
+            Some(word) => Ok(StreamWord::read(word.observe()).position()),
+            None => self.position_in_table(),
         }
-        // The same without a call of the driver: triggers publish what they store in the table.
-        let memory = &self.inner.shared.memory;
-        let words = match self.direction {
-            Direction::Send => memory.published_words(),
-            Direction::Recv => memory.consumed_words(),
-        };
-        Ok(StreamWord::read(words.get(self.inner.handle.slot() as usize).observe()).position())
     }
 
     /// How far the direction is published, or sure to be by what was enqueued.
@@ -376,6 +403,15 @@ impl Hold {
         self.inner.data_thread.map(|_| match self.direction {
             Direction::Send => memory.released(slot),
             Direction::Recv => memory.landed(slot),
+        })
+    }
+
+    /// The word that publishes this direction, if the CPU can reach it: the proxy reads it.
+    pub(crate) fn pinned_own(&self) -> Option<Word> {
+        let (memory, slot) = (&self.inner.shared.memory, self.inner.handle.slot() as usize);
+        self.inner.data_thread.map(|_| match self.direction {
+            Direction::Send => memory.published_words().get(slot),
+            Direction::Recv => memory.consumed_words().get(slot),
         })
     }
 
@@ -473,27 +509,37 @@ impl Taken {
         Ok((prepared, span))
     }
 
-    /// Places a message of any length for a queue, which publishes it after all before it. With `captures` the place is found
-    /// when it is sent or received, and from then on for all that follow.
-    fn append(&mut self, len: u64, queue: QueueId, captures: bool) -> io::Result<Appended> {
+    /// Places a message of any length for a queue, which publishes it after all before it, if `submit` enqueues it. With `captures`
+    /// the place is found when it is sent or received, and from then on for all that follow.
+    fn append<T>(
+        &mut self,
+        len: u64,
+        queue: QueueId,
+        captures: bool,
+        submit: impl FnOnce(Appended) -> io::Result<T>,
+    ) -> io::Result<T> {
         let captured = self.hold.is_captured();
         let published = self.hold.published()?;
         let (start, end) = self.bounds(len, published)?;
         if start > published && !captured {
             return Err(io_error(Error::Busy));
         }
-        if captures {
-            // Ordering: Relaxed; as in `is_captured`.
-            self.hold.is_captured.store(true, Ordering::Relaxed);
-        }
-        if captures || captured {
-            self.hold.post(queue, 0)?;
-        } else {
-            self.hold.post(queue, end)?;
-            self.next = end;
-        }
-        let message = Prepared::new(self.hold.inner.handle, self.hold.direction, start, len);
-        Ok(Appended { message, capacity: u64::from(self.hold.half.capacity), hold: self.hold.clone() })
+        let hold = self.hold.clone();
+        let has_place = !captures && !captured;
+        hold.post(queue, if has_place { end } else { 0 }, || {
+            if captures {
+                // Ordering: Relaxed; as in `is_captured`. Before a graph can have it.
+                hold.is_captured.store(true, Ordering::Relaxed);
+            }
+            let message = Prepared::new(hold.inner.handle, hold.direction, start, len);
+            let appended = Appended { message, capacity: u64::from(hold.half.capacity), hold: hold.clone() };
+            submit(appended).inspect_err(|_| hold.is_captured.store(captured, Ordering::Relaxed))
+        })
+        .inspect(|_| {
+            if has_place {
+                self.next = end;
+            }
+        })
     }
 }
 
@@ -579,8 +625,14 @@ impl Sender {
     }
 
     /// Places a message for a queue.
-    pub(crate) fn append(&mut self, len: usize, queue: QueueId, captures: bool) -> io::Result<Appended> {
-        self.0.append(len as u64, queue, captures)
+    pub(crate) fn append<T>(
+        &mut self,
+        len: usize,
+        queue: QueueId,
+        captures: bool,
+        submit: impl FnOnce(Appended) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.0.append(len as u64, queue, captures, submit)
     }
 
     /// Reserves `len` bytes of the ring for the next message.
@@ -629,8 +681,14 @@ impl Receiver {
     }
 
     /// Places a message for a queue.
-    pub(crate) fn append(&mut self, len: usize, queue: QueueId, captures: bool) -> io::Result<Appended> {
-        self.0.append(len as u64, queue, captures)
+    pub(crate) fn append<T>(
+        &mut self,
+        len: usize,
+        queue: QueueId,
+        captures: bool,
+        submit: impl FnOnce(Appended) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.0.append(len as u64, queue, captures, submit)
     }
 
     /// Names the next `len` bytes of the stream as a message to come.

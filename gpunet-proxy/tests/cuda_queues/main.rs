@@ -4,4 +4,5 @@
 mod exchange;
 mod failures;
 mod graphs;
+mod refusals;
 mod support;

@@ -13,18 +13,19 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+static TURN: Mutex<()> = Mutex::new(());
+
 /// An attachment of the device. Tests take turns.
 pub struct World {
     attachment: Option<Attachment>,
     pub device: Device,
     pub is_real: bool,
-    _fake: Option<Fake>,
+    fake: Option<Fake>,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl World {
     pub fn new() -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let (device, fake) = match Cuda::load() {
             Ok(cuda) => (cuda.device(0).expect("the first GPU"), None),
@@ -40,10 +41,21 @@ impl World {
                 (fake.cuda().device(0).expect("a device"), Some(fake))
             }
         };
+        Self::of(device, fake, turn)
+    }
+
+    /// An attachment of the driver that stands in for a GPU, where there is one, too.
+    pub fn simulated() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let fake = Fake::new();
+        Self::of(fake.cuda().device(0).expect("a device"), Some(fake), turn)
+    }
+
+    fn of(device: Device, fake: Option<Fake>, turn: MutexGuard<'static, ()>) -> Self {
         let config = Config { shared_rings: 32 << 20, device_rings: 32 << 20, ..Config::small() };
         let attachment = gpunet_proxy::embed(config).expect("a proxy").attach_cuda(&device);
         let attachment = Some(attachment.expect("an attachment"));
-        Self { attachment, is_real: fake.is_none(), device, _fake: fake, _turn: turn }
+        Self { attachment, is_real: fake.is_none(), device, fake, _turn: turn }
     }
 
     pub fn attachment(&self) -> &Attachment {
@@ -53,6 +65,16 @@ impl World {
     /// Closes the attachment.
     pub fn close(&mut self) -> gpunet_proxy::CloseReport {
         self.attachment.take().expect("open").close()
+    }
+
+    /// Has the driver that stands in refuse the `nth` call that enqueues something or takes memory; 0: none.
+    pub fn refuse(&self, nth: u32) {
+        self.fake.as_ref().expect("simulated").refuse(nth);
+    }
+
+    /// Returns whether that call is still to come.
+    pub fn has_to_refuse(&self) -> bool {
+        self.fake.as_ref().expect("simulated").has_to_refuse()
     }
 
     pub fn stream(&self) -> CudaStream {

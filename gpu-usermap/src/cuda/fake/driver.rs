@@ -37,6 +37,10 @@ static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(1);
 static LACKING: AtomicI32 = AtomicI32::new(NOTHING);
 const NOTHING: c_int = -1;
 static FAULT: AtomicU32 = AtomicU32::new(SUCCESS);
+/// Which call that enqueues or takes memory is refused, from now on; 0: none.
+static REFUSE: AtomicU32 = AtomicU32::new(0);
+/// `CUDA_ERROR_OUT_OF_MEMORY`: how it is refused.
+const NO_MEMORY: CUresult = 2;
 
 /// Stack of a thread: what each has from the start, and what all kernels but `deep` need.
 const STACK_BYTES: c_int = 1024;
@@ -117,6 +121,7 @@ impl Fake {
             lock(&EVENTS).clear();
             lock(&BUSY_STREAMS).take();
             FAULT.store(SUCCESS, Ordering::SeqCst);
+            REFUSE.store(0, Ordering::SeqCst);
             STACK_LIMIT.store(STACK_BYTES as usize, Ordering::SeqCst);
             LACKING.store(NOTHING, Ordering::SeqCst);
             streams::reset();
@@ -154,6 +159,16 @@ impl Fake {
     /// Makes one of the calls for shared memory fail, named by its event; `None` heals all.
     pub fn fail(&self, step: Option<&'static str>) {
         sharing::fail(step);
+    }
+
+    /// Refuses one of the calls that enqueue something on a stream or take memory: the `nth` from now on. 0: none.
+    pub fn refuse(&self, nth: u32) {
+        REFUSE.store(nth, Ordering::SeqCst);
+    }
+
+    /// Returns whether the call of [`Fake::refuse`] is still to come.
+    pub fn has_to_refuse(&self) -> bool {
+        REFUSE.load(Ordering::SeqCst) != 0
     }
 
     /// Lets imported descriptors stand for something else than memory of a GPU.
@@ -249,6 +264,12 @@ fn fault() -> CUresult {
     FAULT.load(Ordering::SeqCst)
 }
 
+/// Does what a call does, unless it is the one to be refused.
+fn unless_refused(call: impl FnOnce() -> CUresult) -> CUresult {
+    let counted = REFUSE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+    if counted == Ok(1) { NO_MEMORY } else { call() }
+}
+
 /// Returns whether a kernel runs on a stream.
 fn has_kernel(stream: StreamHandle) -> bool {
     lock(&BUSY_STREAMS).as_ref().is_some_and(|busy| busy.contains(&stream.0.addr()))
@@ -300,7 +321,7 @@ unsafe extern "C" fn ctx_get_stream_priority_range(least: *mut c_int, greatest: 
 }
 
 unsafe extern "C" fn mem_host_register(_: *mut c_void, _: usize, _: c_uint) -> CUresult {
-    SUCCESS
+    unless_refused(|| SUCCESS)
 }
 
 unsafe extern "C" fn mem_host_unregister(_: *mut c_void) -> CUresult {
@@ -404,6 +425,8 @@ unsafe extern "C" fn launch_kernel(
             event("wait for kernels");
         }
     }
-    lock(&BUSY_STREAMS).get_or_insert_default().insert(stream.0.addr());
-    SUCCESS
+    unless_refused(|| {
+        lock(&BUSY_STREAMS).get_or_insert_default().insert(stream.0.addr());
+        SUCCESS
+    })
 }

@@ -3,6 +3,9 @@
 //!
 //! The ring is the pool of fragments. A fragment is enqueued when the ring has room for it, or has it: the stream never waits, so
 //! all queues of an attachment share one for each direction.
+//!
+//! A message comes here once the driver has taken all of its operation, and ends when no copy uses its memory any more. One that the
+//! driver stops in the middle is the last of its direction.
 
 use super::page::At;
 use super::{Shared, publish, store};
@@ -16,6 +19,14 @@ use std::io;
 
 /// Less is not worth a fragment of its own: the copy engine of an H200 takes 8 us for so much, and not much less for less.
 const LEAST: u64 = 64 << 10;
+
+/// Why a message goes no further.
+enum Stop {
+    /// Its socket has ended or failed.
+    Socket(Error),
+    /// The driver has refused something.
+    Refused,
+}
 
 /// A message for a lane.
 pub(super) struct Transfer {
@@ -70,6 +81,8 @@ struct Current {
     through: u64,
     fragments: VecDeque<Fragment>,
     error: Option<Error>,
+    /// The error is not the socket's: the driver has refused something.
+    is_refused: bool,
 }
 
 struct Fragment {
@@ -104,7 +117,10 @@ impl Lane {
         if self.current.error.is_none() {
             match self.enqueue(shared, device) {
                 Ok(enqueued) => moved |= enqueued,
-                Err(error) => self.current.error = Some(error),
+                Err(Stop::Socket(error)) => self.current.error = Some(error),
+                Err(Stop::Refused) => {
+                    (self.current.error, self.current.is_refused) = (Some(Error::Protocol), true);
+                }
             }
         }
         let (Some(transfer), current) = (self.transfers.front(), &self.current) else { return (moved, None) };
@@ -112,9 +128,12 @@ impl Lane {
         if !is_over || !current.fragments.is_empty() {
             return (moved, None);
         }
-        let Current { through, error, .. } = std::mem::take(&mut self.current);
+        let Current { through, error, is_refused, .. } = std::mem::take(&mut self.current);
         let Some(transfer) = self.transfers.pop_front() else { return (moved, None) };
-        let Transfer { number, nth, .. } = transfer;
+        let Transfer { number, nth, message, .. } = transfer;
+        if is_refused {
+            shared.give_up(message.hold(), message.message.position + through);
+        }
         (true, Some(Ended { number, nth, direction: self.direction, bytes: through, error }))
     }
 
@@ -144,10 +163,14 @@ impl Lane {
     }
 
     /// Enqueues fragments, as many as the ring and the depth allow.
-    fn enqueue(&mut self, shared: &Shared, device: &Device) -> Result<bool, Error> {
+    fn enqueue(&mut self, shared: &Shared, device: &Device) -> Result<bool, Stop> {
         let Some(transfer) = self.transfers.front() else { return Ok(false) };
         let Appended { message, capacity, .. } = transfer.message;
         let hold = transfer.message.hold();
+        if hold.is_given_up() {
+            // In the middle of a message before it.
+            return Err(Stop::Socket(Error::Protocol));
+        }
         // By quarters, so that the copy engine and the other end work at a time.
         let most = self.fragment.min(capacity.div_ceil(4)).min(message.len.div_ceil(4).max(LEAST));
         let mut moved = false;
@@ -156,7 +179,7 @@ impl Lane {
             let want = most.min(message.len - at);
             // Before the word: what landed, or was released, before the status was set counts.
             let failure = hold.end();
-            let word = shared.other(hold);
+            let word = shared.read_other(hold).ok_or(Stop::Refused)?;
             let ready = match self.direction {
                 Direction::Send => (word.position() + capacity).saturating_sub(message.position + at),
                 Direction::Recv => word.position().saturating_sub(message.position + at),
@@ -167,7 +190,7 @@ impl Lane {
                 let error = failure.or_else(|| word.end().then_some(hold.ended()));
                 let error = error.or_else(|| shared.is_over().then_some(Error::NetworkDown));
                 return match error.filter(|_| is_idle) {
-                    Some(error) => Err(error),
+                    Some(error) => Err(Stop::Socket(error)),
                     // What is under way comes to its end before.
                     None => Ok(moved),
                 };
@@ -178,7 +201,10 @@ impl Lane {
             let copied = engine.copy((shared, device), transfer, piece, (self.fragment as usize, self.depth));
             copied.map_err(|error| {
                 tracing::warn!(%error, "a staged message cannot go on");
-                Error::Protocol
+                // The memory will be the program's: what was enqueued of the fragment ends before. This stream never waits. If
+                // that fails, too, the device is lost, and nothing runs.
+                let _ = shared.streams.lanes[self.direction as usize][shared.lane].synchronize();
+                Stop::Refused
             })?;
             self.current.fragments.push_back(Fragment { nth: engine.enqueued, at, len });
             self.current.at = at + len;

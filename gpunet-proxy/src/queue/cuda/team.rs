@@ -88,8 +88,9 @@ impl CudaQueue {
                 record.signal_wait = Some(SignalWait { signal, source: member, value });
             }
             Some(action @ (TeamAction::Put | TeamAction::PutSignal)) if !self.by_kernels && !is_short => {
-                self.puts += 1;
-                let (nth, len, from) = (self.puts, operation.from.len(), operation.from.as_ptr() as u64);
+                self.counts.puts += 1;
+                let (nth, len, from) =
+                    (self.counts.puts, operation.from.len(), operation.from.as_ptr() as u64);
                 plan.before.push(store(self.shared.page.address(At::PutStarted), nth));
                 plan.before
                     .push(MemOp::WaitGeq { address: self.shared.page.address(At::PutDone), value: nth });
@@ -136,19 +137,8 @@ impl PutCopies {
             }
             return is_done;
         }
-        match shared.page.observe(At::PutStarted).cmp(&nth) {
-            // The stream passes the operation after the copy only, unless it was not enqueued.
-            std::cmp::Ordering::Less if !shared.is_under_way(number) => {
-                self.waiting.pop_front();
-                return true;
-            }
-            std::cmp::Ordering::Less => return false,
-            std::cmp::Ordering::Equal => {}
-            // The stream waits for each before it starts the next, so this one was not enqueued.
-            std::cmp::Ordering::Greater => {
-                self.waiting.pop_front();
-                return true;
-            }
+        if shared.page.observe(At::PutStarted) < nth {
+            return false;
         }
         let stream = &shared.streams.lanes[0][shared.lane];
         let is_there = to == from || len == 0;
@@ -163,6 +153,9 @@ impl PutCopies {
             Ok(()) => self.is_under_way = true,
             Err(error) => {
                 tracing::warn!(%error, "a put cannot go on");
+                // The source is the program's again: what was enqueued of the copy ends before. This stream never waits. If that
+                // fails, too, the device is lost, and nothing runs.
+                let _ = stream.synchronize();
                 shared.end_put(number, nth);
                 self.waiting.pop_front();
             }

@@ -6,7 +6,7 @@
 use super::lane::{Ended, Lane};
 use super::page::At;
 use super::team::PutCopies;
-use super::{Record, Shared, store};
+use super::{Record, Shared, publish, store};
 use crate::queue::{Failure, Notify, Outcome};
 use crate::socket::Hold;
 use gpu_usermap::cuda::Device;
@@ -123,7 +123,7 @@ impl Follower {
             }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        for record in &mut state.under_way {
+        for record in state.under_way.iter_mut().filter(|record| record.is_issued) {
             if let Some(transfer) = record.transfer.take() {
                 self.lanes[transfer.message.hold().direction() as usize].push(transfer);
             }
@@ -220,15 +220,31 @@ impl Shared {
         }
     }
 
-    /// Notes that an operation could not be enqueued, or not all of it; whether the stream will tell when it has passed.
-    pub(super) fn fail(&self, number: u64, is_told: bool) {
-        let mut state = self.lock();
-        if !is_told {
-            // The context is lost: nothing runs.
-            state.under_way.retain(|record| record.number != number);
-        } else if let Some(record) = state.under_way.iter_mut().find(|record| record.number == number) {
-            (record.transfer, record.put, record.check, record.notify) = (None, None, None, None);
+    /// The driver has taken an operation: from now on the thread carries out what is its part.
+    pub(super) fn accept(&self, number: u64) {
+        if let Some(record) = self.lock().under_way.iter_mut().find(|record| record.number == number) {
+            record.is_issued = true;
         }
+    }
+
+    /// Forgets the last operation, of which the driver has taken nothing.
+    pub(super) fn withdraw(&self, number: u64) {
+        let record = self.lock().under_way.pop_back_if(|record| record.number == number);
+        // What it holds is given back without the lock.
+        drop(record);
+    }
+
+    /// Notes that the stream has a part of an operation only: nothing else is done for it, and what it uses is kept until the
+    /// stream has passed that.
+    pub(super) fn abandon(&self, number: u64) {
+        let mut state = self.lock();
+        let record = state.under_way.iter_mut().find(|record| record.number == number);
+        let unused = record.map(|record| {
+            (record.is_issued, record.check) = (true, None);
+            (record.transfer.take(), record.put.take(), record.notify.take())
+        });
+        drop(state);
+        drop(unused);
     }
 
     /// Notes that the stream passes a wait of an operation for another reason than what it waits for.
@@ -236,11 +252,6 @@ impl Shared {
         if let Some(record) = self.lock().under_way.iter_mut().find(|record| record.number == number) {
             record.is_released = true;
         }
-    }
-
-    /// Returns whether the stream has still to pass an operation.
-    pub(super) fn is_under_way(&self, number: u64) -> bool {
-        self.lock().under_way.iter().any(|record| record.number == number)
     }
 
     /// Returns whether no socket of the attachment goes on: it is closed, or the proxy is gone.
@@ -251,8 +262,12 @@ impl Shared {
 
     /// The other end's word of a direction.
     pub(super) fn other(&self, hold: &Hold) -> StreamWord {
-        let word = self.read_word(hold.pinned_other(), hold.half().theirs);
-        word.map_or_else(|| StreamWord::at(0).with_err(), StreamWord::read)
+        self.read_other(hold).unwrap_or_else(|| StreamWord::at(0).with_err())
+    }
+
+    /// The same; `None`, if CUDA fails.
+    pub(super) fn read_other(&self, hold: &Hold) -> Option<StreamWord> {
+        self.read_word(hold.pinned_other(), hold.half().theirs).map(StreamWord::read)
     }
 
     /// Reads a word: where the CPU has it, or at the device's address, which is mapped. `None`, if CUDA fails.
@@ -284,7 +299,9 @@ impl Shared {
     /// Ends all operations up to this number.
     fn end_until(&self, number: u64) -> bool {
         let mut state = self.lock();
-        let count = state.under_way.iter().take_while(|record| record.number <= number).count();
+        // What the stream has passed may be in the hands of who enqueues it still, or be started only.
+        let is_passed = |record: &&Record| record.number <= number && record.is_handed_over();
+        let count = state.under_way.iter().take_while(is_passed).count();
         let ended: Vec<Record> = state.under_way.drain(..count).collect();
         drop(state);
         // Loads of words may take a while.
@@ -350,6 +367,22 @@ impl Shared {
         self.page.publish(At::Done(direction), nth);
     }
 
+    /// Gives a direction up in the middle of a message: the other end must not take what lies in the ring behind `position` for
+    /// the rest of it, nor wait until that is read.
+    pub(super) fn give_up(&self, hold: &Hold, position: u64) {
+        hold.give_up();
+        let word = StreamWord::at(position).with_err();
+        if let Some(published) = hold.pinned_own() {
+            published.publish(word.0);
+        }
+        let mut operations = Vec::with_capacity(2);
+        publish(&mut operations, hold, word.0);
+        // SAFETY: words of a direction that is held until the message is done.
+        if let Err(error) = unsafe { self.streams.rescue.batch(&operations) } {
+            tracing::warn!(%error, "a direction cannot be given up by its word");
+        }
+    }
+
     /// Answers checks that the stream has asked for.
     fn answer(&self) -> bool {
         let asked = self.page.observe(At::Asked);
@@ -357,21 +390,23 @@ impl Shared {
         let Some((number, (nth, word))) = check.filter(|&(_, (nth, _))| nth <= asked) else { return false };
         // The stream is there, so it has passed all before.
         self.end_until(number - 1);
+        if self.lock().under_way.front().is_none_or(|record| record.number != number) {
+            // The thread has still to take up one before.
+            return false;
+        }
         let failure = self.outcome().failure;
         let errno = failure.map_or(0, |failure| failure.error.errno().unsigned_abs().into());
-        self.store_answer(word, errno, nth);
+        let answer = [store(word.as_ptr() as u64, errno), store(self.page.address(At::Answered), nth)];
+        // SAFETY: the program's word, by its promise, and the page's.
+        if let Err(error) = unsafe { self.streams.rescue.batch(&answer) } {
+            // The stream waits for it: the next turn tries again.
+            tracing::debug!(%error, "a check cannot be answered");
+            return false;
+        }
         if let Some(record) = self.lock().under_way.front_mut().filter(|record| record.number == number) {
             record.check = None;
         }
         true
-    }
-
-    fn store_answer(&self, word: Word, errno: u64, nth: u64) {
-        let answer = [store(word.as_ptr() as u64, errno), store(self.page.address(At::Answered), nth)];
-        // SAFETY: the program's word, by its promise, and the page's.
-        if let Err(error) = unsafe { self.streams.rescue.batch(&answer) } {
-            tracing::debug!(%error, "a check cannot be answered");
-        }
     }
 
     /// Lets a stream pass a word that will not come.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
 
-use super::{event, lock, put, streams};
+use super::{event, lock, put, streams, unless_refused};
 use crate::cuda::raw::constants::{ERROR_INVALID_VALUE, SUCCESS};
 use crate::cuda::raw::{CUdeviceptr, CUresult, StreamHandle};
 
@@ -40,7 +40,7 @@ pub(super) fn pointer<T>(address: CUdeviceptr) -> *mut T {
 }
 
 pub(super) unsafe extern "C" fn mem_alloc(address: *mut CUdeviceptr, len: usize) -> CUresult {
-    allocate(len, ALIGNMENT).map_or(ERROR_INVALID_VALUE, |memory| put(address, memory))
+    unless_refused(|| allocate(len, ALIGNMENT).map_or(ERROR_INVALID_VALUE, |memory| put(address, memory)))
 }
 
 /// The driver knows what was allocated; registered memory of the host is left out here.
@@ -93,10 +93,10 @@ pub(super) unsafe extern "C" fn memcpy_dtoh_async(
 }
 
 pub(super) unsafe extern "C" fn mem_host_alloc(memory: *mut *mut c_void, len: usize, _: u32) -> CUresult {
-    match allocate(len, ALIGNMENT) {
+    unless_refused(|| match allocate(len, ALIGNMENT) {
         Some(address) => put(memory, pointer(address)),
         None => ERROR_INVALID_VALUE,
-    }
+    })
 }
 
 pub(super) unsafe extern "C" fn mem_free_host(memory: *mut c_void) -> CUresult {

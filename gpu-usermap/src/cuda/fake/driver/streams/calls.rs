@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::thread;
 
-use super::super::{event, fault, handle, lock, put};
+use super::super::{event, fault, handle, lock, put, unless_refused};
 use super::{
     CONTEXTS, ERROR_INVALID_CONTEXT, ERROR_INVALID_HANDLE, Event, Operation, POLL, STATE, create_in, current,
     enqueue, idle, with,
@@ -74,7 +74,7 @@ pub(in super::super) unsafe extern "C" fn memcpy_async(
     len: usize,
     stream: StreamHandle,
 ) -> CUresult {
-    enqueue(stream, [Operation::Copy { to, from, len }])
+    unless_refused(|| enqueue(stream, [Operation::Copy { to, from, len }]))
 }
 
 unsafe extern "C" fn wait_value(
@@ -115,7 +115,7 @@ unsafe extern "C" fn batch(
 
 fn memory_operations(stream: StreamHandle, operations: &[MemoryOperation]) -> CUresult {
     let decoded: Option<Vec<Operation>> = operations.iter().map(decode).collect();
-    decoded.map_or(ERROR_INVALID_VALUE, |decoded| enqueue(stream, decoded))
+    decoded.map_or(ERROR_INVALID_VALUE, |decoded| unless_refused(|| enqueue(stream, decoded)))
 }
 
 fn decode(operation: &MemoryOperation) -> Option<Operation> {
@@ -139,7 +139,7 @@ unsafe extern "C" fn host_function(
     function: unsafe extern "C" fn(*mut c_void),
     data: *mut c_void,
 ) -> CUresult {
-    enqueue(stream, [Operation::Call { function, data: data.expose_provenance() }])
+    unless_refused(|| enqueue(stream, [Operation::Call { function, data: data.expose_provenance() }]))
 }
 
 unsafe extern "C" fn is_capturing(stream: StreamHandle, status: *mut c_uint) -> CUresult {
@@ -191,11 +191,13 @@ unsafe extern "C" fn event_record(event: EventHandle, stream: StreamHandle) -> C
         return code;
     }
     let event = event.0.addr();
-    match lock(&STATE).events.get_mut(&event) {
-        Some(found) => found.recorded += 1,
-        None => return ERROR_INVALID_HANDLE,
-    }
-    enqueue(stream, [Operation::Record { event }])
+    unless_refused(|| {
+        match lock(&STATE).events.get_mut(&event) {
+            Some(found) => found.recorded += 1,
+            None => return ERROR_INVALID_HANDLE,
+        }
+        enqueue(stream, [Operation::Record { event }])
+    })
 }
 
 unsafe extern "C" fn event_query(event: EventHandle) -> CUresult {

@@ -93,20 +93,20 @@ fn meet(
     let (deadline, limit) = (Instant::now() + options.timeout, limit(options));
     let mut cut = None;
     loop {
-        let mut socket = match (TcpStream::connect_timeout(&address, ATTEMPT), &cut) {
-            (Ok(socket), _) => socket,
-            (Err(error), None) if may_come(&error) && Instant::now() < deadline => {
+        let mut socket = match TcpStream::connect_timeout(&address, ATTEMPT) {
+            Ok(socket) => socket,
+            Err(error) if may_come(&error, cut.is_some()) && Instant::now() < deadline => {
                 if let Some(why) = known.and_then(|known| known()) {
                     return Err(why.into());
                 }
                 std::thread::sleep(RETRY);
                 continue;
             }
-            (Err(error), None) => {
+            // It was there, and is not any more.
+            Err(_) if cut.is_some() => break,
+            Err(error) => {
                 return Err(TeamError::io(format!("cannot reach member 0 at {address}"))(error));
             }
-            // It was there, and is not any more.
-            (Err(_), Some(_)) => break,
         };
         match talk(&mut socket, &hello, Instant::now() + limit) {
             Ok(answer) => return Ok((socket, answer)),
@@ -124,8 +124,10 @@ fn meet(
     Err(TeamError::io(format!("no answer of member 0 at {address}"))(error))
 }
 
-fn may_come(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::TimedOut)
+/// Whether another attempt may succeed, of one who has reached member 0 before or not.
+fn may_come(error: &io::Error, has_reached: bool) -> bool {
+    let is_refused = error.kind() == ErrorKind::ConnectionRefused;
+    error.kind() == ErrorKind::TimedOut || (is_refused && !has_reached)
 }
 
 fn is_cut(error: &io::Error) -> bool {

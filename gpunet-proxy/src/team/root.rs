@@ -38,6 +38,7 @@ use taking::Taking;
 const TICK: Duration = Duration::from_millis(50);
 /// How long it may take to receive a descriptor. In ticks: a program that was stopped has not waited.
 const TAKE_TICKS: u32 = (TAKE_WITHIN.as_millis() / TICK.as_millis()) as u32;
+
 /// One member's connection.
 enum Member {
     /// It has not connected yet.

@@ -67,11 +67,10 @@ impl Plane {
     }
 
     /// An attachment of a user of its own, which only notes what its agent is asked.
-    pub(super) fn attach_passive(&mut self, id: AttachmentId) -> mpsc::Receiver<ToAgent> {
+    pub(super) fn attach_passive(&mut self, id: AttachmentId) -> (mpsc::Receiver<ToAgent>, Arc<Account>) {
         let (asked, requests) = mpsc::channel();
         let agent = move |request| asked.send(request).expect("somebody listens");
-        self.attach_with(id, false, Box::new(agent));
-        requests
+        (requests, self.attach_with(id, false, Box::new(agent)))
     }
 
     fn attach_with(&mut self, id: AttachmentId, shareable: bool, agent: AgentLink) -> Arc<Account> {

@@ -1,7 +1,9 @@
 //! An arena's life: its parts are made, agents map it, it is used, agents unmap it.
 
 use super::ArenaRings;
-use super::{AgentState, Arena, ArenaState, FIRST_RINGS, GPU_PAGE, MAX_RINGS, PartState, Side, TIMEOUT, pair_of};
+use super::{
+    AgentState, Arena, ArenaState, FIRST_RINGS, GPU_PAGE, MAX_RINGS, PartState, Side, TIMEOUT, pair_of,
+};
 use crate::access::Account;
 use crate::control::Control;
 use crate::control::pending::Wait;
@@ -334,7 +336,7 @@ impl Control {
             return;
         }
         side.agent = AgentState::Left;
-        let (regions, counted) = (side.regions, side.counted);
+        let (regions, counted) = (side.regions, std::mem::take(&mut side.counted));
         if arena.is_left() {
             self.remove_arena(id);
         }
@@ -391,7 +393,7 @@ impl Control {
             let at = arena.side_of(attachment);
             arena.sides[at].agent = AgentState::Left;
             if let Some(account) = account {
-                account.give_memory(arena.sides[at].counted);
+                account.give_memory(std::mem::take(&mut arena.sides[at].counted));
             }
             let making = matches!(arena.state, ArenaState::Parts | ArenaState::Mapping);
             let pair = (arena.sides[0].attachment, arena.sides[1].attachment);

@@ -115,7 +115,7 @@ fn an_agent_is_asked_once_to_unmap_an_arena_that_nobody_used() {
 fn asked_once(maps: ClientMaps) {
     run(async move {
         let mut plane = Plane::new();
-        let (server, client) = (plane.attach_passive(SERVER), plane.attach_passive(CLIENT));
+        let [(server, _), (client, account)] = [SERVER, CLIENT].map(|id| plane.attach_passive(id));
         let listener = plane.listen();
         let mut connect = Request::new(Op::Connect, 1, 1, 0);
         (connect.address, connect.options) = (listener, PEER);
@@ -127,8 +127,7 @@ fn asked_once(maps: ClientMaps) {
             let message = plane.inbox.recv().await;
             plane.control.handle(message);
         };
-        let mut answer =
-            |attachment, answer| plane.control.handle(Message::Agent { attachment, answer });
+        let mut answer = |attachment, answer| plane.control.handle(Message::Agent { attachment, answer });
         assert!(matches!(server.try_recv(), Ok(ToAgent::Map(_))));
         answer(SERVER, FromAgent::Mapped { arena });
         match maps {
@@ -140,7 +139,16 @@ fn asked_once(maps: ClientMaps) {
         plane.control.handle(Message::Abandon { attachment: CLIENT, id: RequestId::Host(request) });
         plane.let_time_pass().await;
         assert_eq!(plane.states(), [ArenaState::Dead]);
-        plane.control.forget_arenas(CLIENT, None);
+        if maps != ClientMaps::Never {
+            assert!(matches!(client.try_recv(), Ok(ToAgent::Unmap { .. })));
+            let answer = FromAgent::Unmapped { arena };
+            plane.control.handle(Message::Agent { attachment: CLIENT, answer });
+            assert_eq!(plane.states(), [ArenaState::Dead]);
+            // Given back once, whatever else ends.
+            assert_eq!(account.usage().ring_memory, 0);
+        }
+        plane.control.forget_arenas(CLIENT, Some(&account));
+        assert_eq!(account.usage().ring_memory, 0);
         assert!(matches!(server.try_recv(), Ok(ToAgent::Unmap { arena: asked }) if asked == arena));
         assert!(server.try_recv().is_err(), "asked twice");
         // The late answer frees the arena; it may come again.

@@ -1,9 +1,10 @@
 //! Clients that keep to the rules, and how long they wait.
 
+use crate::attacks::PEER_LISTENER;
 use crate::support::client::client;
 use crate::support::world::{LOOPBACK, listen, small};
 use crate::support::{Memory, SOLO};
-use gpunet_device::{Listener, Options, TransportKind};
+use gpunet_device::{Listener, Options, Stream, TransportKind};
 use gpunet_proxy::{Attachment, attach};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -15,20 +16,25 @@ use std::time::{Duration, Instant};
 /// Waiting times, in the order in which they were measured.
 type Times = Arc<Mutex<Vec<Duration>>>;
 
-/// One that binds and closes, and one that echoes over TCP.
+/// One that binds and closes, one that echoes over TCP, and one that echoes to another over peer.
 pub struct Innocent {
     over: Arc<AtomicBool>,
-    times: [Times; 2],
+    times: [Times; 3],
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Innocent {
     pub fn start(path: &Path) -> Self {
-        let (over, times) = (Arc::new(AtomicBool::new(false)), [Times::default(), Times::default()]);
+        let (over, times) = (Arc::new(AtomicBool::new(false)), <[Times; 3]>::default());
         let proxy = attach(path, small()).expect("a daemon");
-        let threads =
-            [call as fn(&Attachment, &mut dyn FnMut(Instant) -> bool), echo].into_iter().zip(&times);
-        let threads = threads.map(|(play, times)| {
+        let beside = proxy.attach_cpu().expect("attached");
+        let announced = path.with_file_name(PEER_LISTENER);
+        let peer_echo = move |attachment: &Attachment, again: Again<'_>| {
+            echo_to_peer(attachment, &beside, &announced, again);
+            assert_eq!(beside.close().undelivered, 0);
+        };
+        let plays: [Play; 3] = [Box::new(call), Box::new(echo), Box::new(peer_echo)];
+        let threads = plays.into_iter().zip(&times).map(|(play, times)| {
             let attachment = proxy.attach_cpu().expect("attached");
             let (over, times) = (over.clone(), times.clone());
             std::thread::spawn(move || {
@@ -44,11 +50,11 @@ impl Innocent {
     }
 
     pub fn attachments(&self) -> usize {
-        self.threads.len()
+        self.threads.len() + 1
     }
 
-    /// What they see in that time: of calls and of echoes.
-    pub fn during(&self, time: Duration) -> [String; 2] {
+    /// What they see in that time: of calls, of echoes over TCP, and of those over peer.
+    pub fn during(&self, time: Duration) -> [String; 3] {
         self.times.iter().for_each(|times| times.lock().expect("sane").clear());
         std::thread::sleep(time);
         assert!(self.threads.iter().all(|thread| !thread.is_finished()), "an innocent client has failed");
@@ -73,7 +79,11 @@ impl Innocent {
     }
 }
 
-fn call(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
+/// Notes since when a round has taken, and returns whether there is another one.
+type Again<'a> = &'a mut dyn FnMut(Instant) -> bool;
+type Play = Box<dyn FnOnce(&Attachment, Again<'_>) + Send>;
+
+fn call(attachment: &Attachment, again: Again<'_>) {
     let token = attachment.token().expect("a number");
     loop {
         let since = Instant::now();
@@ -86,7 +96,7 @@ fn call(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
     }
 }
 
-fn echo(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
+fn echo(attachment: &Attachment, again: Again<'_>) {
     let token = attachment.token().expect("a number");
     let listener = listen(token.net(), Options::DEFAULT.with_transport(TransportKind::Tcp));
     let mut peer = client(listener.local_addr());
@@ -105,6 +115,34 @@ fn echo(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    stream.close(&SOLO).expect("open");
+    listener.close(&SOLO).expect("open");
+}
+
+/// Echoes over peer, and goes on listening at an address that everybody knows.
+fn echo_to_peer(attachment: &Attachment, beside: &Attachment, announced: &Path, again: Again<'_>) {
+    let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
+    let (token, other) = (attachment.token().expect("a number"), beside.token().expect("a number"));
+    let listener = listen(token.net(), peer);
+    let (addr, net) = (listener.local_addr(), other.net());
+    let connect = move || Stream::connect_with(&SOLO, net, addr, peer).expect("connected").handle();
+    let connecting = std::thread::spawn(connect);
+    let mut stream = listener.accept(&SOLO).expect("accepted");
+    let mut client = Stream::from_handle(&SOLO, net, connecting.join().expect("no panic")).expect("open");
+    std::fs::write(announced, addr.to_std().expect("an IP address").to_string()).expect("our own directory");
+    let (there, back) = (Memory::new(64), Memory::new(64));
+    loop {
+        let since = Instant::now();
+        client.send_all(&SOLO, there.buffer()).expect("sent");
+        stream.recv_exact(&SOLO, back.buffer()).expect("received");
+        stream.send_all(&SOLO, back.buffer()).expect("sent");
+        client.recv_exact(&SOLO, there.buffer()).expect("received");
+        if !again(since) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    client.close(&SOLO).expect("open");
     stream.close(&SOLO).expect("open");
     listener.close(&SOLO).expect("open");
 }

@@ -46,4 +46,4 @@ pub mod ptx;
 pub mod region;
 
 pub use probe::{Probe, probe};
-pub use region::{PinnedRegion, RegionError, Vacated};
+pub use region::{AddressPool, PinnedRegion, PooledRegion, RegionError, Vacated};

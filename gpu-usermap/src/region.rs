@@ -7,6 +7,7 @@
 mod error;
 mod memfd;
 mod pages;
+mod pool;
 mod room;
 mod udmabuf;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 pub use error::RegionError;
 pub(crate) use pages::Pages;
-pub use pages::Vacated;
+pub use pool::{AddressPool, PooledRegion, Vacated};
 pub(crate) use rustix::param::page_size;
 
 /// A sealed, preallocated memfd and one shared mapping of it.
@@ -199,28 +200,6 @@ impl PinnedRegion {
     /// Returns the descriptor, to be sent to another process and opened there with [`from_fd`](Self::from_fd).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-
-    /// Gives up the pages, and keeps the addresses until the result is dropped: a thread that does not know yet that the
-    /// region is out of use reads zeros there.
-    ///
-    /// # Errors
-    /// [`RegionError::Mmap`]: the addresses are unmapped then.
-    ///
-    /// # Examples
-    /// ```
-    /// use gpu_usermap::PinnedRegion;
-    /// use std::sync::Arc;
-    ///
-    /// let region = PinnedRegion::create("rings", 4096)?;
-    /// let region = Arc::try_unwrap(region).expect("the only owner");
-    /// let vacated = region.vacate()?; // the pages are free, the addresses are not
-    /// # drop(vacated);
-    /// # Ok::<(), gpu_usermap::RegionError>(())
-    /// ```
-    pub fn vacate(self) -> Result<Vacated, RegionError> {
-        let len = self.len();
-        self.mapping.vacate().map_err(|source| RegionError::Mmap { len, source })
     }
 
     /// Makes a further mapping of the same pages at another address, for an owner with its own lifetime.

@@ -2,12 +2,14 @@
 //! with them.
 
 pub mod deferred;
+pub(crate) mod grace;
 pub(crate) mod panics;
 pub mod spin_yield;
 pub mod watch;
 
 use crate::group::{Lanes, Solo};
 use crate::{Kernel, platform};
+pub use grace::GracePeriod;
 pub use panics::BlockPanicked;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -2,6 +2,7 @@
 
 use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
+use crate::platform::CallGuard;
 use crate::slots::{self, Caller, Half};
 use crate::timeout::Deadline;
 use crate::{Group, Net, platform, poll_group, table};
@@ -209,6 +210,7 @@ pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Resul
 /// position never goes back. Of a half that the host has taken, triggers announce.
 #[inline(never)]
 pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
+    let _call = CallGuard::enter_any(net);
     let entry = net.entry(handle.slot());
     let is_ours = || table::receiver(entry).peek() == group.0;
     let (before, (recv, link)) = (table::announced(entry).peek(), table::half(net, handle, Half::Recv));

@@ -4,6 +4,7 @@ use crate::copy::copy_out_of_ring_by;
 use crate::group::{Front, Lane};
 use crate::half::{self, Halves, check_handle, check_stream, give_up, ring_end};
 use crate::outcome::by_leader;
+use crate::platform::CallGuard;
 use crate::send::publish_deferred;
 use crate::slots::Half;
 use crate::timeout::Timeout;
@@ -226,6 +227,7 @@ impl RecvHalf {
         if buffer.is_empty() {
             return check_handle(g, self.net, self.handle);
         }
+        let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         let lane = Lane::of(g);
         match self.await_data(g, lane, timeout, if keep { None } else { Some(buffer) })? {
             Found::End => return Ok(0),
@@ -556,6 +558,7 @@ impl RecvHalf {
         if have as u64 >= self.consumer.capacity() {
             return Err(Error::MessageTooLong);
         }
+        let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         // How long this call may wait, however often something comes.
         let deadline = timeout.resolve(self.entry, Half::Recv).deadline();
         while self.consumer.available() <= have as u64 && self.consumer.is_open() {
@@ -576,6 +579,7 @@ impl RecvHalf {
 
     #[inline(always)]
     pub(crate) fn peek_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
+        let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         self.poll_more(g, len as u64)?;
         if self.await_data(g, Lane::of(g), timeout, None)? == Found::Landed {
             // A receive meets after its copy; this call has none.
@@ -600,6 +604,7 @@ impl RecvHalf {
     /// # }
     /// ```
     pub fn release<G: Group>(&mut self, g: &G, len: usize) {
+        let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         self.pop(g, Lane::of(g), len as u64);
     }
 
@@ -619,6 +624,7 @@ impl RecvHalf {
     /// # }
     /// ```
     pub fn shutdown<G: Group>(&mut self, g: &G) {
+        let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         if self.consumer.finished() {
             return;
         }
@@ -667,6 +673,7 @@ impl RecvHalf {
     /// # }
     /// ```
     pub fn available<G: Group>(&mut self, g: &G) -> Result<usize> {
+        let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         self.refresh(g)?;
         Ok(self.consumer.available() as usize)
     }

@@ -4,6 +4,7 @@ use crate::buffer::Source;
 use crate::copy::{copy_into_ring_by, copy_small_into_ring_by};
 use crate::group::Lane;
 use crate::half::{Halves, check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
+use crate::platform::CallGuard;
 use crate::slots::{self, Half};
 use crate::timeout::Timeout;
 use crate::wait::{await_word, awaited};
@@ -167,6 +168,7 @@ impl SendHalf {
     /// All lanes call it.
     #[inline(always)]
     pub fn flush<G: Group>(&mut self, g: &G) {
+        let _call = CallGuard::enter(self.net, self.producer.end().mine);
         if self.deferred && !self.producer.finished() {
             self.push(g, Lane::of(g), 0);
         }
@@ -261,6 +263,7 @@ impl SendHalf {
         timeout: Timeout,
         more: bool,
     ) -> Result<usize> {
+        let _call = CallGuard::enter(self.net, self.producer.end().mine);
         // Lanes may have written the source just now.
         g.sync();
         self.check()?;
@@ -620,6 +623,7 @@ impl SendHalf {
     /// # }
     /// ```
     pub fn free_space<G: Group>(&mut self, g: &G) -> Result<usize> {
+        let _call = CallGuard::enter(self.net, self.producer.end().mine);
         self.check()?;
         match self.await_space(g, Lane::of(g), self.producer.capacity(), Timeout::NON_BLOCKING) {
             Ok(()) | Err(Error::WouldBlock) => {}
@@ -634,6 +638,7 @@ impl SendHalf {
         if len == 0 {
             return Err(Error::InvalidArgument);
         }
+        let _call = CallGuard::enter(self.net, self.producer.end().mine);
         self.check()?;
         self.await_space(g, Lane::of(g), len as u64, timeout)?;
         // A send meets after its copy; this call has none.
@@ -658,6 +663,7 @@ impl SendHalf {
     /// # }
     /// ```
     pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
+        let _call = CallGuard::enter(self.net, self.producer.end().mine);
         // A shutdown in between has ended the stream: the reservation is void.
         if !self.producer.finished() {
             self.push(g, Lane::of(g), len as u64);
@@ -680,6 +686,7 @@ impl SendHalf {
     /// # }
     /// ```
     pub fn shutdown<G: Group>(&mut self, g: &G) {
+        let _call = CallGuard::enter(self.net, self.producer.end().mine);
         if self.producer.finished() {
             return;
         }
@@ -732,6 +739,7 @@ impl SendHalf {
 /// answer before it has them. By one lane.
 #[inline(never)]
 pub(crate) fn publish_deferred(net: Net, handle: Handle) {
+    let _call = CallGuard::enter_any(net);
     let (slot, entry) = (handle.slot(), net.entry(handle.slot()));
     if !table::is_deferred_by_handle(entry) || !slots::lock(net, slot, Half::Send, lock::ANNOUNCE) {
         // A call that sends at this moment publishes, or the one after it.

@@ -3,13 +3,16 @@
 //! In an embedded proxy it is a thread of the same process; under a daemon it is the client's session
 //! thread, and requests and answers travel over the session's socket, descriptors with them.
 
+mod cpu_parts;
+
 use crate::control_queue::ControlSender;
 use crate::device_memory::DeviceMemory;
 use crate::mapped::MappedMemory;
 use crate::model::agent::{AgentLink, FromAgent, MapArena, Part, ToAgent};
 use crate::model::message::Message;
+use cpu_parts::CpuParts;
 use crossbeam_channel::Sender;
-use gpu_usermap::Vacated;
+use gpu_usermap::PooledRegion;
 use gpu_usermap::cuda::{Device, ShareableBuffer};
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::region::Region;
@@ -100,23 +103,30 @@ pub(crate) struct Agent {
     own: Arc<DeviceMemory>,
     layout: DeviceLayout,
     shared: Arc<SharedMemory>,
-    mapped: HashMap<u32, Mapped>,
+    /// The parts of each arena, by their region numbers.
+    mapped: HashMap<u32, Vec<(u8, PartMemory)>>,
     /// Parts in this GPU's memory.
     provided: HashMap<u32, ShareableBuffer>,
-    /// Where CPU blocks may still look for a doorbell.
-    vacated: Vec<Vacated>,
+    /// Addresses of a CPU device.
+    cpu_parts: CpuParts,
 }
 
-/// One arena as this attachment has it.
+/// A part of an arena as this attachment has it.
 #[derive(Debug)]
-struct Mapped {
-    own: (u8, MappedMemory),
-    peer: (u8, MappedMemory),
+enum PartMemory {
+    Cpu(PooledRegion),
+    Gpu(MappedMemory),
 }
 
-/// The entry of a part in the device's table.
-fn region(memory: &MappedMemory, flags: u64) -> Region {
-    Region::new(memory.address(), memory.len() as u64, flags)
+impl PartMemory {
+    /// Its entry in the device's table.
+    fn region(&self, flags: u64) -> Region {
+        let (address, len) = match self {
+            Self::Cpu(part) => (part.address(), part.len()),
+            Self::Gpu(memory) => (memory.address(), memory.len()),
+        };
+        Region::new(address, len as u64, flags)
+    }
 }
 
 impl Agent {
@@ -127,15 +137,9 @@ impl Agent {
         layout: DeviceLayout,
         shared: Arc<SharedMemory>,
     ) -> Self {
-        Self {
-            device,
-            own,
-            layout,
-            shared,
-            mapped: HashMap::new(),
-            provided: HashMap::new(),
-            vacated: Vec::new(),
-        }
+        let cpu_parts = CpuParts::new(own.address());
+        let (mapped, provided) = (HashMap::new(), HashMap::new());
+        Self { device, own, layout, shared, mapped, provided, cpu_parts }
     }
 
     fn handle(&mut self, request: ToAgent) -> FromAgent {
@@ -183,33 +187,41 @@ impl Agent {
     }
 
     fn map(&mut self, map: MapArena) -> Result<(), String> {
-        let (own, peer) = (self.memory(map.arena, map.own.1)?, self.memory(map.arena, map.peer.1)?);
         let peer_polls = if map.peer_polls { Region::POLLED } else { 0 };
-        self.enter(map.own.0, &region(&own, Region::VALID | Region::OWN | peer_polls))?;
-        self.enter(map.peer.0, &region(&peer, Region::VALID))?;
-        self.mapped.insert(map.arena, Mapped { own: (map.own.0, own), peer: (map.peer.0, peer) });
+        let parts = [(map.own, Region::VALID | Region::OWN | peer_polls), (map.peer, Region::VALID)];
+        for ((number, part), flags) in parts {
+            let memory = self.memory(map.arena, part)?;
+            let region = memory.region(flags);
+            // Also if something fails: whoever could not map an arena is asked to unmap what there is.
+            self.mapped.entry(map.arena).or_default().push((number, memory));
+            self.enter(number, &region)?;
+        }
         // A block that sleeps until something changes must wake for the new part, too.
         self.shared.bump_epoch(None);
         Ok(())
     }
 
-    fn memory(&self, arena: u32, part: Part) -> Result<MappedMemory, String> {
+    fn memory(&mut self, arena: u32, part: Part) -> Result<PartMemory, String> {
         let device = self.device.as_ref();
-        match part {
+        let memory = match part {
+            Part::Pinned(region) if device.is_none() => {
+                return self.cpu_parts.map(&region).map(PartMemory::Cpu);
+            }
             Part::Pinned(region) => {
                 // A separate mapping with its own lifetime.
                 let fd = region.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
-                MappedMemory::pinned(device, fd)
+                MappedMemory::pinned(device, fd)?
             }
             Part::Own => {
                 let provided = self.provided.get(&arena).ok_or("nothing was provided for that arena")?;
-                Ok(MappedMemory::Provided(provided.clone()))
+                MappedMemory::Provided(provided.clone())
             }
             Part::Gpu { fd, len } => {
                 let fd = fd.try_clone().map_err(|error| error.to_string())?;
-                MappedMemory::imported(device, fd, len)
+                MappedMemory::imported(device, fd, len)?
             }
-        }
+        };
+        Ok(PartMemory::Gpu(memory))
     }
 
     fn enter(&self, number: u8, region: &Region) -> Result<(), String> {
@@ -219,19 +231,20 @@ impl Agent {
 
     fn unmap(&mut self, arena: u32) {
         self.provided.remove(&arena);
-        let Some(Mapped { own, peer }) = self.mapped.remove(&arena) else { return };
-        for (number, memory) in [own, peer] {
+        let Some(parts) = self.mapped.remove(&arena) else { return };
+        let mut of_cpu = Vec::new();
+        for (number, memory) in parts {
             if let Err(reason) = self.enter(number, &Region::default()) {
                 tracing::warn!(reason, "cannot take a region out of the device's table");
             }
-            if let MappedMemory::Cpu(region) = memory
-                && let Some(region) = Arc::into_inner(region)
-            {
-                match region.vacate() {
-                    Ok(vacated) => self.vacated.push(vacated),
-                    Err(error) => tracing::warn!(%error, "unmapped an arena"),
-                }
+            match memory {
+                PartMemory::Cpu(part) => of_cpu.push(part),
+                // Given back when no kernel runs.
+                PartMemory::Gpu(memory) => drop(memory),
             }
+        }
+        if !of_cpu.is_empty() {
+            self.cpu_parts.unmap(of_cpu);
         }
     }
 }

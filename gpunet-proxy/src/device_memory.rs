@@ -157,8 +157,11 @@ impl DeviceMemory {
                 Word::from_ptr(&raw mut (*entry).flags),
             )
         };
-        base.set(region.base);
-        len.set(region.len);
+        // Who has seen the flags of an entry that is taken out loads its base next: that stays what it was.
+        if region.flags & Region::VALID != 0 {
+            base.set(region.base);
+            len.set(region.len);
+        }
         // Pairs with the device's observe of the flags.
         flags.publish(region.flags);
         Ok(())

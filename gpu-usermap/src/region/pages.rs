@@ -1,4 +1,4 @@
-//! One shared mapping of a descriptor's pages, unmapped on drop.
+//! One mapping, unmapped on drop.
 
 #![allow(unsafe_code, reason = "mmap and munmap")]
 
@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
 use super::error::RegionError;
+use super::pool::PRIVATE;
 
 /// An address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
 #[derive(Debug)]
@@ -45,10 +46,13 @@ impl Pages {
     }
 
     fn map(fd: BorrowedFd<'_>, offset: libc::off_t, len: usize, populate: libc::c_int) -> io::Result<Self> {
+        Self::map_with(len, libc::MAP_SHARED | populate, fd.as_raw_fd(), offset)
+    }
+
+    fn map_with(len: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | populate;
         // SAFETY: the kernel picks the address, so no existing mapping is replaced; it checks the other arguments.
-        let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), offset) };
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -57,46 +61,17 @@ impl Pages {
         Ok(Self { base, len })
     }
 
+    /// Reserves `len` bytes of addresses: private memory that nobody has touched.
+    pub(super) fn private(len: usize) -> io::Result<Self> {
+        Self::map_with(len, PRIVATE, -1, 0)
+    }
+
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
     pub(crate) fn len(&self) -> usize {
         self.len
-    }
-}
-
-/// Addresses that no longer map shared memory, but private zeroed memory: a thread that still reads there sees
-/// zeros. Dropping it unmaps them.
-///
-/// # Examples
-/// ```
-/// use gpu_usermap::PinnedRegion;
-/// use std::sync::Arc;
-///
-/// let region = Arc::try_unwrap(PinnedRegion::create("rings", 4096)?).expect("the only owner");
-/// let vacated = region.vacate()?;
-/// // ... once no thread uses the addresses any more ...
-/// drop(vacated);
-/// # Ok::<(), gpu_usermap::RegionError>(())
-/// ```
-#[derive(Debug)]
-pub struct Vacated {
-    _plain: Pages,
-}
-
-impl Pages {
-    /// Gives up the shared pages and keeps the addresses.
-    pub(crate) fn vacate(self) -> io::Result<Vacated> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: replaces exactly the range that this mapping owns. Who still uses the address finds zeroed memory,
-        // which is within the bounds of what any other agent could have written there.
-        let base = unsafe { libc::mmap(self.base.as_ptr().cast(), self.len, protection, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Vacated { _plain: self })
     }
 }
 

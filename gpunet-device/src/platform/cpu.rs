@@ -6,6 +6,7 @@ mod futex;
 pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
 use self::futex::{futex_wait, futex_wake, futex_wake_for, longest_sleep};
+pub(crate) use crate::cpu::grace::CallGuard;
 use crate::cpu::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::Word;
 use gpunet_abi::arena::PartHeader;

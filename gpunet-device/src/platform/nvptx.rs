@@ -102,6 +102,27 @@ impl PollerRegistration {
     pub(crate) fn leave(&mut self) {}
 }
 
+/// A GPU's calls are not counted: what it has mapped stays mapped until no kernel runs.
+pub(crate) struct CallGuard;
+
+impl CallGuard {
+    /// Whether calls are counted.
+    pub(crate) const IS_COUNTED: bool = false;
+
+    #[inline(always)]
+    pub(crate) fn enter(_net: crate::Net, _word: gpunet_abi::Word) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub(crate) fn enter_any(_net: crate::Net) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub(crate) fn narrow(&self, _word: gpunet_abi::Word) {}
+}
+
 /// What a sleeper would compare.
 pub(crate) struct ChangeCounts;
 

@@ -3,8 +3,9 @@
 use super::{call_timeout, handle, unless};
 use crate::group::Lane;
 use crate::guard::WaitGuard;
-use crate::half::become_receiver;
+use crate::half::{become_receiver, ring_end};
 use crate::outcome::{by_leader, by_leader_once};
+use crate::platform::CallGuard;
 use crate::slots::{self, Caller, Half};
 use crate::timeout::{Deadline, Timeout};
 use crate::{Group, Net, platform, table};
@@ -12,7 +13,6 @@ use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Error, Handle, Result};
 
 /// A direction that the calling group holds.
-#[derive(Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
@@ -20,6 +20,7 @@ pub(crate) struct Taken {
     /// How long the call may wait, by the socket's options unless it was told. All lanes have the options' from the
     /// leader: another group may change them meanwhile, and lanes that differ would part at a barrier.
     pub(super) timeout: Timeout,
+    _call: CallGuard,
 }
 
 impl Taken {
@@ -31,9 +32,15 @@ impl Taken {
     #[inline(always)]
     pub(crate) fn take<G: Group>(g: &G, net: Net, socket: i32, half: Half) -> Result<Self> {
         let handle = handle(socket)?;
+        // Each lane, before one of them checks the handle.
+        let call = CallGuard::enter_any(net);
         let timeout = by_leader_once::<G, 1>(g, Lane::of(g), || take(net, handle, half, Caller::of(g)))
             .inspect_err(|_| g.sync())?;
-        Ok(Self { net, handle, half, timeout: Timeout::unpacked(timeout) })
+        if CallGuard::IS_COUNTED {
+            let (direction, link) = table::half(net, handle, half);
+            call.narrow(ring_end(&direction, link).mine);
+        }
+        Ok(Self { net, handle, half, timeout: Timeout::unpacked(timeout), _call: call })
     }
 
     /// The same, for a call that was given a timeout: see [`call_timeout`].

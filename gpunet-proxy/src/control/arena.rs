@@ -104,12 +104,23 @@ struct Side {
     clearing: Vec<(u64, u8)>,
     /// Bytes of the arena that its owner's account counts.
     counted: u64,
-    /// Its agent was asked for something, and so has something to unmap.
-    asked: bool,
+    /// What its agent was asked for.
+    agent: AgentState,
     /// Its agent has mapped both parts.
     mapped: bool,
-    /// Its attachment is gone, or its agent has unmapped both parts.
-    left: bool,
+}
+
+/// What the agent of one side was asked for. An agent answers each request once, so each is made once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AgentState {
+    /// Nothing: it has nothing to unmap.
+    NotAsked,
+    /// To provide or to map a part.
+    Asked,
+    /// To unmap both parts.
+    Unmapping,
+    /// It has unmapped them, or its attachment is gone.
+    Left,
 }
 
 struct Arena {
@@ -168,12 +179,28 @@ impl Arena {
         usize::from(self.sides[1].attachment == attachment)
     }
 
+    /// Returns whether nobody has it mapped any more.
+    fn is_left(&self) -> bool {
+        self.sides.iter().all(|side| side.agent == AgentState::Left)
+    }
+
     fn is_of(&self, pair: Pair) -> bool {
         (self.sides[0].attachment, self.sides[1].attachment) == pair
     }
 }
 
 impl Arenas {
+    /// A number that no arena has. Numbers come again only after all others.
+    fn next_id(&mut self) -> u32 {
+        loop {
+            let id = self.made;
+            self.made = self.made.wrapping_add(1);
+            if !self.arenas.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
     /// Takes rings for a stream between `a` and `b`: one of `to_a` bytes (log2) in which `a` receives,
     /// one of `to_b` in which `b` does.
     pub(super) fn take(&mut self, a: AttachmentId, b: AttachmentId, to_a: u8, to_b: u8) -> Taken {

@@ -4,7 +4,7 @@ use super::{Control, ShardLink};
 use crate::access::{Account, Limits};
 use crate::control_queue::{ControlReceiver, ControlSender, control_queue};
 use crate::doorbell::{self, Bell, one_for_each};
-use crate::model::agent::{FromAgent, ToAgent};
+use crate::model::agent::{AgentLink, FromAgent, ToAgent};
 use crate::model::attachment_state::{AttachmentState, ClientInfo, Inbox, Totals};
 use crate::model::config::{Config, Rdma};
 use crate::model::message::Message;
@@ -50,9 +50,6 @@ impl Plane {
 
     /// An attachment of a user of its own, whose agent does at once what it is asked.
     pub(super) fn attach(&mut self, id: AttachmentId, shareable: bool) -> Arc<Account> {
-        let account = Arc::new(Account::new(id.0, Limits::default()));
-        let config = Config { sockets: 1024, controls: 1, shared_rings: 1 << 16, ..Config::small() };
-        let geometry = config.geometry(0);
         let answers = self.messages.clone();
         let agent = move |request| {
             let answer = match request {
@@ -66,12 +63,26 @@ impl Plane {
             };
             answers.send(Message::Agent { attachment: id, answer }).expect("somebody listens");
         };
+        self.attach_with(id, shareable, Box::new(agent))
+    }
+
+    /// An attachment of a user of its own, which only notes what its agent is asked.
+    pub(super) fn attach_passive(&mut self, id: AttachmentId) -> (mpsc::Receiver<ToAgent>, Arc<Account>) {
+        let (asked, requests) = mpsc::channel();
+        let agent = move |request| asked.send(request).expect("somebody listens");
+        (requests, self.attach_with(id, false, Box::new(agent)))
+    }
+
+    fn attach_with(&mut self, id: AttachmentId, shareable: bool, agent: AgentLink) -> Arc<Account> {
+        let account = Arc::new(Account::new(id.0, Limits::default()));
+        let config = Config { sockets: 1024, controls: 1, shared_rings: 1 << 16, ..Config::small() };
+        let geometry = config.geometry(0);
         self.control.handle(Message::Attach(Arc::new(AttachmentState {
             id,
             memory: shared_memory(geometry).expect("memory"),
             polled: false,
             shareable,
-            agent: Box::new(agent),
+            agent,
             card: None,
             totals: Totals::default(),
             inbox: Inbox::new(geometry.controls),

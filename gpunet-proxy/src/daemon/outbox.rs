@@ -42,15 +42,33 @@ impl Outbox {
 #[derive(Clone, Default)]
 pub(super) struct AgentRequests(Arc<Mutex<HashMap<u32, OpenRequests>>>);
 
-/// The open requests about one arena.
+/// The open requests about one arena. They are counted: who answers as often as it was asked is in the right, whatever was
+/// asked twice.
 #[derive(Clone, Copy, Default)]
 struct OpenRequests {
     /// How many bytes it is to provide.
     provide: Option<u64>,
-    map: bool,
+    maps: u32,
     /// How many rings it is to clear.
     clears: u32,
-    unmap: bool,
+    unmaps: u32,
+}
+
+impl OpenRequests {
+    /// Takes out a request to provide, to map or to clear, in this order; `None` if there is none.
+    fn take_any(&mut self) -> Option<()> {
+        self.provide.take().map(drop).or_else(|| take(&mut self.maps)).or_else(|| take(&mut self.clears))
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.provide.is_none() && self.maps == 0 && self.clears == 0 && self.unmaps == 0
+    }
+}
+
+/// Takes out one of several requests; `None` if there is none.
+fn take(count: &mut u32) -> Option<()> {
+    *count = count.checked_sub(1)?;
+    Some(())
 }
 
 /// The link to a client's agent.
@@ -67,9 +85,9 @@ impl AgentRequests {
         let mut agent_requests = super::lock(&self.0);
         match request {
             ToAgent::Provide { arena, len } => agent_requests.entry(*arena).or_default().provide = Some(*len),
-            ToAgent::Map(map) => agent_requests.entry(map.arena).or_default().map = true,
+            ToAgent::Map(map) => agent_requests.entry(map.arena).or_default().maps += 1,
             ToAgent::Clear { arena, .. } => agent_requests.entry(*arena).or_default().clears += 1,
-            ToAgent::Unmap { arena } => agent_requests.entry(*arena).or_default().unmap = true,
+            ToAgent::Unmap { arena } => agent_requests.entry(*arena).or_default().unmaps += 1,
         }
     }
 
@@ -94,24 +112,24 @@ impl AgentRequests {
                 FromAgent::Provided { arena, fd, len }
             }
             AgentAnswer::Mapped { .. } => {
-                std::mem::take(&mut open.map).then_some(FromAgent::Mapped { arena })?
+                take(&mut open.maps)?;
+                FromAgent::Mapped { arena }
             }
             AgentAnswer::Failed { reason, .. } => {
-                if open.provide.take().is_none() && !std::mem::take(&mut open.map) {
-                    open.clears = open.clears.checked_sub(1)?;
-                }
+                open.take_any()?;
                 let reason = reason.chars().take(crate::session::MAX_REASON).filter(|c| !c.is_control());
                 FromAgent::Failed { arena, reason: reason.collect() }
             }
             AgentAnswer::Cleared { ring, .. } => {
-                open.clears = open.clears.checked_sub(1)?;
+                take(&mut open.clears)?;
                 FromAgent::Cleared { arena, ring }
             }
             AgentAnswer::Unmapped { .. } => {
-                std::mem::take(&mut open.unmap).then_some(FromAgent::Unmapped { arena })?
+                take(&mut open.unmaps)?;
+                FromAgent::Unmapped { arena }
             }
         };
-        if open.provide.is_none() && !open.map && open.clears == 0 && !open.unmap {
+        if open.is_empty() {
             agent_requests.remove(&arena);
         }
         Some(answer)
@@ -137,6 +155,16 @@ mod tests {
         assert!(agent_requests.check(mapped(), Vec::new()).is_none());
         assert!(agent_requests.check(AgentAnswer::Unmapped { arena: 4 }, Vec::new()).is_some());
         assert!(super::super::lock(&agent_requests.0).is_empty());
+    }
+
+    #[test]
+    fn an_agent_that_was_asked_twice_may_answer_twice() {
+        let agent_requests = AgentRequests::default();
+        let unmapped = || agent_requests.check(AgentAnswer::Unmapped { arena: 4 }, Vec::new());
+        (0..2).for_each(|_| agent_requests.note(&ToAgent::Unmap { arena: 4 }));
+        assert!(unmapped().is_some());
+        assert!(unmapped().is_some());
+        assert!(unmapped().is_none());
     }
 
     #[test]

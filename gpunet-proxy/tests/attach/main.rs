@@ -12,6 +12,7 @@ mod fuzz;
 mod hostile;
 mod limits;
 mod no_way;
+mod peers;
 mod raw;
 mod strangers;
 mod use_it;

@@ -1,7 +1,8 @@
 //! A program that speaks the protocol by hand: its frames as docs and wire.rs have them, said once
 //! more, so that a change there without a new version shows here.
 
-use gpunet_device::abi::control::{Reply, Request};
+use gpunet_device::abi::control::{Op, Reply, Request};
+use gpunet_device::{Options, SockAddr, TransportKind};
 use rustix::cmsg_space;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -200,6 +201,31 @@ impl Raw {
             Ok((len, _)) => Some(buffer[..len].to_vec()),
             Err(error) => panic!("no answer: {error}"),
         }
+    }
+
+    /// Asks to connect a socket to a listener over peer.
+    pub fn connect_peer(&self, to: SockAddr) {
+        let mut connect = Request::new(Op::Connect, 1, 1, 0);
+        let peer = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
+        (connect.address, connect.options) = (to, peer);
+        self.ask(1, &connect);
+    }
+
+    /// What the client's agent is asked next (0 to provide, 1 to map, 2 to clear, 3 to unmap), and of which arena; whatever
+    /// else comes is thrown away. `None` at the end.
+    pub fn asked(&self) -> Option<(u32, u32)> {
+        loop {
+            let packet = self.next()?;
+            if packet[0] == 7 {
+                let (_, what, arena): (u32, u32, u32) =
+                    postcard::take_from_bytes(&packet).expect("a request to the agent").0;
+                return Some((what, arena));
+            }
+        }
+    }
+
+    pub fn answer(&self, answer: AgentAnswer) {
+        self.try_send(&bytes(&ToDaemon::Agent(answer)));
     }
 
     /// The daemon's first frame; `None` if it closed without one.

@@ -7,8 +7,12 @@ mod raw;
 #[path = "../support/mod.rs"]
 mod support;
 
-use gpunet_device::{Options, SockAddr, Stream, TransportKind};
-use gpunet_proxy::attach;
+use gpunet_device::cpu::GracePeriod;
+use gpunet_device::poll::{POLLIN, poll};
+use gpunet_device::{
+    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, SockAddr, Stream, TransportKind,
+};
+use gpunet_proxy::{FinishPolicy, attach};
 use raw::{AgentAnswer, First, Raw, ToDaemon, Want, Wish, bytes, hello, wish};
 use std::io::Read;
 use std::net::TcpListener;
@@ -18,9 +22,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::daemon::Served;
 use support::world::listen;
-use support::{Memory, SOLO, bounded, small, until};
+use support::{Memory, PollMemory, SOLO, bounded, small, until};
 
 const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp);
+const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer);
 const DAEMON: &str = "GPUNET_TEST_ATTACH_TO";
 const CONNECT: &str = "GPUNET_TEST_CONNECT_TO";
 
@@ -68,7 +73,106 @@ fn everything_comes_back() {
             served.expect_clients(0);
             until(&format!("{name}: {before:?} descriptors and regions again"), || held() == before);
         }
+        peers(&served);
     });
+}
+
+/// Serves one peer after another, beside a block that polls and one that receives, both in vain.
+#[derive(Clone, Copy)]
+struct Server {
+    net: Net,
+    listener: Handle,
+    idle: Handle,
+    room: Buffer,
+}
+
+impl Kernel for Server {
+    const ENTRY: &'static str = "server";
+
+    fn run<G: Group>(self, group: &G) {
+        match group.index() {
+            0 => {
+                let listener = Listener::from_handle(group, self.net, self.listener).expect("open");
+                while let Ok(mut stream) = listener.accept(group) {
+                    let _ = stream.recv_exact(group, self.room.first(64));
+                    let _ = stream.send_all(group, self.room.first(64));
+                    let _ = stream.recv(group, self.room);
+                    stream.close(group).expect("open");
+                }
+            }
+            1 => {
+                let memory = PollMemory::new(&[(self.idle.raw(), POLLIN)]);
+                assert_eq!(poll(group, self.net, memory.set(), -1), Err(Error::Canceled));
+            }
+            _ => {
+                let mut idle = Stream::from_handle(group, self.net, self.idle).expect("open");
+                assert_eq!(idle.recv(group, self.room.skip(64)), Err(Error::Canceled));
+            }
+        }
+    }
+}
+
+/// The process's mappings, and its addresses in MiB.
+fn mapped() -> (usize, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("this is Linux");
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
+    let pages: usize = pages.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+    (maps.lines().count(), (pages * 4096) >> 20)
+}
+
+/// Peers that come and go take neither mappings nor addresses of a program whose launch goes on.
+fn peers(served: &Served) {
+    const WARM_UP: usize = 20;
+    const PEERS: usize = 300;
+    let attachment = served.attach(small()).attach_cpu().expect("attached");
+    let token = attachment.token().expect("a number");
+    let listener = listen(token.net(), PEER);
+    // A peer that stays.
+    let other = served.attach(small()).attach_cpu().expect("attached");
+    let other_token = other.token().expect("a number");
+    let (addr, net) = (listener.local_addr(), other_token.net());
+    let connect =
+        std::thread::spawn(move || Stream::connect_with(&SOLO, net, addr, PEER).expect("connected").handle());
+    let idle = listener.accept(&SOLO).expect("accepted").handle();
+    connect.join().expect("no panic");
+    let program = attachment.load("", 1).expect("nothing to load");
+    let room = attachment.alloc(128).expect("memory");
+    // SAFETY: the buffer outlives the kernel, which alone uses it.
+    let launch = unsafe {
+        let room = room.buffer();
+        let listener = listener.handle();
+        attachment.launch(&program, 3, 1, move |net| Server { net, listener, idle, room })
+    };
+    let launch = launch.expect("started");
+    let mut before = (0, 0);
+    for number in 0..WARM_UP + PEERS {
+        if number == WARM_UP {
+            served.expect_clients(2);
+            before = mapped();
+        }
+        let peer = served.attach(small()).attach_cpu().expect("attached");
+        let token = peer.token().expect("a number");
+        let mut stream = Stream::connect_with(&SOLO, token.net(), addr, PEER).expect("connected");
+        let memory = Memory::filled(number as u64, 0, 64);
+        stream.send_all(&SOLO, memory.buffer()).expect("sent");
+        let back = Memory::new(64);
+        assert_eq!(stream.recv_exact(&SOLO, back.buffer()), Ok(64));
+        assert!(back.holds(0, 64, number as u64, 0));
+        // Every other one leaves its stream to the daemon.
+        if number % 2 == 0 {
+            stream.close(&SOLO).expect("open");
+        }
+    }
+    served.expect_clients(2);
+    let after = mapped();
+    println!("mappings and MiB of addresses: {before:?}, and {after:?} after {PEERS} peers");
+    assert!(after.0 <= before.0 + 64, "{before:?} mappings, then {after:?}");
+    if GracePeriod::can_end() {
+        // Each had an arena of more than 4 MiB.
+        assert!(after.1 <= before.1 + 400, "{before:?} MiB of addresses, then {after:?}");
+    }
+    launch.cancel();
+    launch.finish(FinishPolicy::Close).expect("no fault");
 }
 
 /// Sends, opens a listener, says so, and waits to be killed.

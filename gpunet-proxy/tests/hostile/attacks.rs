@@ -23,6 +23,9 @@ use std::time::Duration;
 pub const ALLOWED: u32 = 4242;
 pub const STRANGER: u32 = 4243;
 
+/// The file beside the daemon's socket that says where an innocent client listens over peer.
+pub const PEER_LISTENER: &str = "peer-listener";
+
 pub struct Attack {
     pub name: &'static str,
     pub user: u32,
@@ -42,6 +45,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack { name: "scribbled words", user: ALLOWED, play: scribble },
     Attack { name: "no reader", user: ALLOWED, play: no_reader },
     Attack { name: "snapshots", user: ALLOWED, play: snapshots },
+    Attack { name: "lying agents", user: ALLOWED, play: lying_agents },
     Attack { name: "roots of teams", user: STRANGER, play: roots },
     Attack { name: "meetings of teams", user: STRANGER, play: meetings },
 ];
@@ -267,6 +271,31 @@ fn scribble(path: &Path) {
             let peer = &mut peers[at as usize % SOCKETS as usize];
             let _ = peer.set_nonblocking(true).and_then(|()| peer.write(&[1; 512]));
             let _ = rustix::io::write(&doorbells[at as usize % doorbells.len()], &1u64.to_le_bytes());
+        }
+    }
+}
+
+/// Connects to an innocent listener over peer, and answers wrongly to what its agent is asked then.
+fn lying_agents(path: &Path) {
+    let at = std::fs::read_to_string(path.with_file_name(PEER_LISTENER)).expect("somebody listens");
+    let to = SockAddr::from_std(at.parse().expect("an address"));
+    for round in 0..100 {
+        let raw = Raw::attached(path);
+        raw.give_up_after(Duration::from_millis(500));
+        raw.connect_peer(to);
+        let Some((_, arena)) = raw.asked() else { continue };
+        let failed = || AgentAnswer::Failed { arena, reason: "a lie".to_owned() };
+        let answers = match round % 6 {
+            0 => vec![failed()],
+            1 => vec![failed(), AgentAnswer::Unmapped { arena }],
+            2 => vec![AgentAnswer::Mapped { arena }],
+            3 => vec![AgentAnswer::Mapped { arena }, failed()],
+            4 => vec![AgentAnswer::Unmapped { arena }, AgentAnswer::Unmapped { arena }],
+            _ => Vec::new(),
+        };
+        answers.into_iter().for_each(|answer| raw.answer(answer));
+        if round % 2 == 0 {
+            raw.try_send(&bytes(&ToDaemon::Detach));
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Clients that keep to the rules, and how long they wait.
 
+use crate::attacks::PEER_LISTENER;
 use crate::support::client::client;
 use crate::support::world::{LOOPBACK, listen, small};
 use crate::support::{Memory, SOLO};
 use gpunet_device::team::Rank;
-use gpunet_device::{Listener, Options, TransportKind};
+use gpunet_device::{Listener, Options, Stream, TransportKind};
 use gpunet_proxy::team::{Team, TeamListener};
 use gpunet_proxy::{Attachment, attach};
 use std::io::{Read, Write};
@@ -20,34 +21,38 @@ type Times = Arc<Mutex<Vec<Duration>>>;
 /// Members of a team.
 const MEMBERS: u32 = 3;
 
-/// One that binds and closes, one that echoes over TCP, and some that form teams.
+/// One that binds and closes, one that echoes over TCP, one that echoes to another over peer, and some that form teams.
 pub struct Innocent {
     over: Arc<AtomicBool>,
-    times: [Times; 3],
+    times: [Times; 4],
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Innocent {
     pub fn start(path: &Path) -> Self {
-        let (over, times) = (Arc::new(AtomicBool::new(false)), [const { () }; 3].map(|()| Times::default()));
+        let (over, times) = (Arc::new(AtomicBool::new(false)), <[Times; 4]>::default());
         let proxy = attach(path, small()).expect("a daemon");
-        let threads =
-            [call as fn(&Attachment, &mut dyn FnMut(Instant) -> bool), echo].into_iter().zip(&times);
-        let mut threads: Vec<_> = threads
-            .map(|(play, times)| {
-                let attachment = proxy.attach_cpu().expect("attached");
-                let (over, times) = (over.clone(), times.clone());
-                std::thread::spawn(move || {
-                    play(&attachment, &mut |since| {
-                        times.lock().expect("sane").push(since.elapsed());
-                        !over.load(Ordering::Relaxed)
-                    });
-                    assert_eq!(attachment.close().undelivered, 0);
-                })
+        let beside = proxy.attach_cpu().expect("attached");
+        let announced = path.with_file_name(PEER_LISTENER);
+        let peer_echo = move |attachment: &Attachment, again: Again<'_>| {
+            echo_to_peer(attachment, &beside, &announced, again);
+            assert_eq!(beside.close().undelivered, 0);
+        };
+        let plays: [Play; 3] = [Box::new(call), Box::new(echo), Box::new(peer_echo)];
+        let threads = plays.into_iter().zip(&times).map(|(play, times)| {
+            let attachment = proxy.attach_cpu().expect("attached");
+            let (over, times) = (over.clone(), times.clone());
+            std::thread::spawn(move || {
+                play(&attachment, &mut |since| {
+                    times.lock().expect("sane").push(since.elapsed());
+                    !over.load(Ordering::Relaxed)
+                });
+                assert_eq!(attachment.close().undelivered, 0);
             })
-            .collect();
+        });
+        let mut threads: Vec<_> = threads.collect();
         let members = (0..MEMBERS).map(|_| proxy.attach_cpu().expect("attached")).collect();
-        let (over_too, times_too, file) = (over.clone(), times[2].clone(), meeting(path));
+        let (over_too, times_too, file) = (over.clone(), times[3].clone(), meeting(path));
         threads.push(std::thread::spawn(move || {
             form(members, &file, &mut |since| {
                 times_too.lock().expect("sane").push(since.elapsed());
@@ -58,11 +63,12 @@ impl Innocent {
     }
 
     pub fn attachments(&self) -> usize {
-        2 + MEMBERS as usize
+        // Two echo to each other, and one thread forms the teams.
+        self.threads.len() + MEMBERS as usize
     }
 
-    /// What they see in that time: of calls, of echoes and of teams.
-    pub fn during(&self, time: Duration) -> [String; 3] {
+    /// What they see in that time: of calls, of echoes over TCP, of those over peer, and of teams.
+    pub fn during(&self, time: Duration) -> [String; 4] {
         self.times.iter().for_each(|times| times.lock().expect("sane").clear());
         std::thread::sleep(time);
         assert!(self.threads.iter().all(|thread| !thread.is_finished()), "an innocent client has failed");
@@ -87,7 +93,11 @@ impl Innocent {
     }
 }
 
-fn call(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
+/// Notes since when a round has taken, and returns whether there is another one.
+type Again<'a> = &'a mut dyn FnMut(Instant) -> bool;
+type Play = Box<dyn FnOnce(&Attachment, Again<'_>) + Send>;
+
+fn call(attachment: &Attachment, again: Again<'_>) {
     let token = attachment.token().expect("a number");
     loop {
         let since = Instant::now();
@@ -100,7 +110,7 @@ fn call(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
     }
 }
 
-fn echo(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
+fn echo(attachment: &Attachment, again: Again<'_>) {
     let token = attachment.token().expect("a number");
     let listener = listen(token.net(), Options::DEFAULT.with_transport(TransportKind::Tcp));
     let mut peer = client(listener.local_addr());
@@ -154,4 +164,32 @@ fn form(members: Vec<Attachment>, meeting: &Path, again: &mut dyn FnMut(Instant)
             return;
         }
     }
+}
+
+/// Echoes over peer, and goes on listening at an address that everybody knows.
+fn echo_to_peer(attachment: &Attachment, beside: &Attachment, announced: &Path, again: Again<'_>) {
+    let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
+    let (token, other) = (attachment.token().expect("a number"), beside.token().expect("a number"));
+    let listener = listen(token.net(), peer);
+    let (addr, net) = (listener.local_addr(), other.net());
+    let connect = move || Stream::connect_with(&SOLO, net, addr, peer).expect("connected").handle();
+    let connecting = std::thread::spawn(connect);
+    let mut stream = listener.accept(&SOLO).expect("accepted");
+    let mut client = Stream::from_handle(&SOLO, net, connecting.join().expect("no panic")).expect("open");
+    std::fs::write(announced, addr.to_std().expect("an IP address").to_string()).expect("our own directory");
+    let (there, back) = (Memory::new(64), Memory::new(64));
+    loop {
+        let since = Instant::now();
+        client.send_all(&SOLO, there.buffer()).expect("sent");
+        stream.recv_exact(&SOLO, back.buffer()).expect("received");
+        stream.send_all(&SOLO, back.buffer()).expect("sent");
+        client.recv_exact(&SOLO, there.buffer()).expect("received");
+        if !again(since) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    client.close(&SOLO).expect("open");
+    stream.close(&SOLO).expect("open");
+    listener.close(&SOLO).expect("open");
 }

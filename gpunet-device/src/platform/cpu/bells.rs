@@ -9,6 +9,7 @@
 
 use super::futex::{futex_wait_for, longest_sleep, monotonic_after};
 use crate::Net;
+use crate::cpu::grace::Keeper;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag};
 use gpunet_abi::region::Region;
@@ -25,7 +26,7 @@ const NAP: Duration = Duration::from_micros(200);
 struct Bell(*mut PartHeader);
 
 // SAFETY: an address whose every use is atomic; the attachment's agent keeps it mapped, by the arena or
-// by plain memory in its place, as long as the attachment lives.
+// by plain memory in its place, as long as the attachment lives, and by no other arena while a `Keeper` is there.
 unsafe impl Send for Bell {}
 
 impl Bell {
@@ -67,18 +68,30 @@ pub(crate) struct PollerRegistration {
     net: Net,
     epoch: bool,
     bells: Vec<Bell>,
+    /// Keeps the bells' addresses from being used for other memory, while there are any.
+    keeper: Option<Keeper>,
 }
 
 impl PollerRegistration {
     /// PollerRegistration nowhere yet.
     pub(crate) const fn new(net: Net) -> Self {
-        Self { net, epoch: false, bells: Vec::new() }
+        Self { net, epoch: false, bells: Vec::new(), keeper: None }
     }
 
     /// Counts the poller in, wherever it is not yet; before it loads the counts that it will sleep on.
     pub(crate) fn enter(&mut self) {
         if !std::mem::replace(&mut self.epoch, true) {
             count_poller(self.net.pollers(), true);
+        }
+        self.leave_vacated();
+        if self.keeper.is_none() {
+            let mut is_any = false;
+            bells(self.net, |_, _| is_any = true);
+            if !is_any {
+                return;
+            }
+            // Before the look that finds the bells to be counted.
+            self.keeper = Some(Keeper::enter(self.net));
         }
         let counted = &mut self.bells;
         let before = counted.len();
@@ -93,12 +106,25 @@ impl PollerRegistration {
         }
     }
 
+    /// Leaves all bells if one of them is in the table no more: its addresses wait for that. The caller counts in again.
+    fn leave_vacated(&mut self) {
+        let mut left = self.bells.len();
+        bells(self.net, |bell, _| left = left.saturating_sub(self.bells.contains(&bell).into()));
+        if left > 0 {
+            self.bells.drain(..).for_each(|bell| bell.count(false));
+            if let Some(keeper) = &self.keeper {
+                keeper.renew();
+            }
+        }
+    }
+
     /// Takes the poller out everywhere.
     pub(crate) fn leave(&mut self) {
         if std::mem::take(&mut self.epoch) {
             count_poller(self.net.pollers(), false);
         }
         self.bells.drain(..).for_each(|bell| bell.count(false));
+        self.keeper = None;
     }
 }
 

@@ -1,7 +1,9 @@
 //! An arena's life: its parts are made, agents map it, it is used, agents unmap it.
 
 use super::ArenaRings;
-use super::{Arena, ArenaState, FIRST_RINGS, GPU_PAGE, MAX_RINGS, PartState, Side, TIMEOUT, pair_of};
+use super::{
+    AgentState, Arena, ArenaState, FIRST_RINGS, GPU_PAGE, MAX_RINGS, PartState, Side, TIMEOUT, pair_of,
+};
 use crate::access::Account;
 use crate::control::Control;
 use crate::control::pending::Wait;
@@ -60,9 +62,8 @@ impl Control {
                 rings: Slab::new(layout.rings, wanted),
                 clearing: Vec::new(),
                 counted,
-                asked: false,
+                agent: AgentState::NotAsked,
                 mapped: false,
-                left: false,
             });
         }
         let sides = match <[Side; 2]>::try_from(sides) {
@@ -79,8 +80,7 @@ impl Control {
                 return false;
             }
         };
-        let id = self.arenas.made;
-        self.arenas.made += 1;
+        let id = self.arenas.next_id();
         let (state, connector) = (ArenaState::Parts, Some(a));
         let arena = Arena { sides, state, on_gpus, layout, ends: 0, connector, is_shared_fairly };
         self.arenas.arenas.insert(id, arena);
@@ -139,8 +139,11 @@ impl Control {
 
     fn ask_agent(&mut self, arena: u32, attachment: AttachmentId, request: ToAgent) {
         if let Some(arena) = self.arenas.arenas.get_mut(&arena) {
-            let side = arena.side_of(attachment);
-            arena.sides[side].asked = true;
+            let side = &mut arena.sides[arena.side_of(attachment)];
+            side.agent = match request {
+                ToAgent::Unmap { .. } => AgentState::Unmapping,
+                _ => AgentState::Asked,
+            };
         }
         if let Some(attachment) = self.attachments.get(&attachment) {
             (attachment.state.agent)(request);
@@ -298,20 +301,20 @@ impl Control {
         self.retry_joins(pair, on_gpus);
     }
 
-    /// Takes an arena out of use; agents unmap it once no stream is left in it.
+    /// Takes an arena out of use; agents unmap it once no stream is left in it. Several events may do this to one arena: a
+    /// failure, and the end of each attachment.
     fn bury_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         arena.state = ArenaState::Dead;
         if arena.ends > 0 {
             return;
         }
-        let sides: Vec<(AttachmentId, bool)> =
-            arena.sides.iter().filter(|side| !side.left).map(|side| (side.attachment, side.asked)).collect();
-        for (attachment, asked) in sides {
-            if asked {
-                self.ask_agent(id, attachment, ToAgent::Unmap { arena: id });
-            } else {
-                self.leave_arena(id, attachment);
+        let sides = [0, 1].map(|at| (arena.sides[at].attachment, arena.sides[at].agent));
+        for (attachment, agent) in sides {
+            match agent {
+                AgentState::NotAsked => self.leave_arena(id, attachment),
+                AgentState::Asked => self.ask_agent(id, attachment, ToAgent::Unmap { arena: id }),
+                AgentState::Unmapping | AgentState::Left => {}
             }
         }
     }
@@ -327,13 +330,14 @@ impl Control {
     fn leave_arena(&mut self, id: u32, attachment: AttachmentId) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         let at = arena.side_of(attachment);
-        if arena.state != ArenaState::Dead || arena.sides[at].attachment != attachment || arena.sides[at].left
+        let side = &mut arena.sides[at];
+        if arena.state != ArenaState::Dead || side.attachment != attachment || side.agent == AgentState::Left
         {
             return;
         }
-        arena.sides[at].left = true;
-        let (regions, counted) = (arena.sides[at].regions, arena.sides[at].counted);
-        if arena.sides.iter().all(|side| side.left) {
+        side.agent = AgentState::Left;
+        let (regions, counted) = (side.regions, std::mem::take(&mut side.counted));
+        if arena.is_left() {
             self.remove_arena(id);
         }
         self.give_regions(attachment, regions, counted);
@@ -387,15 +391,15 @@ impl Control {
         for id in gone {
             let Some(arena) = self.arenas.arenas.get_mut(&id) else { continue };
             let at = arena.side_of(attachment);
-            arena.sides[at].left = true;
+            arena.sides[at].agent = AgentState::Left;
             if let Some(account) = account {
-                account.give_memory(arena.sides[at].counted);
+                account.give_memory(std::mem::take(&mut arena.sides[at].counted));
             }
             let making = matches!(arena.state, ArenaState::Parts | ArenaState::Mapping);
             let pair = (arena.sides[0].attachment, arena.sides[1].attachment);
-            let all_left = arena.sides.iter().all(|side| side.left);
+            let is_left = arena.is_left();
             self.bury_arena(id);
-            if all_left {
+            if is_left {
                 self.remove_arena(id);
             }
             if making {

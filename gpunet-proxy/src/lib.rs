@@ -28,6 +28,7 @@ pub mod descriptors;
 pub mod device_memory;
 mod doorbell;
 mod errno;
+pub mod files;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod host;

@@ -5,13 +5,16 @@ use crate::values::{Addresses, Filter, LogFormat, Metrics, Mode, Rc};
 use gpunet_proxy::access::Access;
 use gpunet_proxy::config::{AUTO_THREADS, Lines, Rdma};
 use gpunet_proxy::settings::CpuList;
-use gpunet_proxy::{Config, places};
+use gpunet_proxy::{Config, files, places};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The file that is read if nobody names one and it exists.
 const FILE: &str = "/etc/gpunet/gpunetd.toml";
+
+/// The longest file of settings: many times what all users of a machine need.
+const MOST: u64 = 1 << 20;
 
 /// Defines, from one list, the flags with their help, the keys of the file, and the effective settings.
 macro_rules! settings {
@@ -247,7 +250,7 @@ pub fn load(cli: &Cli) -> Result<Loaded, SettingsError> {
     let path = named.or_else(|| Path::new(FILE).exists().then(|| FILE.into()));
     let (given, access) = match &path {
         Some(path) => {
-            let read = std::fs::read_to_string(path);
+            let read = files::read_text(path, MOST);
             let text = read.map_err(|source| SettingsError::Read { path: path.clone(), source })?;
             parse(&text, path)?
         }

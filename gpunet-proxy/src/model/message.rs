@@ -5,7 +5,7 @@ use super::attachment_state::{AttachmentState, Usage};
 use super::launch::{FinishPolicy, Finished};
 use super::snapshot::Snapshot;
 use crossbeam_channel::Sender;
-use gpunet_abi::control::{Reply, Request};
+use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Handle, Options};
 use gpunet_core::connection::Counts;
@@ -224,6 +224,20 @@ pub(crate) enum Message {
 const OPERATORS: AttachmentId = AttachmentId(u32::MAX);
 
 impl Message {
+    /// Returns whether it serves only a program that lives: it is not handled once its program has died.
+    ///
+    /// Closes are handled, and the options by which sockets close: the device may have been told already that its socket
+    /// is closed, and the peer is to see the end that the program gave it.
+    pub(crate) fn dies_with_program(&self) -> bool {
+        match self {
+            Self::Request { request, .. } | Self::Ask { request, .. } => {
+                !matches!(Op::from_raw(request.op), Some(Op::Close | Op::SetOptions))
+            }
+            Self::Abandon { .. } | Self::Usage { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The attachment whose turn it takes; `None` for messages that go first.
     pub(crate) const fn attachment(&self) -> Option<AttachmentId> {
         match self {

@@ -19,7 +19,7 @@ mod session;
 
 pub use crate::session::snapshot;
 
-use crate::access::{Access, Accounts, Descriptors, set_accepts_descriptors};
+use crate::access::{Access, Accounts, Descriptors, RingMemory, set_accepts_descriptors};
 use crate::descriptors::{self, hint};
 use crate::model::config::Config;
 use crate::model::error::EmbedError;
@@ -225,7 +225,7 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     let proxy = runtime::start(config)?;
     let runtime = descriptors::runtime().map_err(StartError::Thread)?;
     let limit = getrlimit(Resource::Nofile).current;
-    let accounts = Accounts::new(Descriptors::of_process(limit.unwrap_or(u64::MAX)));
+    let accounts = Accounts::new(Descriptors::of_process(limit.unwrap_or(u64::MAX)), RingMemory::here());
     let state = Arc::new(DaemonState::new(proxy, accounts, access));
     let listener = {
         let _entered = runtime.enter();

@@ -2,7 +2,7 @@
 
 use crate::args::Cli;
 use crate::values::{Addresses, Filter, LogFormat, Metrics, Mode, Rc};
-use gpunet_proxy::access::Access;
+use gpunet_proxy::access::{Access, RingMemory};
 use gpunet_proxy::config::{AUTO_THREADS, Lines, Rdma};
 use gpunet_proxy::settings::CpuList;
 use gpunet_proxy::{Config, files, places};
@@ -388,8 +388,24 @@ impl fmt::Display for Loaded {
         if !access.is_empty() {
             write!(f, "\n# {origin}\n{}", toml::to_string(&access).map_err(|_| fmt::Error)?)?;
         }
+        write!(f, "\n# all users together: ring_memory = {}", RingMemory::here().limit())?;
+        writeln!(f, " (what the machine and the memory cgroup of this process allow)")?;
+        if let Some(shortage) = memory_shortage() {
+            writeln!(f, "# {shortage}")?;
+        }
         Ok(())
     }
+}
+
+/// Says so if the memory of this process is too little for one program with the default settings.
+pub fn memory_shortage() -> Option<String> {
+    let (limit, usual) = (RingMemory::here().limit(), Config::default().shared_rings);
+    (limit < usual).then(|| {
+        format!(
+            "programs may have {limit} bytes of ring memory together, and one with the default settings asks for {usual}: \
+             raise the limit of this process's memory cgroup, or have programs ask for less (shared_rings)"
+        )
+    })
 }
 
 fn line(

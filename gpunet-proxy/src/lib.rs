@@ -57,6 +57,7 @@ mod shard;
 pub mod socket;
 mod socket_table;
 pub mod team;
+mod thread_pool;
 mod token;
 mod user_work;
 mod wire;

@@ -153,6 +153,13 @@ pub(crate) fn printable(name: &str) -> String {
     shown
 }
 
+impl AttachmentState {
+    /// Returns whether that user owns it; `None` stands for everybody.
+    pub(crate) fn is_of(&self, user: Option<u32>) -> bool {
+        user.is_none_or(|uid| self.client.uid == uid)
+    }
+}
+
 impl std::fmt::Debug for AttachmentState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Attached").field("id", &self.id).field("polled", &self.polled).finish_non_exhaustive()

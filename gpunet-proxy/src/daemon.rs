@@ -237,7 +237,7 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     let runtime = descriptors::runtime().map_err(StartError::Thread)?;
     let limit = getrlimit(Resource::Nofile).current;
     let accounts = Accounts::new(Descriptors::of_process(limit.unwrap_or(u64::MAX)), RingMemory::here());
-    let pool = ThreadPool::start("gpunet-attach").map_err(StartError::Thread)?;
+    let (pool, _) = ThreadPool::start("gpunet-attach").map_err(StartError::Thread)?;
     let state = Arc::new(DaemonState::new(proxy, pool, accounts, access));
     let listener = {
         let _entered = runtime.enter();

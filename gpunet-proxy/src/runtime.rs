@@ -104,11 +104,14 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
         };
         inner.spawn(format!("gpunet-data-{index}"), body).map_err(start("a data thread"))?;
     }
-    let pool = ThreadPool::start("gpunet-memory").map_err(start("a thread for memory"))?;
+    let (pool, pool_threads) = ThreadPool::start("gpunet-memory").map_err(start("a thread for memory"))?;
     let (links, own, config) = (inner.shards.clone(), inner.messages.clone(), inner.config.clone());
     let control = move || {
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, Control::new(links, own, pool, &config).run(inbox, pulse));
+        // Tasks hold the pool.
+        drop(local);
+        pool_threads.join();
     };
     inner.spawn("gpunet-control".to_owned(), control).map_err(start("the control thread"))?;
     let beat = move || beating.run(period, &workers);

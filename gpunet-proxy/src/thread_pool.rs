@@ -6,12 +6,26 @@
 use crossbeam_channel::{Sender, unbounded};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 /// Threads of a pool. What they do is mostly memory to be cleared, which more of them do not do faster.
 const THREADS: usize = 2;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads of a pool.
+pub(crate) struct PoolThreads(Vec<JoinHandle<()>>);
+
+impl PoolThreads {
+    /// Waits until they have ended. Whoever calls has dropped all pools.
+    pub(crate) fn join(self) {
+        for thread in self.0 {
+            // It catches panics.
+            let _ = thread.join();
+        }
+    }
+}
 
 /// A pool of threads. They end once its last clone is dropped and its work is done.
 #[derive(Clone, Debug)]
@@ -25,8 +39,9 @@ impl ThreadPool {
     ///
     /// # Errors
     /// The system's, when it refuses one.
-    pub(crate) fn start(name: &str) -> io::Result<Self> {
+    pub(crate) fn start(name: &str) -> io::Result<(Self, PoolThreads)> {
         let (jobs, queue) = unbounded::<Job>();
+        let mut threads = PoolThreads(Vec::new());
         for _ in 0..THREADS {
             let queue = queue.clone();
             let work = move || {
@@ -35,9 +50,9 @@ impl ThreadPool {
                     let _ = catch_unwind(AssertUnwindSafe(job));
                 }
             };
-            std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+            threads.0.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
         }
-        Ok(Self { jobs: Some(jobs) })
+        Ok((Self { jobs: Some(jobs) }, threads))
     }
 
     /// A pool without threads.
@@ -75,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_takes_no_thread_along() {
-        let pool = ThreadPool::start("gpunet-test").expect("threads");
+        let (pool, threads) = ThreadPool::start("gpunet-test").expect("threads");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             for _ in 0..2 * THREADS {
@@ -84,5 +99,7 @@ mod tests {
             assert_eq!(pool.call(|| 7).await, Some(7));
             assert_eq!(ThreadPool::none().call(|| 8).await, Some(8));
         });
+        drop(pool);
+        threads.join();
     }
 }

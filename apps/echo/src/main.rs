@@ -77,7 +77,7 @@ fn print_memory() {
     };
     let (left, limit, file) = (group.available() >> 20, group.limit >> 20, group.file.display());
     print(&format_args!("memory: {left} MiB are left of the {limit} MiB that {file} allows\n"));
-    if let Err(why) = check_room(server::RINGS as usize) {
+    if let Err(why) = check_room(kernels::with_margin(server::RINGS) as usize) {
         print(&format_args!("gpunet-echo server: cannot start: {why}\n"));
     }
 }

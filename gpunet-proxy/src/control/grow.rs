@@ -91,8 +91,8 @@ fn allocate_on(pool: &ThreadPool, state: Weak<AttachmentState>, messages: Contro
         }
         let have = if grown.is_ok() { next } else { have };
         let last = grown.is_err() || have == total;
-        let _ = messages.send(Message::Grown { attachment: attachment.id, rings: have, last });
-        if !last {
+        let is_heard = messages.send(Message::Grown { attachment: attachment.id, rings: have, last }).is_ok();
+        if is_heard && !last {
             allocate_on(&again, state, messages, have);
         }
     });

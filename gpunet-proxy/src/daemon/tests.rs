@@ -94,7 +94,7 @@ fn is_open(socket: &OwnedFd) -> bool {
 }
 
 fn pool() -> ThreadPool {
-    ThreadPool::start("gpunet-test").expect("threads")
+    ThreadPool::start("gpunet-test").expect("threads").0
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! card, and mapped at a different address by each of them. It is preallocated and sealed, so that no holder of the
 //! descriptor can make an access fault by shrinking it.
 
+mod cgroup;
 mod error;
 mod memfd;
 mod pages;
@@ -15,9 +16,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+pub use cgroup::MemoryGroup;
 pub use error::RegionError;
 pub(crate) use pages::Pages;
 pub use pool::{AddressPool, PooledRegion, Vacated};
+use room::{Promise, check_promised};
+pub use room::{check_room, total_memory};
 pub(crate) use rustix::param::page_size;
 
 /// A sealed, preallocated memfd and one shared mapping of it.
@@ -50,6 +54,8 @@ pub(crate) use rustix::param::page_size;
 pub struct PinnedRegion {
     mapping: Pages,
     fd: OwnedFd,
+    /// The memory of the pages that do not exist yet.
+    promise: Promise,
 }
 
 impl PinnedRegion {
@@ -60,8 +66,8 @@ impl PinnedRegion {
     ///
     /// # Errors
     /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are mistakes of the caller;
-    /// [`RegionError::DescriptorLimit`] and [`RegionError::NoMemory`] (also for more than the machine has available, which is
-    /// checked first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
+    /// [`RegionError::DescriptorLimit`] and [`RegionError::NoMemory`] (also for more than the machine has available, or a memory
+    /// cgroup allows, which is checked first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
     ///
     /// # Examples
     /// ```
@@ -73,13 +79,14 @@ impl PinnedRegion {
     /// ```
     pub fn create(name: &str, len: usize) -> Result<Arc<Self>, RegionError> {
         let len = whole_pages(len)?;
-        room::check(len)?;
+        let promise = Promise::new(len)?;
         let fd = memfd::create(name)?;
         memfd::resize(fd.as_fd(), len)?;
         memfd::preallocate(fd.as_fd(), 0, len)?;
+        promise.keep(len);
         memfd::seal(fd.as_fd())?;
         let mapping = Pages::shared(fd.as_fd(), len)?;
-        Ok(Arc::new(Self { mapping, fd }))
+        Ok(Arc::new(Self { mapping, fd, promise }))
     }
 
     /// Creates a region of at least `len` bytes of which only the first `first` exist. For large regions, whose allocation takes
@@ -102,25 +109,32 @@ impl PinnedRegion {
     /// ```
     pub fn create_growing(name: &str, len: usize, first: usize) -> Result<Arc<Self>, RegionError> {
         let len = whole_pages(len)?;
-        room::check(len)?;
+        let first = whole_pages(first)?.min(len);
+        let promise = Promise::new(len)?;
         let fd = memfd::create(name)?;
         memfd::resize(fd.as_fd(), len)?;
-        memfd::preallocate(fd.as_fd(), 0, whole_pages(first)?.min(len))?;
+        memfd::preallocate(fd.as_fd(), 0, first)?;
+        promise.keep(first);
         memfd::seal(fd.as_fd())?;
         let mapping = Pages::untouched(fd.as_fd(), len)?;
-        Ok(Arc::new(Self { mapping, fd }))
+        Ok(Arc::new(Self { mapping, fd, promise }))
     }
 
     /// Allocates the pages from byte `from` up to byte `to`.
     ///
     /// # Errors
-    /// As [`create`](Self::create); the pages up to `from` stay.
+    /// As [`create`](Self::create), also when the memory has been taken by others since the region was made; the pages up to
+    /// `from` stay.
     pub fn grow(&self, from: usize, to: usize) -> Result<(), RegionError> {
         let to = to.min(self.len());
         if from >= to {
             return Ok(());
         }
-        memfd::preallocate(self.fd.as_fd(), from, to - from)
+        // It was there when the region was made; other processes may have taken it since.
+        check_promised(to - from)?;
+        memfd::preallocate(self.fd.as_fd(), from, to - from)?;
+        self.promise.keep(to - from);
+        Ok(())
     }
 
     /// Maps a region that its creator may still be growing. The creator is trusted to follow the rules of
@@ -134,7 +148,7 @@ impl PinnedRegion {
             return Err(RegionError::PartialPage { len, page: page_size() });
         }
         let mapping = Pages::untouched(fd.as_fd(), len)?;
-        Ok(Arc::new(Self { mapping, fd }))
+        Ok(Arc::new(Self { mapping, fd, promise: Promise::none() }))
     }
 
     /// Maps a region that was made elsewhere, from its descriptor.
@@ -161,7 +175,7 @@ impl PinnedRegion {
     pub fn from_fd(fd: OwnedFd) -> Result<Arc<Self>, RegionError> {
         let len = Self::check(fd.as_fd())?;
         let mapping = Pages::shared(fd.as_fd(), len)?;
-        Ok(Arc::new(Self { mapping, fd }))
+        Ok(Arc::new(Self { mapping, fd, promise: Promise::none() }))
     }
 
     /// Checks a descriptor as [`from_fd`](Self::from_fd) does, and returns the length of its region. It maps and closes nothing.

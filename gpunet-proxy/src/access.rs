@@ -8,7 +8,7 @@ mod account;
 mod peer;
 mod ports;
 
-pub use account::{Account, Accounts, Descriptors, Held};
+pub use account::{Account, Accounts, Descriptors, Held, RingMemory};
 pub use ports::{BadPorts, Ports};
 
 pub(crate) use peer::{accepts_descriptors, set_accepts_descriptors};
@@ -83,8 +83,8 @@ pub struct Limits {
     /// it: EMFILE.
     pub sockets: u32,
     /// Memory of attachments, bytes: their rings, and their tables of sockets (some hundred bytes for each that
-    /// an attachment may have). Default 4 GiB: some fifteen attachments of the default 256 MiB. Beyond it:
-    /// ENOBUFS.
+    /// an attachment may have). Default 4 GiB: some fifteen attachments of the default 256 MiB. Beyond it, and beyond
+    /// what the daemon's memory cgroup has for all users ([`RingMemory`]): ENOBUFS.
     pub ring_memory: u64,
     /// Memory registered with network cards, which the system locks, bytes. Default 4 GiB: all the
     /// ring memory. Beyond it: ENOBUFS.

@@ -42,6 +42,7 @@ use crate::model::attachment_state::Usage;
 use crate::model::config::{Config, Lines};
 use crate::model::message::{Command, Message};
 use crate::pulse::{Load, Pulse, PulseGuard};
+use crate::thread_pool::ThreadPool;
 use arena::Arenas;
 use crossbeam_channel::Sender;
 use data_threads::DataThreads;
@@ -81,6 +82,8 @@ pub(crate) struct Control {
     attachments: BTreeMap<AttachmentId, AttachmentEntry>,
     threads: DataThreads,
     messages: ControlSender,
+    /// What takes long and is no task of this thread.
+    pool: ThreadPool,
     routes: Routes,
     /// Where connects and listeners of all attachments meet.
     peer: Peer,
@@ -96,12 +99,18 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(shards: Vec<ShardLink>, messages: ControlSender, config: &Config) -> Self {
+    pub(crate) fn new(
+        shards: Vec<ShardLink>,
+        messages: ControlSender,
+        pool: ThreadPool,
+        config: &Config,
+    ) -> Self {
         let routes = Routes::new(config);
         Self {
             attachments: BTreeMap::new(),
             threads: DataThreads::new(shards),
             messages,
+            pool,
             routes,
             peer: Peer::new(),
             peer_listeners: HashMap::new(),
@@ -186,7 +195,7 @@ impl Control {
             }
             Message::Detach { attachment, why, done } => self.detach(attachment, why, done),
             Message::Gone { attachment, done } => self.gone(attachment, done),
-            Message::Snapshot { done } => self.take_snapshot(done),
+            Message::Snapshot { of, done } => self.take_snapshot(of, done),
             Message::DetachTimeout { attachment } => self.finish_detach(attachment),
             Message::Ping | Message::Stop => {}
         }

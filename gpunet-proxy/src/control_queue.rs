@@ -106,9 +106,16 @@ impl ControlSender {
         if state.closed {
             return Err(Closed);
         }
+        // Who died is not served any more, however much it had asked for.
+        let moot = match &message {
+            Message::Gone { attachment, .. } => state.take_moot(*attachment),
+            _ => VecDeque::new(),
+        };
         state.push(message);
         let wakes = std::mem::take(&mut state.asleep);
         drop(state);
+        // Not under the lock: dropping a message tells whoever waits for its answer, and that may use the queue.
+        drop(moot);
         if wakes {
             self.0.wake.notify_one();
         }
@@ -191,11 +198,22 @@ impl State {
         if waiting.turns.is_empty() {
             self.turns.push_back(user);
         }
-        let queue = waiting.messages.entry(attachment).or_default();
-        if queue.is_empty() {
+        let queue = waiting.messages.entry(attachment).or_insert_with(|| {
             waiting.turns.push_back(attachment);
-        }
+            VecDeque::new()
+        });
         queue.push_back(message);
+    }
+
+    /// Takes out of an attachment's queue what serves only a program that lives.
+    fn take_moot(&mut self, attachment: AttachmentId) -> VecDeque<Message> {
+        let user = self.users.get(&attachment).copied();
+        let queue = self.others.get_mut(&user).and_then(|waiting| waiting.messages.get_mut(&attachment));
+        let Some(queue) = queue else { return VecDeque::new() };
+        // It stays in its place, even if it is empty now: the end of the program comes into it at once.
+        let (moot, left) = std::mem::take(queue).into_iter().partition(Message::dies_with_program);
+        *queue = left;
+        moot
     }
 
     fn pop(&mut self, now: Instant) -> Option<Message> {
@@ -229,7 +247,8 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpunet_core::ids::RequestId;
+    use gpunet_abi::control::{Op, Request};
+    use gpunet_core::ids::{HostRequestId, RequestId};
 
     fn state(messages: impl IntoIterator<Item = Message>) -> State {
         let mut state = State::default();
@@ -301,6 +320,49 @@ mod tests {
         assert_eq!(taken(state.pop(later)), Some((2, 0)));
         assert_eq!(taken(state.pop(later + TURN / 2)), Some((2, 1)));
         assert_eq!(taken(state.pop(later)), Some((1, 1)));
+    }
+
+    #[test]
+    fn who_has_died_is_not_served_any_more_and_its_closes_are() {
+        let ask = |attachment, op, control| Message::Ask {
+            attachment: AttachmentId(attachment),
+            id: HostRequestId::new(control),
+            request: Box::new(Request::new(op, control, 1, 0)),
+            answer: Box::new(|_| panic!("nobody is answered")),
+        };
+        let requests = |attachment| {
+            let ops = [Op::Connect, Op::SetOptions, Op::Bind, Op::Close, Op::Accept];
+            (0..1000).map(move |n| ask(attachment, ops[n as usize % ops.len()], n))
+        };
+        let mut state = state(requests(1).chain([abandon(1, 0)]).chain(requests(2)));
+        let (sender, _receiver) = control_queue();
+        std::mem::swap(&mut *sender.0.lock(), &mut state);
+        let gone = || Message::Gone { attachment: AttachmentId(1), done: Box::new(|()| {}) };
+        sender.send(gone()).unwrap();
+        let mut state = std::mem::take(&mut *sender.0.lock());
+        let now = Instant::now();
+        let mut left = HashMap::from([(1, Vec::new()), (2, Vec::new())]);
+        while let Some(message) = state.pop(now) {
+            let op = match &message {
+                Message::Ask { request, .. } => Op::from_raw(request.op),
+                Message::Gone { .. } => None,
+                _ => panic!("an abandon is left"),
+            };
+            left.get_mut(&message.attachment().unwrap().0).unwrap().push(op);
+        }
+        assert_eq!(left[&2].len(), 1000);
+        assert_eq!(left[&1].len(), 401);
+        assert!(left[&1].chunks(2).take(200).all(|pair| pair == [Some(Op::SetOptions), Some(Op::Close)]));
+        assert_eq!(left[&1].last(), Some(&None), "and its end comes after them");
+        // Also if it had asked for nothing, or for nothing that is left.
+        for waits in [0, 1] {
+            let mut state = State::default();
+            (0..waits).for_each(|n| state.push(abandon(1, n)));
+            drop(state.take_moot(AttachmentId(1)));
+            state.push(gone());
+            assert!(matches!(state.pop(now), Some(Message::Gone { .. })));
+            assert!(state.pop(now).is_none() && state.turns.is_empty());
+        }
     }
 
     #[test]

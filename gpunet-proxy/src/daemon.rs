@@ -2,9 +2,9 @@
 //!
 //! [`start`] embeds a proxy and serves a listening socket on a thread of its own
 //! (`gpunet-sessions`, a tokio runtime with one task per connection), so that no client delays the control
-//! plane. Another thread makes the regions, which takes a while for hundreds of megabytes. Files: this one
-//! (starting, stopping), `admit` (what a client is and may have), `session` (the dialogue with an attached
-//! client), `outbox` (what other threads send to it).
+//! plane. Other threads make the regions, which takes a while for hundreds of megabytes. Files: this one
+//! (starting, stopping), `connections` (how many there may be), `admit` (what a client is and may have), `session` (the
+//! dialogue with an attached client), `outbox` (what other threads send to it), `operators` (snapshots for those who look).
 //!
 //! Clients are not trusted. Every frame is bounded, and the daemon or its control plane checks what it names;
 //! a violation closes that connection and no other. Threads of a client's user take and close the client's
@@ -14,22 +14,27 @@
 //! connection that ends without a detach counts as a dead process.
 
 mod admit;
+mod connections;
+mod operators;
 mod outbox;
 mod session;
 
 pub use crate::session::snapshot;
 
-use crate::access::{Access, Accounts, Descriptors, set_accepts_descriptors};
+use crate::access::{Access, Accounts, Descriptors, RingMemory, set_accepts_descriptors};
 use crate::descriptors::{self, hint};
 use crate::model::config::Config;
 use crate::model::error::EmbedError;
+use crate::model::message::{ANSWER_TIMEOUT, Message, answer_to};
 use crate::model::snapshot::Snapshot;
 use crate::readiness::watch;
 use crate::runtime::{self, Runtime};
+use crate::thread_pool::ThreadPool;
 use crate::user_work::UserWork;
+use connections::{Bounds, Connections};
+use operators::Operators;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, getrlimit};
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,15 +42,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 
-/// Connections of one user that have not attached (yet), at most: a program needs one at a time. So many may all those
-/// together have who may not attach: one person can be thousands of users (subuid).
-const MAX_PENDING: usize = 64;
-/// The same of everybody together: within the descriptors that the daemon keeps to itself.
-const MAX_PENDING_TOTAL: usize = 3 * MAX_PENDING;
+/// Connections that have not attached (yet): a program needs one at a time. With those that look, they are within the
+/// descriptors that the daemon keeps to itself.
+const PENDING: Bounds = Bounds { each: 64, all: 144, kept: 48, root: 48 };
+/// Connections that look at what the daemon holds: a person needs one or two.
+const LOOKING: Bounds = Bounds { each: 8, all: 24, kept: 12, root: 8 };
 /// How often the sessions' thread shows that it lives.
 const PULSE: Duration = Duration::from_millis(250);
 /// How long to wait before the next accept when descriptors have run out.
@@ -74,7 +79,7 @@ pub enum StartError {
     #[error("cannot serve the listening socket: {0}; it must be a Unix socket of type SOCK_SEQPACKET{hint}", hint = hint(.0))]
     Listener(io::Error),
     /// The operating system refused a thread.
-    #[error("cannot start the sessions' thread: {0}{hint}", hint = hint(.0))]
+    #[error("cannot start a thread for sessions: {0}{hint}", hint = hint(.0))]
     Thread(io::Error),
 }
 
@@ -141,8 +146,11 @@ struct DaemonState {
     accounts: Accounts,
     access: Mutex<Access>,
     phase: watch::Sender<Phase>,
-    /// By user: connections that have not attached. `None` are those who may not.
-    pending: Mutex<HashMap<Option<u32>, usize>>,
+    pending: Arc<Connections>,
+    looking: Arc<Connections>,
+    operators: Operators,
+    /// Where memory of attachments is made and given back.
+    pool: ThreadPool,
     work: Arc<UserWork>,
     started: Instant,
     /// When the sessions' thread last updated its pulse, in milliseconds after the start.
@@ -170,13 +178,16 @@ impl DaemonState {
 }
 
 impl DaemonState {
-    fn new(proxy: Arc<Runtime>, accounts: Accounts, access: Access) -> Self {
+    fn new(proxy: Arc<Runtime>, pool: ThreadPool, accounts: Accounts, access: Access) -> Self {
         Self {
             proxy,
             accounts,
             access: Mutex::new(access),
             phase: watch::Sender::new(Phase::Serve(0)),
-            pending: Mutex::default(),
+            pending: Connections::new(PENDING),
+            looking: Connections::new(LOOKING),
+            operators: Operators::default(),
+            pool,
             work: Arc::default(),
             started: Instant::now(),
             pulse: AtomicU64::new(0),
@@ -225,8 +236,9 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     let proxy = runtime::start(config)?;
     let runtime = descriptors::runtime().map_err(StartError::Thread)?;
     let limit = getrlimit(Resource::Nofile).current;
-    let accounts = Accounts::new(Descriptors::of_process(limit.unwrap_or(u64::MAX)));
-    let state = Arc::new(DaemonState::new(proxy, accounts, access));
+    let accounts = Accounts::new(Descriptors::of_process(limit.unwrap_or(u64::MAX)), RingMemory::here());
+    let (pool, _) = ThreadPool::start("gpunet-attach").map_err(StartError::Thread)?;
+    let state = Arc::new(DaemonState::new(proxy, pool, accounts, access));
     let listener = {
         let _entered = runtime.enter();
         watch(listener).map_err(StartError::Listener)?
@@ -245,6 +257,17 @@ impl Daemon {
         let mut snapshot = self.state.proxy.snapshot()?;
         snapshot.uptime_ms = self.state.age_ms();
         Some(snapshot)
+    }
+
+    /// Returns what the daemon holds, as [`Daemon::snapshot`], for a task of a tokio runtime to wait for.
+    pub fn request_snapshot(&self) -> impl Future<Output = Option<Snapshot>> + Send + use<> {
+        let (done, snapshot) = oneshot::channel();
+        let _ = self.state.proxy.messages.send(Message::Snapshot { of: None, done: answer_to(done) });
+        let uptime_ms = self.state.age_ms();
+        async move {
+            let snapshot = timeout(ANSWER_TIMEOUT, snapshot).await.ok()?.ok()?;
+            Some(Snapshot { uptime_ms, ..snapshot })
+        }
     }
 
     /// Replaces the access rules. Existing attachments stay, with the new limits.
@@ -276,6 +299,15 @@ impl Daemon {
         // Ordering: Relaxed; nothing else is read after it.
         let silent_ms = self.state.age_ms().saturating_sub(self.state.pulse.load(Ordering::Relaxed));
         serves && silent_ms < bound.as_millis() as u64 && self.state.proxy.heart.beats(bound)
+    }
+
+    /// Returns whether a thread of the daemon has ended by a panic. The daemon serves nobody any more then, and does not
+    /// recover.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let is_served = matches!(*self.state.phase.borrow(), Phase::Serve(_));
+        self.state.proxy.has_failed() || (is_served && ended)
     }
 
     /// Takes no more attachments, ends the existing ones, and stops the daemon.

@@ -2,6 +2,7 @@
 
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{CopyError, CudaError, Device, GpuBuffer};
+use gpu_usermap::region::check_room;
 use gpunet_abi::Word;
 use gpunet_abi::region::Region;
 use gpunet_device::Buffer;
@@ -33,8 +34,10 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// `None` when the machine has no such memory.
+    /// `None` when the machine has no such memory, or this process may not have it.
     fn new(len: usize) -> Option<Self> {
+        // The system gives addresses freely, and ends the process that writes to more of them than there is memory.
+        check_room(len).ok()?;
         // Not empty: an allocation has at least a byte.
         let layout = Layout::from_size_align(len.max(1), 4096).ok()?;
         // SAFETY: the layout's size is not zero.
@@ -55,8 +58,11 @@ impl Heap {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
-    /// The CPU device: this machine has no such memory.
-    #[error("cannot allocate {len} bytes of memory for kernels on the CPU: this machine does not have them")]
+    /// The CPU device: this machine has no such memory, or this process may not have it.
+    #[error(
+        "cannot allocate {len} bytes of memory for kernels on the CPU: this machine does not have them, or the memory \
+         cgroup of this process does not allow them"
+    )]
     Host {
         /// Bytes that were asked for.
         len: usize,

@@ -28,6 +28,7 @@ pub mod descriptors;
 pub mod device_memory;
 mod doorbell;
 mod errno;
+pub mod files;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod host;
@@ -56,6 +57,7 @@ mod shard;
 pub mod socket;
 mod socket_table;
 pub mod team;
+mod thread_pool;
 mod token;
 mod user_work;
 mod wire;

@@ -12,6 +12,7 @@ use crate::model::message::{ANSWER_TIMEOUT, Command, Message, send_to};
 use crate::model::snapshot::Snapshot;
 use crate::pulse::{Heart, Load, Pulse, Worker};
 use crate::shard::{Shard, ShardSetup, WatchedThread};
+use crate::thread_pool::ThreadPool;
 use gpunet_core::ids::AttachmentId;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -103,10 +104,14 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
         };
         inner.spawn(format!("gpunet-data-{index}"), body).map_err(start("a data thread"))?;
     }
+    let (pool, pool_threads) = ThreadPool::start("gpunet-memory").map_err(start("a thread for memory"))?;
     let (links, own, config) = (inner.shards.clone(), inner.messages.clone(), inner.config.clone());
     let control = move || {
         let local = tokio::task::LocalSet::new();
-        local.block_on(&runtime, Control::new(links, own, &config).run(inbox, pulse));
+        local.block_on(&runtime, Control::new(links, own, pool, &config).run(inbox, pulse));
+        // Tasks hold the pool.
+        drop(local);
+        pool_threads.join();
     };
     inner.spawn("gpunet-control".to_owned(), control).map_err(start("the control thread"))?;
     let beat = move || beating.run(period, &workers);
@@ -124,8 +129,14 @@ impl Runtime {
     /// A snapshot without the uptime; `None` if the control plane does not answer.
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         let (done, snapshot) = crossbeam_channel::bounded(1);
-        self.messages.send(Message::Snapshot { done: send_to(done) }).ok()?;
+        self.messages.send(Message::Snapshot { of: None, done: send_to(done) }).ok()?;
         snapshot.recv_timeout(ANSWER_TIMEOUT).ok()
+    }
+
+    /// Returns whether a thread has ended that was not told to: it has panicked.
+    pub(crate) fn has_failed(&self) -> bool {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.iter().any(JoinHandle::is_finished)
     }
 
     pub(crate) fn next_id(&self) -> AttachmentId {

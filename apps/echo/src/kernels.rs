@@ -83,6 +83,11 @@ impl Load {
     }
 }
 
+/// Ring memory for streams whose rings take so many bytes: a quarter more for streams that are still closing, and some.
+pub const fn with_margin(rings: u64) -> u64 {
+    rings + rings / 4 + (8 << 20)
+}
+
 impl Kernels {
     /// Starts a proxy with room for `streams` streams at a time and `rings` bytes for their rings, attaches the device
     /// and loads these kernels.
@@ -96,8 +101,7 @@ impl Kernels {
         if transport == Transport::Rc {
             gpunet_proxy::rdma_devices().map_err(Error::NoRdma)?;
         }
-        // A quarter more for streams that are still closing, and some.
-        let rings = rings + rings / 4 + (8 << 20);
+        let rings = with_margin(rings);
         let sockets = (streams * 2 + 64).min(1 << 16);
         // Each block that connects holds a control slot until the server accepts, and the server
         // needs one to accept: there must be more of them than blocks that connect. An eighth is kept

@@ -22,6 +22,7 @@ mod ticks;
 
 use args::Job;
 use error::Error;
+use gpu_usermap::region::{MemoryGroup, check_room};
 use gpunet_app::cli::print;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
@@ -51,6 +52,7 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     match job {
         Job::Probe => {
             print(&gpu_usermap::probe());
+            print_memory();
             match gpunet_proxy::rdma_devices() {
                 Ok(devices) => {
                     devices.iter().for_each(|device| print(&format_args!("RDMA device: {device}\n")))
@@ -64,6 +66,19 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
         Job::Client(args) => {
             client::run_client(args, &interrupt).map(|report| finish(&report, args.device.json))
         }
+    }
+}
+
+/// Prints what the control groups of this process leave of memory, which an attachment's rings must fit in.
+fn print_memory() {
+    let groups = MemoryGroup::of_process();
+    let Some(group) = groups.iter().min_by_key(|group| group.available()) else {
+        return print(&format_args!("memory: no control group limits this process\n"));
+    };
+    let (left, limit, file) = (group.available() >> 20, group.limit >> 20, group.file.display());
+    print(&format_args!("memory: {left} MiB are left of the {limit} MiB that {file} allows\n"));
+    if let Err(why) = check_room(kernels::with_margin(server::RINGS) as usize) {
+        print(&format_args!("gpunet-echo server: cannot start: {why}\n"));
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 const GPU_BLOCKS: u32 = 16;
 
 /// Ring memory for all connections, which the proxy divides among them.
-const RINGS: u64 = 256 << 20;
+pub const RINGS: u64 = 256 << 20;
 
 /// What a server did.
 #[derive(Serialize)]

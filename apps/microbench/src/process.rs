@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// The names of a proxy's threads in this process. Linux cuts names at 15 bytes.
-const PROXY: [&str; 3] = ["gpunet-data-", "gpunet-control", "gpunet-heartbea"];
+const PROXY: [&str; 4] = ["gpunet-data-", "gpunet-control", "gpunet-heartbea", "gpunet-memory"];
 
 /// Measures the processor time of the proxy's threads.
 pub struct Cost {

@@ -9,6 +9,7 @@ mod recorder;
 mod text;
 
 use crate::bench::Outcome;
+use gpunet_proxy::files::read_text;
 use hdrhistogram::Histogram;
 pub use keep::{Json, check_target};
 pub use machine::Machine;
@@ -318,9 +319,12 @@ impl Row {
     }
 }
 
+/// The longest file that is read: reports have some hundred kilobytes.
+const MOST: u64 = 64 << 20;
+
 /// Reads what `--json` wrote.
 pub fn read(path: &Path) -> Outcome<Report> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text = read_text(path, MOST).map_err(|error| format!("{}: {error}", path.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 

@@ -28,7 +28,48 @@ const BURST: Duration = Duration::from_secs(1);
 pub struct Account {
     uid: u32,
     state: Mutex<State>,
-    descriptors: Arc<Descriptors>,
+    totals: Arc<Totals>,
+}
+
+/// What all users together may take of the process.
+#[derive(Debug, Default)]
+struct Totals {
+    descriptors: Descriptors,
+    memory: RingMemory,
+}
+
+/// An amount that all users share.
+#[derive(Debug)]
+struct Total {
+    limit: u64,
+    held: Mutex<u64>,
+}
+
+impl Total {
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        // Nothing under this lock panics halfway through a change.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an amount for a user who holds `own` of `allowed`.
+    fn take(&self, own: &mut u64, amount: u64, allowed: u64, error: Error) -> Result<(), Error> {
+        let mut sum = *own;
+        take(&mut sum, amount, allowed, error)?;
+        take(&mut self.lock(), amount, self.limit, error)?;
+        *own = sum;
+        Ok(())
+    }
+
+    fn give(&self, amount: u64) {
+        give(&mut self.lock(), amount);
+    }
+}
+
+impl Default for Total {
+    /// As much as there is.
+    fn default() -> Self {
+        Self { limit: u64::MAX, held: Mutex::new(0) }
+    }
 }
 
 /// The file descriptors of the process that all users' sockets and attachments may take together.
@@ -41,11 +82,8 @@ pub struct Account {
 /// let descriptors = Descriptors::of_process(1024);
 /// # drop(descriptors);
 /// ```
-#[derive(Debug)]
-pub struct Descriptors {
-    limit: u64,
-    held: Mutex<u64>,
-}
+#[derive(Debug, Default)]
+pub struct Descriptors(Total);
 
 impl Descriptors {
     /// The share of users in a process that may open so many descriptors.
@@ -54,19 +92,44 @@ impl Descriptors {
     /// few.
     #[must_use]
     pub fn of_process(limit: u64) -> Self {
-        Self { limit: limit - (limit / 4).min(256), held: Mutex::new(0) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        // Nothing under this lock panics halfway through a change.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        Self(Total { limit: limit - (limit / 4).min(256), ..Total::default() })
     }
 }
 
-impl Default for Descriptors {
-    /// As many as there are.
-    fn default() -> Self {
-        Self { limit: u64::MAX, held: Mutex::new(0) }
+/// The memory that the attachments of all users may take together. Beyond what a memory cgroup allows, the kernel would
+/// end the process.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::RingMemory;
+///
+/// // Of 100 MiB users may take 75 MiB; the daemon keeps the others.
+/// let memory = RingMemory::of_process(100 << 20);
+/// assert_eq!(memory.limit(), 75 << 20);
+/// ```
+#[derive(Debug, Default)]
+pub struct RingMemory(Total);
+
+impl RingMemory {
+    /// The share of users in a process that may have so many bytes.
+    ///
+    /// The reserve is for the daemon itself: 256 MiB, or a quarter if the process may have little.
+    #[must_use]
+    pub fn of_process(limit: u64) -> Self {
+        Self(Total { limit: limit - (limit / 4).min(256 << 20), ..Total::default() })
+    }
+
+    /// The share of users in this process: of the memory of the machine, or of the smallest limit of its memory cgroup and
+    /// the ancestors of that.
+    #[must_use]
+    pub fn here() -> Self {
+        Self::of_process(gpu_usermap::region::total_memory().unwrap_or(u64::MAX))
+    }
+
+    /// Returns the bytes that users may take.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.0.limit
     }
 }
 
@@ -116,15 +179,15 @@ fn give(held: &mut u64, amount: u64) {
 }
 
 impl Account {
-    /// An empty account of a process with as many descriptors as it needs.
+    /// An empty account of a process with as many descriptors and as much memory as it needs.
     #[must_use]
     pub fn new(uid: u32, limits: Limits) -> Self {
         Self::of(uid, limits, Arc::default())
     }
 
-    fn of(uid: u32, limits: Limits, descriptors: Arc<Descriptors>) -> Self {
+    fn of(uid: u32, limits: Limits, totals: Arc<Totals>) -> Self {
         let state = State { limits, held: Held::default(), full_at: None };
-        Self { uid, state: Mutex::new(state), descriptors }
+        Self { uid, state: Mutex::new(state), totals }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -152,18 +215,25 @@ impl Account {
         give(&mut self.lock().held.sockets, 1);
     }
 
-    /// Takes ring memory.
+    /// Takes ring memory, from the user's share and from that of all users.
     ///
     /// # Errors
     /// [`Error::NoBuffers`] (ENOBUFS).
     pub fn take_memory(&self, bytes: u64) -> Result<(), Error> {
         let State { limits, held, .. } = &mut *self.lock();
-        take(&mut held.ring_memory, bytes, limits.ring_memory, Error::NoBuffers)
+        self.totals.memory.0.take(&mut held.ring_memory, bytes, limits.ring_memory, Error::NoBuffers)
     }
 
     /// Gives ring memory back.
     pub fn give_memory(&self, bytes: u64) {
         give(&mut self.lock().held.ring_memory, bytes);
+        self.totals.memory.0.give(bytes);
+    }
+
+    /// Returns the ring memory that all users hold, and how much they may.
+    #[must_use]
+    pub fn memory_of_all(&self) -> (u64, u64) {
+        (*self.totals.memory.0.lock(), self.totals.memory.limit())
     }
 
     /// Takes memory to be registered with a network card.
@@ -187,24 +257,19 @@ impl Account {
     pub fn take_descriptors(&self, count: u64) -> Result<(), Error> {
         let allowed = self.allowed_descriptors();
         let State { held, .. } = &mut *self.lock();
-        let of_all = &mut *self.descriptors.lock();
-        let mut own = held.descriptors;
-        take(&mut own, count, allowed, Error::TooManyFiles)?;
-        take(of_all, count, self.descriptors.limit, Error::TooManyFiles)?;
-        held.descriptors = own;
-        Ok(())
+        self.totals.descriptors.0.take(&mut held.descriptors, count, allowed, Error::TooManyFiles)
     }
 
     /// Gives file descriptors back.
     pub fn give_descriptors(&self, count: u64) {
         give(&mut self.lock().held.descriptors, count);
-        give(&mut self.descriptors.lock(), count);
+        self.totals.descriptors.0.give(count);
     }
 
     /// How many file descriptors the user may have.
     #[must_use]
     pub fn allowed_descriptors(&self) -> u64 {
-        self.lock().limits.descriptors.map_or(self.descriptors.limit / 2, u64::from)
+        self.lock().limits.descriptors.map_or(self.totals.descriptors.0.limit / 2, u64::from)
     }
 
     /// Takes an attachment.
@@ -273,23 +338,23 @@ impl Account {
 ///
 /// # Examples
 /// ```
-/// use gpunet_proxy::access::{Accounts, Descriptors, Limits};
+/// use gpunet_proxy::access::{Accounts, Descriptors, Limits, RingMemory};
 ///
-/// let accounts = Accounts::new(Descriptors::of_process(1024));
+/// let accounts = Accounts::new(Descriptors::of_process(1024), RingMemory::here());
 /// let account = accounts.account(1000, Limits::default());
 /// assert_eq!(account.uid(), 1000);
 /// ```
 #[derive(Debug, Default)]
 pub struct Accounts {
     accounts: Mutex<BTreeMap<u32, Arc<Account>>>,
-    descriptors: Arc<Descriptors>,
+    totals: Arc<Totals>,
 }
 
 impl Accounts {
-    /// An empty set of accounts, of a process with so many descriptors.
+    /// An empty set of accounts, of a process with so many descriptors and so much memory.
     #[must_use]
-    pub fn new(descriptors: Descriptors) -> Self {
-        Self { accounts: Mutex::default(), descriptors: Arc::new(descriptors) }
+    pub fn new(descriptors: Descriptors, memory: RingMemory) -> Self {
+        Self { accounts: Mutex::default(), totals: Arc::new(Totals { descriptors, memory }) }
     }
 
     /// The account of a user, with these limits from now on.
@@ -303,7 +368,7 @@ impl Accounts {
     fn account_at(&self, uid: u32, limits: Limits, now: Instant) -> Arc<Account> {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_idle(now));
-        let new = || Arc::new(Account::of(uid, limits.clone(), self.descriptors.clone()));
+        let new = || Arc::new(Account::of(uid, limits.clone(), self.totals.clone()));
         let account = accounts.entry(uid).or_insert_with(new);
         account.set_limits(limits);
         account.clone()
@@ -411,7 +476,7 @@ mod tests {
 
     #[test]
     fn one_user_leaves_descriptors_to_others_and_all_leave_the_reserve() {
-        let accounts = Accounts::new(Descriptors::of_process(1000));
+        let accounts = Accounts::new(Descriptors::of_process(1000), RingMemory::default());
         let [one, two, three] = [1, 2, 3].map(|uid| accounts.account(uid, Limits::default()));
         assert_eq!(
             (one.take_descriptors(376), one.take_descriptors(375)),
@@ -424,13 +489,28 @@ mod tests {
         assert_eq!(three.usage().descriptors, 0);
         two.give_descriptors(1);
         assert_eq!(three.take_descriptors(1), Ok(()));
-        assert_eq!(Descriptors::of_process(40).limit, 30);
+        assert_eq!(Descriptors::of_process(40).0.limit, 30);
         let rich = accounts.account(4, Limits { descriptors: Some(u32::MAX), ..Limits::default() });
         one.give_descriptors(375);
         assert_eq!(
             (rich.take_descriptors(376), rich.take_descriptors(375)),
             (Err(Error::TooManyFiles), Ok(()))
         );
+    }
+
+    #[test]
+    fn all_users_together_leave_the_memory_that_the_process_needs() {
+        let accounts = Accounts::new(Descriptors::default(), RingMemory::of_process(1000));
+        let [one, two] = [1, 2].map(|uid| accounts.account(uid, Limits::default()));
+        assert_eq!(one.take_memory(700), Ok(()));
+        assert_eq!(
+            [51, 50, 1].map(|bytes| two.take_memory(bytes)),
+            [Err(Error::NoBuffers), Ok(()), Err(Error::NoBuffers)]
+        );
+        assert_eq!((two.usage().ring_memory, two.memory_of_all()), (50, (750, 750)));
+        one.give_memory(700);
+        assert_eq!((two.take_memory(700), two.memory_of_all().0), (Ok(()), 750));
+        assert_eq!(RingMemory::of_process(u64::MAX).limit(), u64::MAX - (256 << 20));
     }
 
     #[test]

@@ -7,13 +7,15 @@
 use super::Control;
 use super::pending::Wait;
 use super::tables::AttachmentEntry;
+use crate::control_queue::ControlSender;
 use crate::model::attachment_state::{AttachmentState, first_rings};
 use crate::model::message::Message;
+use crate::thread_pool::ThreadPool;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::SHARED;
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Bytes that are allocated at a time.
 const PIECE: u64 = 32 << 20;
@@ -22,28 +24,10 @@ impl Control {
     /// Begins to allocate the rest of a new attachment's ring memory.
     pub(super) fn grow(&self, state: &Arc<AttachmentState>) {
         let geometry = state.memory.geometry();
-        let (start, total) = (state.memory.layout().rings, geometry.shared_rings);
-        let mut have = first_rings(geometry);
-        if have == total {
-            return;
+        let have = first_rings(geometry);
+        if have < geometry.shared_rings {
+            allocate_on(&self.pool, Arc::downgrade(state), self.messages.clone(), have);
         }
-        let (state, messages) = (Arc::downgrade(state), self.messages.clone());
-        tokio::task::spawn_blocking(move || {
-            while have < total {
-                let Some(state) = state.upgrade() else { return };
-                let next = (have + PIECE).min(total);
-                let grown = state.memory.region().grow((start + have) as usize, (start + next) as usize);
-                if let Err(error) = &grown {
-                    tracing::error!(%error, have, wanted = total, "an attachment gets less ring memory");
-                }
-                have = if grown.is_ok() { next } else { have };
-                let last = grown.is_err() || have == total;
-                let _ = messages.send(Message::Grown { attachment: state.id, rings: have, last });
-                if last {
-                    return;
-                }
-            }
-        });
     }
 
     pub(super) fn handle_grown(&mut self, attachment_id: AttachmentId, rings: u64, last: bool) {
@@ -90,6 +74,28 @@ impl Control {
         attachment.wait(id, LaunchId(request.launch), Wait::Deferred { request: Box::new(*request) });
         true
     }
+}
+
+/// Allocates an attachment's ring memory from byte `have` on, a piece at a time: others' memory is made in
+/// between.
+fn allocate_on(pool: &ThreadPool, state: Weak<AttachmentState>, messages: ControlSender, have: u64) {
+    let again = pool.clone();
+    pool.run(move || {
+        let Some(attachment) = state.upgrade() else { return };
+        let memory = &attachment.memory;
+        let (start, total) = (memory.layout().rings, memory.geometry().shared_rings);
+        let next = (have + PIECE).min(total);
+        let grown = memory.region().grow((start + have) as usize, (start + next) as usize);
+        if let Err(error) = &grown {
+            tracing::error!(%error, have, wanted = total, "an attachment gets less ring memory");
+        }
+        let have = if grown.is_ok() { next } else { have };
+        let last = grown.is_err() || have == total;
+        let is_heard = messages.send(Message::Grown { attachment: attachment.id, rings: have, last }).is_ok();
+        if is_heard && !last {
+            allocate_on(&again, state, messages, have);
+        }
+    });
 }
 
 impl AttachmentEntry {

@@ -9,6 +9,7 @@ use crate::model::attachment_state::{AttachmentState, ClientInfo, Inbox, Totals}
 use crate::model::config::{Config, Rdma};
 use crate::model::message::Message;
 use crate::region::shared_memory;
+use crate::thread_pool::ThreadPool;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_core::ids::{AttachmentId, HostRequestId};
 use std::sync::{Arc, mpsc};
@@ -45,7 +46,8 @@ impl Plane {
     pub(super) fn new() -> Self {
         let (messages, inbox) = control_queue();
         let config = Config { rdma: Rdma::Off, ..Config::small() };
-        Self { control: Control::new(shard_links(THREADS), messages.clone(), &config), inbox, messages }
+        let control = Control::new(shard_links(THREADS), messages.clone(), ThreadPool::none(), &config);
+        Self { control, inbox, messages }
     }
 
     /// An attachment of a user of its own, whose agent does at once what it is asked.

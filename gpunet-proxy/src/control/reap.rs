@@ -8,6 +8,7 @@ use crate::model::message::{Command, Done, Message, Sweep, SweepAction};
 use gpunet_abi::{Error, Handle, Status};
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// How long the streams of a dead process may deliver what it sent.
 const GONE_FLUSH: Duration = Duration::from_millis(500);
@@ -331,14 +332,14 @@ impl Control {
         self.forget_arenas(attachment_id, account.as_deref());
         self.routes.forget(attachment_id);
         self.messages.forget(attachment_id);
-        let (ack, acks) = crossbeam_channel::unbounded();
+        let (ack, mut acks) = mpsc::unbounded_channel();
         for shard in self.threads.links() {
             shard.send(Command::Detach { attachment: attachment_id, done: ack.clone() });
         }
         drop(ack);
-        // The data threads answer within a turn; waiting for them here would hold up the others.
-        tokio::task::spawn_blocking(move || {
-            while acks.recv().is_ok() {}
+        // The data threads answer within a turn, which other messages need not wait for.
+        tokio::task::spawn_local(async move {
+            while acks.recv().await.is_some() {}
             done(());
         });
     }

@@ -13,7 +13,9 @@ use gpunet_abi::region::DEVICE;
 use gpunet_core::connection::Counts;
 use gpunet_core::ids::AttachmentId;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 /// How long the data threads may take to report their streams' progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -62,38 +64,38 @@ const fn transport(kind: TransportKind) -> Transport {
 }
 
 impl Control {
-    /// Takes a snapshot, and passes it on once the data threads have reported their streams' progress.
-    pub(super) fn take_snapshot(&self, done: Done<Snapshot>) {
-        let mut snapshot = self.snapshot();
-        let (count, counts) = crossbeam_channel::unbounded();
+    /// Takes a snapshot, of one user's attachments or of all, and passes it on once the data threads have reported their
+    /// streams' progress. Its cost is that of what it shows.
+    pub(super) fn take_snapshot(&self, of: Option<u32>, done: Done<Snapshot>) {
+        let mut snapshot = self.snapshot(of);
+        let (count, mut counts) = mpsc::unbounded_channel();
         for shard in self.threads.links() {
-            shard.send(Command::Count { done: count.clone() });
+            shard.send(Command::Count { of, done: count.clone() });
         }
         drop(count);
-        tokio::task::spawn_blocking(move || {
+        let pool = self.pool.clone();
+        tokio::task::spawn_local(async move {
             let deadline = Instant::now() + TIMEOUT;
-            let mut streams = HashMap::new();
-            while let Ok(counted) = counts.recv_deadline(deadline) {
-                streams.extend(
-                    counted.into_iter().map(|c: StreamCount| ((c.attachment, c.slot, c.generation), c)),
-                );
+            let mut counted = Vec::new();
+            while let Ok(Some(counts)) = timeout_at(deadline, counts.recv()).await {
+                counted.push(counts);
             }
-            for socket in &mut snapshot.sockets {
-                if let Some(count) =
-                    streams.get(&(AttachmentId(socket.client), socket.slot, socket.generation))
-                {
-                    driven(socket, count);
+            pool.run(move || {
+                add_progress(&mut snapshot, counted);
+                if of.is_some() {
+                    // They are of all users.
+                    snapshot.totals = Totals::default();
                 }
-                carry(&mut snapshot.totals, socket.transport, socket.sent, socket.received);
-            }
-            done(snapshot);
+                done(snapshot);
+            });
         });
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self, of: Option<u32>) -> Snapshot {
         let mut totals = self.past.totals;
         let mut sockets = Vec::new();
-        for attachment in self.attachments.values() {
+        let shown = || self.attachments.values().filter(|entry| entry.state.is_of(of));
+        for attachment in shown() {
             let stats = attachment.state.totals.snapshot();
             totals.opened += stats.opened;
             totals.closed += stats.closed;
@@ -107,7 +109,7 @@ impl Control {
             version: Snapshot::VERSION,
             pid: std::process::id(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
-            clients: self.attachments.values().map(client).collect(),
+            clients: shown().map(client).collect(),
             sockets,
             totals,
             threads: self.threads.snapshot(),
@@ -209,6 +211,18 @@ fn placement(stream: &StreamEntry, arenas: &Arenas) -> Placement {
         StreamMemory::Own(rings) if rings.region == DEVICE => Placement::Device,
         StreamMemory::Arena(rings) if arenas.is_on_gpus(rings.arena) => Placement::P2p,
         StreamMemory::Own(_) | StreamMemory::Arena(_) => Placement::Pinned,
+    }
+}
+
+/// Fills in what the data threads report of their streams.
+fn add_progress(snapshot: &mut Snapshot, counted: Vec<Vec<StreamCount>>) {
+    let named = |count: StreamCount| ((count.attachment, count.slot, count.generation), count);
+    let streams: HashMap<_, _> = counted.into_iter().flatten().map(named).collect();
+    for socket in &mut snapshot.sockets {
+        if let Some(count) = streams.get(&(AttachmentId(socket.client), socket.slot, socket.generation)) {
+            driven(socket, count);
+        }
+        carry(&mut snapshot.totals, socket.transport, socket.sent, socket.received);
     }
 }
 

@@ -97,14 +97,18 @@ impl DaemonState {
         let bytes = SharedLayout::new(&geometry).len + u64::from(geometry.slots()) * SLOT_BYTES;
         let quota = Quota::take(account.clone(), bytes, OF_AN_ATTACHMENT + u64::from(geometry.shards))
             .map_err(|(error, reason)| Refusal::new(error, reason))?;
-        let memory = tokio::task::spawn_blocking(move || shared_memory(geometry)).await;
-        let memory = match memory {
-            Ok(Ok(memory)) => memory,
-            Ok(Err(error @ AttachError::Region { source: RegionError::DescriptorLimit { .. }, .. })) => {
+        let memory = match self.pool.call(move || shared_memory(geometry)).await {
+            Some(Ok(memory)) => memory,
+            Some(Err(error @ AttachError::Region { source: RegionError::DescriptorLimit { .. }, .. })) => {
                 return Err(Refusal::new(Error::TooManyFiles, error.to_string()));
             }
-            Ok(Err(error)) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
-            Err(error) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
+            Some(Err(error)) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
+            None => {
+                return Err(Refusal::new(
+                    Error::NoBuffers,
+                    "the daemon failed to make its memory; see its log",
+                ));
+            }
         };
         let doorbells = one_for_each(geometry.shards as usize).map_err(|error| {
             Refusal::new(

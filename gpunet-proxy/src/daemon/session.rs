@@ -15,7 +15,7 @@ use super::{DaemonState, Phase, ending, lock};
 use crate::access::{Account, Credentials};
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::launch::{Finished, MOST_HANDLES};
-use crate::model::message::{Done, Message};
+use crate::model::message::Message;
 use crate::plain::{bytes_of, from_bytes};
 use crate::wire::{self, CallId, Frame, Incoming, MAX_FRAME, ToDaemon, ToProgram};
 use gpunet_abi::control::{Reply, Request};
@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long a client may take to send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Calls (usage, finish, reset, snapshot) are paced, because the control plane scans every socket for them: one per
+/// Calls (usage, finish, reset) are paced, because the control plane scans every socket for them: one per
 /// interval, and a burst of so many intervals at once.
 const CALL_BURST: Duration = Duration::from_millis(200);
 const CALL_INTERVAL: Duration = Duration::from_millis(1);
@@ -39,14 +39,6 @@ const CALL_INTERVAL: Duration = Duration::from_millis(1);
 const UNANSWERED_MARGIN: usize = 1024;
 /// A piece of a snapshot.
 const SNAPSHOT_CHUNK: usize = MAX_FRAME - 1024;
-
-/// Sends a result of the control thread to a task.
-fn answer_to<T: Send + 'static>(waiting: oneshot::Sender<T>) -> Done<T> {
-    Box::new(move |result| {
-        // The task may have given up.
-        let _ = waiting.send(result);
-    })
-}
 
 /// The valid handles among those that a client names. Fails if there are more than a frame of the answer has room
 /// for.

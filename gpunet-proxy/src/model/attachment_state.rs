@@ -73,9 +73,16 @@ impl Quota {
         let mut quota = Self { account, memory: 0, descriptors: 0 };
         quota.account.take_memory(memory).map_err(|error| {
             let (allowed, held) = (limits.ring_memory, quota.account.usage().ring_memory);
+            let is_own_limit = held.saturating_add(memory) > allowed;
+            let (whose, held, allowed, limit) = match quota.account.memory_of_all() {
+                (held, allowed) if !is_own_limit => {
+                    ("all users together have".to_owned(), held, allowed, "the memory of the daemon's machine or cgroup")
+                }
+                _ => (format!("user {uid} has"), held, allowed, "ring_memory"),
+            };
             let why = format!(
-                "{memory} bytes of memory, where user {uid} has {held} of the {allowed} that it may have \
-                 (limit: ring_memory); ask for less ring memory (setting shared_rings)"
+                "{memory} bytes of memory, where {whose} {held} of the {allowed} that may be had (limit: {limit}); ask for \
+                 less ring memory (setting shared_rings)"
             );
             (error, why)
         })?;
@@ -144,6 +151,13 @@ pub(crate) fn printable(name: &str) -> String {
         shown.push(c);
     }
     shown
+}
+
+impl AttachmentState {
+    /// Returns whether that user owns it; `None` stands for everybody.
+    pub(crate) fn is_of(&self, user: Option<u32>) -> bool {
+        user.is_none_or(|uid| self.client.uid == uid)
+    }
 }
 
 impl std::fmt::Debug for AttachmentState {

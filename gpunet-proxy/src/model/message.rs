@@ -5,7 +5,7 @@ use super::attachment_state::{AttachmentState, Usage};
 use super::launch::{FinishPolicy, Finished};
 use super::snapshot::Snapshot;
 use crossbeam_channel::Sender;
-use gpunet_abi::control::{Reply, Request};
+use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Handle, Options};
 use gpunet_core::connection::Counts;
@@ -16,6 +16,8 @@ use gpunet_core::transport::{Connect, Opened, StreamIo};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
 /// How long to wait for an answer of the control thread, which normally answers within a turn.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,7 +27,7 @@ pub(crate) enum Command {
     /// Serve this attachment's words.
     Attach(Arc<AttachmentState>),
     /// Stop serving it, and answer once nothing of it is used any more.
-    Detach { attachment: AttachmentId, done: Sender<()> },
+    Detach { attachment: AttachmentId, done: UnboundedSender<()> },
     /// Drive a new stream.
     Open { attachment: AttachmentId, slot: u32, stream: OpenStream },
     /// Close a stream: the device has closed it, or it is reaped.
@@ -36,8 +38,8 @@ pub(crate) enum Command {
     SetOptions { attachment: AttachmentId, slot: u32, options: Options },
     /// Count the bytes that are not acknowledged yet. Answered by [`Message::OutQueue`].
     OutQueue { attachment: AttachmentId, slot: u32, id: RequestId },
-    /// Report the progress of all streams of this thread.
-    Count { done: Sender<Vec<StreamCount>> },
+    /// Report the progress of this thread's streams: of one user's, or of all.
+    Count { of: Option<u32>, done: UnboundedSender<Vec<StreamCount>> },
     /// End the thread.
     Stop,
 }
@@ -150,6 +152,14 @@ pub(crate) fn send_to<T: Send + 'static>(waiting: Sender<T>) -> Done<T> {
     })
 }
 
+/// Passes a result on to a task that waits for it.
+pub(crate) fn answer_to<T: Send + 'static>(waiting: oneshot::Sender<T>) -> Done<T> {
+    Box::new(move |result| {
+        // The task may have given up.
+        let _ = waiting.send(result);
+    })
+}
+
 /// A message to the control thread.
 pub(crate) enum Message {
     /// A control slot holds a new request.
@@ -210,8 +220,8 @@ pub(crate) enum Message {
     /// The process of an attachment is gone: deliver what it sent within half a second, reset what it
     /// left open, and forget it. Answered as [`Message::Detach`].
     Gone { attachment: AttachmentId, done: Done<()> },
-    /// Report what the proxy holds.
-    Snapshot { done: Done<Snapshot> },
+    /// Report what the proxy holds: for one user, or for all.
+    Snapshot { of: Option<u32>, done: Done<Snapshot> },
     /// The time for a detach to deliver what was sent is over.
     DetachTimeout { attachment: AttachmentId },
     /// A liveness check.
@@ -224,6 +234,20 @@ pub(crate) enum Message {
 const OPERATORS: AttachmentId = AttachmentId(u32::MAX);
 
 impl Message {
+    /// Returns whether it serves only a program that lives: it is not handled once its program has died.
+    ///
+    /// Closes are handled, and the options by which sockets close: the device may have been told already that its socket
+    /// is closed, and the peer is to see the end that the program gave it.
+    pub(crate) fn dies_with_program(&self) -> bool {
+        match self {
+            Self::Request { request, .. } | Self::Ask { request, .. } => {
+                !matches!(Op::from_raw(request.op), Some(Op::Close | Op::SetOptions))
+            }
+            Self::Abandon { .. } | Self::Usage { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The attachment whose turn it takes; `None` for messages that go first.
     pub(crate) const fn attachment(&self) -> Option<AttachmentId> {
         match self {

@@ -63,8 +63,9 @@ impl Shard {
                 });
                 let _ = self.setup.control.send(Message::OutQueue { attachment, id, bytes });
             }
-            Command::Count { done } => {
-                let _ = done.send(self.attachments.values().flat_map(ServedAttachment::counts).collect());
+            Command::Count { of, done } => {
+                let counted = self.attachments.values().filter(|attachment| attachment.state.is_of(of));
+                let _ = done.send(counted.flat_map(ServedAttachment::counts).collect());
             }
             Command::Stop => self.stop = true,
         }

@@ -91,6 +91,30 @@ fn connections_without_a_hello_are_bounded() {
 }
 
 #[test]
+fn connections_that_look_are_bounded_and_in_nobodys_way() {
+    bounded(|| {
+        let good = served();
+        let look = || {
+            let raw = Raw::connect(&good.0.path);
+            raw.send(&hello(&Want::Admin));
+            let first = raw.first();
+            (raw, first)
+        };
+        let looking: Vec<_> = (0..8).map(|_| look()).collect();
+        assert!(looking.iter().all(|(_, first)| matches!(first, Some(First::Ready { .. }))));
+        let Some(First::Refused { errno: 11, reason }) = look().1 else { panic!("not refused") };
+        assert!(reason.contains("too many connections that look"), "{reason}");
+        // As many snapshots as it likes, one after the other.
+        let (raw, _) = &looking[0];
+        (0..20).for_each(|_| raw.send(&bytes(&ToDaemon::Snapshot)));
+        (0..20).for_each(|_| assert!(raw.next().is_some()));
+        drop(looking);
+        until("there is room again", || matches!(look().1, Some(First::Ready { .. })));
+        undisturbed(good);
+    });
+}
+
+#[test]
 fn garbage_closes_that_connection_only() {
     bounded(|| {
         let good = served();

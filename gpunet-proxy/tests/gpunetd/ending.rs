@@ -1,7 +1,8 @@
 //! Signals.
 
-use crate::daemon::{Running, TempDir, gpunetd};
+use crate::daemon::{Running, TempDir, clean, gpunetd};
 use rustix::process::Signal;
+use std::path::Path;
 
 #[test]
 fn told_to_end_it_ends_well_and_takes_its_socket_along() {
@@ -48,6 +49,29 @@ fn a_bad_file_changes_nothing() {
     daemon.until_logged("reloaded: the same limits");
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end(), 0);
+}
+
+#[test]
+fn settings_are_read_from_files_only() {
+    let dir = TempDir::new();
+    let fifo = dir.join("fifo");
+    assert!(clean("mkfifo").arg(&fifo).status().expect("it runs").success());
+    for (path, why) in [(fifo.as_path(), "no regular file"), (Path::new("/dev/zero"), "no regular file")] {
+        let mut daemon = Running::spawn(gpunetd(&dir).arg("--config").arg(path));
+        assert_eq!(daemon.end(), 1);
+        daemon.until_logged(why);
+    }
+    let file = dir.file("f.toml", "threads = 1\n");
+    let mut daemon = Running::start(gpunetd(&dir).arg("--config").arg(&file));
+    std::fs::rename(&fifo, &file).expect("replaced");
+    daemon.signal(Signal::HUP);
+    daemon.until_logged("not reloaded");
+    std::fs::remove_file(&file).expect("removed");
+    std::fs::File::create(&file).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
+    daemon.signal(Signal::HUP);
+    daemon.until_logged("longer than 1048576 bytes");
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(), 0, "{}", daemon.log());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod control;
 mod daemon;
 mod ending;
 mod metrics;
+mod scarce;
 mod settings;
 mod starting;
 mod supervised;

@@ -2,10 +2,12 @@
 
 use crate::daemon::{GPUNETD, Running, TempDir, answers, clean, gpunetd, until};
 use crate::support::daemon::bound;
+use crate::support::{copy_program, not_run};
 use rustix::process::Signal;
 use socket2::Type;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 #[test]
@@ -97,13 +99,38 @@ fn what_is_no_socket_of_ours_stays() {
     assert!(path.exists());
 }
 
-/// A daemon that is to end because of what is at its lock's path.
-fn refused_for_its_lock(dir: &TempDir) {
-    let mut daemon = Running::spawn(&mut gpunetd(dir));
-    assert_eq!(daemon.end(), 1);
-    daemon.until_logged("d.sock.lock is no regular file");
+/// A daemon that does without a lock because of what is at its path.
+fn runs_without_its_lock(dir: &TempDir) {
+    let mut daemon = Running::start(&mut gpunetd(dir));
+    daemon.until_logged("no file of this user, so it is not locked");
     assert!(daemon.log().contains("remove it"), "{}", daemon.log());
-    assert!(!dir.join("d.sock").exists());
+    assert!(answers(&dir.join("d.sock")));
+    // Another one sees by the socket that it runs.
+    let mut second = Running::spawn(&mut gpunetd(dir));
+    assert_eq!(second.end(), 1);
+    second.until_logged("gpunetd already runs at");
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(), 0, "{}", daemon.log());
+}
+
+#[test]
+fn a_lock_file_of_another_user_keeps_nobody_from_starting() {
+    let dir = TempDir::new();
+    let lock = dir.file("d.sock.lock", "");
+    if std::os::unix::fs::chown(&lock, Some(4242), Some(4242)).is_err() {
+        return not_run("a lock file of another user", "only root makes files of others");
+    }
+    std::fs::set_permissions(&lock, Permissions::from_mode(0o600)).expect("set");
+    let theirs = std::fs::File::open(&lock).expect("opened");
+    rustix::fs::flock(&theirs, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    runs_without_its_lock(&dir);
+    // A daemon of a user that cannot even open it, in a directory where everybody can write.
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).expect("set");
+    copy_program(Path::new(GPUNETD), &dir.join("gpunetd"));
+    let mut other = clean(dir.join("gpunetd").to_str().expect("text"));
+    other.args(["--rc", "off", "--listen-path"]).arg(dir.join("d.sock")).uid(4243).gid(4243).current_dir("/");
+    let _daemon = Running::start(&mut other);
+    assert!(answers(&dir.join("d.sock")));
 }
 
 #[test]
@@ -112,18 +139,18 @@ fn what_is_no_regular_file_is_not_locked() {
     let lock = dir.join("d.sock.lock");
     let made = clean("mkfifo").arg(&lock).status().expect("it runs");
     assert!(made.success());
-    refused_for_its_lock(&dir);
+    runs_without_its_lock(&dir);
     // With a reader, it can be opened at once.
     let reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&lock).expect("opened");
-    refused_for_its_lock(&dir);
+    runs_without_its_lock(&dir);
     assert!(lock.symlink_metadata().expect("still there").file_type().is_fifo());
     drop(reader);
     std::fs::remove_file(&lock).expect("removed");
     std::fs::create_dir(&lock).expect("made");
-    refused_for_its_lock(&dir);
+    runs_without_its_lock(&dir);
     std::fs::remove_dir(&lock).expect("removed");
     let socket = bound(&lock, Type::SEQPACKET, true);
-    refused_for_its_lock(&dir);
+    runs_without_its_lock(&dir);
     drop(socket);
     std::fs::remove_file(&lock).expect("removed");
     let _daemon = Running::start(&mut gpunetd(&dir));
@@ -134,10 +161,10 @@ fn a_link_at_the_locks_path_is_not_followed() {
     let dir = TempDir::new();
     let elsewhere = dir.join("elsewhere");
     symlink(&elsewhere, dir.join("d.sock.lock")).expect("linked");
-    refused_for_its_lock(&dir);
+    runs_without_its_lock(&dir);
     assert!(!elsewhere.exists(), "made nothing elsewhere");
     dir.file("elsewhere", "somebody's file");
-    refused_for_its_lock(&dir);
+    runs_without_its_lock(&dir);
 }
 
 fn mode(path: &Path) -> String {

@@ -48,6 +48,9 @@ pub const ATTACKS: &[Attack] = &[
     Attack { name: "lying agents", user: ALLOWED, play: lying_agents },
     Attack { name: "roots of teams", user: STRANGER, play: roots },
     Attack { name: "meetings of teams", user: STRANGER, play: meetings },
+    Attack { name: "snapshots unread", user: ALLOWED, play: unread_snapshots },
+    Attack { name: "all memory", user: ALLOWED, play: all_memory },
+    Attack { name: "ask and die", user: ALLOWED, play: ask_and_die },
 ];
 
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
@@ -311,4 +314,46 @@ fn no_reader(path: &Path) {
 
 fn snapshots(path: &Path) {
     (0..1000).for_each(|_| drop(daemon::snapshot(path)));
+}
+
+/// Asks for many snapshots of many sockets at once and reads none of them.
+fn unread_snapshots(path: &Path) {
+    let raw = with_sockets(path, 4096);
+    for slot in 0..4096 {
+        let mut bind = Request::new(Op::Bind, slot, 1, 0);
+        bind.address = LOOPBACK;
+        raw.ask(slot, &bind);
+        drop(raw.next());
+    }
+    let looking: Vec<_> = (0..8)
+        .map(|_| {
+            let raw = Raw::connect(path);
+            raw.send(&hello(&Want::Admin));
+            raw
+        })
+        .collect();
+    for raw in &looking {
+        raw.give_up_after(Duration::from_millis(100));
+        (0..200).for_each(|_| raw.try_send(&bytes(&ToDaemon::Snapshot)));
+    }
+}
+
+/// Takes ring memory until there is no more, and holds it for a moment.
+fn all_memory(path: &Path) {
+    let proxy = attach(path, Config { shared_rings: 128 << 20, ..Config::small() }).expect("allowed");
+    let held: Vec<_> = std::iter::from_fn(|| proxy.attach_cpu().ok()).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    drop(held);
+}
+
+/// Leaves a long queue of requests behind.
+fn ask_and_die(path: &Path) {
+    let plain = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = SockAddr::from_std(plain.local_addr().expect("an address"));
+    let raw = with_sockets(path, 1 << 14);
+    for slot in 0..1 << 14 {
+        let mut connect = Request::new(Op::Connect, slot, 1, 0);
+        (connect.address, connect.options) = (to, Options::DEFAULT.with_rings(4096, 4096));
+        raw.ask(slot, &connect);
+    }
 }

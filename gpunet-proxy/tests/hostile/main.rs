@@ -26,6 +26,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::Killed;
+use support::cgroup::MemoryCgroup;
 
 const ATTACK: &str = "GPUNET_HOSTILE_ATTACK";
 const AT: &str = "GPUNET_HOSTILE_AT";
@@ -86,7 +87,15 @@ fn innocent_clients_are_served_while_others_attack() {
     everyone(&dir.join("")).expect("our own");
     support::copy_program(&std::env::current_exe().expect("this program"), &dir.join("attacker"));
     let file = dir.file("f.toml", &format!("socket_mode = \"0666\"\nallow_users = [{}]\n", attacks::ALLOWED));
-    let mut daemon = Running::start(gpunetd(&dir).arg("--config").arg(file));
+    let mut command = gpunetd(&dir);
+    command.arg("--config").arg(file);
+    // What an attacker is allowed to take is more than that.
+    let group = MemoryCgroup::new(1 << 30);
+    match &group {
+        Ok(group) => command = group.command(&command),
+        Err(why) => support::not_run("attacks on the memory of the daemon's cgroup", why),
+    }
+    let mut daemon = Running::start(&mut command);
     let innocent = Innocent::start(&dir.join("d.sock"));
     println!(
         "attack                calls p50/p99/max ms      echoes p50/p99/max ms     over peer                 teams                     MiB  \

@@ -1,6 +1,7 @@
 //! What the test suites share: a world of sockets, teams of lanes, memory to move, and a watchdog.
 #![allow(dead_code, reason = "every suite uses a part of it")]
 
+pub mod cgroup;
 pub mod client;
 pub mod daemon;
 pub mod memory;

@@ -8,6 +8,8 @@
 //! | `command_line` | help, and bad command lines |
 //! | `program`, `process` | starting, stopping and reading the program |
 
+#[path = "../../../../gpunet-proxy/tests/support/cgroup.rs"]
+mod cgroup;
 mod client;
 mod command_line;
 mod daemon;

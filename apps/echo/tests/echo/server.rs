@@ -1,7 +1,8 @@
 //! `gpunet-echo server` against peers that are not gpunet.
 
-use crate::process::{Output, finish};
-use crate::program::{json, run, serve, stop};
+use crate::cgroup::MemoryCgroup;
+use crate::process::{Output, command, finish};
+use crate::program::{ECHO, json, run, serve, stop};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -39,6 +40,32 @@ fn hello_comes_back_and_the_end_too() {
     let Output { status, out: totals, .. } = stop(server);
     assert!(status.success(), "{status:?}");
     assert!(totals.contains("2 connections") && totals.contains("5 bytes"), "{totals}");
+}
+
+#[test]
+fn without_the_memory_for_its_rings_it_does_not_start() {
+    let group = match MemoryCgroup::new(100 << 20) {
+        Ok(group) => group,
+        Err(why) => {
+            // Not by `eprintln!`: the test harness keeps what a passing test prints to itself.
+            let _ = writeln!(std::io::stderr(), "NOT RUN: a server in a memory cgroup: {why}");
+            return;
+        }
+    };
+    let inside = |args: &[&str]| {
+        let mut command = group.command(&command(ECHO, args));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command.spawn().expect("the program starts"))
+    };
+    let Output { status, out, err } = inside(&["server", "127.0.0.1:0", "--device", "cpu"]);
+    assert_eq!(status.code(), Some(1), "{out}{err}");
+    assert!(!out.contains("listening"), "{out}");
+    assert!(err.contains("memory cgroup") && err.contains("raise that limit"), "{err}");
+    let probe = inside(&["probe"]).out;
+    assert!(
+        probe.contains("left of the 100 MiB") && probe.contains("gpunet-echo server: cannot start"),
+        "{probe}"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{Axis, Figure, Report, Role, Row, Table};
 use crate::bench::Outcome;
 use gpunet_app::cli::spell;
+use gpunet_proxy::files::read_text;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -24,7 +25,7 @@ pub fn insert(report: &Report, path: &Path) -> Outcome<()> {
 /// The document with these tables.
 fn page(path: &Path, tables: &str) -> Outcome<String> {
     let failed = |why: String| format!("--tables {}: {why}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let text = read_text(path, super::MOST).map_err(|error| failed(error.to_string()))?;
     Ok(replace(&text, tables).ok_or_else(|| failed(format!("no lines {BEGIN} and {END}")))?)
 }
 

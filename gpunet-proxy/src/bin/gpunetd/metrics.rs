@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// Connections at a time: enough for some scrapers and for some that are hostile.
 const CONNECTIONS: usize = 32;
@@ -35,9 +35,12 @@ const GRACE: Duration = Duration::from_millis(50);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// How far apart snapshots are taken: everyone who reaches the port can ask, and each costs the control plane time.
+const INTERVAL: Duration = Duration::from_millis(50);
+
 /// Serves metrics until the runtime ends.
 pub async fn serve(listener: TcpListener, daemon: Running) {
-    let mut guests = Guests::default();
+    let (mut guests, source) = (Guests::default(), Arc::new(Source { daemon, last: Mutex::default() }));
     loop {
         let client = match listener.accept().await {
             Ok((client, _)) => client,
@@ -49,7 +52,35 @@ pub async fn serve(listener: TcpListener, daemon: Running) {
             }
         };
         guests.make_room().await;
-        guests.add(client, daemon.clone());
+        guests.add(client, source.clone());
+    }
+}
+
+/// Where the metrics come from.
+struct Source {
+    daemon: Running,
+    /// When the last snapshot was taken, and what it was.
+    last: Mutex<Option<(Instant, Option<Arc<Snapshot>>)>>,
+}
+
+impl Source {
+    /// Returns a snapshot that is no older than the call. Those who wait at the same time share one.
+    async fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        let asked = Instant::now();
+        let mut last = self.last.lock().await;
+        if let Some((taken, snapshot)) = &*last {
+            if *taken >= asked {
+                return snapshot.clone();
+            }
+            sleep_until(*taken + INTERVAL).await;
+        }
+        let taken = Instant::now();
+        let snapshot = match read(&self.daemon, Daemon::request_snapshot) {
+            Some(snapshot) => snapshot.await.map(Arc::new),
+            None => None,
+        };
+        *last = Some((taken, snapshot.clone()));
+        snapshot
     }
 }
 
@@ -77,9 +108,9 @@ impl Guest {
 }
 
 impl Guests {
-    fn add(&mut self, client: TcpStream, daemon: Running) {
+    fn add(&mut self, client: TcpStream, source: Arc<Source>) {
         let answering = Arc::<AtomicBool>::default();
-        let task = self.tasks.spawn(converse(client, daemon, answering.clone()));
+        let task = self.tasks.spawn(converse(client, source, answering.clone()));
         self.all.push_back(Guest { task, since: Instant::now(), answering });
     }
 
@@ -108,11 +139,11 @@ impl Guests {
 }
 
 /// Answers one request and closes, so that nobody keeps a place by repeating requests.
-async fn converse(client: TcpStream, daemon: Running, answering: Arc<AtomicBool>) {
+async fn converse(client: TcpStream, source: Arc<Source>, answering: Arc<AtomicBool>) {
     let answered = Notify::new();
     let service = service_fn(|request| async {
         answering.store(true, Ordering::Relaxed);
-        let response = answer(request, daemon.clone()).await;
+        let response = answer(request, &source).await;
         answering.store(false, Ordering::Relaxed);
         answered.notify_one();
         response
@@ -133,13 +164,10 @@ async fn converse(client: TcpStream, daemon: Running, answering: Arc<AtomicBool>
     }
 }
 
-async fn answer(request: Request<Incoming>, daemon: Running) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(request: Request<Incoming>, source: &Source) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
-            // It waits for the proxy's threads.
-            let snapshot =
-                tokio::task::spawn_blocking(move || read(&daemon, Daemon::snapshot).flatten()).await;
-            match snapshot.ok().flatten().map(|snapshot| render(&snapshot)) {
+            match source.snapshot().await.map(|snapshot| render(&snapshot)) {
                 Some(Ok(text)) => (StatusCode::OK, text),
                 Some(Err(_)) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot write metrics\n".to_owned()),
                 None => (StatusCode::SERVICE_UNAVAILABLE, "the proxy does not answer\n".to_owned()),

@@ -10,9 +10,10 @@ use gpunet_proxy::descriptors::{self, hint};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::process::ExitCode;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
 /// Why the daemon could not start.
@@ -32,6 +33,12 @@ pub enum ServeError {
         /// The system's answer.
         r#source: io::Error,
     },
+    /// A thread has panicked.
+    #[error(
+        "a thread of the proxy has ended, so nobody is served any more: its panic is above; gpunetd ends, and can be \
+         started again"
+    )]
+    Failed,
     /// The operating system refused something else.
     #[error("cannot {what}: {source}{hint}", hint = hint(.source))]
     System {
@@ -48,7 +55,7 @@ pub type Running = Arc<RwLock<Option<Daemon>>>;
 /// Runs the daemon until it is told to end.
 ///
 /// # Errors
-/// [`ServeError`], when it cannot start.
+/// [`ServeError`], when it cannot start, or has failed.
 pub fn run(cli: &Cli, loaded: Loaded, limiter: &Limiter) -> Result<ExitCode, ServeError> {
     // First, so that no descriptor of ours takes the place of a passed one.
     let endpoint = socket::open(&loaded.settings.listen_path, loaded.settings.socket_mode)?;
@@ -68,7 +75,10 @@ async fn serve(
     limiter: &Limiter,
 ) -> Result<ExitCode, ServeError> {
     // Before the start, so that a signal during the start ends it in order.
-    let mut signals = Signals::new().map_err(|source| ServeError::System { what: "take signals", source })?;
+    let system = |what| move |source| ServeError::System { what, source };
+    let mut signals = Signals::new().map_err(system("take signals"))?;
+    // Not when it is needed: the system may refuse a thread then.
+    let drains = start_drains().map_err(system("start a thread to end on"))?;
     let socket::Endpoint { listener, mut place } = endpoint;
     let metrics_listener = match loaded.settings.metrics {
         Metrics::Off => None,
@@ -90,6 +100,9 @@ async fn serve(
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), pid = std::process::id(), "{status}");
     supervisor::ready(&status);
+    if let Some(shortage) = settings::memory_shortage() {
+        tracing::warn!("{shortage}");
+    }
 
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -110,6 +123,9 @@ async fn serve(
             },
             _ = second.tick() => limiter.tell(),
             _ = checks.tick() => {
+                if read(&daemon, Daemon::has_failed).unwrap_or(false) {
+                    return Err(ServeError::Failed);
+                }
                 let lives = read(&daemon, Daemon::is_alive).unwrap_or(false);
                 if lives && watchdog.is_some() {
                     supervisor::alive();
@@ -127,7 +143,7 @@ async fn serve(
     if let Some(place) = &mut place {
         place.remove();
     }
-    let code = drain(&daemon, bound, &mut signals).await;
+    let code = drain(&daemon, bound, &drains, &mut signals).await;
     limiter.tell();
     Ok(code)
 }
@@ -162,27 +178,51 @@ fn reload(cli: &Cli, loaded: &mut Loaded, daemon: &Running) {
     tracing::info!(drain_s = loaded.settings.drain_s, "reloaded: {access}");
 }
 
+/// A drain that is to be done.
+struct Drain {
+    daemon: Running,
+    bound: Duration,
+    done: oneshot::Sender<daemon::Drained>,
+}
+
+/// Starts the thread that drains the daemon.
+fn start_drains() -> io::Result<mpsc::Sender<Drain>> {
+    let (drains, told) = mpsc::channel::<Drain>();
+    let work = move || {
+        for Drain { daemon, bound, done } in told {
+            let daemon = daemon.write().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(daemon) = daemon {
+                // Nobody waits for it after a second signal.
+                let _ = done.send(daemon.drain(bound));
+            }
+        }
+    };
+    std::thread::Builder::new().name("gpunetd-drain".to_owned()).spawn(work)?;
+    Ok(drains)
+}
+
 /// Waits until what was accepted is sent, `bound` at most or until another signal comes.
-async fn drain(daemon: &Running, bound: Duration, signals: &mut Signals) -> ExitCode {
+async fn drain(
+    daemon: &Running,
+    bound: Duration,
+    drains: &mpsc::Sender<Drain>,
+    signals: &mut Signals,
+) -> ExitCode {
     tracing::info!(seconds = bound.as_secs(), "ending: no more clients, streams send what was accepted");
-    let daemon = daemon.clone();
-    let drained = tokio::task::spawn_blocking(move || {
-        // Waits for a scrape in progress.
-        let daemon = daemon.write().unwrap_or_else(PoisonError::into_inner).take();
-        daemon.map(|daemon| daemon.drain(bound))
-    });
+    let (done, drained) = oneshot::channel();
+    let _ = drains.send(Drain { daemon: daemon.clone(), bound, done });
     tokio::select! {
         drained = drained => match drained {
-            Ok(Some(drained)) if drained.undelivered == 0 && drained.unfinished == 0 => {
+            Ok(drained) if drained.undelivered == 0 && drained.unfinished == 0 => {
                 tracing::info!("ended, everything is delivered");
                 ExitCode::SUCCESS
             }
-            Ok(Some(drained)) => {
+            Ok(drained) => {
                 let daemon::Drained { undelivered, unfinished, .. } = drained;
                 tracing::warn!(undelivered, unfinished, "ended, bytes were not delivered");
                 ExitCode::SUCCESS
             }
-            Ok(None) | Err(_) => {
+            Err(_) => {
                 tracing::error!("the proxy failed while it ended");
                 ExitCode::FAILURE
             }

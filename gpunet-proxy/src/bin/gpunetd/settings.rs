@@ -2,16 +2,19 @@
 
 use crate::args::Cli;
 use crate::values::{Addresses, Filter, LogFormat, Metrics, Mode, Rc};
-use gpunet_proxy::access::Access;
+use gpunet_proxy::access::{Access, RingMemory};
 use gpunet_proxy::config::{AUTO_THREADS, Lines, Rdma};
 use gpunet_proxy::settings::CpuList;
-use gpunet_proxy::{Config, places};
+use gpunet_proxy::{Config, files, places};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The file that is read if nobody names one and it exists.
 const FILE: &str = "/etc/gpunet/gpunetd.toml";
+
+/// The longest file of settings: many times what all users of a machine need.
+const MOST: u64 = 1 << 20;
 
 /// Defines, from one list, the flags with their help, the keys of the file, and the effective settings.
 macro_rules! settings {
@@ -247,7 +250,7 @@ pub fn load(cli: &Cli) -> Result<Loaded, SettingsError> {
     let path = named.or_else(|| Path::new(FILE).exists().then(|| FILE.into()));
     let (given, access) = match &path {
         Some(path) => {
-            let read = std::fs::read_to_string(path);
+            let read = files::read_text(path, MOST);
             let text = read.map_err(|source| SettingsError::Read { path: path.clone(), source })?;
             parse(&text, path)?
         }
@@ -385,8 +388,24 @@ impl fmt::Display for Loaded {
         if !access.is_empty() {
             write!(f, "\n# {origin}\n{}", toml::to_string(&access).map_err(|_| fmt::Error)?)?;
         }
+        write!(f, "\n# all users together: ring_memory = {}", RingMemory::here().limit())?;
+        writeln!(f, " (what the machine and the memory cgroup of this process allow)")?;
+        if let Some(shortage) = memory_shortage() {
+            writeln!(f, "# {shortage}")?;
+        }
         Ok(())
     }
+}
+
+/// Says so if the memory of this process is too little for one program with the default settings.
+pub fn memory_shortage() -> Option<String> {
+    let (limit, usual) = (RingMemory::here().limit(), Config::default().shared_rings);
+    (limit < usual).then(|| {
+        format!(
+            "programs may have {limit} bytes of ring memory together, and one with the default settings asks for {usual}: \
+             raise the limit of this process's memory cgroup, or have programs ask for less (shared_rings)"
+        )
+    })
 }
 
 fn line(

@@ -1,10 +1,13 @@
 //! The socket where clients attach.
 //!
-//! The file `PATH.lock` is locked as long as the daemon runs, so that of two daemons that start at the
-//! same time one gets the path; it stays, since removing it would let a third one lock another file.
+//! Whether a daemon has the path is known from the socket there: somebody answers at it, or nobody does and it is replaced.
+//! The file `PATH.lock` is locked as long as the daemon runs, only so that two daemons that start at the same time do not
+//! replace each other's socket; it stays, since removing it would let a third one lock another file.
 //!
-//! Others may be able to write to the directory, as to /tmp: links at these two paths are not followed, and no
-//! FIFO is waited for.
+//! Others may be able to write to the directory, as to /tmp. Links at these two paths are not followed, and no FIFO is waited
+//! for. Only a lock file of this user counts. Somebody else's, or what is no file, could be locked by others for ever: it does
+//! not keep the daemon from starting, which then does without a lock. (Any other name that two daemons can agree on, in the
+//! directory or in the abstract namespace, can be taken by others as well.)
 
 use crate::activation;
 use crate::values::Mode;
@@ -13,7 +16,7 @@ use gpunet_proxy::descriptors::hint;
 use rustix::fs::{FlockOperation, Mode as Bits};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -43,15 +46,6 @@ pub enum SocketError {
         path = path.display()
     )]
     InTheWay {
-        /// Where.
-        path: PathBuf,
-    },
-    /// What is to be locked is no file.
-    #[error(
-        "{path} is no regular file, and gpunetd locks nothing else there; remove it, or give another --listen-path",
-        path = path.display()
-    )]
-    NoLockFile {
         /// Where.
         path: PathBuf,
     },
@@ -87,7 +81,8 @@ pub struct Place {
     path: PathBuf,
     /// Device and inode: another daemon's file at the same path stays.
     file: Option<(u64, u64)>,
-    _lock: File,
+    /// `None` if somebody else's file is in its place.
+    _lock: Option<File>,
 }
 
 /// Takes the socket of systemd, or makes one at `path`.
@@ -135,13 +130,19 @@ fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     lock_path.push(".lock");
     let lock_path = PathBuf::from(lock_path);
     let lock = lock_file(&lock_path)?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => clear(path)?,
-        Err(Errno::WOULDBLOCK) => {
-            return Err(SocketError::AlreadyRuns { path: path.to_owned(), pid: owner(path).ok().flatten() });
+    if let Some(lock) = &lock {
+        match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(SocketError::AlreadyRuns {
+                    path: path.to_owned(),
+                    pid: owner(path).ok().flatten(),
+                });
+            }
+            Err(errno) => return Err(failed("lock", &lock_path)(errno.into())),
         }
-        Err(errno) => return Err(failed("lock", &lock_path)(errno.into())),
     }
+    clear(path)?;
     let mut place = Place { path: path.to_owned(), file: None, _lock: lock };
     let listener = socket().map_err(failed("make a socket for", path))?;
     // Before it has a file: that one is made with this mode, and nobody can put another in its place.
@@ -155,24 +156,36 @@ fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     Ok(Endpoint { listener, place: Some(place) })
 }
 
-/// Opens the file to be locked, and makes it if it is missing.
-fn lock_file(path: &Path) -> Result<File, SocketError> {
-    let no_file = || SocketError::NoLockFile { path: path.to_owned() };
+/// Opens the file to be locked, and makes it if it is missing; `None` if what is there is not this user's file.
+fn lock_file(path: &Path) -> Result<Option<File>, SocketError> {
     let failed = |what| move |source| SocketError::System { what, path: path.to_owned(), source };
     // A link would be followed, and a FIFO would wait for a reader.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
-    let lock = match options.open(path) {
-        Ok(lock) => lock,
-        Err(source) => {
-            // The system's answers to links, sockets and the like are many.
-            let other = std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file());
-            return Err(if other { no_file() } else { failed("open the lock file")(source) });
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = |file: &Metadata| file.is_file() && file.uid() == own;
+    let (lock, there) = match options.open(path) {
+        Ok(lock) => {
+            let opened = lock.metadata().map_err(failed("look at"))?;
+            (Some(lock), opened)
         }
+        // The system's answers to links, sockets, files of others and the like are many.
+        Err(source) => match std::fs::symlink_metadata(path) {
+            Ok(there) if !is_own(&there) => (None, there),
+            _ => return Err(failed("open the lock file")(source)),
+        },
     };
-    let opened = lock.metadata().map_err(failed("look at"))?;
-    if opened.is_file() { Ok(lock) } else { Err(no_file()) }
+    if is_own(&there) {
+        return Ok(lock);
+    }
+    tracing::warn!(
+        path = %path.display(),
+        uid = there.uid(),
+        "no file of this user, so it is not locked: two daemons that start at the same time may replace each other's \
+         socket; remove it, or give a --listen-path in a directory where others cannot write"
+    );
+    Ok(None)
 }
 
 /// Removes the socket of a daemon that is gone.

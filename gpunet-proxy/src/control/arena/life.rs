@@ -92,7 +92,7 @@ impl Control {
         } else {
             let messages = self.messages.clone();
             // Preallocation takes a while for large parts.
-            tokio::task::spawn_blocking(move || {
+            self.pool.run(move || {
                 let parts = PartMemory::create(wanted).and_then(|a| Ok([a, PartMemory::create(wanted)?]));
                 let parts = parts.map_err(|error| error.to_string());
                 let _ = messages.send(Message::ArenaParts { arena: id, parts });
@@ -153,7 +153,7 @@ impl Control {
     /// Handles the pinned parts of an arena, or the failure to allocate them.
     pub(in crate::control) fn handle_arena_parts(&mut self, id: u32, parts: Result<[PartMemory; 2], String>) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else {
-            return drop(tokio::task::spawn_blocking(move || drop(parts)));
+            return self.pool.run(move || drop(parts));
         };
         match parts {
             Ok(parts) if arena.state == ArenaState::Parts => {
@@ -162,7 +162,7 @@ impl Control {
                 }
                 self.map_arena(id);
             }
-            Ok(parts) => drop(tokio::task::spawn_blocking(move || drop(parts))),
+            Ok(parts) => self.pool.run(move || drop(parts)),
             Err(reason) => self.fail_arena(id, &reason),
         }
     }
@@ -322,7 +322,7 @@ impl Control {
     /// Frees an arena. Freeing a gigabyte takes a tenth of a second, which others need not wait for.
     fn remove_arena(&mut self, id: u32) {
         if let Some(arena) = self.arenas.arenas.remove(&id) {
-            drop(tokio::task::spawn_blocking(move || drop(arena)));
+            self.pool.run(move || drop(arena));
         }
     }
 

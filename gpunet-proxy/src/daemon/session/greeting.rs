@@ -2,14 +2,14 @@
 
 use super::connection::{ClientConnection, GOODBYE_TIMEOUT, SessionError, UNEXPECTED};
 use super::teardown::Teardown;
-use super::{DaemonSession, HELLO_TIMEOUT, SNAPSHOT_CHUNK, UNANSWERED_MARGIN, answer_to, pace};
+use super::{DaemonSession, HELLO_TIMEOUT, SNAPSHOT_CHUNK, UNANSWERED_MARGIN};
 use crate::access::Credentials;
 use crate::client_socket::ClientSocket;
 use crate::daemon::admit::{Admitted, Refusal};
+use crate::daemon::connections::CountedConnection;
 use crate::daemon::outbox::Outbox;
-use crate::daemon::{DaemonState, MAX_PENDING, MAX_PENDING_TOTAL, Phase, ending, lock};
-use crate::model::message::Message;
-use crate::model::snapshot::{Snapshot, Totals};
+use crate::daemon::{DaemonState, Phase, ending};
+use crate::model::message::{Message, answer_to};
 use crate::readiness::watch_shared;
 use crate::wire::{
     self, BadFrame, DeviceRepr, Hello, Incoming, MAX_FRAME, Sent, ToDaemon, ToProgram, is_dma_buf,
@@ -26,13 +26,7 @@ use tokio::time::{Instant, timeout};
 pub(in crate::daemon) struct PendingConnection {
     who: Credentials,
     socket: Arc<ClientSocket>,
-    _count: PendingCount,
-}
-
-struct PendingCount {
-    daemon: Arc<DaemonState>,
-    /// `None` stands for all users that may not attach.
-    uid: Option<u32>,
+    _count: CountedConnection,
 }
 
 impl PendingConnection {
@@ -46,38 +40,13 @@ impl PendingConnection {
             }
         };
         let socket = ClientSocket::new(socket, who.uid, daemon.work.clone());
-        let Some(_count) = PendingCount::enter(daemon, &who) else {
+        let user = daemon.limits(&who).is_ok().then_some(who.uid);
+        // Connections that are still being closed count, too.
+        let Some(_count) = daemon.pending.enter(user, daemon.work.waiting(who.uid)) else {
             tracing::warn!(uid = who.uid, "too many connections without an attachment");
             return None;
         };
         Some(Self { who, socket: Arc::new(socket), _count })
-    }
-}
-
-impl PendingCount {
-    fn enter(daemon: &Arc<DaemonState>, who: &Credentials) -> Option<Self> {
-        let uid = daemon.limits(who).is_ok().then_some(who.uid);
-        // Connections that are still being closed count, too.
-        let closing = daemon.work.waiting(who.uid);
-        let mut pending = lock(&daemon.pending);
-        let count = pending.entry(uid).or_default();
-        *count += 1;
-        let fits = *count + closing <= MAX_PENDING && pending.values().sum::<usize>() <= MAX_PENDING_TOTAL;
-        drop(pending);
-        let count = Self { daemon: daemon.clone(), uid };
-        fits.then_some(count)
-    }
-}
-
-impl Drop for PendingCount {
-    fn drop(&mut self) {
-        let mut pending = lock(&self.daemon.pending);
-        if let Some(count) = pending.get_mut(&self.uid) {
-            *count -= 1;
-            if *count == 0 {
-                pending.remove(&self.uid);
-            }
-        }
     }
 }
 
@@ -145,7 +114,19 @@ async fn greet(
             let _ = timeout(GOODBYE_TIMEOUT, connection.send(&ready, &[])).await;
             Ok(None)
         }
-        Hello::Admin => serve_admin(daemon, connection, who.uid, limits.admin).await.map(|()| None),
+        Hello::Admin => {
+            let Some(_looks) = daemon.looking.enter(Some(who.uid), 0) else {
+                let reason =
+                    format!("user {}, or all users, have too many connections that look; end some", who.uid);
+                let refusal = Refusal::new(Error::WouldBlock, reason);
+                refused(&refusal);
+                connection.refuse(refusal).await;
+                return Ok(None);
+            };
+            // From here on it counts as one that looks.
+            drop(count);
+            serve_admin(daemon, connection, who.uid, limits.admin).await.map(|()| None)
+        }
         Hello::Attach(request) => {
             let unanswered = 2 * request.sockets.min(1 << 16) as usize + UNANSWERED_MARGIN;
             let (outbox, frames) = Outbox::new(socket.clone(), unanswered + UNANSWERED_MARGIN);
@@ -235,7 +216,7 @@ async fn ask_for_card(connection: &mut ClientConnection) -> Result<Result<OwnedF
     connection.take(check).await
 }
 
-/// Sends snapshots to an admin, as often as it asks.
+/// Sends snapshots to an admin, as often as it asks and its user may.
 async fn serve_admin(
     daemon: &DaemonState,
     mut connection: ClientConnection,
@@ -243,34 +224,32 @@ async fn serve_admin(
     admin: bool,
 ) -> Result<(), SessionError> {
     connection.send(&wire::encode_first(&ToProgram::Ready(daemon.introduction())), &[]).await?;
-    let mut paced = Instant::now();
     while let Some(packet) = connection.recv().await? {
         let Incoming::Plain(packet) = packet else { return Err(UNEXPECTED) };
         let (ToDaemon::Snapshot, _) = wire::decode::<ToDaemon>(packet)? else {
             return Err(SessionError::Breach("an admin only looks"));
         };
-        pace(&mut paced).await;
+        let mut turn = daemon.operators.turn(uid).await;
         let (done, snapshot) = oneshot::channel();
-        let _ = daemon.proxy.messages.send(Message::Snapshot { done: answer_to(done) });
-        let Ok(mut snapshot) = snapshot.await else { return Ok(()) };
-        if !admin {
-            keep_own(&mut snapshot, uid);
-        }
-        let bytes = postcard::to_stdvec(&snapshot).map_err(io::Error::other)?;
-        let pieces = bytes.chunks(SNAPSHOT_CHUNK).count();
-        for (at, piece) in bytes.chunks(SNAPSHOT_CHUNK).enumerate() {
-            let frame = ToProgram::Snapshot { piece: piece.to_vec(), last: at + 1 == pieces };
-            let sent = timeout(GOODBYE_TIMEOUT, connection.send(&wire::encode(&frame), &[])).await;
-            sent.map_err(|_| SessionError::Breach("it does not read"))??;
-        }
+        // Without the admin right a user sees its own.
+        let of = (!admin).then_some(uid);
+        let _ = daemon.proxy.messages.send(Message::Snapshot { of, done: answer_to(done) });
+        let Ok(snapshot) = snapshot.await else { return Ok(()) };
+        turn.charge(snapshot.sockets.len());
+        // Of many sockets it takes a while.
+        let bytes = daemon.pool.call(move || postcard::to_stdvec(&snapshot)).await;
+        let bytes = bytes.ok_or(SessionError::Breach("no snapshot"))?.map_err(io::Error::other)?;
+        let sent = timeout(GOODBYE_TIMEOUT, send_pieces(&connection, &bytes)).await;
+        sent.map_err(|_| SessionError::Breach("it does not read"))??;
     }
     Ok(())
 }
 
-/// Removes what a user without the admin right may not see.
-fn keep_own(snapshot: &mut Snapshot, uid: u32) {
-    snapshot.clients.retain(|client| client.uid == uid);
-    let own: Vec<u32> = snapshot.clients.iter().map(|client| client.id).collect();
-    snapshot.sockets.retain(|socket| own.contains(&socket.client));
-    snapshot.totals = Totals::default();
+async fn send_pieces(connection: &ClientConnection, bytes: &[u8]) -> io::Result<()> {
+    let pieces = bytes.chunks(SNAPSHOT_CHUNK).count();
+    for (at, piece) in bytes.chunks(SNAPSHOT_CHUNK).enumerate() {
+        let frame = ToProgram::Snapshot { piece: piece.to_vec(), last: at + 1 == pieces };
+        connection.send(&wire::encode(&frame), &[]).await?;
+    }
+    Ok(())
 }

@@ -1,9 +1,8 @@
 //! How an attachment ends, however its connection does.
 
-use super::answer_to;
 use crate::daemon::DaemonState;
 use crate::model::attachment_state::AttachmentState;
-use crate::model::message::Message;
+use crate::model::message::{Message, answer_to};
 use gpunet_abi::Error;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -58,10 +57,10 @@ impl Teardown {
     pub(super) async fn forget(mut self) {
         self.forgotten = true;
         self.daemon.proxy.heart.remove(self.attachment.id);
-        let attachment = self.attachment.clone();
+        let (attachment, pool) = (self.attachment.clone(), self.daemon.pool.clone());
         drop(self);
         // Freeing hundreds of megabytes takes a while.
-        let _ = tokio::task::spawn_blocking(move || drop(attachment)).await;
+        let _ = pool.call(move || drop(attachment)).await;
     }
 }
 

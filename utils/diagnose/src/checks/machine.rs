@@ -80,7 +80,8 @@ fn memory(machine: &Machine) -> Check {
         return Check::degraded(
             ID,
             text,
-            "raise the limit, or ask for less ring memory (Config::shared_rings)",
+            "raise the limit (memory.max of the control group), or ask for less ring memory (Config::shared_rings): \
+             without it, attaching fails",
         );
     }
     if machine.overcommit == Some(2) {

@@ -1,6 +1,7 @@
 //! The computer, its kernel, and the container or virtual machine around them.
 
 use crate::system::System;
+use gpu_usermap::region::MemoryGroup;
 
 /// Facts of the machine. `None`: unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,7 +12,7 @@ pub struct Machine {
     pub cpus: Option<u32>,
     /// Bytes that programs can still take.
     pub available: Option<u64>,
-    /// Bytes that the innermost control group leaves.
+    /// Bytes that the control groups leave: the own one and its ancestors.
     pub cgroup_left: Option<u64>,
     /// `vm.overcommit_memory`.
     pub overcommit: Option<u64>,
@@ -71,24 +72,10 @@ fn available(system: &System) -> Option<u64> {
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
 }
 
-/// The limit less what is used, of version 2 and of version 1; `None` without a limit.
+/// What the fullest control group with a limit leaves, of the own one and its ancestors; `None` without a limit.
 fn cgroup_left(system: &System) -> Option<u64> {
-    let groups = system.read("/proc/self/cgroup").unwrap_or_default();
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").trim_end_matches('/');
-    let files = [
-        (format!("/sys/fs/cgroup{own}/memory.max"), format!("/sys/fs/cgroup{own}/memory.current")),
-        ("/sys/fs/cgroup/memory.max".to_owned(), "/sys/fs/cgroup/memory.current".to_owned()),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned(),
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes".to_owned(),
-        ),
-    ];
-    let left = |(limit, used): &(String, String)| {
-        let limit = system.number(limit)?;
-        // Version 1 means "none" by a number near 2^63.
-        (limit < 1 << 60).then(|| limit.saturating_sub(system.number(used).unwrap_or(0)))
-    };
-    files.iter().find_map(left)
+    let own = system.read("/proc/self/cgroup").unwrap_or_default();
+    MemoryGroup::read(&system.path("/"), &own).iter().map(MemoryGroup::available).min()
 }
 
 fn container(system: &System) -> Option<String> {

@@ -193,7 +193,9 @@ fn a_bad_machine_is_told_what_is_wrong_with_it() {
     };
     let tree = bad.build();
     complete(&tree, "5.4.0-150-generic\n", "0,1", "128\n");
-    tree.file("proc/self/cgroup", "0::/job\n").file("sys/fs/cgroup/job/memory.max", "209715200\n");
+    // The limit is an ancestor's.
+    tree.file("proc/self/cgroup", "0::/job/step\n").file("sys/fs/cgroup/job/memory.max", "209715200\n");
+    tree.file("sys/fs/cgroup/job/step/memory.max", "max\n");
     tree.file("sys/fs/cgroup/job/memory.current", "104857600\n").file("sys/class/net/lo/flags", "0x8\n");
     tree.file(".dockerenv", "").file("sys/class/dmi/id/sys_vendor", "QEMU\n");
     let (report, code) = tree.diagnose();

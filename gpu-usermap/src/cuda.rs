@@ -104,7 +104,7 @@ pub use environment::LazyLoading;
 pub use error::{CopyError, CudaError, SymbolError, SymbolKind, Unavailable};
 pub use foreign::ForeignLaunches;
 pub use function::{Function, FunctionAttributes};
-pub use import::{ImportError, ImportedBuffer};
+pub use import::{ExportCheck, ImportError, ImportedBuffer};
 pub use jit::LoadModuleError;
 pub use launch::{Launch, LaunchError};
 pub use library::Cuda;

@@ -88,7 +88,35 @@ pub enum ImportError {
     Cuda(#[from] CudaError),
 }
 
+/// Tells descriptors of memory that a GPU's driver has exported from all others. It keeps no device.
+///
+/// # Examples
+/// ```no_run
+/// # fn example(gpu: &gpu_usermap::cuda::Device, fd: std::os::fd::BorrowedFd<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// gpu.export_check().check(fd)?; // it can be passed on: its close cannot block as that of a socket can
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct ExportCheck(&'static CStr);
+
+impl ExportCheck {
+    /// Checks that a descriptor is one that the driver exports. Does not wait for whoever serves the file.
+    ///
+    /// # Errors
+    /// [`ImportError::NotExported`].
+    pub fn check(self, fd: BorrowedFd<'_>) -> Result<(), ImportError> {
+        check_descriptor(fd, self.0)
+    }
+}
+
 impl Device {
+    /// Returns the check by which [`import`](Self::import) knows descriptors of exported memory.
+    #[must_use]
+    pub fn export_check(&self) -> ExportCheck {
+        ExportCheck(self.cuda().driver().exported())
+    }
+
     /// Maps memory that was exported, so that this device's kernels can use it. `len` is what the exporter says its length is.
     ///
     /// Neither the descriptor nor the length needs to be trusted: a descriptor of anything else is refused, and so is a length that is
@@ -100,7 +128,7 @@ impl Device {
     /// # Errors
     /// [`ImportError`] says which of the two is wrong, or what the driver refused. Nothing of it stays mapped.
     pub fn import(&self, fd: OwnedFd, len: usize) -> Result<ImportedBuffer, ImportError> {
-        check_descriptor(fd.as_fd(), self.cuda().driver().exported())?;
+        self.export_check().check(fd.as_fd())?;
         // The descriptor comes back, to be closed here: that takes 40 ms while a kernel that fills the owner's GPU polls the host, and
         // the agent has other things to do.
         let (_fd, imported) = self.agent().run(move |context| {

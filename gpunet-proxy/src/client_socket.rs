@@ -45,6 +45,12 @@ impl ClientSocket {
     }
 }
 
+impl std::fmt::Debug for ClientSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientSocket").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
 impl AsFd for ClientSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_ref().expect("it is open until it is dropped").as_fd()

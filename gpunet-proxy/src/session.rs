@@ -7,8 +7,8 @@
 
 mod connect;
 
-pub(crate) use connect::Connection;
 pub use connect::snapshot;
+pub(crate) use connect::{Connection, next};
 
 use crate::agent::SharedAgent;
 use crate::doorbell;

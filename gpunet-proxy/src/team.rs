@@ -17,20 +17,24 @@
 //! |---|---|
 //! | `team` | [`Team`], what members do |
 //! | `id`, `environment` | [`TeamId`]; who a program is by its launcher's environment |
-//! | `root` | the thread in member 0's program where all meet: `meeting` (hellos), `operations` (what is done together) |
-//! | `member` | a member's connection, and the thread that watches it |
+//! | `root` | the thread in member 0's program where all meet: `meeting` (hellos), `arrivals` (connections), `operations` (what is done together) |
+//! | `joining`, `member` | how a member comes to the root; its connection, and the thread that watches it |
 //! | `memory`, `symmetric`, `slice` | memory of a member, exported and mapped; [`Symmetric`]; runs of its elements |
 //! | `hold` | what an operation of a [queue](crate::queue) keeps of a team |
-//! | `frames`, `error` | what is said; [`TeamFailure`] |
+//! | `passed` | descriptors that come from others |
+//! | `frames`, `secrets`, `error` | what is said; by what members know each other; [`TeamFailure`] |
 
 mod environment;
 mod error;
 mod frames;
 mod hold;
 mod id;
+mod joining;
 mod member;
 mod memory;
+mod passed;
 mod root;
+mod secrets;
 mod slice;
 mod split;
 mod symmetric;
@@ -43,7 +47,8 @@ use gpunet_abi::team::{BlockLayout, MAX_MEMBERS, MAX_SIGNALS, TeamState};
 use gpunet_abi::{MAGIC, VERSION};
 use gpunet_device::Net;
 use gpunet_device::team::{Element, Rank, TeamHandle};
-use member::{Joining, Member};
+use joining::{Joining, Known};
+use member::Member;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -334,7 +339,7 @@ fn join(
             listen.map_err(TeamError::io(format!("member 0 cannot listen at {}", id.address())))?;
         return lead(device, listener, size, options);
     }
-    form(device, id, (rank, size), options, Vec::new(), None)
+    form(device, id, (rank, size), options, Parent::default())
 }
 
 fn lead(
@@ -345,8 +350,8 @@ fn lead(
 ) -> Result<Team, TeamError> {
     check(Rank(0), size, &options)?;
     let id = listener.id();
-    listener.start(size, &options)?;
-    form(device, id, (Rank(0), size), options, Vec::new(), None)
+    listener.start(size, &options, device.as_ref().map(Device::export_check))?;
+    form(device, id, (Rank(0), size), options, Parent::default())
 }
 
 fn check(rank: Rank, size: u32, options: &TeamOptions) -> Result<(), TeamError> {
@@ -360,22 +365,35 @@ fn check(rank: Rank, size: u32, options: &TeamOptions) -> Result<(), TeamError> 
     Ok(())
 }
 
-/// Meets the others, and allocates the blocks together with them. `obstacle` says why member 0 cannot be reached, if that is known.
+/// What a member of a part of a team has from that team.
+#[derive(Default)]
+struct Parent<'a> {
+    /// The members' ranks there.
+    origins: Vec<Rank>,
+    /// What it shares with the part's first member.
+    secret: u128,
+    /// Says why the first member cannot be reached, if that is known.
+    obstacle: Known<'a>,
+}
+
+/// Meets the others, and allocates the blocks together with them.
 fn form(
     device: Option<Device>,
     id: TeamId,
     (rank, size): (Rank, u32),
     options: TeamOptions,
-    origins: Vec<Rank>,
-    obstacle: Option<&dyn Fn() -> Option<TeamFailure>>,
+    parent: Parent<'_>,
 ) -> Result<Team, TeamError> {
     let kind = match &device {
         None => DeviceKind::Cpu,
         Some(device) => DeviceKind::Gpu(device.can_share().map_err(|why| why.to_string())),
     };
-    let formed = member::meet(&Joining { id, rank, size, device: kind }, &options, obstacle)?;
-    let (placement, is_polled) = (formed.placement, formed.is_polled);
-    let member = Member::connect(formed, (rank, size), &options)?;
+    let Parent { origins, secret, obstacle } = parent;
+    let joining = Joining { id, rank, size, secret, device: kind };
+    let entered = joining::enter(&joining, &options, obstacle)?;
+    let exports = device.as_ref().filter(|_| entered.placement == Placement::Gpu).map(Device::export_check);
+    let (placement, is_polled) = (entered.placement, entered.is_polled);
+    let member = Member::new(entered, size, joining::limit(&options), exports)?;
     let signals = options.signals;
     let local = Local { member, device, placement, rank, size, options };
     let layout = BlockLayout::new(size, signals);

@@ -63,6 +63,11 @@ impl UserWork {
         self.lock().get(&uid).map_or(0, |queue| queue.jobs.len())
     }
 
+    /// How many jobs of all users have not begun.
+    pub(crate) fn waiting_of_all(&self) -> usize {
+        self.lock().values().map(|queue| queue.jobs.len()).sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Queue>> {
         // No job runs under it.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)

@@ -78,12 +78,19 @@ pub(crate) fn encode<F: Frame>(frame: &F) -> Vec<u8> {
 
 /// The frame in a packet. Whatever is wrong with it, its descriptors are closed.
 pub(crate) fn decode<F: Frame>(packet: Packet) -> Result<(F, Vec<OwnedFd>), BadFrame> {
+    let (frame, fds) = split(packet);
+    frame.map(|frame| (frame, fds))
+}
+
+/// The frame in a packet, and its descriptors, whatever is wrong with it.
+pub(crate) fn split<F: Frame>(packet: Packet) -> (Result<F, BadFrame>, Vec<OwnedFd>) {
     let Packet { bytes, fds } = packet;
-    match postcard::take_from_bytes::<F>(&bytes) {
-        Ok((frame, [])) if frame.descriptors() == fds.len() => Ok((frame, fds)),
+    let frame = match postcard::take_from_bytes::<F>(&bytes) {
+        Ok((frame, [])) if frame.descriptors() == fds.len() => Ok(frame),
         Ok((frame, [])) => Err(BadFrame::Descriptors { expected: frame.descriptors(), found: fds.len() }),
         _ => Err(BadFrame::Garbage(bytes.len())),
-    }
+    };
+    (frame, fds)
 }
 
 /// The bytes of the first frame in either direction: the fixed eight, and the frame.

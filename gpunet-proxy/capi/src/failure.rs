@@ -207,6 +207,7 @@ fn team_errno(error: &TeamError) -> i32 {
         TeamFailure::WrongId | TeamFailure::Complete => libc::ECONNREFUSED,
         TeamFailure::WrongVersion { .. } => libc::EPROTONOSUPPORT,
         TeamFailure::OtherMachine { .. } | TeamFailure::CannotMap { .. } => libc::EOPNOTSUPP,
+        TeamFailure::OtherUser { .. } => libc::EACCES,
         TeamFailure::Died { .. } => libc::ECONNRESET,
         TeamFailure::Left { .. } => libc::ENOTCONN,
         _ => libc::EPROTO,

@@ -195,6 +195,25 @@ pub enum TeamFailure {
         #[serde(with = "rank_as_number")]
         rank: Rank,
     },
+    /// A program of another user wanted to join.
+    #[error("member 0's program runs as user {ours}, and this one as user {its}: a team is of one user")]
+    OtherUser {
+        /// The user of the one that wanted to join.
+        its: u32,
+        /// The user of member 0.
+        ours: u32,
+    },
+    /// A member does one thing after the other that fails, and the others do not.
+    #[error(
+        "member {rank} is {operations} calls ahead of another member: all make the same calls, in the same order"
+    )]
+    Ahead {
+        /// Which.
+        #[serde(with = "rank_as_number")]
+        rank: Rank,
+        /// How many calls.
+        operations: u64,
+    },
 }
 
 fn members(ranks: &[Rank], one: &str, many: &str) -> String {

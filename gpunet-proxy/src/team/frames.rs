@@ -13,6 +13,7 @@
 //!
 //! ```text
 //! Here             -->
+//!                  <--          Welcome: from here on descriptors may travel
 //! Begin (with its memory, for an allocation) -->
 //!                  <--          Part (with another member's memory), for each, for an allocation
 //!                  <--          Agreed, when all have begun, or Failed
@@ -30,7 +31,7 @@ use std::io;
 /// The first four bytes of a hello.
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"gpnt");
 /// The version of everything here. It changes when a frame does, and with the layout of blocks.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 /// A hello or an answer is not longer.
 const MAX_GREETING: usize = 4096;
 
@@ -58,6 +59,8 @@ pub(super) struct Hello {
     pub(super) rank: u32,
     pub(super) size: u32,
     pub(super) signals: u32,
+    /// In a part of a team: what this member shares with the part's first member. Else 0.
+    pub(super) secret: u128,
     /// The machine, as its kernel names itself until the next boot.
     pub(super) machine: String,
     pub(super) device: DeviceKind,
@@ -70,7 +73,7 @@ pub(super) enum Answer {
     Formed {
         /// The name of the root's socket.
         socket: String,
-        /// What this member says there.
+        /// What this member says there. Each has another.
         key: u128,
         placement: Placement,
         /// Some member is a GPU, which wakes nobody.
@@ -105,12 +108,32 @@ pub(super) enum ToRoot {
 /// What the root says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum ToMember {
-    Part { number: u64, rank: u32, len: u64 },
-    Agreed { number: u64, bytes: Vec<Vec<u8>> },
-    Done { number: u64 },
-    Failed { number: u64, why: TeamFailure },
-    Broken { why: TeamFailure },
-    Left { rank: u32 },
+    /// What it shares with each member, by rank, for parts of the team.
+    Welcome {
+        secrets: Vec<u128>,
+    },
+    Part {
+        number: u64,
+        rank: u32,
+        len: u64,
+    },
+    Agreed {
+        number: u64,
+        bytes: Vec<Vec<u8>>,
+    },
+    Done {
+        number: u64,
+    },
+    Failed {
+        number: u64,
+        why: TeamFailure,
+    },
+    Broken {
+        why: TeamFailure,
+    },
+    Left {
+        rank: u32,
+    },
 }
 
 impl Frame for ToRoot {
@@ -123,6 +146,32 @@ impl Frame for ToMember {
     fn descriptors(&self) -> usize {
         usize::from(matches!(self, Self::Part { .. }))
     }
+}
+
+/// A frame with which a descriptor of memory may travel.
+pub(super) trait HasMemory: Frame {
+    /// How long the memory is, as the sender says.
+    fn memory_len(&self) -> Option<u64>;
+}
+
+impl HasMemory for ToRoot {
+    fn memory_len(&self) -> Option<u64> {
+        match self {
+            Self::Begin { what: Collective::Alloc { .. }, bytes, .. } => parse_len(bytes),
+            _ => None,
+        }
+    }
+}
+
+impl HasMemory for ToMember {
+    fn memory_len(&self) -> Option<u64> {
+        if let Self::Part { len, .. } = self { Some(*len) } else { None }
+    }
+}
+
+/// The length of its memory, as a member gives it with an allocation.
+pub(super) fn parse_len(bytes: &[u8]) -> Option<u64> {
+    bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// The bytes of a greeting on TCP: length, magic, version, and the frame.

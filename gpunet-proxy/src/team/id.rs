@@ -55,8 +55,13 @@ impl TeamId {
 /// A number that nobody guesses.
 pub(super) fn random() -> io::Result<u128> {
     let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    random_bytes(&mut bytes)?;
     Ok(u128::from_le_bytes(bytes))
+}
+
+/// Bytes that nobody guesses.
+pub(super) fn random_bytes(bytes: &mut [u8]) -> io::Result<()> {
+    std::fs::File::open("/dev/urandom")?.read_exact(bytes)
 }
 
 impl fmt::Display for TeamId {

@@ -1,114 +1,30 @@
 //! A member's connection to the root of its team, and the thread that watches it.
 
-use super::TeamOptions;
 use super::error::{Collective, TeamError, TeamFailure};
-use super::frames::{
-    Answer, DeviceKind, Hello, Placement, ToMember, ToRoot, decode_greeting, encode_greeting,
-};
-use super::id::TeamId;
+use super::frames::{ToMember, ToRoot};
+use super::joining::Entered;
+use super::passed::{Passed, TAKE_WITHIN, take};
+use super::secrets::OwnSecrets;
 use super::symmetric::SharedMemory;
-use crate::wire::{self, MAX_FRAME};
+use crate::client_socket::ClientSocket;
+use crate::session::MAX_REASON;
+use crate::user_work::UserWork;
+use crate::wire::{self, Incoming, MAX_FRAME};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use gpu_usermap::cuda::ExportCheck;
 use gpunet_abi::Error;
-use gpunet_abi::team::{BlockLayout, Rank};
+use gpunet_abi::team::{BlockLayout, MAX_MEMBERS, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
-};
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How much longer than the root a member waits: the root's answer says more than the member's own limit.
-const MARGIN: Duration = Duration::from_secs(5);
-/// Between two attempts to reach member 0, which may start last.
-const RETRY: Duration = Duration::from_millis(20);
-
-/// Who joins.
-#[derive(Clone, Debug)]
-pub(super) struct Joining {
-    pub(super) id: TeamId,
-    pub(super) rank: Rank,
-    pub(super) size: u32,
-    pub(super) device: DeviceKind,
-}
-
-/// What the root has answered.
-#[derive(Debug)]
-pub(super) struct Formed {
-    /// Open until the root has heard of this member at its other socket: its end is a death.
-    meeting: TcpStream,
-    socket: String,
-    key: u128,
-    pub(super) placement: Placement,
-    pub(super) is_polled: bool,
-}
-
-/// Meets the others. Blocks until all are there, or the time is over.
-///
-/// # Errors
-/// [`TeamError`].
-pub(super) fn meet(
-    joining: &Joining,
-    options: &TeamOptions,
-    obstacle: Option<&dyn Fn() -> Option<TeamFailure>>,
-) -> Result<Formed, TeamError> {
-    let address = joining.id.address();
-    let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map_err(TeamError::io("cannot read /proc/sys/kernel/random/boot_id"))?;
-    let hello = Hello {
-        nonce: joining.id.nonce(),
-        rank: joining.rank.0,
-        size: joining.size,
-        signals: options.signals,
-        machine,
-        device: joining.device.clone(),
-    };
-    let deadline = Instant::now() + options.timeout;
-    let mut socket = loop {
-        let left = deadline.saturating_duration_since(Instant::now()).max(RETRY);
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(socket) => break socket,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < deadline => {
-                if let Some(why) = obstacle.and_then(|obstacle| obstacle()) {
-                    return Err(why.into());
-                }
-                std::thread::sleep(RETRY);
-            }
-            Err(error) => {
-                return Err(TeamError::io(format!("cannot reach member 0 at {address}"))(error));
-            }
-        }
-    };
-    let limit = options.timeout + MARGIN;
-    let talk = |socket: &mut TcpStream| -> io::Result<Answer> {
-        socket.set_read_timeout(Some(limit))?;
-        socket.write_all(&encode_greeting(&hello))?;
-        let (mut bytes, mut buffer) = (Vec::new(), [0; 1024]);
-        loop {
-            match socket.read(&mut buffer) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(len) => bytes.extend(&buffer[..len]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            }
-            if let Some(answer) = decode_greeting(&bytes)? {
-                return Ok(answer);
-            }
-        }
-    };
-    match talk(&mut socket) {
-        Ok(Answer::Formed { socket: name, key, placement, is_polled }) => {
-            Ok(Formed { meeting: socket, socket: name, key, placement, is_polled })
-        }
-        Ok(Answer::Refused(why)) => Err(why.into()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(TeamError::Silent(limit)),
-        Err(error) => Err(TeamError::io(format!("no answer of member 0 at {address}"))(error)),
-    }
-}
+/// Answers of the root that this member has not looked at, at most: those of an operation that it has given up, and of one that
+/// is under way.
+const MAX_ANSWERS: usize = 4 * MAX_MEMBERS as usize;
 
 /// What has become of the team, and the block in which kernels look for it.
 #[derive(Debug, Default)]
@@ -149,11 +65,12 @@ impl Fate {
 /// A member's side of its connection.
 #[derive(Debug)]
 pub(super) struct Member {
-    socket: Arc<OwnedFd>,
+    socket: Arc<ClientSocket>,
     fate: Arc<Mutex<Fate>>,
     calls: Mutex<Calls>,
     limit: Duration,
     size: u32,
+    secrets: OwnSecrets,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -187,33 +104,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Member {
-    /// Connects to the root's socket.
+    /// Starts the thread that watches the connection. If the members' memory is that of GPUs, `exports` tells by what it is known.
     ///
     /// # Errors
     /// [`TeamError::Io`].
-    pub(super) fn connect(
-        formed: Formed,
-        (rank, size): (Rank, u32),
-        options: &TeamOptions,
+    pub(super) fn new(
+        entered: Entered,
+        size: u32,
+        limit: Duration,
+        exports: Option<ExportCheck>,
     ) -> Result<Self, TeamError> {
-        let open = || -> io::Result<OwnedFd> {
-            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            connect(&socket, &SocketAddrUnix::new_abstract_name(formed.socket.as_bytes())?)?;
-            wire::send(socket.as_fd(), &wire::encode(&ToRoot::Here { key: formed.key, rank: rank.0 }), &[])?;
-            Ok(socket)
-        };
-        let doing = "cannot reach member 0's Unix-domain socket (another container or network namespace?)";
-        let socket = Arc::new(open().map_err(TeamError::io(doing))?);
-        // This member was heard of.
-        drop(formed.meeting);
+        let Entered { socket, secrets, .. } = entered;
+        let work = Arc::<UserWork>::default();
+        let socket = Arc::new(ClientSocket::new(socket, 0, work.clone()));
+        socket.take_descriptors();
         let fate = Arc::<Mutex<Fate>>::default();
-        let (answered, answers) = crossbeam_channel::unbounded();
-        let watch = Watch { socket: socket.clone(), fate: fate.clone(), answered };
+        let (answered, answers) = crossbeam_channel::bounded(MAX_ANSWERS);
+        let watch = Watch { socket: socket.clone(), fate: fate.clone(), answered, work, exports };
         let thread = std::thread::Builder::new().name("gpunet-team".to_owned()).spawn(move || watch.run());
         let thread = thread.map_err(TeamError::io("cannot start a thread for the team"))?;
         let calls = Mutex::new(Calls { number: 0, answers });
-        let limit = options.timeout + MARGIN;
-        Ok(Self { socket, fate, calls, limit, size, thread: Some(thread) })
+        Ok(Self { socket, fate, calls, limit, size, secrets, thread: Some(thread) })
+    }
+
+    /// What this member shares with another one, or with itself, of which nobody else of the team knows.
+    pub(super) fn secret(&self, other: Rank) -> u128 {
+        self.secrets.with(other)
     }
 
     /// Says where kernels look for what becomes of the team.
@@ -265,8 +181,8 @@ impl Member {
     /// [`TeamError`].
     pub(super) fn together(&self, what: Collective, bytes: &[u8]) -> Result<Vec<Vec<u8>>, TeamError> {
         let mut calls = lock(&self.calls);
-        let number = calls.begin();
-        self.send(&ToRoot::Begin { number, what, bytes: bytes.to_vec() }, None)?;
+        let begin = |number| ToRoot::Begin { number, what, bytes: bytes.to_vec() };
+        let number = self.begin(&mut calls, begin, None)?;
         let (_, bytes) = self.await_agreement(&calls, number)?;
         if bytes.len() == self.size as usize {
             Ok(bytes)
@@ -286,11 +202,12 @@ impl Member {
         map: impl FnOnce(M, Vec<Part>) -> Result<R, String>,
     ) -> Result<R, TeamError> {
         let mut calls = lock(&self.calls);
-        let number = calls.begin();
         let (memory, fd, mapped_len) = match make() {
             Ok(made) => made,
             Err(reason) => {
-                self.send(&ToRoot::Unable { number, reason: reason.clone() }, None)?;
+                let reason = shortened(&reason);
+                let unable = |number| ToRoot::Unable { number, reason: reason.clone() };
+                let number = self.begin(&mut calls, unable, None)?;
                 return Err(match self.await_agreement(&calls, number) {
                     Err(error) => error,
                     Ok(_) => TeamError::Memory(reason),
@@ -299,12 +216,13 @@ impl Member {
         };
         let bytes = mapped_len.to_le_bytes().to_vec();
         let what = Collective::Alloc { len, element };
-        self.send(&ToRoot::Begin { number, what, bytes }, Some(fd.as_fd()))?;
+        let begin = |number| ToRoot::Begin { number, what, bytes };
+        let number = self.begin(&mut calls, begin, Some(fd.as_fd()))?;
         drop(fd);
         let (parts, _) = self.await_agreement(&calls, number)?;
         let (result, mapped) = match map(memory, parts) {
             Ok(result) => (Some(result), Ok(())),
-            Err(reason) => (None, Err(reason)),
+            Err(reason) => (None, Err(shortened(&reason))),
         };
         let reason = mapped.clone().err().unwrap_or_default();
         self.send(&ToRoot::Mapped { number, result: mapped }, None)?;
@@ -312,6 +230,19 @@ impl Member {
             Answered::Done { .. } => result.ok_or(TeamError::Memory(reason)),
             _ => Err(TeamFailure::Protocol { rank: Rank(0) }.into()),
         }
+    }
+
+    /// Begins the next operation; returns its number, which counts only if the root hears of it.
+    fn begin(
+        &self,
+        calls: &mut Calls,
+        frame: impl FnOnce(u64) -> ToRoot,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<u64, TeamError> {
+        let number = calls.number + 1;
+        self.send(&frame(number), fd)?;
+        calls.number = number;
+        Ok(number)
     }
 
     fn await_agreement(&self, calls: &Calls, number: u64) -> Result<(Vec<Part>, Vec<Vec<u8>>), TeamError> {
@@ -355,11 +286,9 @@ impl Member {
     }
 }
 
-impl Calls {
-    fn begin(&mut self) -> u64 {
-        self.number += 1;
-        self.number
-    }
+/// A reason of this member, as the others are told it.
+fn shortened(reason: &str) -> String {
+    reason.chars().take(MAX_REASON).collect()
 }
 
 impl Answered {
@@ -376,7 +305,7 @@ impl Answered {
 impl Drop for Member {
     fn drop(&mut self) {
         let _ = self.send(&ToRoot::Leave, None);
-        let _ = shutdown(&*self.socket, Shutdown::Both);
+        self.socket.shut_down();
         if let Some(thread) = self.thread.take() {
             // It ends with the connection. A panic in it was logged by the runtime.
             let _ = thread.join();
@@ -386,37 +315,50 @@ impl Drop for Member {
 
 /// The thread that hears what the root says.
 struct Watch {
-    socket: Arc<OwnedFd>,
+    socket: Arc<ClientSocket>,
     fate: Arc<Mutex<Fate>>,
     answered: Sender<Answered>,
+    work: Arc<UserWork>,
+    exports: Option<ExportCheck>,
 }
 
 impl Watch {
     fn run(self) {
         let mut buffer = vec![0; MAX_FRAME];
-        while let Ok(true) = self.hear(&mut buffer) {}
+        let end = loop {
+            if let Err(why) = self.hear(&mut buffer) {
+                break why;
+            }
+        };
         // The root has gone, and with it whoever could tell of a death; or this member leaves, and nobody looks any more.
         self.change(|fate| {
             fate.is_deaf = true;
-            fate.broken.get_or_insert(TeamFailure::Died { rank: Rank(0) });
+            fate.broken.get_or_insert(end);
         });
     }
 
-    /// Hears one packet; returns whether there may be more.
-    fn hear(&self, buffer: &mut [u8]) -> io::Result<bool> {
+    /// Hears one packet.
+    ///
+    /// # Errors
+    /// It is over, and why.
+    fn hear(&self, buffer: &mut [u8]) -> Result<(), TeamFailure> {
+        let died = || TeamFailure::Died { rank: Rank(0) };
+        let protocol = || TeamFailure::Protocol { rank: Rank(0) };
         let mut fds = [PollFd::new(&*self.socket, PollFlags::IN)];
-        rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
-        let packet = match wire::recv(self.socket.as_fd(), buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
-            packet => packet?,
+        rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(|_| died())?;
+        let packet = match wire::recv_plain(self.socket.as_fd(), buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Ok(Some(Incoming::Plain(packet))) => packet,
+            Ok(Some(Incoming::WithDescriptors)) => {
+                let answered = self.take().ok_or_else(protocol)?;
+                return self.answered.try_send(answered).map_err(|_| protocol());
+            }
+            _ => return Err(died()),
         };
-        let Some(packet) = packet else { return Ok(false) };
-        let (frame, fds) = wire::decode::<ToMember>(packet).map_err(io::Error::other)?;
+        let (frame, _) = wire::decode::<ToMember>(packet).map_err(|_| protocol())?;
         let answered = match frame {
-            ToMember::Part { number, rank, len } => fds
-                .into_iter()
-                .next()
-                .map(|fd| Answered::Part { number, part: Part { rank: Rank(rank), len, fd } }),
+            // It has none of its memory with it, or was said before.
+            ToMember::Part { .. } | ToMember::Welcome { .. } => return Err(protocol()),
             ToMember::Agreed { number, bytes } => Some(Answered::Agreed { number, bytes }),
             ToMember::Done { number } => Some(Answered::Done { number }),
             ToMember::Failed { number, why } => Some(Answered::Failed { number, why }),
@@ -434,10 +376,21 @@ impl Watch {
                 None
             }
         };
-        if let Some(answered) = answered {
-            let _ = self.answered.send(answered);
+        answered.map_or(Ok(()), |answered| self.answered.try_send(answered)).map_err(|_| protocol())
+    }
+
+    /// Receives another member's memory; `None` if something else has come.
+    fn take(&self) -> Option<Answered> {
+        const PARTS: u32 = 50;
+        let (done, taken) = channel();
+        take(&self.work, 0, &self.socket, self.exports, move |passed| drop(done.send(passed)));
+        // In parts: a program that was stopped has not waited.
+        match (0..PARTS).find_map(|_| taken.recv_timeout(TAKE_WITHIN / PARTS).ok()) {
+            Some(Passed::Memory(ToMember::Part { number, rank, len }, fd)) => {
+                Some(Answered::Part { number, part: Part { rank: Rank(rank), len, fd } })
+            }
+            _ => None,
         }
-        Ok(true)
     }
 
     fn change(&self, change: impl FnOnce(&mut Fate)) {

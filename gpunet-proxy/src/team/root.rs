@@ -1,154 +1,72 @@
 //! The root of a team: the thread in member 0's program at which all members meet.
 //!
-//! First it waits for a hello of every member, then for each one's connection to its Unix-domain socket, and then it serves
-//! what they do together until the last has gone. One thread does all, by `poll`; it never waits for one member.
+//! First it waits for a hello of every member (`meeting`), then for each one's connection to its Unix-domain socket (`arrivals`),
+//! and then it serves what they do together (`operations`) until the last has gone. One thread does all, by `poll`; it never
+//! waits for one member, and takes no descriptor itself (`passed`). Strangers can connect to both sockets: in each turn it takes
+//! a few connections, and hears all members.
 
+mod accept;
+mod arrivals;
+mod listener;
 mod meeting;
 mod operations;
+mod taking;
 
 use super::TeamOptions;
 use super::error::{TeamError, TeamFailure};
-use super::frames::{ToMember, ToRoot};
-use super::id::{TeamId, random};
-use crate::wire::{self, MAX_FRAME};
-use gpunet_abi::team::{MAX_MEMBERS, Rank};
+use super::frames::{Placement, ToMember, ToRoot};
+use super::id::TeamId;
+use super::passed::{Passed, TAKE_WITHIN};
+use super::secrets::Secrets;
+use crate::client_socket::ClientSocket;
+use crate::wire::{self, Incoming, MAX_FRAME};
+use arrivals::{Arrivals, Here};
+use gpu_usermap::cuda::ExportCheck;
+use gpunet_abi::team::Rank;
+pub use listener::TeamListener;
 use meeting::Meeting;
 use operations::Operations;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, listen, socket_with,
-};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use taking::Taking;
 
-/// Connections that may not have said which member they are. Further ones take the place of the oldest.
-const MAX_UNKNOWN: usize = 2 * MAX_MEMBERS as usize;
 /// How often the root looks at its clock.
 const TICK: Duration = Duration::from_millis(50);
-
-/// A place for the members of a team to meet, before there is a team. Member 0 makes it where the address is not known
-/// beforehand, and passes its [`id`](Self::id) on.
-///
-/// # Examples
-/// ```
-/// use gpunet_proxy::team::TeamListener;
-///
-/// let listener = TeamListener::bind("127.0.0.1:0".parse()?)?;
-/// println!("join {}", listener.id());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct TeamListener {
-    listener: TcpListener,
-    id: TeamId,
-}
-
-impl TeamListener {
-    /// Binds an address that the other members can reach; port 0 takes a free one.
-    ///
-    /// # Errors
-    /// The system's; InvalidInput, for an address that stands for all of the machine's.
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
-        let listener = Self::listener(address)?;
-        let id = TeamId::new(listener.local_addr()?)?;
-        Ok(Self { listener, id })
-    }
-
-    /// Binds the address of an id.
-    ///
-    /// # Errors
-    /// As [`TeamListener::bind`].
-    pub fn with_id(id: TeamId) -> io::Result<Self> {
-        Ok(Self { listener: Self::listener(id.address())?, id })
-    }
-
-    fn listener(address: SocketAddr) -> io::Result<TcpListener> {
-        if address.ip().is_unspecified() {
-            let text = "members cannot connect to an unspecified address; name one of this machine's";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    }
-
-    /// Returns what the other members join by.
-    #[must_use]
-    pub const fn id(&self) -> TeamId {
-        self.id
-    }
-
-    /// Starts the root's thread for a team of `size` members. It ends with the last of them.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn start(self, size: u32, options: &TeamOptions) -> Result<(), TeamError> {
-        self.start_part(size, options, Box::new(|| None))
-    }
-
-    /// As [`TeamListener::start`], for a part of a team: `obstacle` says why not all can come to the meeting, as that team knows.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn start_part(
-        self,
-        size: u32,
-        options: &TeamOptions,
-        obstacle: Obstacle,
-    ) -> Result<(), TeamError> {
-        let (name, unix) = local_socket().map_err(TeamError::io("cannot make a socket for the team"))?;
-        let key = random().map_err(TeamError::io("cannot make a key for the team"))?;
-        let meeting = Meeting::new(self.listener, self.id.nonce(), size, options);
-        let root = Root {
-            meeting,
-            unix,
-            name,
-            key,
-            // Of those who have not said which member they are.
-            unknown: Vec::new(),
-            members: (0..size).map(|_| Member::Expected).collect(),
-            operations: Operations::new(size, options.timeout),
-            deadline: Instant::now() + options.timeout,
-            obstacle,
-        };
-        let thread = std::thread::Builder::new().name("gpunet-team-root".to_owned());
-        thread.spawn(move || root.run()).map_err(TeamError::io("cannot start a thread for the team"))?;
-        Ok(())
-    }
-}
-
-/// An abstract Unix-domain socket with a name of its own, which listens.
-fn local_socket() -> io::Result<(String, OwnedFd)> {
-    let name = format!("gpunet-team-{:032x}", random()?);
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-    listen(&socket, 128)?;
-    Ok((name, socket))
-}
+/// How long it may take to receive a descriptor. In ticks: a program that was stopped has not waited.
+const TAKE_TICKS: u32 = (TAKE_WITHIN.as_millis() / TICK.as_millis()) as u32;
 
 /// One member's connection.
-#[derive(Debug)]
 enum Member {
     /// It has not connected yet.
     Expected,
-    Connected(OwnedFd),
+    Connected(Connection),
     /// It has left, or died.
     Gone,
 }
 
+struct Connection {
+    socket: Arc<ClientSocket>,
+    /// What it has passed is being received: for how many ticks it may still be. Nothing else is read from it meanwhile.
+    taking: Option<u32>,
+}
+
 struct Root {
     meeting: Meeting,
-    unix: OwnedFd,
-    name: String,
-    key: u128,
-    unknown: Vec<OwnedFd>,
+    arrivals: Arrivals,
+    secrets: Secrets,
     members: Vec<Member>,
+    /// By what descriptors of GPU memory are known, until it is settled that members have none: then they pass memfds.
+    exports: Option<ExportCheck>,
+    taking: Taking,
     operations: Operations,
     /// When all must have connected.
     deadline: Instant,
+    /// When the clock was looked at last.
+    ticked: Instant,
     obstacle: Obstacle,
 }
 
@@ -156,18 +74,47 @@ struct Root {
 pub(super) type Obstacle = Box<dyn Fn() -> Option<TeamFailure> + Send>;
 
 /// What a descriptor that `poll` watches belongs to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Source {
     Listener,
     Stranger,
-    Unix,
-    Unknown,
+    Arrivals,
     /// The connection over which a member has met the others.
     Met(u32),
+    Taken,
     Member(u32),
 }
 
 impl Root {
+    fn new(
+        listener: TcpListener,
+        id: TeamId,
+        size: u32,
+        options: &TeamOptions,
+        exports: Option<ExportCheck>,
+        secrets: Vec<u128>,
+        obstacle: Obstacle,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            meeting: Meeting::new(listener, id.nonce(), size, options, secrets)?,
+            arrivals: Arrivals::listen()?,
+            secrets: Secrets::new(size)?,
+            members: (0..size).map(|_| Member::Expected).collect(),
+            exports,
+            taking: Taking::new()?,
+            operations: Operations::new(size, options.timeout),
+            deadline: Instant::now() + options.timeout,
+            ticked: Instant::now(),
+            obstacle,
+        })
+    }
+
+    fn start(self) -> Result<(), TeamError> {
+        let thread = std::thread::Builder::new().name("gpunet-team-root".to_owned());
+        thread.spawn(move || self.run()).map_err(TeamError::io("cannot start a thread for the team"))?;
+        Ok(())
+    }
+
     fn run(mut self) {
         if let Err(error) = self.serve() {
             // Its sockets are closed with it, by which all members know.
@@ -183,9 +130,9 @@ impl Root {
                 match source {
                     Source::Listener => self.meeting.accept(),
                     Source::Stranger => self.meeting.hear(),
-                    Source::Unix => self.accept(),
-                    Source::Unknown => self.hear_unknown(&mut buffer),
-                    Source::Met(rank) => self.part_at_the_meeting(rank, &mut buffer),
+                    Source::Arrivals => self.admit(&mut buffer),
+                    Source::Met(rank) => self.part_at_the_meeting(rank),
+                    Source::Taken => self.hear_taken(),
                     Source::Member(rank) => self.hear_member(rank, &mut buffer),
                 }
             }
@@ -195,7 +142,9 @@ impl Root {
                 self.meeting.fail(why);
                 self.meeting.end_soon();
             }
-            if self.meeting.conclude(&self.name, self.key) {
+            let key = |rank| self.secrets.between(rank, rank).expect("a member's rank");
+            if let Some(placement) = self.meeting.conclude(self.arrivals.name(), key) {
+                self.exports = self.exports.filter(|_| placement == Placement::Gpu);
                 self.deadline = Instant::now() + self.operations.timeout();
             }
             self.check_deadlines();
@@ -209,14 +158,15 @@ impl Root {
         all_gone || self.meeting.has_failed()
     }
 
+    /// Waits until something is to be done, for a short time.
     fn poll(&self) -> io::Result<Vec<Source>> {
-        let mut watched: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::Listener, self.meeting.listener())];
+        let mut watched: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::Taken, self.taking.bell())];
+        watched.extend(self.meeting.listener().map(|socket| (Source::Listener, socket)));
         watched.extend(self.meeting.strangers().map(|socket| (Source::Stranger, socket)));
         watched.extend(self.meeting.met().map(|(rank, socket)| (Source::Met(rank), socket)));
-        watched.push((Source::Unix, self.unix.as_fd()));
-        watched.extend(self.unknown.iter().map(|socket| (Source::Unknown, socket.as_fd())));
+        watched.extend(self.arrivals.watched().map(|socket| (Source::Arrivals, socket)));
         for (rank, member) in (0..).zip(&self.members) {
-            if let Member::Connected(socket) = member {
+            if let Member::Connected(Connection { socket, taking: None }) = member {
                 watched.push((Source::Member(rank), socket.as_fd()));
             }
         }
@@ -225,72 +175,84 @@ impl Root {
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
         rustix::io::retry_on_intr(|| poll(&mut fds, Some(&tick)))?;
         let ready = fds.iter().zip(&watched).filter(|(fd, _)| !fd.revents().is_empty());
-        Ok(ready.map(|(_, (source, _))| *source).collect())
+        let mut ready: Vec<_> = ready.map(|(_, (source, _))| *source).collect();
+        // All strangers are heard at once, and so are all arrivals.
+        ready.dedup();
+        Ok(ready)
     }
 
-    /// Takes all who have connected.
-    fn accept(&mut self) {
-        while let Ok(socket) = acceptfrom(&self.unix) {
-            if self.unknown.len() == MAX_UNKNOWN {
-                self.unknown.remove(0);
+    /// Hears who has connected, and takes those as members who know what only that member does.
+    fn admit(&mut self, buffer: &mut [u8]) {
+        for Here { key, rank, socket } in self.arrivals.hear(buffer) {
+            let place = self.members.get_mut(rank as usize);
+            let (true, Some(place @ Member::Expected)) =
+                (self.secrets.between(rank, rank) == Some(key), place)
+            else {
+                continue;
+            };
+            socket.take_descriptors();
+            *place = Member::Connected(Connection { socket: Arc::new(socket), taking: None });
+            self.send(rank, &ToMember::Welcome { secrets: self.secrets.of(rank) }, None);
+            if let Some(why) = self.operations.broken() {
+                self.send(rank, &ToMember::Broken { why }, None);
             }
-            self.unknown.push(socket);
         }
     }
 
-    /// A member's connection to the meeting has ended: it has said at the other socket that it is there, or it is dead.
-    fn part_at_the_meeting(&mut self, rank: u32, buffer: &mut [u8]) {
+    /// A member's connection to the meeting has ended: it was welcomed at the other socket, or it is dead.
+    fn part_at_the_meeting(&mut self, rank: u32) {
         if !self.meeting.is_formed() {
             // The others need not wait for those who are still to come.
             return self.meeting.fail(TeamFailure::Died { rank: Rank(rank) });
         }
         self.meeting.forget(rank);
-        self.accept();
-        self.hear_unknown(buffer);
         if matches!(self.members[rank as usize], Member::Expected) {
             self.lose(rank, TeamFailure::Died { rank: Rank(rank) });
         }
     }
 
-    /// Those who have connected say which member they are, or are sent away.
-    fn hear_unknown(&mut self, buffer: &mut [u8]) {
-        for socket in std::mem::take(&mut self.unknown) {
-            let packet = match wire::recv(socket.as_fd(), buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.unknown.push(socket);
-                    continue;
+    /// A packet of a member, or its end.
+    fn hear_member(&mut self, rank: u32, buffer: &mut [u8]) {
+        let Member::Connected(connection) = &mut self.members[rank as usize] else { return };
+        let packet = match wire::recv_plain(connection.socket.as_fd(), buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Ok(Some(Incoming::Plain(packet))) => packet,
+            Ok(Some(Incoming::WithDescriptors)) => {
+                connection.taking = Some(TAKE_TICKS);
+                return self.taking.take(rank, &connection.socket, self.exports);
+            }
+            _ => return self.lose(rank, TeamFailure::Died { rank: Rank(rank) }),
+        };
+        match wire::decode::<ToRoot>(packet) {
+            Ok((ToRoot::Leave, _)) => self.part_with(rank),
+            Ok((said, _)) => self.handle(rank, said, None),
+            Err(_) => self.lose(rank, TeamFailure::Protocol { rank: Rank(rank) }),
+        }
+    }
+
+    /// What members have passed has been received.
+    fn hear_taken(&mut self) {
+        self.taking.quiet();
+        while let Some((rank, passed)) = self.taking.next() {
+            let Member::Connected(connection) = &mut self.members[rank as usize] else { continue };
+            connection.taking = None;
+            match passed {
+                Passed::Memory(said, memory) => self.handle(rank, said, Some(memory)),
+                Passed::NoMemory(ToRoot::Begin { number, .. }, reason) => {
+                    self.handle(rank, ToRoot::Unable { number, reason }, None);
                 }
-                Ok(Some(packet)) => packet,
-                _ => continue,
-            };
-            let Ok((ToRoot::Here { key, rank }, _)) = wire::decode::<ToRoot>(packet) else { continue };
-            let place = self.members.get_mut(rank as usize);
-            if let (true, Some(place @ Member::Expected)) = (key == self.key, place) {
-                *place = Member::Connected(socket);
-                if let Some(why) = self.operations.broken() {
-                    self.send(rank, &ToMember::Broken { why }, None);
+                Passed::NoMemory(..) | Passed::Invalid => {
+                    self.lose(rank, TeamFailure::Protocol { rank: Rank(rank) });
                 }
             }
         }
     }
 
-    /// A packet of a member, or its end.
-    fn hear_member(&mut self, rank: u32, buffer: &mut [u8]) {
-        let Member::Connected(socket) = &self.members[rank as usize] else { return };
-        let packet = match wire::recv(socket.as_fd(), buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Ok(Some(packet)) => packet,
-            _ => return self.lose(rank, TeamFailure::Died { rank: Rank(rank) }),
-        };
-        match wire::decode::<ToRoot>(packet) {
-            Ok((ToRoot::Leave, _)) => self.part_with(rank),
-            Ok((ToRoot::Here { .. }, _)) | Err(_) => {
-                self.lose(rank, TeamFailure::Protocol { rank: Rank(rank) })
-            }
-            Ok((said, fds)) => match self.operations.handle(rank, said, fds.into_iter().next()) {
-                Ok(()) => self.answer(),
-                Err(why) => self.lose(rank, why),
-            },
+    /// What a member says of an operation.
+    fn handle(&mut self, rank: u32, said: ToRoot, memory: Option<OwnedFd>) {
+        match self.operations.handle(rank, said, memory) {
+            Ok(()) => self.answer(),
+            Err(why) => self.lose(rank, why),
         }
     }
 
@@ -313,16 +275,42 @@ impl Root {
 
     fn check_deadlines(&mut self) {
         let now = Instant::now();
-        let expected = |(rank, member)| matches!(member, &Member::Expected).then_some(rank);
-        if self.meeting.is_formed() && now >= self.deadline {
-            let missing: Vec<u32> = (0..).zip(&self.members).filter_map(expected).collect();
+        self.arrivals.expire(now);
+        if self.meeting.is_formed() {
+            let missing = self.ranks(|member| matches!(member, Member::Expected));
+            if missing.is_empty() {
+                self.arrivals.close();
+            }
+            let is_late = now >= self.deadline;
             // One is enough: the team is broken, and who comes now is told.
-            for rank in missing {
+            for rank in missing.into_iter().filter(|_| is_late) {
                 self.lose(rank, TeamFailure::Died { rank: Rank(rank) });
             }
         }
+        if now >= self.ticked + TICK {
+            self.ticked = now;
+            self.tick();
+        }
         self.operations.check_deadline(now);
         self.answer();
+    }
+
+    /// Loses who has passed what nobody can receive.
+    fn tick(&mut self) {
+        for rank in 0..self.members.len() as u32 {
+            let Member::Connected(Connection { taking: Some(left), .. }) = &mut self.members[rank as usize]
+            else {
+                continue;
+            };
+            *left -= 1;
+            if *left == 0 {
+                self.lose(rank, TeamFailure::Protocol { rank: Rank(rank) });
+            }
+        }
+    }
+
+    fn ranks(&self, which: impl Fn(&Member) -> bool) -> Vec<u32> {
+        (0..).zip(&self.members).filter_map(|(rank, member)| which(member).then_some(rank)).collect()
     }
 
     /// Sends what the operations have to say.
@@ -341,17 +329,14 @@ impl Root {
     /// A member that reads nothing is told nothing: its own limit ends what it waits for. Its queue has room for all that
     /// one operation can say.
     fn send(&self, rank: u32, frame: &ToMember, fd: Option<BorrowedFd<'_>>) {
-        let Some(Member::Connected(socket)) = self.members.get(rank as usize) else { return };
+        let Some(Member::Connected(Connection { socket, .. })) = self.members.get(rank as usize) else {
+            return;
+        };
         let fds: Vec<_> = fd.into_iter().collect();
         if let Err(error) = wire::send(socket.as_fd(), &wire::encode(frame), &fds) {
             tracing::debug!(rank, %error, "a member of a team was not told");
         }
     }
-}
-
-fn acceptfrom(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    acceptfrom_with(listener, flags).map(|(socket, _)| socket)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Teams of some members of a team.
 
-use super::{Collective, Team, TeamError, TeamFailure, TeamId, TeamListener, form};
+use super::{Collective, Parent, Team, TeamError, TeamFailure, TeamId, TeamListener, form};
+use gpu_usermap::cuda::Device;
 use gpunet_device::team::Rank;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -48,21 +49,26 @@ impl Team {
         let id = listener.as_ref().map_or_else(|_| String::new(), |listener| listener.id().to_string());
         let ids = local.member.together(Collective::Exchange, id.as_bytes())?;
         let (device, options) = (local.device.clone(), local.options.clone());
+        // Nobody else of this team knows what a member shares with the first one.
+        let secrets = members.iter().map(|&(_, rank)| local.member.secret(Rank(rank))).collect();
         let obstacle =
             local.member.obstacle(local.rank, &members.iter().map(|&(_, rank)| rank).collect::<Vec<_>>());
         if rank == Rank(0) {
             let listener =
                 listener.map_err(TeamError::io("cannot listen for the members of a part of the team"))?;
             let id = listener.id();
-            listener.start_part(size, &options, Box::new(obstacle))?;
-            return form(device, id, (rank, size), options, origins, None);
+            let exports = device.as_ref().map(Device::export_check);
+            listener.start_part(size, &options, exports, secrets, Box::new(obstacle))?;
+            let parent = Parent { origins, secret: local.member.secret(local.rank), obstacle: None };
+            return form(device, id, (rank, size), options, parent);
         }
         let id = String::from_utf8_lossy(&ids[first as usize]).parse::<TeamId>();
         let id = id.map_err(|_| TeamFailure::CannotMap {
             rank: Rank(first),
             reason: "it cannot listen".to_owned(),
         })?;
-        form(device, id, (rank, size), options, origins, Some(&obstacle))
+        let parent = Parent { origins, secret: local.member.secret(Rank(first)), obstacle: Some(&obstacle) };
+        form(device, id, (rank, size), options, parent)
     }
 
     /// Makes a team of the members `start`, `start + stride`, and so on, `size` of them, in this order. All members of this team

@@ -1,18 +1,18 @@
 //! The hellos of all members, over TCP.
 
+use super::accept::{ACCEPTS, BACKLOG, SPEAK_WITHIN, accepted, pause};
 use crate::team::TeamOptions;
 use crate::team::error::TeamFailure;
 use crate::team::frames::{Answer, DeviceKind, Hello, PROTOCOL, Placement, decode_greeting, encode_greeting};
 use gpunet_abi::team::{MAX_MEMBERS, Rank};
+use rustix::net::listen;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Connections that may say nothing yet. Further ones take the place of the oldest.
+/// Connections that may not have said hello yet. Further ones take the place of the oldest that has said nothing.
 const MAX_STRANGERS: usize = 2 * MAX_MEMBERS as usize;
-/// How long a stranger may take to say hello.
-const SPEAK_WITHIN: Duration = Duration::from_secs(5);
 
 /// Where members say hello, and later ones are sent away.
 #[derive(Debug)]
@@ -21,12 +21,16 @@ pub(super) struct Meeting {
     nonce: u128,
     size: u32,
     signals: u32,
+    /// In a part of a team: what each member shares with the first of them, by rank. Else empty.
+    secrets: Vec<u128>,
     deadline: Instant,
     strangers: Vec<Stranger>,
     members: Vec<Option<(TcpStream, Hello)>>,
     state: State,
     /// Members that were told of a failure.
     told: u32,
+    /// No connection is taken before then, because descriptors have run out.
+    paused: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -48,22 +52,36 @@ struct Stranger {
 }
 
 impl Meeting {
-    pub(super) fn new(listener: TcpListener, nonce: u128, size: u32, options: &TeamOptions) -> Self {
-        Self {
+    /// # Errors
+    /// The system's.
+    pub(super) fn new(
+        listener: TcpListener,
+        nonce: u128,
+        size: u32,
+        options: &TeamOptions,
+        secrets: Vec<u128>,
+    ) -> io::Result<Self> {
+        // Members find room beside strangers.
+        listen(&listener, BACKLOG)?;
+        Ok(Self {
             listener,
             nonce,
             size,
             signals: options.signals,
+            secrets,
             deadline: Instant::now() + options.timeout,
             strangers: Vec::new(),
             members: (0..size).map(|_| None).collect(),
             state: State::Gathering,
             told: 0,
-        }
+            paused: None,
+        })
     }
 
-    pub(super) fn listener(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+    /// Where others connect, unless none are taken now.
+    pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
+        let is_paused = self.paused.is_some_and(|until| Instant::now() < until);
+        (!is_paused).then(|| self.listener.as_fd())
     }
 
     pub(super) fn strangers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -80,12 +98,27 @@ impl Meeting {
         matches!(self.state, State::Failed(_)) && is_over
     }
 
-    /// Takes a new connection.
+    /// Takes some new connections.
     pub(super) fn accept(&mut self) {
-        let Ok((socket, _)) = self.listener.accept() else { return };
-        if socket.set_nonblocking(true).is_ok() {
+        for _ in 0..ACCEPTS {
+            let socket = match accepted(self.listener.accept()) {
+                Ok(None) => return,
+                Ok(Some((socket, _))) => socket,
+                Err(error) => {
+                    self.paused = Some(pause(&error));
+                    return;
+                }
+            };
+            if socket.set_nonblocking(true).is_err() {
+                continue;
+            }
             if self.strangers.len() == MAX_STRANGERS {
-                self.strangers.remove(0);
+                self.hear();
+            }
+            if self.strangers.len() == MAX_STRANGERS {
+                // A member that has not spoken yet tries again.
+                let silent = self.strangers.iter().position(|stranger| stranger.bytes.is_empty());
+                self.strangers.remove(silent.unwrap_or(0));
             }
             self.strangers.push(Stranger { socket, bytes: Vec::new(), since: Instant::now() });
         }
@@ -108,6 +141,10 @@ impl Meeting {
 
     fn consider(&mut self, socket: TcpStream, hello: Hello) {
         if hello.nonce != self.nonce {
+            return refuse(socket, &TeamFailure::WrongId);
+        }
+        // Whoever says so is not that member.
+        if !self.secrets.is_empty() && self.secrets.get(hello.rank as usize) != Some(&hello.secret) {
             return refuse(socket, &TeamFailure::WrongId);
         }
         // From here on a mistake is one of this team: all are told.
@@ -158,6 +195,7 @@ impl Meeting {
         other.map(|hello| TeamFailure::OtherMachine { rank: Rank(hello.rank) })
     }
 
+    /// Where the parts of those who are all there can lie.
     fn placement(&self) -> Placement {
         let all_share = self.hellos().all(|hello| hello.device == DeviceKind::Gpu(Ok(())));
         if all_share { Placement::Gpu } else { Placement::Pinned }
@@ -188,8 +226,8 @@ impl Meeting {
         self.members[rank as usize] = None;
     }
 
-    /// Tells all members what was decided, or that the time is over. Returns whether the team has formed just now.
-    pub(super) fn conclude(&mut self, socket: &str, key: u128) -> bool {
+    /// Tells all members what was decided, or that the time is over. Returns where their parts lie if the team has formed just now.
+    pub(super) fn conclude(&mut self, name: &str, key: impl Fn(u32) -> u128) -> Option<Placement> {
         let now = Instant::now();
         self.strangers.retain(|stranger| now < stranger.since + SPEAK_WITHIN);
         if matches!(self.state, State::Gathering) && now >= self.deadline {
@@ -197,28 +235,26 @@ impl Meeting {
             let ranks = missing.map(|(rank, _)| rank).collect();
             self.state = State::Decided(Some(TeamFailure::Missing { ranks }));
         }
-        let State::Decided(why) = &self.state else { return false };
-        let answer = match why {
-            Some(why) => Answer::Refused(why.clone()),
-            None => Answer::Formed {
-                socket: socket.to_owned(),
-                key,
-                placement: self.placement(),
-                is_polled: self.hellos().any(|hello| hello.device != DeviceKind::Cpu),
-            },
-        };
-        let why = why.clone();
-        for (member, _) in self.members.iter_mut().flatten() {
+        let State::Decided(why) = &self.state else { return None };
+        let (why, placement) = (why.clone(), self.placement());
+        let is_polled = self.hellos().any(|hello| hello.device != DeviceKind::Cpu);
+        for (member, hello) in self.members.iter_mut().flatten() {
+            let answer = match &why {
+                Some(why) => Answer::Refused(why.clone()),
+                None => {
+                    Answer::Formed { socket: name.to_owned(), key: key(hello.rank), placement, is_polled }
+                }
+            };
             tell(member, &answer);
         }
         let Some(why) = why else {
             // Their connections tell whether they live.
             self.state = State::Formed;
-            return true;
+            return Some(placement);
         };
         self.state = State::Failed(why);
         self.told += self.members.drain(..).flatten().count() as u32;
-        false
+        None
     }
 }
 

@@ -3,8 +3,9 @@
 //! Each member numbers what it does. An operation is complete when all have begun it, and for an allocation, when all have
 //! mapped what they were sent; or it fails, for all.
 
+use crate::session::MAX_REASON;
 use crate::team::error::{Collective, TeamFailure};
-use crate::team::frames::{ToMember, ToRoot};
+use crate::team::frames::{ToMember, ToRoot, parse_len};
 use gpunet_abi::team::Rank;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes that a member gives for an operation, at most: those of all fit into a frame.
 pub(in crate::team) const MAX_BYTES: usize = 256;
+
+/// How many operations further than another a member may be. One that has failed is kept until all have begun it.
+const MAX_AHEAD: u64 = 1024;
 
 /// What is to be sent, and to whom.
 pub(super) type Output = (u32, ToMember, Option<Arc<OwnedFd>>);
@@ -39,6 +43,8 @@ struct Open {
 pub(super) struct Operations {
     size: usize,
     timeout: Duration,
+    /// The last operation that each member has begun.
+    last: Vec<u64>,
     open: Option<Open>,
     /// Failed operations that not all members have begun, and how many have.
     failed: BTreeMap<u64, (TeamFailure, usize)>,
@@ -53,6 +59,7 @@ impl Operations {
         Self {
             size: size as usize,
             timeout,
+            last: vec![0; size as usize],
             open: None,
             failed: BTreeMap::new(),
             over: None,
@@ -89,6 +96,7 @@ impl Operations {
                 self.begin(rank, number, Begun { what, bytes, memory: memory.map(Arc::new) })
             }
             ToRoot::Unable { number, reason } => {
+                let reason = shortened(&reason);
                 if let Some(why) = self.may_begin(rank, number)? {
                     self.say(rank, ToMember::Failed { number, why });
                     return Ok(());
@@ -98,13 +106,16 @@ impl Operations {
                 self.fail(number, &TeamFailure::CannotMap { rank: Rank(rank), reason });
                 Ok(())
             }
-            ToRoot::Mapped { number, result } => self.mapped(rank, number, result),
+            ToRoot::Mapped { number, result } => {
+                self.mapped(rank, number, result.map_err(|reason| shortened(&reason)))
+            }
             ToRoot::Here { .. } | ToRoot::Leave => Err(TeamFailure::Protocol { rank: Rank(rank) }),
         }
     }
 
     /// Returns why the operation has failed already, if it has.
     fn may_begin(&mut self, rank: u32, number: u64) -> Result<Option<TeamFailure>, TeamFailure> {
+        self.count(rank, number)?;
         if let Some((why, begun)) = self.failed.get_mut(&number) {
             *begun += 1;
             let why = why.clone();
@@ -122,6 +133,21 @@ impl Operations {
         if fits { Ok(None) } else { Err(TeamFailure::Protocol { rank: Rank(rank) }) }
     }
 
+    /// Each member begins one operation after the other.
+    fn count(&mut self, rank: u32, number: u64) -> Result<(), TeamFailure> {
+        let last = &mut self.last[rank as usize];
+        if last.checked_add(1) != Some(number) {
+            return Err(TeamFailure::Protocol { rank: Rank(rank) });
+        }
+        *last = number;
+        let operations = number - self.last.iter().min().copied().unwrap_or(0);
+        // Nothing is kept any more once a member has left.
+        if operations > MAX_AHEAD && self.over.is_none() {
+            return Err(TeamFailure::Ahead { rank: Rank(rank), operations });
+        }
+        Ok(())
+    }
+
     fn open(&mut self, number: u64) -> &mut Open {
         let (size, deadline) = (self.size, Instant::now() + self.timeout);
         self.open.get_or_insert_with(|| Open {
@@ -133,7 +159,13 @@ impl Operations {
     }
 
     fn begin(&mut self, rank: u32, number: u64, begun: Begun) -> Result<(), TeamFailure> {
-        if begun.bytes.len() > MAX_BYTES {
+        let is_whole = match &begun.what {
+            Collective::Alloc { len, .. } => {
+                begun.memory.is_some() && parse_len(&begun.bytes).is_some_and(|mapped| mapped >= *len)
+            }
+            _ => begun.memory.is_none(),
+        };
+        if begun.bytes.len() > MAX_BYTES || !is_whole {
             return Err(TeamFailure::Protocol { rank: Rank(rank) });
         }
         if let Some(why) = self.may_begin(rank, number)? {
@@ -169,7 +201,7 @@ impl Operations {
         if let &Collective::Alloc { .. } = what {
             for to in 0..self.size as u32 {
                 for (rank, begun) in (0..).zip(&begun).filter(|(rank, _)| *rank != to) {
-                    let len = begun.bytes.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
+                    let len = parse_len(&begun.bytes).unwrap_or(0);
                     let part = ToMember::Part { number, rank, len };
                     self.outputs.push_back((to, part, begun.memory.clone()));
                 }
@@ -237,7 +269,6 @@ impl Operations {
             self.fail(number, why);
         }
         self.over.get_or_insert_with(|| why.clone());
-        self.failed.clear();
     }
 
     /// Fails what has been under way for too long.
@@ -257,6 +288,11 @@ impl Operations {
     }
 }
 
+/// A reason that a member gives, as it is passed on.
+fn shortened(reason: &str) -> String {
+    reason.chars().take(MAX_REASON).filter(|c| !c.is_control()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +306,45 @@ mod tests {
         }
         let told: Vec<u32> = std::iter::from_fn(|| operations.poll_output()).map(|(rank, ..)| rank).collect();
         assert_eq!(told, [1, 2, 0]);
+    }
+
+    fn unable(number: u64, reason: &str) -> ToRoot {
+        ToRoot::Unable { number, reason: reason.to_owned() }
+    }
+
+    fn told(operations: &mut Operations) -> Vec<(u32, ToMember)> {
+        std::iter::from_fn(|| operations.poll_output()).map(|(rank, frame, _)| (rank, frame)).collect()
+    }
+
+    #[test]
+    fn one_who_runs_ahead_of_the_others_is_stopped_before_much_is_kept() {
+        let mut operations = Operations::new(2, Duration::from_secs(1));
+        let why = (1..100_000).find_map(|number| operations.handle(1, unable(number, "none"), None).err());
+        why.expect("it may not go on for ever");
+        assert!(told(&mut operations).len() < 10_000);
+    }
+
+    #[test]
+    fn members_number_what_they_do_one_by_one() {
+        let protocol = Err(TeamFailure::Protocol { rank: Rank(1) });
+        for numbers in [&[2][..], &[1, 1], &[1, 3], &[0], &[u64::MAX]] {
+            let mut operations = Operations::new(2, Duration::from_secs(1));
+            let said: Vec<_> =
+                numbers.iter().map(|&number| operations.handle(1, unable(number, "none"), None)).collect();
+            assert_eq!(said.last(), Some(&protocol), "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_reason_of_one_can_be_told_to_the_others() {
+        let mut reason = "x".repeat(crate::wire::MAX_FRAME);
+        while postcard::to_stdvec(&unable(1, &reason)).expect("bytes").len() > crate::wire::MAX_FRAME {
+            reason.pop();
+        }
+        let mut operations = Operations::new(2, Duration::from_secs(1));
+        operations.handle(1, unable(1, &reason), None).expect("it may");
+        for (_, frame) in told(&mut operations) {
+            crate::wire::encode(&frame);
+        }
     }
 }

@@ -1,11 +1,19 @@
 //! Members that do not come from the meeting to the root's socket, and strangers there.
 
 use super::*;
-use crate::team::form;
 use crate::team::frames::{Answer, DeviceKind, Hello, decode_greeting, encode_greeting};
+use crate::team::{Parent, Team, form};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, sendmsg, socket_with,
+};
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::mpsc::RecvTimeoutError;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+
+mod liars;
+mod strangers;
 
 fn options() -> TeamOptions {
     TeamOptions { signals: 4, timeout: Duration::from_secs(20) }
@@ -15,12 +23,12 @@ fn listener() -> TeamListener {
     TeamListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port")
 }
 
-/// Says hello as member 1 of two.
-fn hello(id: TeamId) -> TcpStream {
+/// Says hello as a member of a team of `size`.
+fn hello(id: TeamId, rank: u32, size: u32) -> TcpStream {
     let mut socket = TcpStream::connect(id.address()).expect("connected");
     let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("on Linux");
     let (device, nonce) = (DeviceKind::Cpu, id.nonce());
-    let hello = Hello { nonce, rank: 1, size: 2, signals: 4, machine, device };
+    let hello = Hello { nonce, rank, size, signals: 4, secret: 0, machine, device };
     socket.write_all(&encode_greeting(&hello)).expect("sent");
     socket
 }
@@ -37,20 +45,105 @@ fn answer(socket: &mut TcpStream) -> Answer {
     }
 }
 
+/// What a member is told when all are there.
+struct Told {
+    name: String,
+    key: u128,
+}
+
+fn told(socket: &mut TcpStream) -> Told {
+    let Answer::Formed { socket: name, key, .. } = answer(socket) else { panic!("no team") };
+    Told { name, key }
+}
+
+/// Connects to the root's other socket.
+fn connect(name: &str) -> OwnedFd {
+    let made = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let made = made.expect("a socket");
+    let to = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+    rustix::net::connect(&made, &to).expect("connected");
+    made
+}
+
+/// Connects, and says which member it is.
+fn here(name: &str, key: u128, rank: u32) -> OwnedFd {
+    let made = connect(name);
+    wire::send(made.as_fd(), &wire::encode(&ToRoot::Here { key, rank }), &[]).expect("sent");
+    made
+}
+
+/// The next that the root says; `None` if it has closed the connection.
+fn hear(socket: &OwnedFd) -> Option<ToMember> {
+    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+    let heard = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&limit)).expect("it waits");
+    assert!(heard > 0, "the root does nothing");
+    let packet = wire::recv(socket.as_fd(), &mut vec![0; MAX_FRAME]).expect("open");
+    packet.map(|packet| wire::decode(packet).expect("a frame").0)
+}
+
+/// Members that join as they should; returns what they get.
+fn join(id: TeamId, ranks: std::ops::Range<u32>, size: u32) -> Receiver<Result<Team, TeamError>> {
+    let (got, results) = std::sync::mpsc::channel();
+    for rank in ranks {
+        let got = got.clone();
+        std::thread::spawn(move || {
+            let _ = got.send(form(None, id, (Rank(rank), size), options(), Parent::default()));
+        });
+    }
+    results
+}
+
+/// All of them get this failure, before long.
+fn assert_all_fail(results: &Receiver<Result<Team, TeamError>>, count: usize, why: &TeamFailure) {
+    for _ in 0..count {
+        let result = results.recv_timeout(Duration::from_secs(15)).expect("an answer");
+        assert_eq!(result.expect_err("no team").failure(), Some(why));
+    }
+}
+
+/// A socket whose last close takes an hour, and its peer, whose drop ends that.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+    let (far, _) = listener.accept().expect("a connection");
+    near.set_nonblocking(true).expect("a socket");
+    while near.write(&[0; 1 << 16]).is_ok() {}
+    set_socket_linger(&near, Some(Duration::from_secs(3600))).expect("a socket");
+    (near, far)
+}
+
+/// Passes a descriptor several times with some bytes, and closes its own: on a thread, because that may be the last close.
+fn pass(to: &OwnedFd, bytes: Vec<u8>, passed: impl Into<OwnedFd>, count: usize) -> io::Result<()> {
+    let (to, passed) = (to.try_clone().expect("a number"), passed.into());
+    let (done, sent) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let fds = vec![passed.as_fd(); count];
+        let mut space = [std::mem::MaybeUninit::uninit(); 512];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+        let sent = sendmsg(&to, &[io::IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL);
+        if sent.is_err() {
+            let _ = set_socket_linger(&passed, None);
+        }
+        let _ = done.send(sent.map(drop).map_err(io::Error::from));
+    });
+    sent.recv().expect("no panic")
+}
+
 #[test]
 fn one_who_dies_between_the_meeting_and_its_socket_is_dead_for_all() {
     for waits_for_the_answer in [false, true] {
         let listener = listener();
         let id = listener.id();
-        listener.start(2, &options()).expect("started");
-        let mut socket = hello(id);
+        listener.start(2, &options(), None).expect("started");
+        let mut socket = hello(id, 1, 2);
         let other = std::thread::spawn(move || {
             if waits_for_the_answer {
                 answer(&mut socket);
             }
             drop(socket);
         });
-        let team = form(None, id, (Rank(0), 2), options(), Vec::new(), None);
+        let team = form(None, id, (Rank(0), 2), options(), Parent::default());
         other.join().expect("no panic");
         let why = team.expect_err("no team").failure().cloned();
         assert_eq!(why, Some(TeamFailure::Died { rank: Rank(1) }));
@@ -61,14 +154,9 @@ fn one_who_dies_between_the_meeting_and_its_socket_is_dead_for_all() {
 fn one_who_dies_while_others_are_still_to_come_is_dead_for_all_who_are_there() {
     let listener = listener();
     let id = listener.id();
-    listener.start(3, &options()).expect("started");
-    let first = std::thread::spawn(move || form(None, id, (Rank(0), 3), options(), Vec::new(), None));
-    let mut socket = TcpStream::connect(id.address()).expect("connected");
-    let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("on Linux");
-    let (device, nonce) = (DeviceKind::Cpu, id.nonce());
-    let hello = Hello { nonce, rank: 1, size: 3, signals: 4, machine, device };
-    socket.write_all(&encode_greeting(&hello)).expect("sent");
-    drop(socket);
+    listener.start(3, &options(), None).expect("started");
+    let first = std::thread::spawn(move || form(None, id, (Rank(0), 3), options(), Parent::default()));
+    drop(hello(id, 1, 3));
     // Member 2 never comes, and nobody waits for it until the time is over.
     let team = first.join().expect("no panic");
     assert_eq!(team.expect_err("no team").failure(), Some(&TeamFailure::Died { rank: Rank(1) }));
@@ -87,8 +175,8 @@ fn nobody_waits_at_the_meeting_of_a_part_for_one_whose_death_the_team_knows() {
         Some(known.clone())
     };
     let patient = TeamOptions { timeout: Duration::from_secs(3600), ..options() };
-    listener.start_part(2, &patient, Box::new(obstacle)).expect("started");
-    let team = form(None, id, (Rank(0), 2), options(), Vec::new(), None);
+    listener.start_part(2, &patient, None, Vec::new(), Box::new(obstacle)).expect("started");
+    let team = form(None, id, (Rank(0), 2), options(), Parent::default());
     assert_eq!(team.expect_err("no team").failure(), Some(&died));
     // And that is soon, though the other never comes to be told.
     assert!(
@@ -100,7 +188,8 @@ fn nobody_waits_at_the_meeting_of_a_part_for_one_whose_death_the_team_knows() {
 fn nobody_looks_for_the_meeting_of_a_part_whose_first_member_is_dead() {
     let (died, id) = (TeamFailure::Died { rank: Rank(7) }, listener().id());
     let known = || Some(died.clone());
-    let team = form(None, id, (Rank(1), 2), options(), Vec::new(), Some(&known));
+    let team =
+        form(None, id, (Rank(1), 2), options(), Parent { obstacle: Some(&known), ..Parent::default() });
     assert_eq!(team.expect_err("no team").failure(), Some(&died));
 }
 
@@ -108,24 +197,13 @@ fn nobody_looks_for_the_meeting_of_a_part_whose_first_member_is_dead() {
 fn one_who_has_no_key_is_nobody() {
     let listener = listener();
     let id = listener.id();
-    listener.start(2, &options()).expect("started");
-    let mut socket = hello(id);
-    let first = std::thread::spawn(move || form(None, id, (Rank(0), 2), options(), Vec::new(), None));
-    let Answer::Formed { socket: name, key, .. } = answer(&mut socket) else { panic!("no team") };
-    let connect = |key, rank| {
-        let made = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-        let made = made.expect("a socket");
-        let to = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
-        rustix::net::connect(&made, &to).expect("connected");
-        wire::send(made.as_fd(), &wire::encode(&ToRoot::Here { key, rank }), &[]).expect("sent");
-        made
-    };
+    listener.start(2, &options(), None).expect("started");
+    let mut socket = hello(id, 1, 2);
+    let first = std::thread::spawn(move || form(None, id, (Rank(0), 2), options(), Parent::default()));
+    let Told { name, key } = told(&mut socket);
     // Without the key, and of a rank that there is not: they are sent away.
     for (key, rank) in [(key ^ 1, 1), (key, 2)] {
-        let stranger = connect(key, rank);
-        poll(&mut [PollFd::new(&stranger, PollFlags::IN)], None).expect("it ends");
-        let mut buffer = vec![0; MAX_FRAME];
-        assert!(wire::recv(stranger.as_fd(), &mut buffer).is_ok_and(|packet| packet.is_none()));
+        assert!(hear(&here(&name, key, rank)).is_none(), "it is sent away");
     }
     // The member itself is dead then, and only this ends the team.
     drop(socket);

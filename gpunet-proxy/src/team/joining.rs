@@ -1,0 +1,197 @@
+//! How a member comes to the root of its team: over TCP until all are there, then over a Unix-domain socket.
+
+use super::TeamOptions;
+use super::error::{TeamError, TeamFailure};
+use super::frames::{
+    Answer, DeviceKind, Hello, Placement, ToMember, ToRoot, decode_greeting, encode_greeting,
+};
+use super::id::TeamId;
+use super::secrets::OwnSecrets;
+use crate::access::{Credentials, set_accepts_descriptors};
+use crate::session::next;
+use crate::wire;
+use gpunet_abi::team::Rank;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How much longer than the root a member waits: the root's answer says more than the member's own limit.
+const MARGIN: Duration = Duration::from_secs(5);
+/// Between two attempts to reach member 0, which may start last, or have no room among strangers.
+const RETRY: Duration = Duration::from_millis(20);
+/// How long one attempt may take: a connection that finds no room is not answered at all.
+const ATTEMPT: Duration = Duration::from_millis(500);
+
+/// Says why a member cannot be reached, if that is known.
+pub(super) type Known<'a> = Option<&'a dyn Fn() -> Option<TeamFailure>>;
+
+/// Who joins.
+#[derive(Clone, Debug)]
+pub(super) struct Joining {
+    pub(super) id: TeamId,
+    pub(super) rank: Rank,
+    pub(super) size: u32,
+    /// In a part of a team: what it shares with the part's first member. Else 0.
+    pub(super) secret: u128,
+    pub(super) device: DeviceKind,
+}
+
+/// A member that the root knows.
+pub(super) struct Entered {
+    pub(super) socket: OwnedFd,
+    pub(super) secrets: OwnSecrets,
+    pub(super) placement: Placement,
+    pub(super) is_polled: bool,
+}
+
+/// How long a member waits for the root.
+pub(super) fn limit(options: &TeamOptions) -> Duration {
+    options.timeout + MARGIN
+}
+
+/// Joins. Blocks until all are there, or the time is over.
+///
+/// # Errors
+/// [`TeamError`].
+pub(super) fn enter(
+    joining: &Joining,
+    options: &TeamOptions,
+    known: Known<'_>,
+) -> Result<Entered, TeamError> {
+    // Open until the root has heard of this member at its other socket: its end is a death.
+    let (_meeting, answer) = meet(joining, options, known)?;
+    let (name, key, placement, is_polled) = match answer {
+        Answer::Formed { socket, key, placement, is_polled } => (socket, key, placement, is_polled),
+        Answer::Refused(why) => return Err(why.into()),
+    };
+    let (socket, secrets) = introduce(&name, &ToRoot::Here { key, rank: joining.rank.0 }, limit(options))?;
+    let secrets = OwnSecrets::new(secrets, joining.size).ok_or(TeamFailure::Protocol { rank: Rank(0) })?;
+    Ok(Entered { socket, secrets, placement, is_polled })
+}
+
+/// Says hello, and waits for the answer.
+fn meet(
+    joining: &Joining,
+    options: &TeamOptions,
+    known: Known<'_>,
+) -> Result<(TcpStream, Answer), TeamError> {
+    let address = joining.id.address();
+    let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_err(TeamError::io("cannot read /proc/sys/kernel/random/boot_id"))?;
+    let hello = encode_greeting(&Hello {
+        nonce: joining.id.nonce(),
+        rank: joining.rank.0,
+        size: joining.size,
+        signals: options.signals,
+        secret: joining.secret,
+        machine,
+        device: joining.device.clone(),
+    });
+    let (deadline, limit) = (Instant::now() + options.timeout, limit(options));
+    let mut cut = None;
+    loop {
+        let mut socket = match TcpStream::connect_timeout(&address, ATTEMPT) {
+            Ok(socket) => socket,
+            Err(error) if may_come(&error, cut.is_some()) && Instant::now() < deadline => {
+                if let Some(why) = known.and_then(|known| known()) {
+                    return Err(why.into());
+                }
+                std::thread::sleep(RETRY);
+                continue;
+            }
+            // It was there, and is not any more.
+            Err(_) if cut.is_some() => break,
+            Err(error) => {
+                return Err(TeamError::io(format!("cannot reach member 0 at {address}"))(error));
+            }
+        };
+        match talk(&mut socket, &hello, Instant::now() + limit) {
+            Ok(answer) => return Ok((socket, answer)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(TeamError::Silent(limit)),
+            // Strangers had all the room, and this member had not spoken yet.
+            Err(error) if is_cut(&error) && Instant::now() < deadline => cut = Some(error),
+            Err(error) => {
+                cut = Some(error);
+                break;
+            }
+        }
+        std::thread::sleep(RETRY);
+    }
+    let error = cut.unwrap_or_else(|| ErrorKind::UnexpectedEof.into());
+    Err(TeamError::io(format!("no answer of member 0 at {address}"))(error))
+}
+
+/// Whether another attempt may succeed, of one who has reached member 0 before or not.
+fn may_come(error: &io::Error, has_reached: bool) -> bool {
+    let is_refused = error.kind() == ErrorKind::ConnectionRefused;
+    error.kind() == ErrorKind::TimedOut || (is_refused && !has_reached)
+}
+
+fn is_cut(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}
+
+fn talk(socket: &mut TcpStream, hello: &[u8], deadline: Instant) -> io::Result<Answer> {
+    socket.write_all(hello)?;
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 1024]);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        socket.set_read_timeout(Some(left.max(RETRY)))?;
+        match socket.read(&mut buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(len) => bytes.extend(&buffer[..len]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        if let Some(answer) = decode_greeting(&bytes)? {
+            return Ok(answer);
+        }
+        if left.is_zero() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+    }
+}
+
+/// Says at the root's other socket who this member is, until it is heard.
+fn introduce(name: &str, here: &ToRoot, limit: Duration) -> Result<(OwnedFd, Vec<u128>), TeamError> {
+    let doing = "cannot reach member 0's Unix-domain socket (another container or network namespace?)";
+    let deadline = Instant::now() + limit;
+    let mut cut = false;
+    loop {
+        let socket = match open(name, limit) {
+            // It was there, and has closed its socket.
+            Err(_) if cut => return Err(TeamFailure::Died { rank: Rank(0) }.into()),
+            socket => socket.map_err(TeamError::io(doing))?,
+        };
+        let root = Credentials::of_peer(&socket).map_err(TeamError::io(doing))?;
+        let own = rustix::process::geteuid().as_raw();
+        if root.uid != own {
+            return Err(TeamFailure::OtherUser { its: own, ours: root.uid }.into());
+        }
+        // The root may have sent this one away before it has read anything.
+        let _ = wire::send(socket.as_fd(), &wire::encode(here), &[]);
+        let left = deadline.saturating_duration_since(Instant::now());
+        match next(&socket, left.max(RETRY)).map(wire::decode::<ToMember>) {
+            Ok(Ok((ToMember::Welcome { secrets }, _))) => return Ok((socket, secrets)),
+            Ok(Ok((ToMember::Broken { why }, _))) => return Err(why.into()),
+            Ok(_) => return Err(TeamFailure::Protocol { rank: Rank(0) }.into()),
+            Err(error) if error.kind() == ErrorKind::TimedOut => return Err(TeamError::Silent(limit)),
+            Err(_) if Instant::now() >= deadline => return Err(TeamFailure::Died { rank: Rank(0) }.into()),
+            Err(_) => cut = true,
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+/// Connects. No descriptors are taken before the root is known.
+fn open(name: &str, limit: Duration) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let _ = set_accepts_descriptors(socket.as_fd(), false);
+    // While the root's backlog is full, connect blocks as long as a send would.
+    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(socket)
+}

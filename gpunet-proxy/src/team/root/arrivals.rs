@@ -1,0 +1,145 @@
+//! Connections to the root's Unix-domain socket that have not said which member they are.
+//!
+//! Everybody on the machine can connect to it. Nothing is read from a program of another user.
+
+use super::accept::{ACCEPTS, BACKLOG, SPEAK_WITHIN, accepted, pause};
+use crate::access::{Credentials, set_accepts_descriptors};
+use crate::client_socket::ClientSocket;
+use crate::team::error::TeamFailure;
+use crate::team::frames::{ToMember, ToRoot};
+use crate::team::id::random;
+use crate::user_work::UserWork;
+use crate::wire::{self, Incoming};
+use gpunet_abi::team::MAX_MEMBERS;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, listen, socket_with,
+};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Connections that may not have said which member they are. Further ones take the place of the oldest.
+const MAX_UNKNOWN: usize = 2 * MAX_MEMBERS as usize;
+/// Connections that may wait until their descriptors are closed, before no further ones are taken. (Only before Linux 6.16.)
+const MAX_CLOSING: usize = 64;
+
+/// What a connection has said.
+pub(super) struct Here {
+    pub(super) key: u128,
+    pub(super) rank: u32,
+    pub(super) socket: ClientSocket,
+}
+
+/// The listening socket, and who has connected.
+pub(super) struct Arrivals {
+    /// `None` once nobody is expected any more.
+    listener: Option<ClientSocket>,
+    name: String,
+    own: u32,
+    unknown: Vec<(ClientSocket, Instant)>,
+    closing: Arc<UserWork>,
+    /// No connection is taken before then, because descriptors have run out.
+    paused: Option<Instant>,
+}
+
+impl Arrivals {
+    /// Listens at an abstract name of its own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn listen() -> io::Result<Self> {
+        let name = format!("gpunet-team-{:032x}", random()?);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // Before Linux 6.16 this is not possible: see `ClientSocket`.
+        let _ = set_accepts_descriptors(socket.as_fd(), false);
+        bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        listen(&socket, BACKLOG)?;
+        let (own, closing) = (rustix::process::geteuid().as_raw(), Arc::<UserWork>::default());
+        let listener = Some(ClientSocket::new(socket, own, closing.clone()));
+        Ok(Self { listener, name, own, unknown: Vec::new(), closing, paused: None })
+    }
+
+    /// The name of the socket.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where something may be to be heard.
+    pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.open().map(AsFd::as_fd).into_iter().chain(self.unknown.iter().map(|(socket, _)| socket.as_fd()))
+    }
+
+    /// The listening socket, unless nobody is taken now.
+    fn open(&self) -> Option<&ClientSocket> {
+        let is_paused = self.paused.is_some_and(|until| Instant::now() < until);
+        let takes = !is_paused && self.closing.waiting_of_all() < MAX_CLOSING;
+        self.listener.as_ref().filter(|_| takes)
+    }
+
+    /// Takes some of those who have connected. Returns what has been said, by these and others.
+    pub(super) fn hear(&mut self, buffer: &mut [u8]) -> Vec<Here> {
+        let mut heard = Vec::new();
+        for _ in 0..ACCEPTS {
+            let socket = match self.open().map(accept) {
+                None | Some(Ok(None)) => break,
+                Some(Ok(Some(socket))) => socket,
+                Some(Err(error)) => {
+                    self.paused = Some(pause(&error));
+                    break;
+                }
+            };
+            let Ok(who) = Credentials::of_peer(&socket) else { continue };
+            let socket = ClientSocket::new(socket, who.uid, self.closing.clone());
+            if who.uid != self.own {
+                let why = TeamFailure::OtherUser { its: who.uid, ours: self.own };
+                // It may be a member that was started wrongly. A stranger need not read it.
+                let _ = wire::send(socket.as_fd(), &wire::encode(&ToMember::Broken { why }), &[]);
+                continue;
+            }
+            if self.unknown.len() == MAX_UNKNOWN {
+                self.hear_unknown(buffer, &mut heard);
+            }
+            if self.unknown.len() == MAX_UNKNOWN {
+                // Who is left has said nothing. A member tries again.
+                self.unknown.remove(0);
+            }
+            self.unknown.push((socket, Instant::now()));
+        }
+        self.hear_unknown(buffer, &mut heard);
+        heard
+    }
+
+    /// Those who have connected say which member they are, or are sent away.
+    fn hear_unknown(&mut self, buffer: &mut [u8], heard: &mut Vec<Here>) {
+        for (socket, since) in std::mem::take(&mut self.unknown) {
+            match wire::recv_plain(socket.as_fd(), buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.unknown.push((socket, since)),
+                Ok(Some(Incoming::Plain(packet))) => {
+                    if let Ok((ToRoot::Here { key, rank }, _)) = wire::decode(packet) {
+                        heard.push(Here { key, rank, socket });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends away who has said nothing for too long.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.unknown.retain(|(_, since)| now < *since + SPEAK_WITHIN);
+    }
+
+    /// Nobody is expected any more.
+    pub(super) fn close(&mut self) {
+        self.listener = None;
+        self.unknown.clear();
+    }
+}
+
+/// The next who has connected, if there is one.
+fn accept(listener: &ClientSocket) -> io::Result<Option<OwnedFd>> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    accepted(acceptfrom_with(listener, flags).map(|(socket, _)| socket).map_err(io::Error::from))
+}

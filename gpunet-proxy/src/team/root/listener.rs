@@ -1,0 +1,104 @@
+//! Where the members of a team meet, before there is a team.
+
+use super::{Obstacle, Root};
+use crate::team::TeamOptions;
+use crate::team::error::TeamError;
+use crate::team::id::TeamId;
+use gpu_usermap::cuda::ExportCheck;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+/// A place for the members of a team to meet, before there is a team. Member 0 makes it where the address is not known
+/// beforehand, and passes its [`id`](Self::id) on.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::team::TeamListener;
+///
+/// let listener = TeamListener::bind("127.0.0.1:0".parse()?)?;
+/// println!("join {}", listener.id());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct TeamListener {
+    listener: TcpListener,
+    id: TeamId,
+}
+
+impl TeamListener {
+    /// Binds an address that the other members can reach; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// The system's; InvalidInput, for an address that stands for all of the machine's.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = Self::listener(address)?;
+        let id = TeamId::new(listener.local_addr()?)?;
+        Ok(Self { listener, id })
+    }
+
+    /// Binds the address of an id.
+    ///
+    /// # Errors
+    /// As [`TeamListener::bind`].
+    pub fn with_id(id: TeamId) -> io::Result<Self> {
+        Ok(Self { listener: Self::listener(id.address())?, id })
+    }
+
+    fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+        if address.ip().is_unspecified() {
+            let text = "members cannot connect to an unspecified address; name one of this machine's";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+
+    /// Returns what the other members join by.
+    #[must_use]
+    pub const fn id(&self) -> TeamId {
+        self.id
+    }
+
+    /// Starts the root's thread for a team of `size` members. It ends with the last of them. If member 0 is a GPU, `exports` tells
+    /// by what memory of GPUs is known.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(in crate::team) fn start(
+        self,
+        size: u32,
+        options: &TeamOptions,
+        exports: Option<ExportCheck>,
+    ) -> Result<(), TeamError> {
+        self.start_part(size, options, exports, Vec::new(), Box::new(|| None))
+    }
+
+    /// As [`TeamListener::start`], for a part of a team: `secrets` are what its members share with this one, by rank, and
+    /// `obstacle` says why not all can come to the meeting, as that team knows.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(in crate::team) fn start_part(
+        self,
+        size: u32,
+        options: &TeamOptions,
+        exports: Option<ExportCheck>,
+        secrets: Vec<u128>,
+        obstacle: Obstacle,
+    ) -> Result<(), TeamError> {
+        self.root(size, options, exports, secrets, obstacle)?.start()
+    }
+
+    pub(super) fn root(
+        self,
+        size: u32,
+        options: &TeamOptions,
+        exports: Option<ExportCheck>,
+        secrets: Vec<u128>,
+        obstacle: Obstacle,
+    ) -> Result<Root, TeamError> {
+        Root::new(self.listener, self.id, size, options, exports, secrets, obstacle)
+            .map_err(TeamError::io("cannot make the sockets of a team"))
+    }
+}

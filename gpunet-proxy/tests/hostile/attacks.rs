@@ -1,5 +1,6 @@
 //! What attackers do. Each plays one round, and is played again until it is killed; it may fail.
 
+use crate::innocent::meeting;
 use crate::raw::{AgentAnswer, MAGIC, Raw, ToDaemon, Want, Wish, bytes, gpu, hello, wish};
 use crate::support::SOLO;
 use crate::support::world::LOOPBACK;
@@ -9,6 +10,7 @@ use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::{Error, Listener, Options, Stream, TransportKind};
 use gpunet_proxy::{Config, attach, daemon};
 use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -28,7 +30,7 @@ pub struct Attack {
 }
 
 pub const ATTACKS: &[Attack] = &[
-    Attack { name: "descriptors passed", user: STRANGER, play: lingering },
+    Attack { name: "descriptors passed", user: STRANGER, play: descriptors_passed },
     Attack { name: "connections", user: STRANGER, play: connections },
     Attack { name: "backlogs", user: ALLOWED, play: backlog },
     Attack { name: "binds", user: ALLOWED, play: binds },
@@ -40,6 +42,8 @@ pub const ATTACKS: &[Attack] = &[
     Attack { name: "scribbled words", user: ALLOWED, play: scribble },
     Attack { name: "no reader", user: ALLOWED, play: no_reader },
     Attack { name: "snapshots", user: ALLOWED, play: snapshots },
+    Attack { name: "roots of teams", user: STRANGER, play: roots },
+    Attack { name: "meetings of teams", user: STRANGER, play: meetings },
 ];
 
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
@@ -51,18 +55,65 @@ fn with_sockets(path: &Path, sockets: u32) -> Raw {
     raw
 }
 
-/// Passes sockets whose last close takes an hour.
-fn lingering(path: &Path) {
+/// A socket whose last close takes an hour, unless its peer is closed.
+fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
-    let _far = listener.accept().expect("a connection");
+    let (far, _) = listener.accept().expect("a connection");
     near.set_nonblocking(true).expect("a socket");
     while near.write(&[0; 1 << 16]).is_ok() {}
     set_socket_linger(&near, Some(Duration::from_secs(3600))).expect("a socket");
+    (near, far)
+}
+
+/// Passes sockets whose last close takes an hour.
+fn descriptors_passed(path: &Path) {
+    let (near, far) = lingering();
     let raw = Raw::connect(path);
-    let _ = raw.send_with(b"x", &[near.as_fd()]);
-    // The attacker's own close is not to wait.
+    let sent = raw.send_with(b"x", &[near.as_fd()]).is_ok();
+    if sent {
+        // The last close is the daemon's, and it takes as long as this program lives.
+        std::mem::forget(far);
+    } else {
+        // The attacker's own close is not to wait.
+        set_socket_linger(&near, None).expect("a socket");
+    }
+}
+
+/// Connects to the sockets of all teams, and passes sockets whose last close takes an hour, where the kernel lets it.
+fn roots(_: &Path) {
+    let (near, _far) = lingering();
+    let sockets = std::fs::read_to_string("/proc/net/unix").expect("this is Linux");
+    let names = sockets.lines().filter_map(|line| line.rsplit_once('@')).map(|(_, name)| name);
+    let mut all = Vec::new();
+    for name in names.filter(|name| name.starts_with("gpunet-team-")) {
+        let to = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+        for n in 0..200 {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let made =
+                socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
+            if rustix::net::connect(&made, &to).is_ok() {
+                let raw = Raw(made);
+                let _ = n % 2 == 0 && raw.send_with(b"x", &[near.as_fd()]).is_ok();
+                all.push(raw);
+            }
+        }
+    }
+    drop(all);
     set_socket_linger(&near, None).expect("a socket");
+}
+
+/// Connects to where a team meets, and says half a hello or nothing.
+fn meetings(path: &Path) {
+    let at = std::fs::read_to_string(meeting(path)).expect("it is there").parse().expect("an address");
+    let mut all = Vec::new();
+    for n in 0..300 {
+        let Ok(mut socket) = TcpStream::connect_timeout(&at, Duration::from_millis(100)) else { continue };
+        // It leaves nothing behind.
+        set_socket_linger(&socket, Some(Duration::ZERO)).expect("a socket");
+        let _ = n % 3 == 0 && socket.write_all(&[40, 0]).is_ok();
+        all.push(socket);
+    }
 }
 
 /// As many connections as there can be, some of which say something.

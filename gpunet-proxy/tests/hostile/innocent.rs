@@ -3,10 +3,12 @@
 use crate::support::client::client;
 use crate::support::world::{LOOPBACK, listen, small};
 use crate::support::{Memory, SOLO};
+use gpunet_device::team::Rank;
 use gpunet_device::{Listener, Options, TransportKind};
+use gpunet_proxy::team::{Team, TeamListener};
 use gpunet_proxy::{Attachment, attach};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -15,40 +17,52 @@ use std::time::{Duration, Instant};
 /// Waiting times, in the order in which they were measured.
 type Times = Arc<Mutex<Vec<Duration>>>;
 
-/// One that binds and closes, and one that echoes over TCP.
+/// Members of a team.
+const MEMBERS: u32 = 3;
+
+/// One that binds and closes, one that echoes over TCP, and some that form teams.
 pub struct Innocent {
     over: Arc<AtomicBool>,
-    times: [Times; 2],
+    times: [Times; 3],
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Innocent {
     pub fn start(path: &Path) -> Self {
-        let (over, times) = (Arc::new(AtomicBool::new(false)), [Times::default(), Times::default()]);
+        let (over, times) = (Arc::new(AtomicBool::new(false)), <[Times; 3]>::default());
         let proxy = attach(path, small()).expect("a daemon");
         let threads =
             [call as fn(&Attachment, &mut dyn FnMut(Instant) -> bool), echo].into_iter().zip(&times);
-        let threads = threads.map(|(play, times)| {
-            let attachment = proxy.attach_cpu().expect("attached");
-            let (over, times) = (over.clone(), times.clone());
-            std::thread::spawn(move || {
-                play(&attachment, &mut |since| {
-                    times.lock().expect("sane").push(since.elapsed());
-                    !over.load(Ordering::Relaxed)
-                });
-                assert_eq!(attachment.close().undelivered, 0);
+        let mut threads: Vec<_> = threads
+            .map(|(play, times)| {
+                let attachment = proxy.attach_cpu().expect("attached");
+                let (over, times) = (over.clone(), times.clone());
+                std::thread::spawn(move || {
+                    play(&attachment, &mut |since| {
+                        times.lock().expect("sane").push(since.elapsed());
+                        !over.load(Ordering::Relaxed)
+                    });
+                    assert_eq!(attachment.close().undelivered, 0);
+                })
             })
-        });
-        let threads = threads.collect();
+            .collect();
+        let members = (0..MEMBERS).map(|_| proxy.attach_cpu().expect("attached")).collect();
+        let (over_too, times_too, file) = (over.clone(), times[2].clone(), meeting(path));
+        threads.push(std::thread::spawn(move || {
+            form(members, &file, &mut |since| {
+                times_too.lock().expect("sane").push(since.elapsed());
+                !over_too.load(Ordering::Relaxed)
+            });
+        }));
         Self { over, times, threads }
     }
 
     pub fn attachments(&self) -> usize {
-        self.threads.len()
+        2 + MEMBERS as usize
     }
 
-    /// What they see in that time: of calls and of echoes.
-    pub fn during(&self, time: Duration) -> [String; 2] {
+    /// What they see in that time: of calls, of echoes and of teams.
+    pub fn during(&self, time: Duration) -> [String; 3] {
         self.times.iter().for_each(|times| times.lock().expect("sane").clear());
         std::thread::sleep(time);
         assert!(self.threads.iter().all(|thread| !thread.is_finished()), "an innocent client has failed");
@@ -107,4 +121,37 @@ fn echo(attachment: &Attachment, again: &mut dyn FnMut(Instant) -> bool) {
     }
     stream.close(&SOLO).expect("open");
     listener.close(&SOLO).expect("open");
+}
+
+/// The file in which the address stands at which a team meets.
+pub fn meeting(path: &Path) -> PathBuf {
+    path.with_file_name("meeting")
+}
+
+/// Forms a team, allocates memory and leaves.
+fn form(members: Vec<Attachment>, meeting: &Path, again: &mut dyn FnMut(Instant) -> bool) {
+    loop {
+        let since = Instant::now();
+        let listener = TeamListener::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let id = listener.id();
+        std::fs::write(meeting, id.address().to_string()).expect("our own");
+        let mut listener = Some(listener);
+        std::thread::scope(|scope| {
+            for (rank, attachment) in (0..).zip(&members) {
+                let listener = listener.take();
+                scope.spawn(move || {
+                    let team = match listener {
+                        Some(listener) => Team::lead(attachment, listener, MEMBERS),
+                        None => Team::join(attachment, id, Rank(rank), MEMBERS),
+                    };
+                    let team = team.expect("a team");
+                    team.alloc::<u64>(10).expect("memory");
+                    team.leave().expect("all leave");
+                });
+            }
+        });
+        if !again(since) {
+            return;
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! A gpunetd between users who do not trust each other: other users attack it in every way that it knows of, one after the
-//! other and all together, while innocent clients make control calls and echo.
+//! other and all together, while innocent clients make control calls, echo, and form teams. The roots of the teams are attacked, too.
 //!
 //! Nobody but the attackers gets an error, the daemon gives everything back, and it ends when it is told to. What the
 //! innocent see, and what the daemon takes, is printed. `GPUNET_HOSTILE_SECONDS` says how long (20).
@@ -89,13 +89,13 @@ fn innocent_clients_are_served_while_others_attack() {
     let mut daemon = Running::start(gpunetd(&dir).arg("--config").arg(file));
     let innocent = Innocent::start(&dir.join("d.sock"));
     println!(
-        "attack                calls p50/p99/max ms      echoes p50/p99/max ms     MiB  descriptors  threads  sockets"
+        "attack                calls p50/p99/max ms      echoes p50/p99/max ms     teams p50/p99/max ms      MiB  descriptors  threads  sockets"
     );
     let row = |name: &str, time: Duration, daemon: &Running| {
-        let [calls, echoes] = innocent.during(time);
+        let [calls, echoes, teams] = innocent.during(time);
         let ([resident, descriptors, threads], [_, sockets]) = (taken(daemon), held(&dir));
         println!(
-            "{name:20}  {calls:24}  {echoes:24}  {resident:4}  {descriptors:11}  {threads:7}  {sockets:7}"
+            "{name:20}  {calls:24}  {echoes:24}  {teams:24}  {resident:4}  {descriptors:11}  {threads:7}  {sockets:7}"
         );
     };
     // Half of the time for each alone, but no more than this; the rest for all of them.

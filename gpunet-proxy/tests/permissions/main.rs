@@ -11,6 +11,7 @@ mod limits;
 mod memory;
 mod program;
 mod scribbler;
+mod teams;
 
 /// Not a test: the program that the tests start.
 #[test]

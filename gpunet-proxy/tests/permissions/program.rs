@@ -187,6 +187,11 @@ pub fn run(role: &str) -> ! {
             say(format!("{} {} {others}", snapshot.clients.len(), snapshot.sockets.len()));
             wait();
         }
+        role if role.starts_with("member ") => {
+            let mut words = role.split(' ').skip(1);
+            let mut word = || words.next().expect("a word");
+            crate::teams::member(word().parse().expect("a rank"), word().parse().expect("an id"));
+        }
         "scribble" => crate::scribbler::scribble(&attached(small()).expect("attached")),
         other => panic!("no role {other}"),
     }

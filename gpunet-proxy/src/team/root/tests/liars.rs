@@ -71,7 +71,7 @@ fn a_member_does_not_take_the_rank_of_another() {
     let Some(ToMember::Welcome { secrets }) = hear(&socket) else { panic!("it is a member") };
     assert!(secrets[1] == second.key && !secrets.contains(&third.key));
     wire::send(socket.as_fd(), &wire::encode(&ToRoot::Leave), &[]).expect("open");
-    assert!(matches!(hear(&socket), None));
+    assert!(hear(&socket).is_none());
 }
 
 #[test]

@@ -229,7 +229,10 @@ impl Shared {
 
     /// Forgets the last operation, of which the driver has taken nothing.
     pub(super) fn withdraw(&self, number: u64) {
-        let record = self.lock().under_way.pop_back_if(|record| record.number == number);
+        let mut state = self.lock();
+        let is_last = state.under_way.back().is_some_and(|record| record.number == number);
+        let record = if is_last { state.under_way.pop_back() } else { None };
+        drop(state);
         // What it holds is given back without the lock.
         drop(record);
     }

@@ -24,8 +24,10 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 /// Stands for all addresses of a device's arenas.
 const ANY: u64 = u64::MAX;
 
-/// Who may be inside a call: a thread, or a poller that is registered at bells.
+/// Who may be inside a call: a thread, or a poller that is registered at bells. Each has cache lines of its own, since it
+/// writes in every call.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 struct Participant {
     /// Counts entries and exits: odd while it is inside.
     crossings: AtomicU64,

@@ -208,7 +208,7 @@ mod tests {
             ],
         );
         let a = found("sys/fs/cgroup/memory/a/memory.limit_in_bytes", 4096, 2000);
-        assert_eq!(tree.read("5:cpu:/a\n4:memory:/a\n0::/\n"), [a.clone()]);
+        assert_eq!(tree.read("5:cpu:/a\n4:memory:/a\n0::/\n"), std::slice::from_ref(&a));
         assert_eq!(tree.read("4:hugetlb,memory:/a/there-is-no-such-group\n"), [a]);
     }
 
@@ -223,7 +223,7 @@ mod tests {
         );
         let v1 = found("sys/fs/cgroup/memory/memory.limit_in_bytes", 4096, 0);
         let v2 = found("sys/fs/cgroup/unified/memory.max", 8192, 0);
-        assert_eq!(tree.read("4:memory:/docker/0123abcd\n"), [v1.clone()]);
+        assert_eq!(tree.read("4:memory:/docker/0123abcd\n"), std::slice::from_ref(&v1));
         assert_eq!(tree.read("4:memory:/\n0::/../sibling\n"), [v1, v2]);
     }
 

@@ -12,11 +12,13 @@ use gpunet_abi::entry::{Entry, lock};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
-use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line};
+use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line, ring};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
 /// a piece's stores arrive); smaller: the other end starts earlier.
 pub const PUBLISH_CHUNK: u64 = 128 * 1024;
+// So many bytes a proxy takes into account.
+const _: () = assert!(PUBLISH_CHUNK == ring::MOST_UNPUBLISHED);
 /// The same from GPU to GPU through a large ring, at most: the other end copies as fast as this one, so the
 /// releases are what counts. It is a quarter of the ring, or half of it in calls that send at least a ring's worth.
 /// Between two H200s one block of 512 threads with rings of 4 MiB moves 34 GB/s by [`PUBLISH_CHUNK`], 41 by 1 MiB
@@ -131,9 +133,9 @@ impl SendHalf {
     /// As [`SendHalf::send`], but does not publish the bytes yet: the next send without `more` does, or [`SendHalf::flush`], a
     /// shutdown or a close. A message that a kernel sends in many small pieces then costs one release.
     ///
-    /// Each time the pieces have filled a quarter of the ring, or 128 KiB (2 MiB to a GPU), what is there is published anyway.
-    /// [`crate::Stream::recv`] publishes first: the peer may wait for the bytes before it answers. A kernel that ends without
-    /// either leaves them unsent.
+    /// Each time the pieces have filled a quarter of the ring, or 128 KiB (2 MiB to a GPU), and when the ring is full, what is there
+    /// is published anyway. [`crate::Stream::recv`] publishes first: the peer may wait for the bytes before it answers. A kernel
+    /// that ends without either leaves them unsent.
     ///
     /// # Cooperation
     /// As [`SendHalf::send`].
@@ -298,7 +300,7 @@ impl SendHalf {
             hand_off::at(HandOff::Copied);
             sent += span.len();
             if sent == source.len {
-                if more && !self.fills_a_share(span.len() as u64) {
+                if more && self.may_defer(span.len() as u64) {
                     self.defer(g, lane, span.len() as u64);
                 } else {
                     self.push(g, lane, span.len() as u64);
@@ -414,16 +416,17 @@ impl SendHalf {
         }
     }
 
-    /// Returns whether `len` more bytes pass a multiple of what may be left unpublished: a quarter of the ring at most, so that
-    /// the other end always has something to read when the ring is full.
+    /// Returns whether `len` more bytes may be left unpublished. Not if they pass a multiple of a quarter of the ring, or of less in
+    /// a large one, so that the other end always has something to read when the ring is full. And not if they fill the ring:
+    /// then its reader, or the proxy, tells of space only because it sees that there was none.
     #[inline(always)]
-    fn fills_a_share(&self, len: u64) -> bool {
+    fn may_defer(&self, len: u64) -> bool {
         let position = self.producer.position();
         let most = self.publish_most(PUBLISH_CHUNK as usize + 1);
         let quarter = self.producer.capacity() / 4;
         // Both are powers of two.
         let share = if most < quarter { most } else { quarter };
-        (position ^ (position + len)) & !(share - 1) != 0
+        (position ^ (position + len)) & !(share - 1) == 0 && len < self.producer.free()
     }
 
     /// Moves past `len` bytes that the lanes write, and leaves them unpublished. All lanes, whose source may be reused after it.

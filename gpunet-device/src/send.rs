@@ -3,9 +3,11 @@
 use crate::buffer::Source;
 use crate::copy::{copy_into_ring_by, copy_small_into_ring_by};
 use crate::group::Lane;
+use crate::guard::WaitGuard;
 use crate::half::{Halves, check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
 use crate::slots::{self, Half};
-use crate::timeout::Timeout;
+use crate::table::Deferred;
+use crate::timeout::{Deadline, Timeout};
 use crate::wait::{await_word, awaited};
 use crate::{Group, Net, platform, table};
 use gpunet_abi::entry::{Entry, lock};
@@ -55,25 +57,30 @@ pub struct SendHalf {
     lines_sent: u64,
     /// Some of what is in the ring is not published.
     deferred: bool,
+    /// It is a call by handle that uses the half, under its lock.
+    by_handle: bool,
 }
 
 impl SendHalf {
-    /// The half as the table has it. All lanes.
+    /// The half as the table has it, for a call by handle that has it locked. All lanes.
     #[inline(always)]
-    pub(crate) fn load(net: Net, handle: Handle) -> Self {
+    pub(crate) fn load_locked(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
-        Self::load_at(net, handle, entry, table::link_of(entry))
+        // Nobody changes it now: all lanes find the same.
+        let deferred = table::deferred(entry) != Deferred::None;
+        Self { by_handle: true, ..Self::load_at(net, handle, entry, table::link_of(entry), deferred) }
     }
 
-    /// As [`SendHalf::load`], of the entry of that handle. All lanes.
+    /// The half as the table has it, for a group that uses it without its lock. `deferred`: some of what is in the ring is
+    /// unpublished, as one lane has found for all. All lanes.
     #[inline(always)]
-    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
+    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, deferred: bool) -> Self {
         let d = table::half_entry(entry, Half::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        let (lines_sent, deferred) = table::lines_sent(entry);
-        Self { net, handle, producer, entry, lines_sent, deferred }
+        let lines_sent = table::lines_sent(entry);
+        Self { net, handle, producer, entry, lines_sent, deferred, by_handle: false }
     }
 
     /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -96,8 +103,9 @@ impl SendHalf {
     /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle, Halves::One(Half::Send))?;
-        Ok(Self::load(net, handle))
+        let deferred = check_stream(g, net, handle, Halves::One(Half::Send))?;
+        let entry = net.entry(handle.slot());
+        Ok(Self::load_at(net, handle, entry, table::link_of(entry), deferred))
     }
 
     /// Sends bytes: copies them into the ring and publishes. Returns how many.
@@ -488,16 +496,12 @@ impl SendHalf {
     #[inline(always)]
     pub(crate) fn keep(&self) {
         table::store_positions(self.entry, Half::Send, self.producer.word(), self.producer.released());
-        table::set_lines_sent(self.entry, self.lines_sent, self.deferred);
-    }
-
-    /// Leaves a note in the table that bytes are unpublished, if some are: who sends by handle has it there for the next call.
-    /// By one lane, after [`SendHalf::keep`] by the same.
-    #[inline(always)]
-    pub(crate) fn keep_deferred(&self, lane: Lane) {
-        if self.deferred && lane.is_last() {
-            table::set_deferred_by_handle(self.entry, self.lines_sent);
-        }
+        let deferred = match (self.deferred, self.by_handle) {
+            (false, _) => Deferred::None,
+            (true, false) => Deferred::ByOwner,
+            (true, true) => Deferred::ByHandle,
+        };
+        table::set_lines_sent(self.entry, self.lines_sent, deferred);
     }
 
     /// Publishes the position and wakes who waits for it. By one lane.
@@ -736,18 +740,54 @@ impl SendHalf {
 #[inline(never)]
 pub(crate) fn publish_deferred(net: Net, handle: Handle) {
     let (slot, entry) = (handle.slot(), net.entry(handle.slot()));
-    if !table::is_deferred_by_handle(entry) || !slots::lock(net, slot, Half::Send, lock::ANNOUNCE) {
+    let is_left = || table::deferred(entry) == Deferred::ByHandle;
+    if !is_left() || !slots::lock(net, slot, Half::Send, lock::ANNOUNCE) {
         // A call that sends at this moment publishes, or the one after it.
         return;
     }
-    if slots::kind_of(net, handle).is_ok() {
-        let mut half = SendHalf::load(net, handle);
-        if half.deferred {
-            half.deferred = false;
-            half.tell();
-        }
+    // Once more, under the lock: they may be published by now, and more behind them by a group that needs no lock.
+    if is_left() && slots::kind_of(net, handle).is_ok() {
+        SendHalf::load_locked(net, handle).announce();
+        table::end_deferred(entry);
     }
     slots::unlock(net, slot, Half::Send);
+}
+
+/// Makes sure, before a group uses the sending half without its lock, that no other publishes in it: what calls by handle have
+/// left is published, so nobody else has a reason to. Returns whether the half has other unpublished bytes. By one lane, for all.
+///
+/// # Errors
+/// Busy, when the host has taken the half; Canceled; NetworkDown.
+#[inline(always)]
+pub(crate) fn become_sender(net: Net, handle: Handle) -> Result<bool> {
+    match table::observe_deferred(net.entry(handle.slot())) {
+        Deferred::ByHandle => end_deferred(net, handle),
+        deferred => Ok(deferred == Deferred::ByOwner),
+    }
+}
+
+/// The part of [`become_sender`] for bytes that calls by handle have left.
+#[cold]
+#[inline(never)]
+fn end_deferred(net: Net, handle: Handle) -> Result<bool> {
+    let entry = net.entry(handle.slot());
+    let mut guard = WaitGuard::new(net, Deadline::NEVER);
+    loop {
+        publish_deferred(net, handle);
+        match (table::observe_deferred(entry), slots::locked_as(net, handle.slot(), Half::Send)) {
+            // A call by handle goes on with them: this group uses the other half.
+            (_, lock::CALL) => return Ok(false),
+            (Deferred::ByHandle, held) if lock::is_taken(held) => return Err(Error::Busy),
+            (Deferred::ByHandle, _) => {}
+            (deferred, _) => return Ok(deferred == Deferred::ByOwner),
+        }
+        // A poller publishes them at this moment. A handle that was closed has nothing to publish.
+        slots::kind_of(net, handle)?;
+        if guard.is_due() {
+            guard.check()?;
+        }
+        platform::back_off();
+    }
 }
 
 /// As much of `len` bytes as is published at a time.

@@ -1,14 +1,16 @@
 //! Closing a socket: its handle dies at once, and the proxy learns of it by a request.
 
+use crate::guard::WaitGuard;
 use crate::half::{wake_own_pollers, wake_waiting};
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::request::{self, Claim};
 use crate::send::SendHalf;
 use crate::slots::{self, Half};
-use crate::{Group, Net, accept_queue, poll_group, table};
+use crate::timeout::Deadline;
+use crate::{Group, Net, accept_queue, platform, poll_group, table};
 use gpunet_abi::control::{Op, Request};
-use gpunet_abi::entry::Kind;
+use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Error, Handle, Result};
 
 /// A socket whose handle is dead, which the proxy does not know yet: the caller still has its slot.
@@ -89,14 +91,38 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
     let closing = Closing::begin(net, handle, Kind::Stream)?;
     let entry = net.entry(handle.slot());
     let link = table::link_of(entry);
-    let mut send = SendHalf::load_at(net, handle, entry, link);
+    // A poller that found the handle open may announce, or publish, at this moment: after the ends it would take them back.
+    let locked = [Half::Send, Half::Recv].map(|half| lock_for_end(net, handle.slot(), half));
+    let mut send = SendHalf::load_at(net, handle, entry, link, false);
     let mut recv = RecvHalf::load_at(net, handle, entry, link);
     // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
     if table::options(net, handle).linger_ms != 0 {
         send.end();
         recv.end();
     }
+    // The slot is the next socket's once the close is posted.
+    for (half, locked) in [Half::Send, Half::Recv].into_iter().zip(locked) {
+        if locked {
+            slots::unlock(net, handle.slot(), half);
+        }
+    }
     closing.post(send.position(), recv.position())
+}
+
+/// Locks a half of a stream whose handle has just died, unless a call by handle uses it, which finds that out by itself: whoever
+/// locks it next finds the handle dead. By one lane.
+fn lock_for_end(net: Net, slot: u32, half: Half) -> bool {
+    let mut guard = WaitGuard::new(net, Deadline::NEVER);
+    loop {
+        if slots::lock(net, slot, half, lock::ANNOUNCE) {
+            return true;
+        }
+        // In a launch that is cancelled the poller may have gone without giving it back.
+        if slots::locked_as(net, slot, half) != lock::ANNOUNCE || guard.is_due() && guard.check().is_err() {
+            return false;
+        }
+        platform::back_off();
+    }
 }
 
 /// Closes what is no stream. By one lane.

@@ -42,7 +42,7 @@ impl WaitGuard {
     #[inline(always)]
     pub(crate) fn is_due(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
-        self.rounds.is_multiple_of(platform::SLOW_CHECK_EVERY)
+        self.rounds.is_multiple_of(platform::slow_check_every())
     }
 
     /// Counts rounds that the caller has waited.

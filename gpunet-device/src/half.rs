@@ -3,6 +3,7 @@
 use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
 use crate::platform::CallGuard;
+use crate::send::become_sender;
 use crate::slots::{self, Caller, Half};
 use crate::timeout::Deadline;
 use crate::{Group, Net, platform, poll_group, table};
@@ -106,7 +107,7 @@ pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
         Half::Send => net.published(slot).set(position),
         Half::Recv => net.consumed(slot).set(position),
     }
-    net.lines_sent(slot).set(table::lines_sent(net.entry(slot)).0);
+    net.lines_sent(slot).set(table::lines_sent(net.entry(slot)));
 }
 
 /// Records and publishes that this end gives a half up, because the other end wrote an invalid word. By
@@ -126,16 +127,16 @@ pub(crate) fn give_up(net: Net, handle: Handle, half: Half, word: StreamWord, se
     notify(net, handle.slot(), end, half);
 }
 
-/// Checks that the handle names a stream, before the group uses some of its halves. Begins with a barrier.
+/// Checks that the handle names a stream, before the group uses some of its halves without a lock; returns whether bytes of the
+/// sending half, if it is one of them, are unpublished. Begins with a barrier.
 ///
 /// # Errors
 /// BadHandle; NotConnected; Busy, when the host has taken one of the halves; NetworkDown, when there is no attachment.
 #[inline(always)]
-pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, halves: Halves) -> Result<()> {
+pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, halves: Halves) -> Result<bool> {
     g.sync();
-    // One lane decides for all: another group may be closing it just now.
-    by_leader(g, || use_stream(net, handle, halves, Caller::of(g)))?;
-    Ok(())
+    // One lane decides for all: another group may be closing it, or sending by handle, just now.
+    by_leader(g, || use_stream(net, handle, halves, Caller::of(g))).map(|deferred| deferred != 0)
 }
 
 /// Which halves of a stream a group is to use.
@@ -171,7 +172,7 @@ fn use_stream(net: Net, handle: Handle, halves: Halves, caller: Caller) -> Resul
     if halves.have(Half::Recv) {
         become_receiver(net, handle, caller.id(net))?;
     }
-    Ok(0)
+    if halves.have(Half::Send) { become_sender(net, handle).map(u64::from) } else { Ok(0) }
 }
 
 /// Makes a group the one that announces what is consumed of a stream, before it uses the receiving half

@@ -11,6 +11,7 @@ use crate::outcome::by_leader_once;
 use crate::send::publish_deferred;
 use crate::timeout::Deadline;
 use crate::{Group, Net, platform, slots};
+use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::epoch::{Changes, Epoch};
 use gpunet_abi::{Error, Handle, Result};
@@ -20,8 +21,9 @@ pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, Po
 
 /// Waits until a socket of the set is ready; returns how many are.
 ///
-/// Before it waits it announces what the calling group has received from these sockets, as a receive
-/// does before it waits. A handle that another group closes ends the wait: POLLNVAL.
+/// If no socket is ready, it announces what the calling group has received from these sockets, and publishes what calls by
+/// handle have left unpublished (MSG_MORE), as a receive does before it waits. A handle that another group closes ends the wait:
+/// POLLNVAL.
 ///
 /// Only what was asked for, an error, a hang-up or a stale handle ends the wait. `timeout_ns` is in
 /// nanoseconds; negative: no limit; 0: do not wait. Each entry's `revents` receives what was found.
@@ -107,10 +109,9 @@ fn wait<G: Group>(
     // No epoch is known before the first scan: often something is ready already, and the second scan, which examines
     // all sockets again, finds what the first one missed.
     let (mut seen, mut now) = (None, None);
-    let mut direct = 0;
+    // Of all lanes, by the last scan that examined all sockets.
+    let mut waits_for = WaitsFor::default();
     let mut announced = false;
-    // Announcing costs a microsecond in which something may come: a wait that is over soon needs none.
-    let mut may_announce = no_wait;
     let lane = Lane::of(g);
     loop {
         // One word changes whenever a proxy-driven socket does, and says which; it was read before the sockets are,
@@ -124,30 +125,34 @@ fn wait<G: Group>(
         seen = now;
         let scan = scan(g, net, set, changes);
         if changes == Changes::Any {
-            direct = g.sum(scan.direct);
+            waits_for = WaitsFor::unpacked(g.sum(scan.waits_for.packed()));
         }
         if scan.ready > 0 {
             return Ok(scan.ready as usize);
-        }
-        // While nothing comes anyway, each lane for its part of the set.
-        if scan.unannounced > 0 && may_announce && !announced {
-            announced = true;
-            announce(g, net, set);
         }
         if scan.deferred > 0 {
             // The epoch need not tell that the other group has ended its turn.
             seen = None;
         }
         // One lane waits for all; its result is broadcast.
-        let announces = !announced && !may_announce;
         let woke = by_leader_once::<G, 1>(g, lane, || {
-            pause.until_due(|| watched(set), seen, || direct > 0, no_wait, announces, &is_over)
-        });
-        match woke {
-            Ok(word) => {
-                may_announce |= word & MAY_ANNOUNCE != 0;
-                now = Some(Epoch(word & !MAY_ANNOUNCE));
+            if now.is_none() && waits_for.space && !platform::may_sleep() {
+                fence_before_wait();
             }
+            pause.until_due(|| watched(set), seen, || waits_for.direct, no_wait, !announced, &is_over)
+        });
+        // Announcing costs a microsecond in which something may come: a poll that soon finds a socket ready does without. One
+        // that finds none has announced when it returns, whatever has ended it.
+        let may_announce = match woke {
+            Ok(word) => word & MAY_ANNOUNCE != 0,
+            Err(error) => error == Error::TimedOut,
+        };
+        if may_announce && !announced {
+            announced = true;
+            announce(g, net, set);
+        }
+        match woke {
+            Ok(word) => now = Some(Epoch(word & !MAY_ANNOUNCE)),
             Err(error) => {
                 g.sync();
                 return if error == Error::TimedOut { Ok(0) } else { Err(error) };
@@ -163,12 +168,39 @@ pub(crate) const MAY_ANNOUNCE: u64 = 1 << 62;
 struct Scan {
     /// Ready sockets, of all lanes.
     ready: u32,
-    /// Direct streams among this lane's.
-    direct: u32,
-    /// Streams among this lane's of which something was received and not announced.
-    unannounced: u32,
+    /// What the sockets of this lane wait for.
+    waits_for: WaitsFor,
     /// Listeners at which another group has the turn to accept, of all lanes.
     deferred: u32,
+}
+
+/// What sockets wait for, as far as a wait depends on it.
+#[derive(Clone, Copy, Default)]
+struct WaitsFor {
+    /// Some are direct streams, whose changes do not move the epoch on a GPU.
+    direct: bool,
+    /// Some are other streams, for space in the ring.
+    space: bool,
+}
+
+impl WaitsFor {
+    /// In two parts of a word, so that those of all lanes can be added up.
+    fn packed(self) -> u32 {
+        u32::from(self.direct) | u32::from(self.space) << 16
+    }
+
+    fn unpacked(sum: u32) -> Self {
+        Self { direct: sum & 0xffff != 0, space: sum >> 16 != 0 }
+    }
+}
+
+/// Orders what this device has published before the loads by which a GPU's group decides to wait for space: a data thread
+/// tells only of rings that it saw full. A CPU's poller passes the same fence when it registers. By one lane, between barriers of
+/// the group.
+fn fence_before_wait() {
+    // Ordering: SeqCst, pairs with the fence in the proxy's `DrivenStream::release`: either the scan that follows finds the new
+    // `released`, or the data thread finds this end's `published`, and moves the epoch on, which is loaded after this fence.
+    fence(Ordering::SeqCst);
 }
 
 /// The sum of a scan counts ready sockets in the bits below this one, and deferred listeners from it on. A device has
@@ -177,14 +209,14 @@ const DEFERRED_SHIFT: u32 = 20;
 
 /// Examines the sockets of a set, lanes side by side.
 fn scan<G: Group>(g: &G, net: Net, set: PollSet, changes: Changes) -> Scan {
-    let mut scan = Scan { ready: 0, direct: 0, unannounced: 0, deferred: 0 };
+    let mut scan = Scan { ready: 0, waits_for: WaitsFor::default(), deferred: 0 };
     let mut index = g.rank() as usize;
     while index < set.len() {
         let mut fd = set.get(index);
         if let Some(found) = examine(net, fd, changes) {
             scan.ready += u32::from(found.revents != 0);
-            scan.direct += u32::from(found.is_direct);
-            scan.unannounced += u32::from(found.is_unannounced);
+            scan.waits_for.direct |= found.is_direct;
+            scan.waits_for.space |= found.waits_for_space;
             scan.deferred += u32::from(found.is_deferred);
             if changes == Changes::Any || found.revents != 0 {
                 fd.revents = found.revents;
@@ -208,7 +240,8 @@ fn watched(set: PollSet) -> u32 {
     }
 }
 
-/// Announces what the calling group has received from the sockets of a set, lanes side by side.
+/// Announces what the calling group has received from the sockets of a set, and publishes what calls by handle have left; lanes
+/// side by side.
 #[inline(never)]
 fn announce<G: Group>(g: &G, net: Net, set: PollSet) {
     let mut index = g.rank() as usize;
@@ -250,7 +283,7 @@ impl PollWait {
     /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has waited long enough.
     /// `watched` says which changes wake a CPU block; `epoch` is its value before the last scan, `None` if the next one is due
     /// soon whatever it tells; `direct`: sockets are watched whose changes do not move the epoch (on a GPU); `announces`: the
-    /// caller has something to announce. `is_over` ends the wait as a timeout does.
+    /// caller may have something to announce. `is_over` ends the wait as a timeout does.
     ///
     /// # Errors
     /// TimedOut; Canceled; NetworkDown.
@@ -281,7 +314,7 @@ impl PollWait {
                     // The scan that has just ended began after this thread registered.
                     counts.sleep(self.guard.remaining_ns(), watched());
                 } else if rounds <= SCANS_BEFORE_SLEEP {
-                    return Ok(MAY_ANNOUNCE);
+                    return Ok(0);
                 }
                 self.registration.enter();
                 // Each scan of a CPU block examines everything, whatever the epoch tells.

@@ -7,6 +7,7 @@ use crate::outcome::by_leader;
 use crate::platform::CallGuard;
 use crate::send::publish_deferred;
 use crate::slots::Half;
+use crate::table::Deferred;
 use crate::timeout::Timeout;
 use crate::wait::{
     GO_ON, NOTHING_YET, Wait, await_line, await_word, awaited, differs, is_news, taken, taken_len,
@@ -53,7 +54,8 @@ pub struct RecvHalf {
     /// deadlock: a sender waits for one free byte only, and a full ring of which less than a quarter
     /// is consumed still has data that this half will read.
     announced: u64,
-    /// Calls by handle have left bytes of the other direction unpublished before this half was loaded.
+    /// Calls by handle had left bytes of the other direction unpublished when this half was loaded. Those that were left later are
+    /// published once a wait has lasted a while.
     deferred: bool,
     /// The slot's entry in the table: to find it takes two loads.
     entry: *mut Entry,
@@ -75,7 +77,7 @@ impl RecvHalf {
         let consumer =
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
         let announced = table::announced(entry).peek();
-        let deferred = table::is_deferred_by_handle(entry);
+        let deferred = table::deferred(entry) == Deferred::ByHandle;
         Self { net, handle, consumer, announced, deferred, entry }
     }
 

@@ -3,21 +3,25 @@
 use crate::buffer::Source;
 use crate::copy::{copy_into_ring_by, copy_small_into_ring_by};
 use crate::group::Lane;
+use crate::guard::WaitGuard;
 use crate::half::{Halves, check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
 use crate::platform::CallGuard;
 use crate::slots::{self, Half};
-use crate::timeout::Timeout;
+use crate::table::Deferred;
+use crate::timeout::{Deadline, Timeout};
 use crate::wait::{await_word, awaited};
 use crate::{Group, Net, platform, table};
 use gpunet_abi::entry::{Entry, lock};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
-use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line};
+use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line, ring};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
 /// a piece's stores arrive); smaller: the other end starts earlier.
 pub const PUBLISH_CHUNK: u64 = 128 * 1024;
+// So many bytes a proxy takes into account.
+const _: () = assert!(PUBLISH_CHUNK == ring::MOST_UNPUBLISHED);
 /// The same from GPU to GPU through a large ring, at most: the other end copies as fast as this one, so the
 /// releases are what counts. It is a quarter of the ring, or half of it in calls that send at least a ring's worth.
 /// Between two H200s one block of 512 threads with rings of 4 MiB moves 34 GB/s by [`PUBLISH_CHUNK`], 41 by 1 MiB
@@ -54,25 +58,30 @@ pub struct SendHalf {
     lines_sent: u64,
     /// Some of what is in the ring is not published.
     deferred: bool,
+    /// It is a call by handle that uses the half, under its lock.
+    by_handle: bool,
 }
 
 impl SendHalf {
-    /// The half as the table has it. All lanes.
+    /// The half as the table has it, for a call by handle that has it locked. All lanes.
     #[inline(always)]
-    pub(crate) fn load(net: Net, handle: Handle) -> Self {
+    pub(crate) fn load_locked(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
-        Self::load_at(net, handle, entry, table::link_of(entry))
+        // Nobody changes it now: all lanes find the same.
+        let deferred = table::deferred(entry) != Deferred::None;
+        Self { by_handle: true, ..Self::load_at(net, handle, entry, table::link_of(entry), deferred) }
     }
 
-    /// As [`SendHalf::load`], of the entry of that handle. All lanes.
+    /// The half as the table has it, for a group that uses it without its lock. `deferred`: some of what is in the ring is
+    /// unpublished, as one lane has found for all. All lanes.
     #[inline(always)]
-    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
+    pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, deferred: bool) -> Self {
         let d = table::half_entry(entry, Half::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        let (lines_sent, deferred) = table::lines_sent(entry);
-        Self { net, handle, producer, entry, lines_sent, deferred }
+        let lines_sent = table::lines_sent(entry);
+        Self { net, handle, producer, entry, lines_sent, deferred, by_handle: false }
     }
 
     /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
@@ -95,8 +104,9 @@ impl SendHalf {
     /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle, Halves::One(Half::Send))?;
-        Ok(Self::load(net, handle))
+        let deferred = check_stream(g, net, handle, Halves::One(Half::Send))?;
+        let entry = net.entry(handle.slot());
+        Ok(Self::load_at(net, handle, entry, table::link_of(entry), deferred))
     }
 
     /// Sends bytes: copies them into the ring and publishes. Returns how many.
@@ -132,9 +142,9 @@ impl SendHalf {
     /// As [`SendHalf::send`], but does not publish the bytes yet: the next send without `more` does, or [`SendHalf::flush`], a
     /// shutdown or a close. A message that a kernel sends in many small pieces then costs one release.
     ///
-    /// Each time the pieces have filled a quarter of the ring, or 128 KiB (2 MiB to a GPU), what is there is published anyway.
-    /// [`crate::Stream::recv`] publishes first: the peer may wait for the bytes before it answers. A kernel that ends without
-    /// either leaves them unsent.
+    /// Each time the pieces have filled a quarter of the ring, or 128 KiB (2 MiB to a GPU), and when the ring is full, what is there
+    /// is published anyway. [`crate::Stream::recv`] publishes first: the peer may wait for the bytes before it answers. A kernel
+    /// that ends without either leaves them unsent.
     ///
     /// # Cooperation
     /// As [`SendHalf::send`].
@@ -301,7 +311,7 @@ impl SendHalf {
             hand_off::at(HandOff::Copied);
             sent += span.len();
             if sent == source.len {
-                if more && !self.fills_a_share(span.len() as u64) {
+                if more && self.may_defer(span.len() as u64) {
                     self.defer(g, lane, span.len() as u64);
                 } else {
                     self.push(g, lane, span.len() as u64);
@@ -417,16 +427,17 @@ impl SendHalf {
         }
     }
 
-    /// Returns whether `len` more bytes pass a multiple of what may be left unpublished: a quarter of the ring at most, so that
-    /// the other end always has something to read when the ring is full.
+    /// Returns whether `len` more bytes may be left unpublished. Not if they pass a multiple of a quarter of the ring, or of less in
+    /// a large one, so that the other end always has something to read when the ring is full. And not if they fill the ring:
+    /// then its reader, or the proxy, tells of space only because it sees that there was none.
     #[inline(always)]
-    fn fills_a_share(&self, len: u64) -> bool {
+    fn may_defer(&self, len: u64) -> bool {
         let position = self.producer.position();
         let most = self.publish_most(PUBLISH_CHUNK as usize + 1);
         let quarter = self.producer.capacity() / 4;
         // Both are powers of two.
         let share = if most < quarter { most } else { quarter };
-        (position ^ (position + len)) & !(share - 1) != 0
+        (position ^ (position + len)) & !(share - 1) == 0 && len < self.producer.free()
     }
 
     /// Moves past `len` bytes that the lanes write, and leaves them unpublished. All lanes, whose source may be reused after it.
@@ -488,16 +499,12 @@ impl SendHalf {
     #[inline(always)]
     pub(crate) fn keep(&self) {
         table::store_positions(self.entry, Half::Send, self.producer.word(), self.producer.released());
-        table::set_lines_sent(self.entry, self.lines_sent, self.deferred);
-    }
-
-    /// Leaves a note in the table that bytes are unpublished, if some are: who sends by handle has it there for the next call.
-    /// By one lane, after [`SendHalf::keep`] by the same.
-    #[inline(always)]
-    pub(crate) fn keep_deferred(&self, lane: Lane) {
-        if self.deferred && lane.is_last() {
-            table::set_deferred_by_handle(self.entry, self.lines_sent);
-        }
+        let deferred = match (self.deferred, self.by_handle) {
+            (false, _) => Deferred::None,
+            (true, false) => Deferred::ByOwner,
+            (true, true) => Deferred::ByHandle,
+        };
+        table::set_lines_sent(self.entry, self.lines_sent, deferred);
     }
 
     /// Publishes the position and wakes who waits for it. By one lane.
@@ -741,18 +748,54 @@ impl SendHalf {
 pub(crate) fn publish_deferred(net: Net, handle: Handle) {
     let _call = CallGuard::enter_any(net);
     let (slot, entry) = (handle.slot(), net.entry(handle.slot()));
-    if !table::is_deferred_by_handle(entry) || !slots::lock(net, slot, Half::Send, lock::ANNOUNCE) {
+    let is_left = || table::deferred(entry) == Deferred::ByHandle;
+    if !is_left() || !slots::lock(net, slot, Half::Send, lock::ANNOUNCE) {
         // A call that sends at this moment publishes, or the one after it.
         return;
     }
-    if slots::kind_of(net, handle).is_ok() {
-        let mut half = SendHalf::load(net, handle);
-        if half.deferred {
-            half.deferred = false;
-            half.tell();
-        }
+    // Once more, under the lock: they may be published by now, and more behind them by a group that needs no lock.
+    if is_left() && slots::kind_of(net, handle).is_ok() {
+        SendHalf::load_locked(net, handle).announce();
+        table::end_deferred(entry);
     }
     slots::unlock(net, slot, Half::Send);
+}
+
+/// Makes sure, before a group uses the sending half without its lock, that no other publishes in it: what calls by handle have
+/// left is published, so nobody else has a reason to. Returns whether the half has other unpublished bytes. By one lane, for all.
+///
+/// # Errors
+/// Busy, when the host has taken the half; Canceled; NetworkDown.
+#[inline(always)]
+pub(crate) fn become_sender(net: Net, handle: Handle) -> Result<bool> {
+    match table::observe_deferred(net.entry(handle.slot())) {
+        Deferred::ByHandle => end_deferred(net, handle),
+        deferred => Ok(deferred == Deferred::ByOwner),
+    }
+}
+
+/// The part of [`become_sender`] for bytes that calls by handle have left.
+#[cold]
+#[inline(never)]
+fn end_deferred(net: Net, handle: Handle) -> Result<bool> {
+    let entry = net.entry(handle.slot());
+    let mut guard = WaitGuard::new(net, Deadline::NEVER);
+    loop {
+        publish_deferred(net, handle);
+        match (table::observe_deferred(entry), slots::locked_as(net, handle.slot(), Half::Send)) {
+            // A call by handle goes on with them: this group uses the other half.
+            (_, lock::CALL) => return Ok(false),
+            (Deferred::ByHandle, held) if lock::is_taken(held) => return Err(Error::Busy),
+            (Deferred::ByHandle, _) => {}
+            (deferred, _) => return Ok(deferred == Deferred::ByOwner),
+        }
+        // A poller publishes them at this moment. A handle that was closed has nothing to publish.
+        slots::kind_of(net, handle)?;
+        if guard.is_due() {
+            guard.check()?;
+        }
+        platform::back_off();
+    }
 }
 
 /// As much of `len` bytes as is published at a time.

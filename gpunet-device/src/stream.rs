@@ -161,8 +161,8 @@ impl Stream {
     /// # }
     /// ```
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle, Halves::Both)?;
-        Ok(Self::load(net, handle))
+        let deferred = check_stream(g, net, handle, Halves::Both)?;
+        Ok(Self::load_with(net, handle, deferred))
     }
 
     /// The stream in the table under a handle that the leader has just opened. After a barrier.
@@ -174,14 +174,20 @@ impl Stream {
         }
     }
 
-    /// The stream as the table has it. Inline, so that what its halves have in common is one value in one
-    /// register of each lane. All lanes.
+    /// A stream that was just opened, as the table has it. All lanes.
     #[inline(always)]
     pub(crate) fn load(net: Net, handle: Handle) -> Self {
+        Self::load_with(net, handle, false)
+    }
+
+    /// The stream as the table has it; `deferred` is as for [`SendHalf::load_at`]. Inline, so that what its halves have in common
+    /// is one value in one register of each lane. All lanes.
+    #[inline(always)]
+    fn load_with(net: Net, handle: Handle, deferred: bool) -> Self {
         let entry = net.entry(handle.slot());
         let link = table::link_of(entry);
         Self {
-            send: SendHalf::load_at(net, handle, entry, link),
+            send: SendHalf::load_at(net, handle, entry, link, deferred),
             recv: RecvHalf::load_at(net, handle, entry, link),
         }
     }

@@ -7,7 +7,7 @@ use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::{DEFERRED, DEFERRED_BY_HANDLE, Entry, GroupId, HalfEntry, Kind};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word, line, options};
+use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word, device_scope, line, options};
 
 /// Enters an open stream in the table, after checking that its rings and words lie inside the regions.
 /// The group `receiver` is the first to use it.
@@ -112,29 +112,64 @@ pub(crate) fn receiver(entry: *mut Entry) -> Word {
     unsafe { Word::from_ptr(&raw mut (*entry).receiver) }
 }
 
-/// How many lines this end of a stream has sent, and whether bytes of it are unpublished.
-#[inline(always)]
-pub(crate) fn lines_sent(entry: *mut Entry) -> (u64, bool) {
-    let word = lines_word(entry).peek();
-    (word & !(DEFERRED | DEFERRED_BY_HANDLE), word & DEFERRED != 0)
+/// Which bytes of a stream are in the ring and not published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deferred {
+    None,
+    /// Those that the group has left that uses the half without a lock.
+    ByOwner,
+    /// Those that calls by handle have left: whoever locks the half may publish them.
+    ByHandle,
 }
 
-/// Returns whether calls by handle have left bytes unpublished.
-#[inline(always)]
-pub(crate) fn is_deferred_by_handle(entry: *mut Entry) -> bool {
-    lines_word(entry).peek() & DEFERRED_BY_HANDLE != 0
+impl Deferred {
+    #[inline(always)]
+    const fn of(word: u64) -> Self {
+        if word & DEFERRED_BY_HANDLE != 0 {
+            Self::ByHandle
+        } else if word & DEFERRED != 0 {
+            Self::ByOwner
+        } else {
+            Self::None
+        }
+    }
 }
 
-/// Stores how many lines this end has sent, and whether bytes of it are unpublished.
+/// How many lines this end of a stream has sent.
 #[inline(always)]
-pub(crate) fn set_lines_sent(entry: *mut Entry, lines: u64, deferred: bool) {
-    lines_word(entry).set(if deferred { lines | DEFERRED } else { lines });
+pub(crate) fn lines_sent(entry: *mut Entry) -> u64 {
+    lines_word(entry).peek() & !(DEFERRED | DEFERRED_BY_HANDLE)
 }
 
-/// Stores the same, of bytes that calls by handle have left.
+/// Which bytes are unpublished, for a group that has the half locked, or as a hint.
 #[inline(always)]
-pub(crate) fn set_deferred_by_handle(entry: *mut Entry, lines: u64) {
-    lines_word(entry).set(lines | DEFERRED | DEFERRED_BY_HANDLE);
+pub(crate) fn deferred(entry: *mut Entry) -> Deferred {
+    Deferred::of(lines_word(entry).peek())
+}
+
+/// Which bytes are unpublished, for a group that goes on without a lock. By one lane.
+#[inline(always)]
+pub(crate) fn observe_deferred(entry: *mut Entry) -> Deferred {
+    // Ordering: Acquire, pairs with the Release store in `end_deferred`: what the other group has published comes before what
+    // this group publishes, and the word does not go back.
+    Deferred::of(device_scope::observe(lines_word(entry)))
+}
+
+/// Notes that what calls by handle had left is published. Under the lock.
+#[inline(always)]
+pub(crate) fn end_deferred(entry: *mut Entry) {
+    // Ordering: Release, pairs with the Acquire load in `observe_deferred`.
+    device_scope::publish(lines_word(entry), lines_sent(entry));
+}
+
+/// Stores how many lines this end has sent, and which bytes of it are unpublished.
+#[inline(always)]
+pub(crate) fn set_lines_sent(entry: *mut Entry, lines: u64, deferred: Deferred) {
+    lines_word(entry).set(match deferred {
+        Deferred::None => lines,
+        Deferred::ByOwner => lines | DEFERRED,
+        Deferred::ByHandle => lines | DEFERRED | DEFERRED_BY_HANDLE,
+    });
 }
 
 #[inline(always)]

@@ -3,6 +3,7 @@
 use crate::group::Front;
 use crate::guard::WaitGuard;
 use crate::half::{remote_park, show};
+use crate::send::publish_deferred;
 use crate::slots::{self, Half};
 use crate::timeout::{Deadline, Timeout};
 use crate::{Net, platform, table};
@@ -39,13 +40,13 @@ pub(crate) fn await_word(
     let mut patience = Patience::new(&wait, timeout.deadline());
     loop {
         let mut polls = 0;
-        while polls < platform::SLOW_CHECK_EVERY {
+        while polls < platform::slow_check_every() {
             word = end.observe();
             if is_news(word, seen, ahead) {
                 return word.0;
             }
             // An end is looked at closely, and at once.
-            polls = if word.end() { platform::SLOW_CHECK_EVERY } else { polls + 1 };
+            polls = if word.end() { platform::slow_check_every() } else { polls + 1 };
         }
         let found = go_on(wait, &mut patience);
         if found != NOTHING_YET {
@@ -91,7 +92,7 @@ pub(crate) fn await_line<F: Front>(
                 return front.first_of(found);
             }
             patience = Some(Patience::new(&wait, timeout.deadline()));
-            limit = platform::SLOW_CHECK_EVERY;
+            limit = platform::slow_check_every();
             continue;
         };
         polls = 0;
@@ -127,6 +128,7 @@ pub(crate) fn differs(word: StreamWord, seen: StreamWord, ahead: u64) -> bool {
 /// What a call finds that does not wait.
 #[inline(never)]
 fn look_once(wait: Wait) -> u64 {
+    wait.publish_left();
     wait.poll().or_else(|| wait.poll_status()).unwrap_or_else(|| {
         // A caller that polls in a loop must learn of cancel, too.
         let over = WaitGuard::new(wait.net, Deadline::NEVER).check();
@@ -228,7 +230,8 @@ impl Wait {
         if let Some(found) = self.poll() {
             return Ok(Some(found));
         }
-        guard.count(platform::SLOW_CHECK_EVERY);
+        self.publish_left();
+        guard.count(platform::slow_check_every());
         if let Some(found) = self.poll_status() {
             return Ok(Some(found));
         }
@@ -252,6 +255,13 @@ impl Wait {
         let is_shared = platform::may_sleep() && slots::is_taken(self.net, self.handle.slot(), self.half);
         platform::pause(guard.rounds(), park, guard.remaining_ns(), link.is_polled() || is_shared, changed);
         Ok(None)
+    }
+
+    /// Publishes what calls by handle have left of the other direction: the peer may wait for it before it sends what is waited for.
+    fn publish_left(&self) {
+        if self.half == Half::Recv {
+            publish_deferred(self.net, self.handle);
+        }
     }
 
     /// The other end's word, if it is new, packed. An end is reported only while the handle is valid: it

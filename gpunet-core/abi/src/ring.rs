@@ -69,6 +69,26 @@ impl RingEnd {
     }
 }
 
+/// Bytes that the sender of a proxy-driven stream leaves unpublished at most, although they are in the ring; less than a quarter of
+/// a smaller ring.
+pub const MOST_UNPUBLISHED: u64 = 128 * 1024;
+
+/// Returns whether a ring lacks room for a sender that waits until `low` bytes are free, as far as the proxy can tell: by the bytes
+/// that are published and `unread`.
+///
+/// The sender counts those that it has left unpublished, too. A full ring has none: what fills it is published. So a sender that
+/// waits for any room at all ([`Options::low_water`](crate::Options::low_water) of 1) is not told in vain.
+#[must_use]
+pub const fn lacks_room(unread: u64, low: u64, capacity: u64) -> bool {
+    let quarter = capacity / 4;
+    let unpublished = match low {
+        0 | 1 => 0,
+        _ if quarter < MOST_UNPUBLISHED => quarter,
+        _ => MOST_UNPUBLISHED,
+    };
+    unread + unpublished + low > capacity
+}
+
 /// The bytes from one position of a ring to a later one: at most its capacity, so 32 bits of both are enough.
 #[inline(always)]
 const fn distance(from: StreamWord, to: StreamWord) -> u64 {

@@ -10,6 +10,7 @@
 use gpunet_abi::claim::{self, ClaimWord};
 use gpunet_abi::park::{ParkFlag, must_wake, park};
 use gpunet_abi::recycle::{self, SlotRing};
+use gpunet_abi::ring::lacks_room;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -611,35 +612,93 @@ fn a_sleeping_poller_hears_of_every_change() {
     });
 }
 
-/// A poller fills a send ring and sleeps until there is space, while the data thread releases what was sent before. The
-/// data thread moves the epoch on only if it sees that the ring was full. Either it does, or the poller sees the space.
+/// A poller sends one more byte by `send_more`, too many for its low-water mark, and waits for space, while the data thread releases
+/// what was published before. The data thread moves the epoch on only if it finds that the ring lacked room. Either it does, or the
+/// poller sees the space.
 #[test]
 fn a_poller_that_waits_for_space_hears_of_it() {
-    const CAPACITY: u64 = 2;
-    loom::model(|| {
-        // One byte of two is sent: published, released, epoch.
-        let words = Arc::new([AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0)]);
-        let data_thread = {
-            let words = words.clone();
-            thread::spawn(move || {
-                let [published, released, epoch] = &*words;
-                // `DrivenStream::release`.
-                released.store(1, Ordering::Release);
-                fence(Ordering::SeqCst);
-                if published.load(Ordering::Acquire) >= CAPACITY {
-                    epoch.fetch_add(1, Ordering::Release);
-                }
-            })
+    const CAPACITY: u64 = 8;
+    // Published before, and whether the byte that follows is: if it fills the ring. Otherwise it is left unpublished.
+    for (low, before, is_published) in [(1, CAPACITY - 1, true), (4, 4, false)] {
+        loom::model(move || {
+            // Published, released, epoch.
+            let words = Arc::new([AtomicU64::new(before), AtomicU64::new(0), AtomicU64::new(0)]);
+            let data_thread = {
+                let words = words.clone();
+                thread::spawn(move || {
+                    let [published, released, epoch] = &*words;
+                    // `DrivenStream::release`.
+                    released.store(before, Ordering::Release);
+                    fence(Ordering::SeqCst);
+                    if lacks_room(published.load(Ordering::Acquire), low, CAPACITY) {
+                        epoch.fetch_add(1, Ordering::Release);
+                    }
+                })
+            };
+            let [published, released, epoch] = &*words;
+            if is_published {
+                published.store(before + 1, Ordering::Release);
+            }
+            // `PollerRegistration::enter`, or `fence_before_wait` of a GPU's poll, and the scan that follows.
+            fence(Ordering::SeqCst);
+            let moment = epoch.load(Ordering::Acquire);
+            let free = CAPACITY - (before + 1 - released.load(Ordering::Relaxed));
+            data_thread.join().unwrap();
+            let is_woken = epoch.load(Ordering::Acquire) != moment;
+            assert!(free >= low || is_woken, "it waits although there is space");
+        });
+    }
+}
+
+/// Calls by handle have left bytes unpublished. While a poller publishes them, under the lock, another group takes the half up, sends
+/// more and needs no lock: what is published goes forward only, and the bytes that were left are published once.
+#[test]
+fn what_was_left_is_published_before_what_follows_it() {
+    const LEFT: u64 = 4;
+    const FREE: u32 = 0;
+    const ANNOUNCE: u32 = 2;
+    #[derive(Default)]
+    struct Half {
+        /// Of the lock, the note that bytes are left, the entry's position, and what is published.
+        lock: AtomicU32,
+        left: AtomicBool,
+        position: AtomicU64,
+        published: AtomicU64,
+    }
+    impl Half {
+        /// `publish_deferred`.
+        fn publish_left(&self) {
+            let locks = || self.lock.compare_exchange(FREE, ANNOUNCE, Ordering::Acquire, Ordering::Relaxed);
+            if !self.left.load(Ordering::Relaxed) || locks().is_err() {
+                return;
+            }
+            if self.left.load(Ordering::Relaxed) {
+                self.published.store(self.position.load(Ordering::Relaxed), Ordering::Release);
+                self.left.store(false, Ordering::Release);
+            }
+            self.lock.store(FREE, Ordering::Release);
+        }
+    }
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let half = Arc::new(Half::default());
+        half.left.store(true, Ordering::Relaxed);
+        half.position.store(LEFT, Ordering::Relaxed);
+        let poller = {
+            let half = half.clone();
+            thread::spawn(move || half.publish_left())
         };
-        let [published, released, epoch] = &*words;
-        published.store(CAPACITY, Ordering::Release);
-        // `PollerRegistration::enter`, and the scan that follows.
-        fence(Ordering::SeqCst);
-        let moment = epoch.load(Ordering::Acquire);
-        let sees_space = released.load(Ordering::Relaxed) == 1;
-        data_thread.join().unwrap();
-        let is_woken = epoch.load(Ordering::Acquire) != moment;
-        assert!(sees_space || is_woken, "it sleeps although there is space");
+        // `become_sender`, and a send.
+        while half.left.load(Ordering::Acquire) {
+            half.publish_left();
+            thread::yield_now();
+        }
+        assert_eq!(half.published.load(Ordering::Relaxed), LEFT);
+        half.position.store(LEFT + 3, Ordering::Relaxed);
+        half.published.store(LEFT + 3, Ordering::Release);
+        poller.join().unwrap();
+        assert_eq!(half.published.load(Ordering::Relaxed), LEFT + 3);
     });
 }
 

@@ -42,8 +42,12 @@ pub(crate) fn may_sleep() -> bool {
     !hand_off::blocks_poll()
 }
 
-/// How many polls of the position word come between two checks of status, cancel and heartbeat.
-pub(crate) const SLOW_CHECK_EVERY: u32 = 1;
+/// How many polls of the position word come between two checks of status, cancel and heartbeat: one, or as many as on a GPU
+/// where a test makes blocks wait as a GPU's do.
+#[inline(always)]
+pub(crate) fn slow_check_every() -> u32 {
+    if may_sleep() { 1 } else { 128 }
+}
 
 thread_local! {
     static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };

@@ -26,7 +26,10 @@ pub(crate) const fn may_sleep() -> bool {
 /// How many polls of the position word come between two checks of status, cancel and heartbeat: 128
 /// polls take about 0.1 ms. The three words lie in pinned memory, and the loads of many waiting blocks
 /// queue on the bus: at 16, 64 echo streams inside one H200 took 184 us a round trip instead of 3.5.
-pub(crate) const SLOW_CHECK_EVERY: u32 = 128;
+#[inline(always)]
+pub(crate) const fn slow_check_every() -> u32 {
+    128
+}
 
 /// A GPU's groups lose no lane: a trap ends the whole grid.
 #[inline(always)]

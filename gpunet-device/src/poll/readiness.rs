@@ -14,15 +14,15 @@ pub(crate) struct Readiness {
     pub(crate) revents: i16,
     /// A stream whose words lie in device memory.
     pub(crate) is_direct: bool,
-    /// Some of what was received is not announced, or some of what was sent not published.
-    pub(crate) is_unannounced: bool,
+    /// Another stream, which was asked for space in vain.
+    pub(crate) waits_for_space: bool,
     /// A listener at which another group has the turn to accept.
     pub(crate) is_deferred: bool,
 }
 
 impl Readiness {
     const fn of(revents: i16) -> Self {
-        Self { revents, is_direct: false, is_unannounced: false, is_deferred: false }
+        Self { revents, is_direct: false, waits_for_space: false, is_deferred: false }
     }
 }
 
@@ -87,10 +87,8 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     if ends.are_over() && slots::kind_of(net, handle).is_err() || ends.failure() == Some(Error::BadHandle) {
         return found(POLLNVAL);
     }
-    let announced = table::announced(net.entry(handle.slot())).peek();
-    let is_unannounced =
-        ends.received.position() != announced || table::is_deferred_by_handle(net.entry(handle.slot()));
-    Some(Readiness { is_direct, is_unannounced, ..Readiness::of(revents) })
+    let waits_for_space = !is_direct && fd.events & !revents & POLLOUT != 0;
+    Some(Readiness { is_direct, waits_for_space, ..Readiness::of(revents) })
 }
 
 /// The four words of a stream and its status.

@@ -29,10 +29,8 @@ const fn unpacked(bits: u32) -> i16 {
 /// What a look has found.
 enum Found {
     Ready(i16),
-    /// Not ready; some of what was received is not announced, or some of what was sent not published.
-    Nothing {
-        is_unannounced: bool,
-    },
+    /// Not ready.
+    Nothing,
     /// The socket is closed.
     Gone,
 }
@@ -43,13 +41,13 @@ fn look(member: Member, state: PollState) -> Found {
     match examine(member.net, fd, Changes::Any) {
         Some(found) if found.revents & POLLNVAL != 0 => Found::Gone,
         Some(found) if found.revents != 0 => Found::Ready(found.revents),
-        found => Found::Nothing { is_unannounced: found.is_some_and(|found| found.is_unannounced) },
+        _ => Found::Nothing,
     }
 }
 
 /// Returns whether a direct stream that is armed is ready.
 pub(super) fn is_ready(member: Member, state: PollState) -> bool {
-    !matches!(look(member, state), Found::Nothing { .. })
+    !matches!(look(member, state), Found::Nothing)
 }
 
 /// Looks at a socket that this block holds; returns what is true of it and in which state the block holds it, or `None` if
@@ -62,19 +60,17 @@ pub(super) fn settle(
 ) -> Option<(i16, PollState)> {
     let handle = Handle::new(member.slot, held.generation());
     let armed = loop {
-        let is_unannounced = match look(member, held) {
+        match look(member, held) {
             Found::Ready(revents) => return Some((revents, held)),
             Found::Gone => {
                 super::forget(member.net, handle);
                 return None;
             }
-            Found::Nothing { is_unannounced } => is_unannounced,
-        };
-        if is_unannounced {
-            // The sender may have no room for what the block waits for.
-            announce_consumed(member.net, handle, caller);
-            publish_deferred(member.net, handle);
+            Found::Nothing => {}
         }
+        // The sender may have no room for what the block waits for, or wait for what calls by handle have left.
+        announce_consumed(member.net, handle, caller);
+        publish_deferred(member.net, handle);
         let armed = arm(member, group, held)?;
         if armed.phase() == Phase::Armed {
             break armed;
@@ -86,7 +82,7 @@ pub(super) fn settle(
     // published, or it finds the watch word, and pushes an entry. And with the one in `touch`, for what this device changes.
     fence(Ordering::SeqCst);
     match look(member, armed) {
-        Found::Nothing { .. } => None,
+        Found::Nothing => None,
         Found::Gone => {
             super::forget(member.net, handle);
             None

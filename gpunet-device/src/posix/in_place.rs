@@ -39,14 +39,12 @@ use gpunet_abi::{Error, Result, RingSpan};
 #[inline(always)]
 pub fn reserve<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i64) -> Result<RingSpan> {
     let taken = Taken::take(g, net, socket, Half::Send)?.with_timeout(timeout_ns);
-    let mut half = SendHalf::load(net, taken.handle);
+    let mut half = SendHalf::load_locked(net, taken.handle);
     let reserved = half.reserve_with(g, len, taken.timeout);
     // What this call has learnt is what the commit goes by. All lanes have met since they loaded the half.
-    let lane = Lane::of(g);
-    if reserved.is_ok() && lane.is_last() {
+    if reserved.is_ok() && Lane::of(g).is_last() {
         half.keep();
     }
-    half.keep_deferred(lane);
     taken.finish(g, reserved)
 }
 
@@ -65,7 +63,7 @@ pub fn reserve<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i
 #[inline(always)]
 pub fn commit<G: Group>(g: &G, net: Net, socket: i32, len: usize) -> Result<i64> {
     let taken = Taken::take(g, net, socket, Half::Send)?;
-    let mut half = SendHalf::load(net, taken.handle);
+    let mut half = SendHalf::load_locked(net, taken.handle);
     let committed = half
         .check()
         .and_then(|()| unless(len as u64 <= half.producer.free(), Error::InvalidArgument))

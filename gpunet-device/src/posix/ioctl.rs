@@ -2,7 +2,6 @@
 
 use super::direction::Taken;
 use super::{errno, handle, unless};
-use crate::group::Lane;
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::send::SendHalf;
@@ -51,9 +50,8 @@ pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value:
         }
         GPUNET_SPACE => {
             let taken = Taken::take(g, net, socket, Half::Send)?;
-            let mut half = SendHalf::load(net, taken.handle);
+            let mut half = SendHalf::load_locked(net, taken.handle);
             let found = half.free_space(g);
-            half.keep_deferred(Lane::of(g));
             taken.give(g);
             found? as u64
         }

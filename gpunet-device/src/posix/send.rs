@@ -3,7 +3,6 @@
 use super::direction::Taken;
 use super::{SOCKET_TIMEOUT, errno};
 use crate::buffer::Source;
-use crate::group::Lane;
 use crate::send::SendHalf;
 use crate::slots::Half;
 use crate::timeout::{Deadline, Timeout};
@@ -115,7 +114,7 @@ pub unsafe fn send_timeout<G: Group>(
     }
     let taken = Taken::take(g, net, socket, Half::Send)?.with_timeout(timeout_ns);
     let (mut timeout, deadline) = waits(flags, taken.timeout);
-    let mut half = SendHalf::load(net, taken.handle);
+    let mut half = SendHalf::load_locked(net, taken.handle);
     // SAFETY: readable by the caller's contract; a source is only read.
     let mut rest = Source::from(unsafe { Buffer::from_raw_parts(data.cast_mut(), len) });
     let mut sent = 0;
@@ -133,6 +132,5 @@ pub unsafe fn send_timeout<G: Group>(
             Err(error) => break Err(error),
         }
     };
-    half.keep_deferred(Lane::of(g));
     taken.finish(g, result)
 }

@@ -38,7 +38,7 @@ pub fn shutdown<G: Group>(g: &G, net: Net, socket: i32, how: i32) -> Result<i64>
     }
     if how != SHUT_RD {
         let taken = Taken::take(g, net, socket, Half::Send)?;
-        SendHalf::load(net, taken.handle).shutdown(g);
+        SendHalf::load_locked(net, taken.handle).shutdown(g);
         taken.give(g);
     }
     if how != SHUT_WR {

@@ -2,16 +2,18 @@
 
 use crate::world::{GENERATION, World, buffer};
 use gpunet_device::abi::Status;
+use gpunet_device::abi::control::{Op, Reply};
 use gpunet_device::abi::entry::{SlotState, lock};
 use gpunet_device::abi::layout::{HEARTBEAT_DOWN, SocketLine};
 use gpunet_device::abi::position::StreamWord;
 use gpunet_device::cpu::watch::Sleeper;
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLIN, POLLNVAL};
-use gpunet_device::{Error, Handle, Listener, PollFd, PollSet, Stream, poll};
+use gpunet_device::{Direction, Error, Handle, Listener, PollFd, PollSet, Stream, poll};
 use std::mem::offset_of;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const G: Solo = Solo::new(0, 1);
 
@@ -246,5 +248,43 @@ fn who_finds_a_stream_waits_for_a_group_that_announces_and_for_no_other() {
     for (held, found) in [(lock::ANNOUNCE, Some(Error::Canceled)), (lock::CALL, None), (lock::FREE, None)] {
         world.recv_lock(1).store(held, Ordering::SeqCst);
         assert_eq!(Stream::from_handle(&G, world.net(), handle).err(), found);
+    }
+}
+
+/// A poller that found the handle open announces, and publishes, while another group closes: the ends come after that.
+#[test]
+fn an_end_comes_after_what_a_poller_announces() {
+    for direction in [Direction::Send, Direction::Recv] {
+        let world = World::new();
+        let net = world.net();
+        let handle = world.open_driven(3);
+        let word = if direction == Direction::Send { world.published(3) } else { world.consumed(3) };
+        let (held, has_stream) = (world.direction_lock(3, direction), Barrier::new(2));
+        std::thread::scope(|scope| {
+            let closer = scope.spawn(|| {
+                let stream = Stream::from_handle(&G, net, handle).unwrap();
+                has_stream.wait();
+                has_stream.wait();
+                stream.close(&G)
+            });
+            has_stream.wait();
+            held.store(lock::ANNOUNCE, Ordering::SeqCst);
+            has_stream.wait();
+            let mut fds = [PollFd { handle: handle.raw(), events: 0, revents: 0 }];
+            // SAFETY: the entry outlives the calls.
+            let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
+            while poll(&G, net, set, 0) == Ok(0) {}
+            // The handle is dead. Time for a close that does not wait.
+            let late = Instant::now() + Duration::from_millis(20);
+            while !closer.is_finished() && Instant::now() < late {
+                std::thread::yield_now();
+            }
+            word.publish(0);
+            held.store(lock::FREE, Ordering::SeqCst);
+            let close = world.serve(&mut [0; 4], |_| Some(Reply::new(0, 0)));
+            assert_eq!(close.op, Op::Close as u32);
+            assert_eq!(closer.join().unwrap(), Ok(()));
+        });
+        assert_eq!(word.observe(), StreamWord::at(0).with_end().0, "{direction:?}");
     }
 }

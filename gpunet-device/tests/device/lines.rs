@@ -394,6 +394,24 @@ fn a_call_by_handle_that_waits_publishes_what_others_left() {
     }
 }
 
+/// What calls by handle have left is published before a group goes on without the lock: a poller that publishes it later, too, would
+/// take back what follows.
+#[test]
+fn a_half_that_is_found_again_has_published_what_calls_by_handle_left() {
+    let stream = Lined::new();
+    let (net, fd) = (stream.world.net(), stream.a.raw());
+    for round in 0..3u64 {
+        let at = round * 7;
+        // SAFETY: readable for its length.
+        assert_eq!(unsafe { posix::send::send(&G, net, fd, b"more".as_ptr(), 4, MSG_MORE) }, Ok(4));
+        assert_eq!(stream.published().observe(), at);
+        let mut one = stream.sender();
+        assert_eq!(stream.published().observe(), at + 4);
+        assert_eq!(one.send(&G, b"end"), Ok(3));
+        assert_eq!(stream.published().observe(), at + 7);
+    }
+}
+
 /// A step of the property test.
 #[derive(Clone, Debug)]
 enum Step {

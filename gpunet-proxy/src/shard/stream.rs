@@ -6,7 +6,7 @@ use crate::model::attachment_state::AttachmentState;
 use crate::model::message::{OpenStream, Ring, Rings};
 use gpunet_abi::position::Violation;
 use gpunet_abi::region::DEVICE;
-use gpunet_abi::{Error, Options, RingSpan, Status};
+use gpunet_abi::{Error, Options, RingSpan, Status, ring};
 use gpunet_core::connection::{Action, Connection};
 use gpunet_core::futex;
 use gpunet_core::transport::{StreamIo, Turn};
@@ -243,13 +243,15 @@ impl DrivenStream {
                 state.memory.released(slot).publish(word.0);
                 // Pollers are told only of a ring that had too little room: to look at a socket in vain costs a GPU a bus round
                 // trip.
-                // Ordering: SeqCst, pairs with the fence of a poller that registers after it has filled the ring:
-                // either it sees the new word, or its `published` is seen here.
+                // Ordering: SeqCst, pairs with the fence of a poller that waits for space after it has filled the ring (a CPU's passes
+                // it when it registers, a GPU's before it loads the epoch, a poll group's when it arms the socket): either it sees the
+                // new word, or its `published` is seen here.
                 fence(Ordering::SeqCst);
                 let published = observe(state.memory.published_words(), slot);
                 let released_before = word.position().saturating_sub(n);
                 let unread = published.position().saturating_sub(released_before);
-                self.became_writable |= word.end() || unread + self.send_low > self.rings.send.capacity();
+                self.became_writable |=
+                    word.end() || ring::lacks_room(unread, self.send_low, self.rings.send.capacity());
                 true
             }
         }

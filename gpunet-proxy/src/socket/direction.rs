@@ -195,21 +195,26 @@ impl Hold {
         if !table.is_open(handle).map_err(copy_error)? {
             return Err(io_error(Error::BadHandle));
         }
-        if self.direction == Direction::Send {
-            // A queue clears no line as a kernel does, and tags could repeat: the stream sends none any more.
-            let line = half_at(self.direction) + offset_of!(HalfEntry, line);
-            table.set_entry_flag(handle, line, 0).map_err(copy_error)?;
-        }
         table.set_entry_flag(handle, lock_at(self.direction), lock::TAKEN).map_err(copy_error)?;
         self.inner.host.tell_taken(handle, self.direction, true);
         // Once more, after the store: a kernel that came in between is a user now, and one that comes later finds the lock.
-        if let Err(error) = self.inner.check_unknown() {
+        // Not before that, its line: the lanes of a group load it one by one, and must find the same.
+        if let Err(error) = self.inner.check_unknown().and_then(|()| self.end_line()) {
             self.unlock()?;
             return Err(error);
         }
         // Ordering: Relaxed; nobody else has it yet.
         self.is_locked.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// A queue clears no line as a kernel does, and tags could repeat: the stream sends none any more.
+    fn end_line(&self) -> io::Result<()> {
+        if self.direction == Direction::Recv {
+            return Ok(());
+        }
+        let line = half_at(self.direction) + offset_of!(HalfEntry, line);
+        self.inner.shared.table.set_entry_flag(self.inner.handle, line, 0).map_err(copy_error)
     }
 
     fn unlock(&self) -> io::Result<()> {

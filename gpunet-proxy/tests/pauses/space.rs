@@ -14,6 +14,8 @@ use std::time::Duration;
 const BLOCKS: u64 = 3;
 /// More than the kernel's buffers hold.
 const BYTES: usize = 8 << 20;
+/// Bytes of each ring to a client.
+const RING: usize = 16 << 10;
 /// How often a reader stops, so that all buffers and the ring get full.
 const STOPS: usize = 8;
 
@@ -21,7 +23,7 @@ const STOPS: usize = 8;
 /// the only change that a block can hear of.
 pub fn play(mut rng: Rng) {
     let world = World::with(Config { data_threads: 2, ..small() });
-    let tcp = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(16 << 10, 4096);
+    let tcp = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(RING as u64, 4096);
     let listener = listen(world.net(), tcp);
     std::thread::scope(|scope| {
         for seed in 0..BLOCKS {
@@ -40,9 +42,21 @@ pub fn play(mut rng: Rng) {
 fn send(net: Net, mut stream: Stream, seed: u64) {
     let memory = Memory::filled(seed, 0, BYTES);
     let set = PollMemory::new(&[(stream.handle().raw(), POLLOUT)]);
+    // One block sends all that there is room for, another some of it, so that a part of it stays unpublished, and waits for half a
+    // ring.
+    let low = if seed == 1 { RING / 2 } else { 1 };
+    stream.set_options(&SOLO, stream.options().with_low_water(low as u32, 1)).expect("open");
     let mut sent = 0;
     while sent < BYTES {
-        match stream.try_send(&SOLO, memory.buffer().skip(sent)) {
+        let rest = memory.buffer().skip(sent);
+        let done = match (seed, stream.free_space(&SOLO)) {
+            (0, _) => stream.try_send(&SOLO, rest),
+            (_, Ok(0)) => Err(Error::WouldBlock),
+            (1, Ok(free)) if free < RING / 2 => Err(Error::WouldBlock),
+            (1, Ok(free)) => stream.send_more(&SOLO, rest.first(free - RING / 2 + 700)),
+            (_, free) => free.and_then(|free| stream.send_more(&SOLO, rest.first(free))),
+        };
+        match done {
             Ok(n) => sent += n,
             Err(Error::WouldBlock) => assert_eq!(poll::poll(&SOLO, net, set.set(), -1), Ok(1)),
             Err(error) => panic!("send: {error}"),

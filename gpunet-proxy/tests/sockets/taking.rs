@@ -1,14 +1,18 @@
 //! Directions that the host program takes, and what kernels do with the messages that it places.
 
 use crate::queues::{Pair, pair};
-use crate::support::{Memory, SOLO, World, bounded};
+use crate::support::{Memory, SOLO, World, bounded, small};
+use gpunet_device::abi::context::Context;
+use gpunet_device::abi::entry::Entry;
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
-use gpunet_device::{Error, Net, Options, Prepared, Stream, TransportKind, posix};
-use gpunet_proxy::FinishPolicy;
+use gpunet_device::{Error, Handle, Net, Options, Prepared, Stream, TransportKind, posix};
+use gpunet_proxy::config::Lines;
 use gpunet_proxy::queue::Queue;
 use gpunet_proxy::socket::Outcome;
+use gpunet_proxy::{Config, FinishPolicy};
 use std::io;
+use std::sync::Barrier;
 
 pub const KINDS: [TransportKind; 2] = [TransportKind::Tcp, TransportKind::Peer];
 
@@ -161,6 +165,51 @@ fn a_direction_has_ended_when_the_peer_has_left() {
                 assert_eq!(error(sender.outcome()), Some(Error::BrokenPipe.errno()));
             }
         }
+    });
+}
+
+/// Where the line of messages from a socket lies, as its entry in the device's table says; 0: it has none.
+fn line_of(net: Net, handle: Handle) -> i32 {
+    // SAFETY: the context of this attachment, which lives until the test has ended.
+    let context = unsafe { (net.raw() as *const Context).read() };
+    let entries = (context.device + context.device_layout.entries) as *const Entry;
+    let entry = entries.wrapping_add(handle.slot() as usize);
+    // SAFETY: a field of the socket's entry in the table.
+    unsafe { (&raw const (*entry).send.line).read_volatile() }
+}
+
+/// A launch begins to use a socket just as the host takes one of its directions: if that fails, lanes of the launch load the entry
+/// meanwhile, and it is as it was before.
+#[test]
+fn a_direction_that_is_taken_in_vain_keeps_its_line() {
+    const ROUNDS: u64 = 150;
+    bounded(|| {
+        let options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(64 << 10, 64 << 10);
+        let mut world = World::with(Config { lines: Lines::On, ..small() });
+        let mut in_vain = 0;
+        for round in 0..ROUNDS {
+            let Pair { near, far } = pair(&world, options);
+            let (net, handle) = (world.net(), near.handle());
+            assert_ne!(line_of(net, handle), 0);
+            let begin = Barrier::new(2);
+            let taken = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    begin.wait();
+                    // Earlier and later ones: most come while the host takes it.
+                    (0..round * 16).for_each(|_| std::hint::spin_loop());
+                    let _ = Stream::from_handle(&SOLO, net, handle);
+                });
+                begin.wait();
+                near.take_send()
+            });
+            if taken.is_err() {
+                in_vain += 1;
+                assert_ne!(line_of(net, handle), 0, "round {round}");
+            }
+            drop((taken, near, far));
+            world.relaunch(FinishPolicy::Close);
+        }
+        eprintln!("{in_vain} of {ROUNDS} in vain");
     });
 }
 

@@ -1,0 +1,197 @@
+//! Blocks that wait as a GPU's do: they poll, sleep on nothing, and go by the epoch. A process of its own, since all its blocks do.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "device/world.rs"]
+#[allow(dead_code, reason = "other suites use the rest")]
+mod world;
+
+use gpunet_device::abi::epoch::Epoch;
+use gpunet_device::abi::hand_off::{self, HandOff, Plan};
+use gpunet_device::group::{Lanes, Solo};
+use gpunet_device::poll::{POLLIN, POLLOUT};
+use gpunet_device::posix::send::MSG_MORE;
+use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, Stream, poll, poll_until, posix};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use world::{World, buffer, pattern};
+
+const G: Solo = Solo::new(0, 1);
+/// A poll that takes so long has not heard of what came, in nanoseconds.
+const LONG: i64 = 30_000_000_000;
+
+/// A world whose blocks wait as a GPU's do, and pause now and then when they have published. All tests of the process start the
+/// same plan.
+fn world() -> World {
+    hand_off::start(Plan {
+        longest: Duration::from_millis(2),
+        only: vec![HandOff::Published],
+        polls: true,
+        ..Plan::new(1)
+    });
+    World::new()
+}
+
+fn send_more<H: Group>(g: &H, net: Net, handle: Handle, bytes: &[u8]) -> Result<i64> {
+    // SAFETY: a slice of this test.
+    unsafe { posix::send::send(g, net, handle.raw(), bytes.as_ptr(), bytes.len(), MSG_MORE) }
+}
+
+/// Polls one socket by a group; returns how many are ready.
+fn poll_by<H: Group>(g: &H, net: Net, handle: Handle, events: i16, timeout_ns: i64) -> Result<usize> {
+    let mut fds = [PollFd { handle: handle.raw(), events, revents: 0 }];
+    // SAFETY: the entry lives until the call has returned; each lane has one of its own.
+    poll(g, net, unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) }, timeout_ns)
+}
+
+/// Lands bytes for slot 5 and tells of them, as the proxy does.
+fn land(world: &World, position: u64) {
+    world.landed(5).publish(position);
+    world.epoch().publish(Epoch(world.epoch().observe()).after(5).0);
+}
+
+/// Waits until `condition` holds.
+#[track_caller]
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// The peer answers once it has the request, which a poll publishes while nothing comes, and nothing else tells of anything.
+#[test]
+fn a_poll_publishes_what_calls_by_handle_have_left() {
+    let world = world();
+    let (net, handle) = (world.net(), world.open_driven(5));
+    assert_eq!(send_more(&G, net, handle, b"request"), Ok(7));
+    std::thread::scope(|scope| {
+        let polls = scope.spawn(move || poll_by(&G, net, handle, POLLIN, LONG));
+        until("published", || world.published(5).observe() == 7);
+        land(&world, 1);
+        assert_eq!(polls.join().unwrap(), Ok(1));
+    });
+}
+
+#[test]
+fn a_poll_announces_what_was_consumed() {
+    let world = world();
+    let (net, handle) = (world.net(), world.open_driven(5));
+    for lanes in [1, 2] {
+        let before = world.consumed(5).observe();
+        world.landed(5).publish(before + 3);
+        std::thread::scope(|scope| {
+            for lane in Lanes::group(0, 1, lanes) {
+                scope.spawn(move || {
+                    let mut stream = Stream::from_handle(&lane, net, handle).unwrap();
+                    assert_eq!(stream.recv(&lane, buffer(&mut [0; 8])), Ok(3));
+                    assert_eq!(poll_by(&lane, net, handle, POLLIN, LONG), Ok(1));
+                });
+            }
+            until("announced", || world.consumed(5).observe() == before + 3);
+            land(&world, before + 4);
+        });
+        // What woke it.
+        assert_eq!(Stream::from_handle(&G, net, handle).unwrap().recv(&G, buffer(&mut [0; 8])), Ok(1));
+        assert_eq!(poll_by(&G, net, handle, POLLIN, 0), Ok(0));
+    }
+}
+
+/// Also one that somebody else ends as soon as it has begun.
+#[test]
+fn a_poll_that_finds_nothing_has_published_when_it_returns() {
+    let world = world();
+    let (net, handle) = (world.net(), world.open_driven(5));
+    for (round, timeout) in [0, 1, 2_000_000, -1].into_iter().enumerate() {
+        assert_eq!(send_more(&G, net, handle, b"x"), Ok(1));
+        let mut fds = [PollFd { handle: handle.raw(), events: POLLIN, revents: 0 }];
+        // SAFETY: the entry lives until the call has returned.
+        let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
+        assert_eq!(poll_until(&G, net, set, timeout, || timeout < 0), Ok(0));
+        assert_eq!(world.published(5).observe(), round as u64 + 1, "timeout {timeout}");
+    }
+}
+
+/// What calls by handle leave after a half was made is published while that waits.
+#[test]
+fn a_receive_publishes_what_was_left_after_its_half_was_made() {
+    let world = world();
+    let (net, handle) = (world.net(), world.open_driven(5));
+    std::thread::scope(|scope| {
+        let receives = scope.spawn(move || {
+            let mut half = RecvHalf::from_handle(&G, net, handle).unwrap();
+            assert_eq!(send_more(&G, net, handle, b"late"), Ok(4));
+            half.recv(&G, buffer(&mut [0; 8]))
+        });
+        until("published", || world.published(5).observe() == 4);
+        world.landed(5).publish(1);
+        assert_eq!(receives.join().unwrap(), Ok(1));
+    });
+}
+
+/// Who finds no space has nothing unpublished: the proxy tells of space in a ring that it saw full.
+#[test]
+fn a_ring_that_is_full_is_published() {
+    let world = world();
+    let (net, handle) = (world.net(), world.open_driven(5));
+    let mut stream = Stream::from_handle(&G, net, handle).unwrap();
+    // The ring begins anew at no multiple of a quarter.
+    stream.send_all(&G, buffer(&mut pattern(100))).unwrap();
+    world.released(5).publish(100);
+    let mut piece = pattern(1000);
+    let mut sent = 100;
+    while sent < 4196 {
+        let left = buffer(&mut piece).first(4196 - sent);
+        sent += stream.sender().send_more(&G, left).unwrap();
+    }
+    assert_eq!(world.published(5).observe(), 4196);
+    assert_eq!(poll_by(&G, net, handle, POLLOUT, 0), Ok(0));
+}
+
+/// A group that polls a stream publishes what calls by handle have left, while another group, of several lanes, goes on by values
+/// of the stream: nothing is published twice, and the lanes agree.
+#[test]
+fn a_poller_and_a_sender_never_publish_backwards() {
+    const ROUNDS: usize = 500;
+    let world = world();
+    let (net, (a, b)) = (world.net(), world.open_pair(0, 1));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(|| {
+            let g = Solo::new(2, 3);
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(poll_by(&g, net, a, POLLIN, 0), Ok(0));
+            }
+        });
+        let sender = scope.spawn(|| {
+            std::thread::scope(|lanes| {
+                for lane in Lanes::group(0, 1, 2) {
+                    lanes.spawn(move || {
+                        for _ in 0..ROUNDS {
+                            assert_eq!(send_more(&lane, net, a, b"more"), Ok(4));
+                            let mut stream = Stream::from_handle(&lane, net, a).unwrap();
+                            stream.flush(&lane);
+                            stream.send_all(&lane, b"end").unwrap();
+                        }
+                    });
+                }
+            });
+        });
+        let receiver = scope.spawn(|| {
+            let g = Solo::new(1, 3);
+            let mut half = RecvHalf::from_handle(&g, net, b).unwrap();
+            for byte in b"moreend".iter().cycle().take(7 * ROUNDS) {
+                let mut memory = [0];
+                // A position that went back would be a violation.
+                assert_eq!(half.recv_timeout(&g, buffer(&mut memory), LONG as u64), Ok(1));
+                assert_eq!(memory[0], *byte);
+            }
+        });
+        let ended = [receiver.join(), sender.join()];
+        is_over.store(true, Ordering::Relaxed);
+        poller.join().unwrap();
+        for end in ended {
+            end.unwrap();
+        }
+    });
+}

@@ -200,28 +200,6 @@ impl PinnedRegion {
         }
     }
 
-    /// Checks a descriptor as [`from_fd`](Self::from_fd) does, and returns the length of its region. It maps and closes nothing.
-    ///
-    /// # Errors
-    /// As [`from_fd`](Self::from_fd).
-    ///
-    /// # Examples
-    /// ```
-    /// use gpu_usermap::PinnedRegion;
-    ///
-    /// let region = PinnedRegion::create("rings", 4096)?;
-    /// assert_eq!(PinnedRegion::check(region.fd())?, 4096);
-    /// # Ok::<(), gpu_usermap::RegionError>(())
-    /// ```
-    pub fn check(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
-        let len = memfd::checked_len(fd, true)?;
-        if len.is_multiple_of(page_size()) {
-            Ok(len)
-        } else {
-            Err(RegionError::PartialPage { len, page: page_size() })
-        }
-    }
-
     /// Returns the address of the first byte in this process, page-aligned and valid as long as the region lives.
     pub fn base(&self) -> NonNull<u8> {
         self.mapping.base()

@@ -1,6 +1,6 @@
 //! Streams that the proxy's descriptor opens: in every place they may lie in, and in none that they may not.
 
-use crate::world::{PART, Part, SOCKETS, World, buffer};
+use crate::world::{PART, Part, SLOTS, SOCKETS, World, buffer};
 use gpunet_device::abi::Link;
 use gpunet_device::abi::control::{Descriptor, Reply};
 use gpunet_device::abi::region::{Region, RegionOffset, SHARED};
@@ -77,7 +77,7 @@ fn the_other_end_of_a_direct_stream_is_a_slot_of_the_table() {
     let mut memory = [0; 8];
     assert_eq!(Stream::from_handle(&G, net, other).unwrap().recv(&G, buffer(&mut memory)), Ok(6));
     assert_eq!(&memory[..6], b"across");
-    let outside = Descriptor { link: Link::same_device(SOCKETS), ..world.direct(1, 2) };
+    let outside = Descriptor { link: Link::same_device(SLOTS), ..world.direct(1, 2) };
     assert_eq!(connect(&world, &mut seen, outside), Err(Error::Protocol));
 }
 

@@ -100,6 +100,7 @@ conformance! {
     poll::only_what_was_asked_for_ends_a_poll
     poll::low_water_marks_hold_a_poll_back
     poll::a_poll_for_space_waits_for_the_low_water_mark
+    poll::a_poll_publishes_what_calls_by_handle_have_left
     poll::stale_and_negative_handles_are_told_apart
     poll::a_sleeping_poller_is_woken
     poll_group::a_group_delivers_a_listener_while_a_connection_waits

@@ -4,7 +4,8 @@ use crate::support::world::listen;
 use crate::support::{Case, Memory, PollMemory, Team, World, team};
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLHUP, POLLIN, POLLNVAL, POLLOUT};
-use gpunet_device::{Error, Group, Listener, Shutdown, Stream, poll, poll_until};
+use gpunet_device::posix::send::MSG_MORE;
+use gpunet_device::{Error, Group, Listener, Shutdown, Stream, poll, poll_until, posix};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -237,16 +238,37 @@ pub fn a_poll_for_space_waits_for_the_low_water_mark(case: &Case) {
     };
     let client = |g: &Team, mut stream: Stream| {
         let options = stream.options();
+        let more = |stream: &mut Stream, len: usize| stream.send_more(g, memory.buffer().slice(RING, len));
         stream.set_options(g, options.with_low_water((RING / 2) as u32, 1))?;
         if g.is_leader() {
             let handle = stream.handle().raw();
             entry.set().set(0, gpunet_device::PollFd { handle, events: POLLOUT, revents: 0 });
         }
         g.sync();
-        for _ in 0..case.scaled(40) {
+        for round in 0..case.scaled(60) {
             assert_eq!(poll(g, there, entry.set(), -1)?, 1);
             let free = stream.free_space(g)?;
             assert!(free >= RING / 2, "{free} bytes are free");
+            match round % 3 {
+                // Fills the ring, and leaves nothing unpublished.
+                1 => {
+                    for _ in 0..4 {
+                        match stream.free_space(g)? {
+                            0 => break,
+                            free => assert_eq!(more(&mut stream, free)?, free),
+                        }
+                    }
+                    continue;
+                }
+                // Leaves some of what is there unpublished, and too little room.
+                2 => {
+                    let published = (free - RING / 2).max(1);
+                    assert_eq!(stream.send(g, memory.buffer().slice(RING, published))?, published);
+                    assert_eq!(more(&mut stream, RING / 8 + 1)?, RING / 8 + 1);
+                    continue;
+                }
+                _ => {}
+            }
             // What is free, and what has become free since.
             for _ in 0..2 {
                 match stream.try_send(g, memory.buffer().slice(RING, RING)) {
@@ -258,6 +280,38 @@ pub fn a_poll_for_space_waits_for_the_low_water_mark(case: &Case) {
         stream.close(g)
     };
     case.pair(&world, case.rings(RING as u64), server, client);
+    world.end();
+}
+
+pub fn a_poll_publishes_what_calls_by_handle_have_left(case: &Case) {
+    let world = World::of(case);
+    let there = world.there();
+    let memory = Memory::new(16);
+    let entry = PollMemory::new(&[(0, 0)]);
+    let rounds = case.scaled(16);
+    let server = |g: &Team, mut stream: Stream| {
+        for _ in 0..rounds {
+            assert_eq!(stream.recv_exact(g, memory.buffer().first(7))?, 7);
+            stream.send_all(g, b"x")?;
+        }
+        stream.close(g)
+    };
+    let client = |g: &Team, mut stream: Stream| {
+        let (socket, request) = (stream.handle().raw(), b"request");
+        if g.is_leader() {
+            entry.set().set(0, gpunet_device::PollFd { handle: socket, events: POLLIN, revents: 0 });
+        }
+        g.sync();
+        for _ in 0..rounds {
+            // SAFETY: the bytes are mapped.
+            let sent = unsafe { posix::send::send(g, there, socket, request.as_ptr(), 7, MSG_MORE) };
+            assert_eq!(sent, Ok(7));
+            assert_eq!(poll(g, there, entry.set(), -1)?, 1);
+            assert_eq!(stream.recv_exact(g, memory.buffer().slice(8, 1))?, 1);
+        }
+        stream.close(g)
+    };
+    case.pair(&world, case.options(), server, client);
     world.end();
 }
 

@@ -109,6 +109,20 @@ fn calls_that_observe_do_so_by_a_system_scope_acquire_load() {
     }
 }
 
+/// A data thread tells of space only in a ring that it saw full. So a poll for space passes a full fence between what its device has
+/// published and its look at `released`, as the data thread does between the two.
+#[test]
+fn calls_that_poll_for_space_pass_a_full_fence() {
+    let module = device();
+    for call in
+        ["gpoll", "gpoll_warp", "gpoll_thread", "gepoll_wait", "gepoll_wait_warp", "gepoll_wait_thread"]
+    {
+        let reached = module.reachable(call);
+        assert!(!reached.is_empty(), "the PTX exports no {call}");
+        assert!(opcodes(&reached).contains(&"fence.sc.sys"), "{call} has no fence.sc.sys");
+    }
+}
+
 /// A line's units are stored and loaded whole, eight bytes at once, two by one instruction, and by no load that may be stale.
 #[test]
 fn lines_are_stored_and_loaded_by_units_of_eight_bytes() {

@@ -405,7 +405,7 @@ fn what_cannot_be_is_refused_in_a_line() {
         (&["render", "/nonexistent.json"], "--plot or --tables"),
         (&["copy", "--json", "/nonexistent/report.json"], "--json /nonexistent/report.json: No such file"),
         (&["copy", "--plot", "/"], "--plot /: is a directory"),
-        (&["copy", "--tables", "/dev/null"], "--tables /dev/null: no lines"),
+        (&["copy", "--tables", "/dev/null"], "--tables /dev/null: it is no regular file"),
     ] {
         let output = bench(args);
         let said = String::from_utf8_lossy(&output.stderr);

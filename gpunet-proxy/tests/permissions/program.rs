@@ -6,6 +6,7 @@ use crate::support::process::{Program, say, wait};
 use crate::support::{SOLO, not_run};
 use gpunet_device::{Error, Listener, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::{AttachError, Config, DaemonError, attach};
+use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -85,18 +86,23 @@ fn attached(config: Config) -> Result<gpunet_proxy::Attachment, String> {
     })
 }
 
-/// Descriptors of memory of a process, by inode.
-pub fn memories(pid: &str) -> Vec<(u64, String)> {
+/// Memory that a process can reach, by inode: what it has descriptors of, and what it has mapped.
+pub fn memories(pid: &str) -> BTreeSet<(u64, String)> {
+    let is_memory = |name: &str| name.starts_with("/memfd:");
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("allowed").flatten();
-    let memory = |fd: std::fs::DirEntry| {
+    let opened = fds.filter_map(|fd| {
         let name = std::fs::read_link(fd.path()).ok()?.display().to_string();
         let inode = std::fs::metadata(fd.path()).ok()?.ino();
-        name.starts_with("/memfd:").then_some((inode, name))
-    };
-    let mut memories: Vec<_> = fds.filter_map(memory).collect();
-    memories.sort();
-    memories.dedup();
-    memories
+        is_memory(&name).then_some((inode, name))
+    });
+    // Addresses, permissions, offset, device, inode, name (proc_pid_maps(5)).
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("allowed");
+    let mapped = maps.lines().filter_map(|line| {
+        let name = &line[line.find('/')?..];
+        let inode = line.split_whitespace().nth(4)?.parse().ok()?;
+        is_memory(name).then(|| (inode, name.to_owned()))
+    });
+    opened.chain(mapped).collect()
 }
 
 pub fn run(role: &str) -> ! {

@@ -162,6 +162,8 @@ pub struct Ready {
     pub readable: bool,
     /// [`StreamIo::offer`] may take something, or has an error to report.
     pub writable: bool,
+    /// The stream has failed: [`StreamIo::failure`] says why.
+    pub failed: bool,
 }
 
 /// Moves the bytes of one driven stream. Used by a data thread; no call ever blocks.

@@ -3,9 +3,10 @@
 use crate::hosts::{Hosts, RC, open, receive, send_error, sending};
 use crate::raw_peer::{Shape, connected};
 use crate::support::world::listen;
-use crate::support::{Memory, SOLO, bounded, until};
+use crate::support::{Memory, PollMemory, SOLO, bounded, until};
 use gpunet_core::verbs::sim::{Fabric, Settings};
-use gpunet_device::{Error, Shutdown};
+use gpunet_device::poll::POLLERR;
+use gpunet_device::{Error, Shutdown, poll};
 use gpunet_proxy::FinishPolicy;
 use std::time::Duration;
 
@@ -125,6 +126,29 @@ fn a_close_without_linger_resets() {
         until("it hears", || peer.endpoint.is_disconnected());
         assert!(peer.endpoint.poll().is_none(), "no message that it would not know");
         listener.close(&SOLO).expect("open");
+        hosts.a.bury();
+        hosts.b.bury();
+    });
+}
+
+/// Nothing is read after the end, and a kernel that waits for something else sends nothing either.
+#[test]
+fn a_reset_after_the_end_is_told_to_who_only_polls() {
+    bounded(|| {
+        let hosts = Hosts::new(fabric(89));
+        let (mut a, mut b) = hosts.pair(RC.with_linger_ms(0));
+        a.send_all(&SOLO, b"hello").expect("room");
+        a.shutdown(&SOLO, Shutdown::Write);
+        let memory = Memory::new(10);
+        assert_eq!(b.recv_exact(&SOLO, memory.buffer()), Ok(5));
+        a.close(&SOLO).expect("open");
+        let set = PollMemory::new(&[(b.handle().raw(), 0)]);
+        assert_eq!(poll(&SOLO, hosts.b.net(), set.set(), -1), Ok(1));
+        assert_eq!(set.found(0), POLLERR);
+        assert_eq!(b.recv(&SOLO, memory.buffer()), Ok(0), "what was received ended in good order");
+        b.close(&SOLO).expect("open");
+        hosts.a.expect_all_free();
+        hosts.b.expect_all_free();
         hosts.a.bury();
         hosts.b.bury();
     });

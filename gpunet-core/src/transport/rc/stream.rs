@@ -190,6 +190,7 @@ impl StreamIo for RcIo {
             writable: self.uncounted() > 0
                 || self.machine.may_send()
                 || self.machine.send_failure().is_some(),
+            failed: self.machine.failure().is_some(),
         }
     }
 
@@ -242,6 +243,10 @@ impl StreamIo for RcIo {
         self.machine.handle_consumed(self.taken);
         self.post();
         Ok(n as usize)
+    }
+
+    fn failure(&mut self) -> Option<io::Error> {
+        self.machine.failure().map(error)
     }
 
     fn shutdown_write(&mut self) -> io::Result<()> {

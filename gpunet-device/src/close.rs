@@ -118,7 +118,9 @@ fn lock_for_end(net: Net, slot: u32, half: Half) -> bool {
             return true;
         }
         // In a launch that is cancelled the poller may have gone without giving it back.
-        if slots::locked_as(net, slot, half) != lock::ANNOUNCE || guard.is_due() && guard.check().is_err() {
+        let held = slots::locked_as(net, slot, half);
+        let may_be_given_back = held == lock::ANNOUNCE || held == lock::FREE;
+        if !may_be_given_back || guard.is_due() && guard.check().is_err() {
             return false;
         }
         platform::back_off();

@@ -39,8 +39,10 @@ struct Participant {
 
 impl Participant {
     fn enter(&self, net: Net, address: u64) {
+        // A call without an attachment uses no memory, and fails soon.
+        let device = if net.is_attached() { net.context().device } else { 0 };
         // Ordering: Relaxed; made visible by the count.
-        self.device.store(net.context().device, Ordering::Relaxed);
+        self.device.store(device, Ordering::Relaxed);
         self.address.store(address, Ordering::Relaxed);
         self.cross();
     }

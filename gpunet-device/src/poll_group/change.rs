@@ -216,10 +216,13 @@ fn enter(group: &PollGroup, socket: Handle, added: impl Fn(PollState) -> PollSta
 
 /// Returns whether a state was left by a socket before `socket` in its slot, which the host has closed, or by a group that is gone:
 /// the proxy closes that of a launch that has ended, and a block that was cancelled may leave sockets in one that it closes.
+///
+/// It may also be that of the next socket of the slot, if `socket` was closed meanwhile: that one is open.
 fn is_left_behind(member: Member, state: PollState, socket: Handle) -> bool {
     let group = Handle::from_raw(member.group());
-    state.generation() != socket.generation()
-        || group.is_none_or(|group| slots::kind_of(member.net, group) != Ok(Kind::Group))
+    let watched = Handle::new(member.slot, state.generation());
+    let is_older = state.generation() != socket.generation() && slots::kind_of(member.net, watched).is_err();
+    is_older || group.is_none_or(|group| slots::kind_of(member.net, group) != Ok(Kind::Group))
 }
 
 /// Changes a count of a group if `change` gives a new one; returns whether it did.

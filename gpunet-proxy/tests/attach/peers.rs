@@ -1,4 +1,4 @@
-//! Streams between two programs, of which one lies, fails or leaves: the other goes on.
+//! Streams between two programs: one lies, fails or leaves, and the other goes on.
 
 use crate::raw::{AgentAnswer, Raw, ToDaemon, bytes};
 use crate::support::daemon::Served;

@@ -170,6 +170,11 @@ fn peers(served: &Served) {
     if GracePeriod::can_end() {
         // Each had an arena of more than 4 MiB.
         assert!(after.1 <= before.1 + 400, "{before:?} MiB of addresses, then {after:?}");
+    } else {
+        support::not_run(
+            "the addresses of peers that are gone",
+            "they are used again only with membarrier(2)",
+        );
     }
     launch.cancel();
     launch.finish(FinishPolicy::Close).expect("no fault");

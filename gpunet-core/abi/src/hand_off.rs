@@ -9,7 +9,7 @@
 #[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
 mod plan;
 #[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
-pub use plan::{Counts, Plan, at, blocks_poll, hold, sleeps_are_endless, start, stop};
+pub use plan::{Counts, Plan, at, blocks_poll, hold, is_running, sleeps_are_endless, start, stop};
 
 /// A hand-off that a thread has just made, or is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,14 @@ pub const HAND_OFFS: usize = HandOff::WatchRead as usize + 1;
 #[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]
 #[inline(always)]
 pub fn at(_: HandOff) {}
+
+/// Returns whether a plan makes threads pause. Never without the feature `pauses`.
+#[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]
+#[inline(always)]
+#[must_use]
+pub const fn is_running() -> bool {
+    false
+}
 
 /// Returns whether blocks of the CPU device wait as those of a GPU: they poll, sleep on nothing, and wake nobody.
 /// Never without the feature `pauses`.

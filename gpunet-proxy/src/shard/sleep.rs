@@ -1,6 +1,7 @@
 //! When a data thread spins, and when and how long it sleeps.
 
 use super::rhythm::{Expected, Rhythm};
+use gpunet_abi::hand_off;
 use gpunet_device::cpu::spin_yield::{SpinYield, are_cores_few};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::BorrowedFd;
@@ -10,17 +11,17 @@ use std::time::{Duration, Instant};
 /// have operations under way.
 pub(super) const FIRST_SLEEP: Duration = Duration::from_micros(50);
 /// Sleep of a thread that every change wakes (no GPU attached): only a safety net.
-const EVENT_SLEEP: Duration = safety_net(Duration::from_secs(1));
+const EVENT_SLEEP: Duration = Duration::from_secs(1);
 /// Sleep of a thread whose words another thread watches: only a safety net, too, and one of a shorter time.
-const WATCHED_SLEEP: Duration = safety_net(Duration::from_millis(100));
+const WATCHED_SLEEP: Duration = Duration::from_millis(100);
 /// The longest spinning of a thread that knows when the next message comes: longer than a GPU block takes to answer.
 const SPIN_IN_RHYTHM: Duration = Duration::from_micros(100);
 /// What is done after so long without anything is a beat of a rhythm.
 const SILENCE: Duration = Duration::from_millis(1);
 
-/// The given time. An hour where tests make threads pause, so that a lost wake-up shows.
-const fn safety_net(time: Duration) -> Duration {
-    if cfg!(feature = "pauses") { Duration::from_secs(3600) } else { time }
+/// Returns the given time: an hour in unit tests and while tests make threads pause, so that a lost wake-up shows.
+fn safety_net(time: Duration) -> Duration {
+    if cfg!(test) || hand_off::is_running() { Duration::from_secs(3600) } else { time }
 }
 
 /// Decides between spinning and sleeping.
@@ -47,7 +48,7 @@ impl Idle {
             last_active: Instant::now(),
             next_sleep: FIRST_SLEEP.min(latency),
             rhythm: Rhythm::default(),
-            longest_watched: WATCHED_SLEEP,
+            longest_watched: safety_net(WATCHED_SLEEP),
         }
     }
 
@@ -107,7 +108,7 @@ impl Idle {
             return None;
         }
         if !polled {
-            return Some(EVENT_SLEEP);
+            return Some(safety_net(EVENT_SLEEP));
         }
         match expected {
             Some(Expected::In(time)) => return Some(time.min(self.latency)),
@@ -179,7 +180,7 @@ mod tests {
         // It did not come.
         let sleeps: Vec<_> = (23..60).map(|after| idle.sleep_for(now + ms(after), true).unwrap()).collect();
         assert!(sleeps.is_sorted() && sleeps.last() == Some(&latency), "{sleeps:?}");
-        assert_eq!(idle.watched_sleep(now + ms(61), latency), Some(WATCHED_SLEEP));
+        assert_eq!(idle.watched_sleep(now + ms(61), latency), Some(safety_net(WATCHED_SLEEP)));
         assert_eq!(idle.watched_sleep(now + ms(61), latency / 2), None, "it may still be active");
     }
 }

@@ -3,7 +3,7 @@
 use crate::raw::{AgentAnswer, First, Raw, ToDaemon, Want, Wish, bytes, hello, wish};
 use crate::support::daemon::{Served, TempDir, listener};
 use crate::support::world::LOOPBACK;
-use crate::support::{HANG, SOLO, bounded, small, until};
+use crate::support::{HANG, SOLO, bounded, pauses_seed, small, until};
 use gpunet_device::abi::SockAddr;
 use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::{Error, Listener, Options, TransportKind};
@@ -18,12 +18,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Connects in a large backlog. Under pauses each takes a while.
-const CONNECTS: u32 = if cfg!(feature = "pauses") { 1500 } else { 60_000 };
+fn connects() -> u32 {
+    if pauses_seed().is_some() { 1500 } else { 60_000 }
+}
 
 /// A client with many sockets.
 fn large(served: &Served) -> Raw {
     let raw = Raw::connect(&served.path);
-    raw.send(&hello(&Want::Attach(Wish { sockets: (CONNECTS + 1).next_power_of_two(), ..wish() })));
+    raw.send(&hello(&Want::Attach(Wish { sockets: (connects() + 1).next_power_of_two(), ..wish() })));
     assert!(matches!(raw.first(), Some(First::Welcome { .. })));
     raw
 }
@@ -153,7 +155,7 @@ fn a_large_backlog_is_refused_while_others_are_served() {
         alive_during(&served, || {
             let raw = large(&served);
             let addr = listen(&raw);
-            for slot in 1..=CONNECTS {
+            for slot in 1..=connects() {
                 let mut connect = Request::new(Op::Connect, slot, 1, 0);
                 (connect.address, connect.options) = (addr, PEER);
                 raw.ask(slot, &connect);
@@ -161,11 +163,11 @@ fn a_large_backlog_is_refused_while_others_are_served() {
             until("all of them wait", || {
                 let sockets = served.daemon().snapshot().expect("it answers").sockets;
                 let waiting = sockets.iter().find(|socket| socket.state == State::Listen);
-                waiting.is_some_and(|socket| socket.waiting == u64::from(CONNECTS))
+                waiting.is_some_and(|socket| socket.waiting == u64::from(connects()))
             });
             raw.ask(0, &Request::new(Op::Close, 0, 1, 0));
             // The close is answered, too.
-            for answered in 0..=CONNECTS {
+            for answered in 0..=connects() {
                 assert!(raw.next().is_some());
                 if answered % 100 == 0 {
                     bind();

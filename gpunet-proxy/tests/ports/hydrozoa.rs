@@ -5,7 +5,7 @@
 
 use crate::kernels::{nth, recv, send};
 use crate::ranks::{APART, Place, Rank, TOGETHER, everywhere, finish, run_both};
-use crate::support::{Memory, bounded};
+use crate::support::{Memory, bounded, pauses_seed};
 use gpunet_device::{Buffer, Group, Kernel, Net, Prepared, Result};
 use std::time::Instant;
 
@@ -112,8 +112,8 @@ impl Stream {
 
 /// Messages each way and place: in all places together 1,000,000, unless the environment says more.
 fn count() -> u64 {
-    const DEFAULT: u64 = if cfg!(feature = "pauses") { 5_000 } else { 200_000 };
-    std::env::var("GPUNET_PORTS_MESSAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(DEFAULT)
+    let default = if pauses_seed().is_some() { 5_000 } else { 200_000 };
+    std::env::var("GPUNET_PORTS_MESSAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(default)
 }
 
 /// A ring of 64 KiB and two descriptors are enough for any number: there is no queue of requests that could run out.

@@ -28,13 +28,17 @@ use std::time::{Duration, Instant};
 /// No test takes nearly so long, unless something hangs.
 pub const HANG: Duration = Duration::from_secs(60);
 
+/// Returns the seed by which threads pause at hand-offs, if the environment says one.
+pub fn pauses_seed() -> Option<u64> {
+    std::env::var("GPUNET_PAUSES_SEED").ok().and_then(|seed| seed.parse().ok())
+}
+
 /// Makes the threads of this process pause at hand-offs, if the environment says by which seed.
-#[cfg(feature = "pauses")]
 fn pause_by_environment() {
     use gpunet_device::abi::hand_off::{Plan, start};
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        if let Some(seed) = std::env::var("GPUNET_PAUSES_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        if let Some(seed) = pauses_seed() {
             let polls = std::env::var_os("GPUNET_PAUSES_POLL").is_some_and(|value| value == "1");
             eprintln!("threads pause by the seed {seed}; blocks poll: {polls}");
             start(Plan { polls, ..Plan::new(seed) });
@@ -44,7 +48,6 @@ fn pause_by_environment() {
 
 /// Runs a test's body on a thread of its own and fails when it hangs.
 pub fn bounded(body: impl FnOnce() + Send + 'static) {
-    #[cfg(feature = "pauses")]
     pause_by_environment();
     let (done, ended) = mpsc::channel();
     let name = std::thread::current().name().unwrap_or("a test").to_owned();

@@ -103,6 +103,12 @@ pub fn stop() -> [Counts; HAND_OFFS] {
     })
 }
 
+/// Returns whether a plan makes threads pause.
+#[must_use]
+pub fn is_running() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
 /// Returns whether blocks of the CPU device wait as those of a GPU: they poll, sleep on nothing, and wake nobody.
 #[must_use]
 pub fn blocks_poll() -> bool {

@@ -1,6 +1,7 @@
 //! The results of a run: tables of figures, printed while it goes on, and as JSON.
 
 mod keep;
+mod lines;
 mod machine;
 mod markdown;
 mod output;

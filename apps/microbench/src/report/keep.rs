@@ -1,6 +1,6 @@
 //! The files of a report, checked before anything is measured.
 
-use super::Report;
+use super::{Report, lines};
 use crate::bench::Outcome;
 use crate::scratch::Scratch;
 use rustix::fs::{Access, access};
@@ -38,7 +38,7 @@ impl Json {
 
     /// Writes the report so far; to a stream only if it is complete.
     pub fn save(&self, report: &Report, all: bool) -> Outcome<()> {
-        let text = serde_json::to_string_pretty(report)? + "\n";
+        let text = lines::to_text(report)?;
         let saved = match &self.destination {
             Destination::File(path) => replace(path, &text),
             Destination::Stream if all => append(&self.named, &text),

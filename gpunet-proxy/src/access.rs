@@ -4,69 +4,16 @@
 //! client's [`Limits`] or refuses it. An [`Account`] counts what all attachments of a user hold together.
 
 mod account;
-#[allow(unsafe_code)]
-mod peer;
 mod ports;
 
+pub use crate::peer::Credentials;
 pub use account::{Account, Accounts, Descriptors, Held, RingMemory};
 pub use ports::{BadPorts, Ports};
-
-pub(crate) use peer::{accepts_descriptors, set_accepts_descriptors};
 
 use nix::unistd::{Gid, Group, Uid, User};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io;
-use std::os::fd::AsFd;
-
-/// Who is at the other end of a connection.
-///
-/// # Examples
-/// ```
-/// use gpunet_proxy::access::{Access, Credentials};
-///
-/// let root = Credentials { pid: 1, uid: 0, gid: 0, groups: vec![] };
-/// assert!(Access::default().limits_for(&root).is_some(), "root always may attach");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// The process id; 0 if this process does not see the client's process namespace.
-    pub pid: u32,
-    /// Its effective user.
-    pub uid: u32,
-    /// Its effective group.
-    pub gid: u32,
-    /// Its supplementary groups.
-    pub groups: Vec<u32>,
-}
-
-impl Credentials {
-    /// Reads the credentials of the process that connected to the other end of `socket`, as they were at that time.
-    ///
-    /// The kernel keeps them with the connection (SO_PEERCRED and SO_PEERGROUPS), so they cannot change meanwhile.
-    /// `/proc/PID/status` might by now be of another process with the same number, and getgrouplist returns the
-    /// groups that the user database gives the user, not those of the process.
-    ///
-    /// # Errors
-    /// `socket` is no connected Unix socket.
-    ///
-    /// # Examples
-    /// ```
-    /// use gpunet_proxy::access::Credentials;
-    ///
-    /// let (here, _there) = std::os::unix::net::UnixStream::pair()?;
-    /// assert_eq!(Credentials::of_peer(&here)?.pid, std::process::id());
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn of_peer(socket: impl AsFd) -> io::Result<Self> {
-        peer::credentials(socket.as_fd())
-    }
-
-    fn is_in(&self, group: u32) -> bool {
-        self.gid == group || self.groups.contains(&group)
-    }
-}
 
 /// What one user may hold and do, all of the user's attachments together.
 ///

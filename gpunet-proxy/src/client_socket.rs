@@ -1,6 +1,6 @@
 //! The descriptor of a client's connection.
 
-use crate::access::{accepts_descriptors, set_accepts_descriptors};
+use crate::peer::{accepts_descriptors, set_accepts_descriptors};
 use crate::user_work::UserWork;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -21,12 +21,13 @@ mod session;
 
 pub use crate::session::snapshot;
 
-use crate::access::{Access, Accounts, Descriptors, RingMemory, set_accepts_descriptors};
+use crate::access::{Access, Accounts, Descriptors, RingMemory};
 use crate::descriptors::{self, hint};
 use crate::model::config::Config;
 use crate::model::error::EmbedError;
 use crate::model::message::{ANSWER_TIMEOUT, Message, answer_to};
 use crate::model::snapshot::Snapshot;
+use crate::peer::set_accepts_descriptors;
 use crate::readiness::watch;
 use crate::runtime::{self, Runtime};
 use crate::thread_pool::ThreadPool;

@@ -1,7 +1,9 @@
 //! The device's own memory: GPU memory, or the heap for the CPU device.
 
+pub use crate::model::error::AllocError;
+
 use gpu_usermap::PinnedRegion;
-use gpu_usermap::cuda::{CopyError, CudaError, Device, GpuBuffer};
+use gpu_usermap::cuda::{CopyError, Device, GpuBuffer};
 use gpu_usermap::region::check_room;
 use gpunet_abi::Word;
 use gpunet_abi::region::Region;
@@ -44,37 +46,6 @@ impl Heap {
         let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         Some(Self { base, layout })
     }
-}
-
-/// Why a device has no memory of that size.
-///
-/// # Examples
-/// ```
-/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
-/// let error = attachment.alloc(isize::MAX as usize).unwrap_err();
-/// assert!(error.to_string().contains("this machine does not have them"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AllocError {
-    /// The CPU device: this machine has no such memory, or this process may not have it.
-    #[error(
-        "cannot allocate {len} bytes of memory for kernels on the CPU: this machine does not have them, or the memory \
-         cgroup of this process does not allow them"
-    )]
-    Host {
-        /// Bytes that were asked for.
-        len: usize,
-    },
-    /// A GPU: CUDA does not give it.
-    #[error("cannot allocate {len} bytes of GPU memory: {source}")]
-    Cuda {
-        /// Bytes that were asked for.
-        len: usize,
-        /// The driver's answer.
-        r#source: CudaError,
-    },
 }
 
 impl Drop for Heap {

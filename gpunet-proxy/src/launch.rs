@@ -1,12 +1,13 @@
 //! Running kernels: as PTX on a GPU, as thread blocks on the CPU.
 
-use crate::attachment::Attachment;
+use crate::attachment::device::AttachedDevice;
 use crate::model::error::TooManyLaunches;
 use crate::model::launch::{FinishPolicy, FinishReport};
 use crate::program::Program;
 use crate::token::LaunchToken;
 use gpu_usermap::cuda::{self, CoResidencyError, CudaError, LaunchSpec, SymbolError};
 use gpunet_device::{Kernel, Net, cpu};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a kernel was not started.
@@ -181,31 +182,14 @@ impl LaunchToken {
     }
 }
 
-impl Attachment {
-    /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same time, beside
-    /// the kernels that already run. Kernels that wait for each other must fit.
-    ///
-    /// On the CPU device everything fits.
-    ///
-    /// # Errors
-    /// [`LaunchError::NotCoResident`] says how many blocks would fit; [`LaunchError::Entry`], when the program
-    /// has no such entry.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # let gpu = gpu_usermap::cuda::Cuda::load()?.device(0)?;
-    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::default())?.attach_cuda(&gpu)?;
-    /// let program = attachment.load(&std::fs::read_to_string("echo.ptx")?, 256)?;
-    /// // The clients wait for the server.
-    /// attachment.check_co_resident(&program, &[("echo_server", 16, 256), ("echo_client", 64, 256)])?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn check_co_resident(
-        &self,
+impl Launch {
+    /// See [`Attachment::check_co_resident`](crate::Attachment::check_co_resident).
+    pub(crate) fn check_co_resident(
+        attached: &AttachedDevice,
         program: &Program,
         shapes: &[(&str, u32, u32)],
     ) -> Result<(), LaunchError> {
-        let Some(device) = self.cuda() else { return Ok(()) };
+        let Some(device) = attached.cuda() else { return Ok(()) };
         let specs = shapes
             .iter()
             .map(|&(entry, blocks, threads)| spec(program, entry, blocks, threads, Vec::new()))
@@ -213,78 +197,24 @@ impl Attachment {
         Ok(device.check_co_resident(&specs)?)
     }
 
-    /// Starts `blocks` thread blocks of `threads` threads each.
-    ///
-    /// `kernel` makes the kernel's parameters from the [`Net`] by which it finds its sockets. The call returns
-    /// when the kernel has been started.
+    /// See [`Attachment::launch`](crate::Attachment::launch).
     ///
     /// # Safety
-    /// The buffers and addresses in the kernel's parameters are valid on this device until the
-    /// kernel ends, and used as their types demand.
-    ///
-    /// # Errors
-    /// [`LaunchError`]. No block runs then; after [`LaunchError::Threads`], the blocks that were started are
-    /// cancelled.
-    ///
-    /// # Examples
-    /// A kernel that sends a buffer to a TCP program:
-    ///
-    /// ```
-    /// use gpunet_proxy::device::{Buffer, Group, Kernel, Net, Result, SockAddr, Stream};
-    /// use gpunet_proxy::{Config, FinishPolicy, embed};
-    /// use std::io::Read;
-    ///
-    /// #[derive(Clone, Copy)]
-    /// #[repr(C)]
-    /// struct SendTo {
-    ///     net: Net,
-    ///     addr: SockAddr,
-    ///     message: Buffer,
-    /// }
-    ///
-    /// impl Kernel for SendTo {
-    ///     const ENTRY: &'static str = "send_to";
-    ///     fn run<G: Group>(self, group: &G) {
-    ///         let send = || -> Result<()> {
-    ///             let mut stream = Stream::connect(group, self.net, self.addr)?;
-    ///             stream.send_all(group, self.message)?;
-    ///             stream.close(group)
-    ///         };
-    ///         let _ = send();
-    ///     }
-    /// }
-    ///
-    /// let attachment = embed(Config::small())?.attach_cpu()?;
-    /// let mut message = attachment.alloc(5)?;
-    /// message.write(0, b"hello")?;
-    /// let server = std::net::TcpListener::bind("127.0.0.1:0")?;
-    /// let addr = SockAddr::from_std(server.local_addr()?);
-    ///
-    /// let program = attachment.load("", 1)?;
-    /// // SAFETY: `message` is dropped after the launch, and only this kernel uses it.
-    /// let launch = unsafe {
-    ///     let message = message.buffer();
-    ///     attachment.launch(&program, 1, 1, |net| SendTo { net, addr, message })
-    /// }?;
-    /// let mut received = String::new();
-    /// server.accept()?.0.read_to_string(&mut received)?;
-    /// assert_eq!(received, "hello");
-    /// launch.finish(FinishPolicy::Close)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub unsafe fn launch<K: Kernel>(
-        &self,
+    /// The buffers and addresses in the kernel's parameters are valid on this device until the kernel ends, and used as
+    /// their types demand.
+    pub(crate) unsafe fn start<K: Kernel>(
+        attached: &Arc<AttachedDevice>,
         program: &Program,
         blocks: u32,
         threads: u32,
         kernel: impl FnOnce(Net) -> K,
-    ) -> Result<Launch, LaunchError> {
+    ) -> Result<Self, LaunchError> {
         if blocks == 0 || threads == 0 || threads > 1024 {
             return Err(LaunchError::Empty { blocks, threads });
         }
-        let token = self.token()?;
+        let token = LaunchToken::take(attached)?;
         let kernel = kernel(token.net());
-        let running = match self.cuda() {
+        let running = match attached.cuda() {
             None => match cpu::launch_with(blocks, threads, kernel, fail_launch(&token)) {
                 Ok(launch) => Running::Cpu(launch),
                 Err(error) => {
@@ -305,7 +235,7 @@ impl Attachment {
                 Running::Cuda { _watch: Watch::start(launch.clone(), &token), launch }
             }
         };
-        Ok(Launch { parts: Some((running, token)) })
+        Ok(Self { parts: Some((running, token)) })
     }
 }
 

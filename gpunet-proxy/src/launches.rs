@@ -1,12 +1,10 @@
 //! Which launch numbers of an attachment are in use, and which closed sockets running launches still
 //! know.
 
-use crate::socket::Inner;
 use gpunet_abi::Handle;
 use gpunet_abi::layout::LAUNCHES;
 use gpunet_core::ids::LaunchId;
-use std::collections::{HashMap, HashSet};
-use std::sync::Weak;
+use std::collections::HashSet;
 
 /// The launches of an attachment.
 #[derive(Debug, Default)]
@@ -19,7 +17,7 @@ pub(crate) struct Launches {
     /// Sockets without a bind or connect that their launch left for whoever comes.
     kept: HashSet<Handle>,
     /// Open sockets of the host program.
-    open: HashMap<Handle, Weak<Inner>>,
+    open: HashSet<Handle>,
     /// Sockets of the host program that are to be closed, and a bit for each running launch that knows them.
     closing: Vec<(Handle, u64)>,
 }
@@ -57,13 +55,8 @@ impl Launches {
     }
 
     /// Notes a socket that the host program has opened.
-    pub(crate) fn note_socket(&mut self, handle: Handle, socket: Weak<Inner>) {
-        self.open.insert(handle, socket);
-    }
-
-    /// An open socket of the host program.
-    pub(crate) fn find_socket(&self, handle: Handle) -> Option<Weak<Inner>> {
-        self.open.get(&handle).cloned()
+    pub(crate) fn note_socket(&mut self, handle: Handle) {
+        self.open.insert(handle);
     }
 
     /// Forgets a socket that the host program has closed, or left.
@@ -73,7 +66,7 @@ impl Launches {
 
     /// The open sockets of the host program, if only its own launch is left: no kernel runs, and none knows them.
     pub(crate) fn unknown_sockets(&self, host: LaunchId) -> Vec<Handle> {
-        if self.used & !bit(host) == 0 { self.open.keys().copied().collect() } else { Vec::new() }
+        if self.used & !bit(host) == 0 { self.open.iter().copied().collect() } else { Vec::new() }
     }
 
     /// Notes a socket of the host program that is closed when these launches have ended.

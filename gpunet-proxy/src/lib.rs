@@ -40,6 +40,8 @@ mod log_limiter;
 #[allow(unsafe_code)]
 mod mapped;
 mod model;
+#[allow(unsafe_code)]
+mod peer;
 mod placement;
 pub mod places;
 #[allow(unsafe_code)]
@@ -62,8 +64,9 @@ mod token;
 mod user_work;
 mod wire;
 
+pub use attachment::Attachment;
+pub use attachment::device::CloseReport;
 pub use attachment::remote::DaemonInfo;
-pub use attachment::{Attachment, CloseReport};
 pub use device_memory::{AllocError, DeviceBuffer};
 pub use gpunet_abi as abi;
 pub use gpunet_device as device;

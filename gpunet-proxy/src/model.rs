@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod attachment_state;
 pub mod config;
 pub(crate) mod error;
+pub(crate) mod ids;
 pub(crate) mod launch;
 pub(crate) mod message;
 #[cfg(feature = "settings")]

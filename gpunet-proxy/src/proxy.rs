@@ -240,8 +240,8 @@ impl Proxy {
         let device_rings = if device.is_some() || plan.in_device_memory() { config.device_rings } else { 0 };
         let wanted = Wanted { device, plan, device_rings };
         match &self.side {
-            Side::Embedded(runtime) => local::attach(runtime, &wanted),
-            Side::Daemon(remote) => remote.attach(&wanted),
+            Side::Embedded(runtime) => local::attach(runtime, &wanted).map(Attachment::new),
+            Side::Daemon(remote) => remote.attach(&wanted).map(Attachment::new),
         }
     }
 }

@@ -20,6 +20,7 @@ use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_abi::{Handle, Options, SockAddr};
 use gpunet_core::ids::LaunchId;
 use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The table of one attachment.
@@ -34,6 +35,12 @@ pub(crate) struct SocketTable {
     changing: Mutex<()>,
     /// How often launches have ended: the truth behind the words of the device's header.
     ended: Mutex<Ended>,
+}
+
+/// How many of its slots the host program has taken.
+#[derive(Debug, Default)]
+pub(crate) struct HostSlots {
+    pub(crate) taken: AtomicU64,
 }
 
 /// How often launches of each number have ended, a byte each, and all together.

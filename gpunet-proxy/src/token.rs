@@ -1,7 +1,6 @@
 //! Launch numbers: what cancels a kernel's waits and reaps what it leaves.
 
-use crate::attachment::{Attachment, Shared};
-use crate::launches::Launches;
+use crate::attachment::device::AttachedDevice;
 use crate::model::error::TooManyLaunches;
 use crate::model::launch::{FinishPolicy, FinishReport, Finished, MOST_HANDLES};
 use crate::model::message::ANSWER_TIMEOUT;
@@ -11,15 +10,10 @@ use gpunet_abi::Handle;
 use gpunet_abi::context::Context;
 use gpunet_abi::panic_record::PanicRecord;
 use gpunet_core::ids::LaunchId;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-impl Shared {
-    pub(crate) fn launches(&self) -> MutexGuard<'_, Launches> {
-        // Nothing that is called under the lock panics.
-        self.launches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl AttachedDevice {
     /// Tells the proxy that no running launch knows these sockets.
     fn release(&self, handles: &[Handle]) {
         handles.chunks(MOST_HANDLES).for_each(|part| self.link.release(part.to_vec()));
@@ -74,35 +68,6 @@ impl Shared {
     }
 }
 
-impl Attachment {
-    /// Takes a launch number. Kernels that are started with its [`LaunchToken::net`] are cancelled and
-    /// reaped together.
-    ///
-    /// # Errors
-    /// [`TooManyLaunches`], when all 64 numbers are in use.
-    ///
-    /// # Examples
-    /// ```
-    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
-    /// let token = attachment.token()?;
-    /// println!("kernels of this launch find their sockets at {:#x}", token.context());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn token(&self) -> Result<LaunchToken, TooManyLaunches> {
-        let mut token = self.number()?;
-        // An agent that has ended releases nothing.
-        token._announced = self.cuda().and_then(|device| device.announce_launches().ok());
-        Ok(token)
-    }
-
-    /// Takes a launch number for what the device counts itself.
-    pub(crate) fn number(&self) -> Result<LaunchToken, TooManyLaunches> {
-        let launch = self.shared.launches().begin().ok_or(TooManyLaunches)?;
-        self.shared.memory.set_cancelled(launch, false);
-        Ok(LaunchToken { launch, shared: self.shared.clone(), finished: false, _announced: None })
-    }
-}
-
 /// A launch's number: the right to cancel it and to reap what it leaves.
 ///
 /// Dropping it finishes it with [`FinishPolicy::Close`].
@@ -124,13 +89,28 @@ impl Attachment {
 #[derive(Debug)]
 pub struct LaunchToken {
     launch: LaunchId,
-    shared: Arc<Shared>,
+    shared: Arc<AttachedDevice>,
     finished: bool,
     /// The program may launch by its own CUDA calls: nothing is given back to the driver meanwhile.
     _announced: Option<ForeignLaunches>,
 }
 
 impl LaunchToken {
+    /// Takes a launch number for what the program may launch itself.
+    pub(crate) fn take(device: &Arc<AttachedDevice>) -> Result<Self, TooManyLaunches> {
+        let mut token = Self::number(device)?;
+        // An agent that has ended releases nothing.
+        token._announced = device.cuda().and_then(|device| device.announce_launches().ok());
+        Ok(token)
+    }
+
+    /// Takes a launch number for what the device counts itself.
+    pub(crate) fn number(device: &Arc<AttachedDevice>) -> Result<Self, TooManyLaunches> {
+        let launch = device.launches().begin().ok_or(TooManyLaunches)?;
+        device.memory.set_cancelled(launch, false);
+        Ok(Self { launch, shared: device.clone(), finished: false, _announced: None })
+    }
+
     /// Returns the device address by which kernels of this launch find their sockets: a kernel's
     /// [`Net`](gpunet_device::Net).
     #[must_use]
@@ -144,7 +124,7 @@ impl LaunchToken {
         self.shared.memory.set_cancelled(self.launch, true);
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+    pub(crate) const fn shared(&self) -> &Arc<AttachedDevice> {
         &self.shared
     }
 
@@ -229,7 +209,7 @@ impl LaunchToken {
 /// Closes or keeps what a launch left, part by part. The launch's number is in use until that is done: the
 /// proxy takes what a launch of that number opens for this one's.
 struct Reap {
-    shared: Arc<Shared>,
+    shared: Arc<AttachedDevice>,
     launch: LaunchId,
     policy: FinishPolicy,
     /// Sockets that only the device knows, and that the proxy was not told of yet.
@@ -240,7 +220,7 @@ struct Reap {
 }
 
 impl Reap {
-    fn new(shared: Arc<Shared>, launch: LaunchId, policy: FinishPolicy) -> Self {
+    fn new(shared: Arc<AttachedDevice>, launch: LaunchId, policy: FinishPolicy) -> Self {
         let fresh = match shared.table.fresh() {
             Ok(fresh) => shared.launches().own(fresh, launch),
             Err(error) => {

@@ -1,6 +1,6 @@
 //! Attaching to a proxy of this process.
 
-use super::Attachment;
+use super::device::OwnedDevice;
 use super::prepare::{Prepared, Wanted, can_share};
 use crate::agent::embedded_agent;
 use crate::doorbell::one_for_each;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Attaches a device to a proxy of this process.
-pub(crate) fn attach(runtime: &Arc<Runtime>, wanted: &Wanted<'_>) -> Result<Attachment, AttachError> {
+pub(crate) fn attach(runtime: &Arc<Runtime>, wanted: &Wanted<'_>) -> Result<OwnedDevice, AttachError> {
     if runtime.messages.is_closed() {
         return Err(AttachError::Stopped);
     }
@@ -45,5 +45,5 @@ pub(crate) fn attach(runtime: &Arc<Runtime>, wanted: &Wanted<'_>) -> Result<Atta
         _quota: None,
     });
     runtime.add(&attachment);
-    Ok(prepared.attachment(Link::Local { proxy: runtime.clone(), attachment }))
+    Ok(prepared.attached(Link::Local { proxy: runtime.clone(), attachment }))
 }

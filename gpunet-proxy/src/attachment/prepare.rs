@@ -1,13 +1,12 @@
 //! The device's side of an attachment, made before the proxy knows of it.
 
-use super::{Attachment, Shared};
+use super::device::{AttachedDevice, OwnedDevice};
 use crate::agent::{Agent, SharedAgent};
 use crate::device_memory::{DeviceMemory, bytes_of};
 use crate::link::Link;
 use crate::model::error::AttachError;
 use crate::placement::Plan;
-use crate::socket::HostSlots;
-use crate::socket_table::SocketTable;
+use crate::socket_table::{HostSlots, SocketTable};
 use gpu_usermap::cuda::{Device, Registration};
 use gpunet_abi::context::Context;
 use gpunet_abi::layout::{DeviceLayout, LAUNCHES, SHARDS};
@@ -91,15 +90,15 @@ impl Prepared {
         &self.memory
     }
 
-    /// The attachment, once the proxy serves it.
-    pub(crate) fn attachment(self, link: Link) -> Attachment {
+    /// The attached device, once the proxy serves it.
+    pub(crate) fn attached(self, link: Link) -> OwnedDevice {
         let Self { memory, registration, own, contexts, doorbells, device, agent } = self;
         let geometry = memory.geometry();
         let shared =
             registration.as_ref().map_or(memory.region().base().as_ptr() as u64, Registration::device_ptr);
         let shared = (shared, memory.layout().len);
         let table = SocketTable::new(own.clone(), DeviceLayout::new(geometry), geometry.slots(), shared);
-        let shared = Shared {
+        OwnedDevice::new(AttachedDevice {
             link,
             memory,
             launches: Mutex::default(),
@@ -112,8 +111,7 @@ impl Prepared {
             registration,
             _own: own,
             doorbells,
-        };
-        Attachment { shared: Arc::new(shared), host_launch: OnceLock::new(), queue_streams: OnceLock::new() }
+        })
     }
 }
 

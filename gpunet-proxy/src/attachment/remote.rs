@@ -1,6 +1,6 @@
 //! Attaching to a daemon.
 
-use super::Attachment;
+use super::device::OwnedDevice;
 use super::prepare::{Prepared, Wanted, can_share};
 use crate::link::Link;
 use crate::model::attachment_state::own_command;
@@ -80,7 +80,7 @@ impl Remote {
         sessions.iter().filter_map(Weak::upgrade).for_each(|session| session.hang_up());
     }
 
-    pub(crate) fn attach(&self, wanted: &Wanted<'_>) -> Result<Attachment, AttachError> {
+    pub(crate) fn attach(&self, wanted: &Wanted<'_>) -> Result<OwnedDevice, AttachError> {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(AttachError::Stopped);
         }
@@ -119,7 +119,7 @@ impl Remote {
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(&session));
         drop(sessions);
-        Ok(prepared.attachment(Link::Remote(session)))
+        Ok(prepared.attached(Link::Remote(session)))
     }
 
     /// Checks what the daemon has made.

@@ -2,7 +2,7 @@
 
 use super::outbox::{AgentRequests, Outbox, agent_link};
 use super::{DaemonState, lock};
-use crate::access::{Account, Credentials, Limits};
+use crate::access::{Account, Limits};
 use crate::control::SLOT_BYTES;
 use crate::doorbell::one_for_each;
 use crate::model::attachment_state::{
@@ -10,6 +10,7 @@ use crate::model::attachment_state::{
 };
 use crate::model::config::Config;
 use crate::model::error::AttachError;
+use crate::peer::Credentials;
 use crate::region::shared_memory;
 use crate::wire::{AttachRequest, DaemonRepr, DeviceRepr, Sizes, ToProgram};
 use gpu_usermap::RegionError;

@@ -18,8 +18,7 @@ mod team;
 mod thread;
 
 use super::{Notify, Operation, Outcome, Settings, not_captured};
-use crate::attachment::Attachment;
-use crate::socket::{Appended, Hold, HostLaunch, StreamOperations, io_error};
+use crate::socket::{Appended, Hold, HostLaunch, HostSockets, StreamOperations, io_error};
 use crate::team::TeamHold;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{
@@ -33,7 +32,7 @@ use lane::Transfer;
 use page::{At, Page};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use team::{PutCopy, SignalWait};
@@ -173,8 +172,13 @@ impl std::fmt::Debug for CudaQueue {
 }
 
 impl CudaQueue {
-    pub(super) fn new(attachment: &Attachment, stream: CudaStream, settings: Settings) -> io::Result<Self> {
-        let Some(device) = attachment.cuda() else { return Err(io_error(Error::NotSupported)) };
+    pub(super) fn new(
+        sockets: &HostSockets,
+        shared_streams: &OnceLock<Arc<QueueStreams>>,
+        stream: CudaStream,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        let Some(device) = sockets.device().cuda() else { return Err(io_error(Error::NotSupported)) };
         if settings.fragment == 0 || !(1..=64).contains(&settings.depth) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -186,13 +190,13 @@ impl CudaQueue {
             Err(NoStreamMemoryOperations::NotSupported) => true,
             Err(refused) => return Err(io::Error::new(io::ErrorKind::Unsupported, refused)),
         };
-        let host = attachment.host_launch()?.clone();
-        let kernels = Kernels::load(attachment, host.net())?;
-        let streams = match attachment.queue_streams.get() {
+        let host = sockets.launch()?.clone();
+        let kernels = Kernels::load(sockets.device(), host.net())?;
+        let streams = match shared_streams.get() {
             Some(streams) => streams,
             None => {
                 let streams = QueueStreams::new(device)?;
-                attachment.queue_streams.get_or_init(|| streams)
+                shared_streams.get_or_init(|| streams)
             }
         };
         let page = Page::new(device)?;

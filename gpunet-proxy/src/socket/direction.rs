@@ -3,7 +3,7 @@
 use super::open::copy_error;
 use super::operations::StreamOperations;
 use super::{Inner, Socket, io_error};
-use crate::queue::QueueId;
+use crate::model::ids::QueueId;
 use gpunet_abi::entry::{Entry, HalfEntry, lock};
 use gpunet_abi::position::{MASK, StreamWord, advance};
 use gpunet_abi::{Direction, Error, Gate, Prepared, RingSpan, Status, TransportKind, Trigger, Word};

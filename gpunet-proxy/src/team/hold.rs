@@ -3,7 +3,7 @@
 use super::symmetric::SharedMemory;
 use super::{Inner, Team};
 use crate::mapped::MappedMemory;
-use crate::queue::QueueId;
+use crate::model::ids::QueueId;
 use gpunet_abi::Error;
 use gpunet_abi::team::{Rank, Signal, TeamState};
 use gpunet_device::Net;

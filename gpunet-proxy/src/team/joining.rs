@@ -7,7 +7,7 @@ use super::frames::{
 };
 use super::id::TeamId;
 use super::secrets::OwnSecrets;
-use crate::access::{Credentials, set_accepts_descriptors};
+use crate::peer::{Credentials, set_accepts_descriptors};
 use crate::session::next;
 use crate::wire;
 use gpunet_abi::team::Rank;

@@ -3,8 +3,8 @@
 //! Everybody on the machine can connect to it. Nothing is read from a program of another user.
 
 use super::accept::{ACCEPTS, BACKLOG, SPEAK_WITHIN, accepted, pause};
-use crate::access::{Credentials, set_accepts_descriptors};
 use crate::client_socket::ClientSocket;
+use crate::peer::{Credentials, set_accepts_descriptors};
 use crate::team::error::TeamFailure;
 use crate::team::frames::{ToMember, ToRoot};
 use crate::team::id::random;

@@ -1,15 +1,63 @@
 //! The kernel's view of the other end of a Unix socket, and what it lets that end send.
 //!
-//! The one place of [`super`] with unsafe code: rustix has no SO_PEERGROUPS and no SO_PASSRIGHTS, and its
+//! Unsafe code, because rustix has no SO_PEERGROUPS and no SO_PASSRIGHTS, and its
 //! SO_PEERCRED takes the process for a number other than 0, which a process of a foreign namespace does
 //! not have.
 
-use super::Credentials;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// Who is at the other end of a connection.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::access::{Access, Credentials};
+///
+/// let root = Credentials { pid: 1, uid: 0, gid: 0, groups: vec![] };
+/// assert!(Access::default().limits_for(&root).is_some(), "root always may attach");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The process id; 0 if this process does not see the client's process namespace.
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+    /// Its supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+impl Credentials {
+    /// Reads the credentials of the process that connected to the other end of `socket`, as they were at that time.
+    ///
+    /// The kernel keeps them with the connection (SO_PEERCRED and SO_PEERGROUPS), so they cannot change meanwhile.
+    /// `/proc/PID/status` might by now be of another process with the same number, and getgrouplist returns the
+    /// groups that the user database gives the user, not those of the process.
+    ///
+    /// # Errors
+    /// `socket` is no connected Unix socket.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_proxy::access::Credentials;
+    ///
+    /// let (here, _there) = std::os::unix::net::UnixStream::pair()?;
+    /// assert_eq!(Credentials::of_peer(&here)?.pid, std::process::id());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn of_peer(socket: impl AsFd) -> io::Result<Self> {
+        credentials(socket.as_fd())
+    }
+
+    /// Returns whether the process is in that group.
+    pub(crate) fn is_in(&self, group: u32) -> bool {
+        self.gid == group || self.groups.contains(&group)
+    }
+}
 
 /// See [`Credentials::of_peer`].
-pub(super) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
+fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut peer = [libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX }];
     option(socket, libc::SO_PEERCRED, &mut peer)?;
     let [peer] = peer;
@@ -85,7 +133,6 @@ fn option<T: Plain>(socket: BorrowedFd<'_>, name: i32, values: &mut [T]) -> io::
 mod tests {
     use super::*;
     use rustix::process::{getegid, geteuid, getgroups};
-    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     #[test]

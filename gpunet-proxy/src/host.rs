@@ -60,10 +60,10 @@ mod stream;
 pub use listener::Listener;
 pub use stream::{ReadHalf, Stream, WriteHalf};
 
-use crate::attachment::device::{AttachedDevice, CloseReport, OwnedDevice, close_on_thread};
+use crate::attached::device::{AttachedDevice, CloseReport, OwnedDevice, close_on_thread};
+use crate::launch::token::LaunchToken;
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::error::AttachError;
-use crate::token::LaunchToken;
 use ask::Asking;
 use gpunet_device::cpu::deferred::Opening;
 use gpunet_device::{Error, Net, Options, SockAddr};

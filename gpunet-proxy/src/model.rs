@@ -1,5 +1,6 @@
 //! What the parts of the proxy say to each other and keep: data only.
 
+pub mod access;
 pub(crate) mod agent;
 pub(crate) mod attachment_state;
 pub mod config;

@@ -19,8 +19,8 @@ pub(crate) use operations::StreamOperations;
 pub(crate) use operations::tell_operations;
 pub use pending::PendingSocket;
 
-use crate::attachment::device::AttachedDevice;
-use crate::token::LaunchToken;
+use crate::attached::device::AttachedDevice;
+use crate::launch::token::LaunchToken;
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::{Direction, Error, Handle, Options, SockAddr, TransportKind};

@@ -39,7 +39,7 @@ mod slice;
 mod split;
 mod symmetric;
 
-use crate::device_memory::{DeviceMemory, bytes_of};
+use crate::attached::device_memory::{DeviceMemory, bytes_of};
 use frames::{DeviceKind, Placement};
 use gpu_usermap::cuda::Device;
 use gpunet_abi::team::{BlockLayout, MAX_MEMBERS, MAX_SIGNALS, TeamState};

@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::reactor::WaitId;
-use crate::attachment::device::AttachedDevice;
+use crate::attached::device::AttachedDevice;
 use crate::model::ids::next_host_request;
 use crate::model::message::Answer;
 use gpunet_abi::control::{Reply, Request};

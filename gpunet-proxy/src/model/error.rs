@@ -1,7 +1,7 @@
 //! Why a call of the facade failed, and what to do about it.
 
 use super::config::BadConfig;
-use crate::descriptors::hint;
+use crate::os::descriptors::hint;
 use gpu_usermap::RegionError;
 use gpu_usermap::cuda::{CopyError, CudaError};
 use gpunet_abi::layout::LAUNCHES;

@@ -1,10 +1,10 @@
 //! How the host program's sockets are opened and closed: a slot, a request to the proxy, an entry in the device's table.
 
 use super::{HostLaunch, io_error};
-use crate::attachment::device::AttachedDevice;
+use crate::attached::device::AttachedDevice;
+use crate::attached::socket_table::listener_entry;
 use crate::model::ids::next_host_request;
 use crate::model::message::Answer;
-use crate::socket_table::listener_entry;
 use gpu_usermap::cuda::CopyError;
 use gpunet_abi::control::{Descriptor, Reply, Request};
 use gpunet_abi::entry::{Entry, Kind};

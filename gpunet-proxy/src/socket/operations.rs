@@ -2,7 +2,7 @@
 //! that it has taken. The proxy forgets both with the attachment, however the program ends.
 
 use super::HostLaunch;
-use crate::doorbell::ring;
+use crate::os::doorbell::ring;
 use gpunet_abi::layout::{SHARDS, TAKEN_WORDS};
 use gpunet_abi::park::must_wake;
 use gpunet_abi::{Direction, Handle};

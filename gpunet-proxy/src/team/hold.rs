@@ -2,7 +2,7 @@
 
 use super::symmetric::SharedMemory;
 use super::{Inner, Team};
-use crate::mapped::MappedMemory;
+use crate::attached::mapped::MappedMemory;
 use crate::model::ids::QueueId;
 use gpunet_abi::Error;
 use gpunet_abi::team::{Rank, Signal, TeamState};

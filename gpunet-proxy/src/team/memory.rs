@@ -2,7 +2,7 @@
 
 use super::frames::Placement;
 use super::member::Part;
-use crate::mapped::MappedMemory;
+use crate::attached::mapped::MappedMemory;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Device;
 use std::os::fd::OwnedFd;

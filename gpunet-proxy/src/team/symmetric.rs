@@ -2,8 +2,8 @@
 
 use super::error::TeamError;
 use super::{Local, SymmetricSlice, Team, memory};
-use crate::device_memory::DeviceMemory;
-use crate::mapped::MappedMemory;
+use crate::attached::device_memory::DeviceMemory;
+use crate::attached::mapped::MappedMemory;
 use gpu_usermap::cuda::CopyError;
 use gpunet_device::team::{Element, Rank, SymmetricPtr};
 use std::marker::PhantomData;
@@ -143,7 +143,7 @@ impl<'team, T: Element> Symmetric<'team, T> {
     /// Panics if the range is not inside the part.
     pub fn write(&mut self, start: usize, elements: &[T]) -> Result<(), CopyError> {
         let offset = self.offset(start, elements.len());
-        self.own().write(offset, crate::plain::bytes_of_slice(elements))
+        self.own().write(offset, crate::os::plain::bytes_of_slice(elements))
     }
 
     /// Copies elements of this member's own part, from element `start` on. Nobody may be writing them.
@@ -155,7 +155,7 @@ impl<'team, T: Element> Symmetric<'team, T> {
     /// Panics if the range is not inside the part.
     pub fn read(&self, start: usize, elements: &mut [T]) -> Result<(), CopyError> {
         let offset = self.offset(start, elements.len());
-        self.own().read(offset, crate::plain::bytes_of_slice_mut(elements))
+        self.own().read(offset, crate::os::plain::bytes_of_slice_mut(elements))
     }
 
     fn own(&self) -> &MappedMemory {

@@ -1,8 +1,8 @@
 //! Operations as kernels of one block.
 
 use super::page::Page;
-use crate::attachment::device::AttachedDevice;
-use crate::program::Program;
+use crate::attached::device::AttachedDevice;
+use crate::launch::program::Program;
 use crate::socket::Appended;
 use gpu_usermap::cuda::{CudaStream, Function, LaunchSpec, param};
 use gpunet_abi::{Direction, Gate, Trigger, Word};

@@ -56,9 +56,9 @@ pub use error::{Collective, TeamError, TeamFailure};
 pub(crate) use hold::TeamHold;
 use hold::Turn;
 pub use id::{InvalidTeamId, TeamId};
+use memory::SharedMemory;
 pub use root::TeamListener;
 pub use slice::{PutSource, SymmetricSlice};
-use symmetric::SharedMemory;
 pub use symmetric::Symmetric;
 
 /// How a team is. Equal on all members.

@@ -2,13 +2,12 @@
 //!
 //! An actor: it owns the tables of every attachment and changes them one message at a time. What takes time
 //! (connect, waiting for a listener) runs as a local task that sends its result back as a message. Files: `tables`
-//! (what it keeps for an attachment), `slots` (sockets),
-//! `data_threads` (which of them a stream belongs to), `pending` (requests without an answer), `request` (checks
-//! and dispatches requests), `connect`, `listener`, `handshake` (clients before an accept), `ahead` (connections
-//! before an accept), `close`, `pair` (direct
-//! streams within an attachment), `join` (between two), `arena` (memory that two share), `descriptor` (what a
-//! device is told of a stream), `rings` and `grow` (ring memory), `quota`, `shortage` (what happens when something
-//! runs out), `route` (which transport), `reap` (what a finished launch, a detach or a dead process leaves),
+//! (what it keeps for an attachment: sockets, requests without an answer, what is short), `data_threads` (which of
+//! them a stream belongs to), `request` (checks and dispatches requests), `connect`, `listener`, `handshake` (clients
+//! before an accept), `ahead` (connections before an accept), `shortage` (when a listener tries again), `close`,
+//! `pair` (direct streams within an attachment), `join` (between two), `arena` (memory that two share), `descriptor`
+//! (what a device is told of a stream), `rings` and `grow` (ring memory), `quota`, `poll_group`, `route` (which
+//! transport), `reap` (what a finished launch, a detach or a dead process leaves),
 //! `snapshot` (for gpunetctl and metrics).
 
 mod ahead;
@@ -22,7 +21,6 @@ mod handshake;
 mod join;
 mod listener;
 mod pair;
-mod pending;
 #[cfg(test)]
 mod plane;
 mod poll_group;
@@ -32,7 +30,6 @@ mod request;
 mod rings;
 mod route;
 mod shortage;
-mod slots;
 mod snapshot;
 mod tables;
 
@@ -59,7 +56,7 @@ use std::time::{Duration, Instant};
 use tables::AttachmentEntry;
 
 /// Bytes that the control plane keeps for each socket slot of an attachment, in use or not.
-pub(crate) const SLOT_BYTES: u64 = size_of::<slots::Slot>() as u64;
+pub(crate) const SLOT_BYTES: u64 = size_of::<tables::slots::Slot>() as u64;
 
 /// How the control plane reaches a data thread.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! What an operation of a queue keeps of a team while it is under way.
 
-use super::symmetric::SharedMemory;
+use super::memory::SharedMemory;
 use super::{Inner, Team};
 use crate::attached::mapped::MappedMemory;
 use crate::model::ids::QueueId;

@@ -3,9 +3,9 @@
 use super::error::{Collective, TeamError, TeamFailure};
 use super::frames::{ToMember, ToRoot};
 use super::joining::Entered;
+use super::memory::{Part, SharedMemory};
 use super::passed::{Passed, TAKE_WITHIN, take};
 use super::secrets::OwnSecrets;
-use super::symmetric::SharedMemory;
 use crate::attached::session::MAX_REASON;
 use crate::os::client_socket::ClientSocket;
 use crate::os::user_work::UserWork;
@@ -88,14 +88,6 @@ enum Answered {
     Agreed { number: u64, bytes: Vec<Vec<u8>> },
     Done { number: u64 },
     Failed { number: u64, why: TeamFailure },
-}
-
-/// Another member's memory.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) rank: Rank,
-    pub(super) len: u64,
-    pub(super) fd: OwnedFd,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,9 @@
 //! Symmetric memory, as the host sees it.
 
 use super::error::TeamError;
-use super::{Local, SymmetricSlice, Team, memory};
+use super::memory::{self, SharedMemory};
+use super::slice::{PutSource, SymmetricSlice};
+use super::{Local, Team};
 use crate::attached::device_memory::DeviceMemory;
 use crate::attached::mapped::MappedMemory;
 use gpu_usermap::cuda::CopyError;
@@ -43,13 +45,6 @@ pub struct Symmetric<'team, T> {
     memory: Arc<SharedMemory>,
     len: usize,
     element: PhantomData<T>,
-}
-
-/// The parts of all members, and the table of their addresses in the device's own memory.
-#[derive(Debug)]
-pub(crate) struct SharedMemory {
-    pub(super) parts: Vec<MappedMemory>,
-    pub(super) table: DeviceMemory,
 }
 
 impl SharedMemory {
@@ -166,5 +161,17 @@ impl<'team, T: Element> Symmetric<'team, T> {
         let is_inside = start.checked_add(count).is_some_and(|end| end <= self.len);
         assert!(is_inside, "elements {start} to {start} + {count} of {}", self.len);
         start * size_of::<T>()
+    }
+}
+
+impl<'a, T: Element> From<&'a Symmetric<'_, T>> for SymmetricSlice<'a, T> {
+    fn from(all: &'a Symmetric<'_, T>) -> Self {
+        all.slice(0, all.len())
+    }
+}
+
+impl<T: Element> From<&Symmetric<'_, T>> for PutSource<T> {
+    fn from(all: &Symmetric<'_, T>) -> Self {
+        SymmetricSlice::from(all).into()
     }
 }

@@ -6,8 +6,9 @@
 //! listener, and afterwards to the launch that the device names.
 
 use super::Control;
-use super::shortage::Shortage;
-use super::slots::Role;
+use super::tables::ahead::Ahead;
+use super::tables::shortage::Shortage;
+use super::tables::slots::{Role, Slot};
 use super::tables::{AttachmentEntry, Backlog, ListenerEntry};
 use gpunet_abi::Handle;
 use gpunet_abi::accept::PREPARED;
@@ -16,32 +17,7 @@ use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::SHARED;
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
 use gpunet_core::transport::Accepted;
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
-
-/// What a listener has for connections ahead of accepts.
-#[derive(Default)]
-pub(super) struct Ahead {
-    /// Slots for the next connections, by position.
-    prepared: BTreeMap<u64, u32>,
-    /// Connections accepted so far: the position of the next one.
-    accepted: u64,
-    /// The last of them, the newest at the end.
-    recent: VecDeque<SocketId>,
-}
-
-impl Ahead {
-    /// How many connections were accepted so far.
-    pub(super) const fn accepted(&self) -> u64 {
-        self.accepted
-    }
-
-    /// The connections from that position on, as far as they are known.
-    fn since(&self, position: u64) -> impl Iterator<Item = SocketId> {
-        let first = self.accepted - self.recent.len() as u64;
-        self.recent.iter().skip(position.saturating_sub(first) as usize).copied()
-    }
-}
 
 /// The slots that a request prepares.
 pub(super) fn slots_of(request: &Request) -> impl Iterator<Item = Option<Handle>> {
@@ -110,7 +86,7 @@ impl AttachmentEntry {
         if !untaken {
             return;
         }
-        let left = |entry: &super::slots::Slot| match &entry.role {
+        let left = |entry: &Slot| match &entry.role {
             Role::Listener(listener) if entry.launch == Some(launch) => {
                 self.untaken(&listener.ahead).collect()
             }

@@ -11,10 +11,10 @@
 
 mod life;
 
+use super::tables::regions::ArenaRings;
 use crate::model::message::Ring;
 use gpunet_abi::arena::PartLayout;
 use gpunet_abi::options::MAX_RING_LOG2;
-use gpunet_abi::region::{FIRST_ARENA, REGIONS};
 use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::PartMemory;
 use gpunet_core::slab::Slab;
@@ -31,40 +31,6 @@ const MAX_RINGS: u64 = 16 << MAX_RING_LOG2;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// GPU memory is mapped in pages of this size.
 const GPU_PAGE: u64 = 2 << 20;
-
-/// The region numbers of a device's table.
-#[derive(Debug)]
-pub(super) struct Regions {
-    used: [bool; REGIONS],
-}
-
-impl Default for Regions {
-    fn default() -> Self {
-        Self { used: std::array::from_fn(|number| number < usize::from(FIRST_ARENA)) }
-    }
-}
-
-impl Regions {
-    fn take(&mut self) -> Option<u8> {
-        let number = self.used.iter().position(|used| !used)?;
-        self.used[number] = true;
-        u8::try_from(number).ok()
-    }
-
-    fn give(&mut self, number: u8) {
-        self.used[usize::from(number)] = false;
-    }
-}
-
-/// The rings of one end of a stream in an arena.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ArenaRings {
-    pub(super) arena: u32,
-    /// The ring in the peer's part.
-    pub(super) send: Ring,
-    /// The ring in the own part.
-    pub(super) recv: Ring,
-}
 
 /// The state of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Closing sockets: streams, their ends, and when slot and rings come back.
 
 use super::Control;
-use super::slots::Role;
+use super::tables::slots::Role;
 use super::tables::{Partner, StreamEntry, StreamMemory};
 use crate::model::message::{Command, Ring};
 use gpunet_abi::control::Request;

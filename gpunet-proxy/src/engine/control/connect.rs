@@ -1,9 +1,9 @@
 //! Connecting: which transports are tried, and how a connection becomes a stream.
 
 use super::Control;
-use super::pending::Wait;
 use super::request::allowed;
-use super::slots::Role;
+use super::tables::pending::Wait;
+use super::tables::slots::Role;
 use super::tables::{StreamEntry, StreamMemory};
 use crate::model::message::{Attempt, Command, Message, OpenStream, Rings};
 use gpunet_abi::control::{Descriptor, Reply, Request};

@@ -4,27 +4,11 @@
 //! Two threads would hand each piece to each other, which takes longer than to do both halves of the work.
 
 use super::ShardLink;
-use super::tables::StreamEntry;
+use super::tables::{Assignment, StreamEntry};
 use crate::model::snapshot::Thread;
-use gpunet_abi::Link;
 use gpunet_abi::options::TransportKind;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-
-/// A stream's data thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Assignment {
-    thread: u32,
-    /// Which assignment it is, of all. Ports are used again, numbers are not.
-    number: u64,
-}
-
-impl Assignment {
-    /// What a device is told of a stream of that thread.
-    pub(super) const fn link(self) -> Link {
-        Link::driven(self.thread)
-    }
-}
 
 /// This end and the other end of a TCP connection, both on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

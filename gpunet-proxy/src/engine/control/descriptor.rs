@@ -1,8 +1,8 @@
 //! Descriptors: where the rings and words of a stream lie, as its device is told.
 
-use super::arena::ArenaRings;
-use super::data_threads::Assignment;
+use super::tables::Assignment;
 use super::tables::AttachmentEntry;
+use super::tables::regions::ArenaRings;
 use crate::model::message::{Ring, Rings};
 use gpunet_abi::Link;
 use gpunet_abi::SockAddr;

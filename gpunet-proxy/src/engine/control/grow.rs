@@ -5,8 +5,8 @@
 //! waits: connects as deferred requests, accepts in their queue.
 
 use super::Control;
-use super::pending::Wait;
 use super::tables::AttachmentEntry;
+use super::tables::pending::Wait;
 use crate::engine::control_queue::ControlSender;
 use crate::model::attachment_state::{AttachmentState, first_rings};
 use crate::model::message::Message;

@@ -7,15 +7,15 @@
 //! in time.
 
 use super::Control;
-use super::shortage::Shortage;
-use super::slots::Role;
+use super::tables::handshakes::{Handshakes, Pending};
+use super::tables::shortage::Shortage;
+use super::tables::slots::Role;
 use super::tables::{AttachmentEntry, Backlog, ListenerEntry};
 use crate::model::message::{Message, Rings};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::DEVICE;
 use gpunet_core::ids::{AttachmentId, SocketId};
 use gpunet_core::transport::{Opened, Opening};
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -24,44 +24,6 @@ use tokio::sync::oneshot;
 const MAX_AHEAD: usize = 16;
 /// A client that takes longer is given up. rdma_cm sends a message that was lost again after 4.3 s.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same while others wait and there is no room for them.
-const CROWDED_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The clients of a listener that have rings and that no accept has taken.
-#[derive(Default)]
-pub(super) struct Handshakes {
-    /// Clients that were answered, by number: the first one has taken the longest.
-    pending: BTreeMap<u64, Pending>,
-    next_number: u64,
-    /// Connections that an accept takes at once.
-    established: VecDeque<(Rings, Opened)>,
-}
-
-struct Pending {
-    since: Instant,
-    /// Dropping it gives the client up; the handshake's task then reports when its rings are free.
-    _stop: oneshot::Sender<()>,
-}
-
-impl Handshakes {
-    fn len(&self) -> usize {
-        self.pending.len() + self.established.len()
-    }
-
-    /// How many connections an accept takes at once.
-    pub(super) fn established(&self) -> u64 {
-        self.established.len() as u64
-    }
-
-    /// Gives up the client that has taken the longest, if that was long enough while others wait.
-    fn make_room(&mut self) {
-        if let Some(oldest) = self.pending.first_entry()
-            && oldest.get().since.elapsed() >= CROWDED_TIMEOUT
-        {
-            oldest.remove();
-        }
-    }
-}
 
 impl ListenerEntry {
     /// Returns whether one more client may have rings. There is always one client more than waiting accepts, so

@@ -5,11 +5,12 @@
 //! is an arena, the connect is the first in the listener's backlog again.
 
 use super::Control;
-use super::arena::{ArenaRings, Pair, Room, Taken, pair_of};
+use super::arena::{Pair, Room, Taken, pair_of};
 use super::pair::{Meeting, ring_sizes};
-use super::pending::Wait;
 use super::request::allowed;
-use super::slots::Role;
+use super::tables::pending::Wait;
+use super::tables::regions::ArenaRings;
+use super::tables::slots::Role;
 use super::tables::{StreamMemory, Waiter};
 use gpunet_abi::options::{DEFAULT_RING_LOG2, TransportKind};
 use gpunet_abi::{Error, Options};

@@ -1,12 +1,12 @@
 //! Listeners: ready counts, waiting accepts, and who is served next.
 
 use super::Control;
-use super::ahead::Ahead;
-use super::handshake::Handshakes;
-use super::pending::Wait;
 use super::request::bound_reply;
-use super::shortage::Shortage;
-use super::slots::Role;
+use super::tables::ahead::Ahead;
+use super::tables::handshakes::Handshakes;
+use super::tables::pending::Wait;
+use super::tables::shortage::Shortage;
+use super::tables::slots::Role;
 use super::tables::{Backlog, ListenerEntry, Waiter};
 use crate::engine::control_queue::ControlSender;
 use crate::model::message::Message;

@@ -5,9 +5,9 @@
 //! those of two.
 
 use super::Control;
-use super::pending::{PendingRequest, Wait};
-use super::shortage::Shortage;
-use super::slots::Role;
+use super::tables::pending::{PendingRequest, Wait};
+use super::tables::shortage::Shortage;
+use super::tables::slots::Role;
 use super::tables::{AttachmentEntry, Partner, StreamEntry, StreamMemory, Waiter};
 use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};

@@ -1,8 +1,8 @@
 //! Poll groups: the memory of their lists. What is pushed there is `gpunet_core::memory`'s.
 
 use super::Control;
-use super::slots::Role;
 use super::tables::AttachmentEntry;
+use super::tables::slots::Role;
 use crate::model::message::Ring;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};

@@ -1,7 +1,7 @@
 //! What an attachment takes of its owner's account.
 
-use super::shortage::Shortage;
 use super::tables::AttachmentEntry;
+use super::tables::shortage::Shortage;
 use gpunet_abi::Error;
 use std::time::Instant;
 

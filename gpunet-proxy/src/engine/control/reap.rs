@@ -1,7 +1,7 @@
 //! What a finished launch leaves behind, and the end of an attachment.
 
 use super::Control;
-use super::slots::Role;
+use super::tables::slots::Role;
 use super::tables::{AttachmentEntry, Delivering, Detaching, StreamEntry, StreamMemory};
 use crate::model::launch::{FinishPolicy, Finished};
 use crate::model::message::{Command, Done, Message, Sweep, SweepAction};

@@ -2,8 +2,8 @@
 
 use super::Control;
 use super::ahead::slots_of;
-use super::pending::Wait;
-use super::slots::Role;
+use super::tables::pending::Wait;
+use super::tables::slots::Role;
 use super::tables::{AttachmentEntry, StreamEntry};
 use crate::model::message::Command;
 use gpunet_abi::control::{Op, Query, Reply, Request};

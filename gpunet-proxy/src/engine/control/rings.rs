@@ -1,7 +1,7 @@
 //! Ring memory: which region a stream's rings lie in, and how a network card finds them.
 
-use super::shortage::Shortage;
 use super::tables::AttachmentEntry;
+use super::tables::shortage::Shortage;
 use crate::model::message::{Ring, Rings};
 use gpunet_abi::Options;
 use gpunet_abi::hand_off::{self, HandOff};

@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::arena::Arenas;
-use super::slots::{Role, Slot};
+use super::tables::slots::{Role, Slot};
 use super::tables::{AttachmentEntry, StreamEntry, StreamMemory};
 use crate::model::message::{Command, Done, StreamCount};
 use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};

@@ -1,15 +1,25 @@
 //! What the control plane keeps for an attachment, a listener and a stream.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `slots` | the socket slots: what they are used for, how they are taken and given back |
+//! | `pending` | requests that have no answer yet, and how they get one |
+//! | `shortage` | what can be short, what a device is told of it, and what is logged |
+//! | `ahead`, `handshakes` | connections that a listener has accepted before it was asked; clients that become connections |
+//! | `regions` | the numbers of a device's regions; rings in arenas |
 
-use super::ahead::Ahead;
-use super::arena::{ArenaRings, Regions};
-use super::data_threads::Assignment;
-use super::handshake::Handshakes;
-use super::pending::PendingRequest;
-use super::shortage::{LOG_INTERVAL, Shortage, Topic};
-use super::slots::Slots;
+pub(super) mod ahead;
+pub(super) mod handshakes;
+pub(super) mod pending;
+pub(super) mod regions;
+pub(super) mod shortage;
+pub(super) mod slots;
+
 use crate::model::attachment_state::{AttachmentState, Usage, first_rings};
 use crate::model::message::{Answer, Done, Ring, Rings};
 use crate::os::log_limiter::LogLimiter;
+use ahead::Ahead;
+use gpunet_abi::Link;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::{DEVICE, SHARED};
@@ -17,6 +27,11 @@ use gpunet_core::ids::{AttachmentId, HostRequestId, LaunchId, RequestId};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Listen};
 use gpunet_core::wait_queue::WaitQueue;
+use handshakes::Handshakes;
+use pending::PendingRequest;
+use regions::{ArenaRings, Regions};
+use shortage::{LOG_INTERVAL, Shortage, Topic};
+use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -145,6 +160,21 @@ pub(super) struct StreamEntry {
     /// This end's address and the other's.
     pub(super) addrs: (SocketAddr, SocketAddr),
     pub(super) transport: TransportKind,
+}
+
+/// A stream's data thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Assignment {
+    pub(super) thread: u32,
+    /// Which assignment it is, of all. Ports are used again, numbers are not.
+    pub(super) number: u64,
+}
+
+impl Assignment {
+    /// What a device is told of a stream of that thread.
+    pub(super) const fn link(self) -> Link {
+        Link::driven(self.thread)
+    }
 }
 
 /// Where a stream's rings lie.

@@ -1,12 +1,12 @@
 //! An arena's life: its parts are made, agents map it, it is used, agents unmap it.
 
-use super::ArenaRings;
 use super::{
     AgentState, Arena, ArenaState, FIRST_RINGS, GPU_PAGE, MAX_RINGS, PartState, Side, TIMEOUT, pair_of,
 };
 use crate::engine::control::Control;
-use crate::engine::control::pending::Wait;
 use crate::engine::control::tables::AttachmentEntry;
+use crate::engine::control::tables::pending::Wait;
+use crate::engine::control::tables::regions::ArenaRings;
 use crate::model::access::Account;
 use crate::model::agent::{FromAgent, MapArena, Part, ToAgent};
 use crate::model::message::Message;

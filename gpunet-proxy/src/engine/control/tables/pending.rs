@@ -1,6 +1,6 @@
 //! The requests of an attachment that have no answer yet, and how they get one.
 
-use super::tables::AttachmentEntry;
+use super::AttachmentEntry;
 use gpunet_abi::Error;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::hand_off::{self, HandOff};
@@ -10,13 +10,13 @@ use gpunet_core::wait_queue::WaitKey;
 use tokio::sync::oneshot;
 
 /// A request that has no answer yet.
-pub(super) struct PendingRequest {
-    pub(super) launch: LaunchId,
-    pub(super) what: Wait,
+pub(in crate::engine::control) struct PendingRequest {
+    pub(in crate::engine::control) launch: LaunchId,
+    pub(in crate::engine::control) what: Wait,
 }
 
 /// What a request waits for.
-pub(super) enum Wait {
+pub(in crate::engine::control) enum Wait {
     /// A connection at a listener.
     Accept { listener: u32, place: WaitKey },
     /// A driven stream that is being opened. Dropping the sender gives the attempt up; its task then reports when
@@ -34,17 +34,17 @@ pub(super) enum Wait {
 
 impl AttachmentEntry {
     /// Notes that a request waits.
-    pub(super) fn wait(&mut self, id: RequestId, launch: LaunchId, what: Wait) {
+    pub(in crate::engine::control) fn wait(&mut self, id: RequestId, launch: LaunchId, what: Wait) {
         self.requests.insert(id, PendingRequest { launch, what });
     }
 
     /// Returns whether that request still waits.
-    pub(super) fn waits(&self, id: RequestId) -> bool {
+    pub(in crate::engine::control) fn waits(&self, id: RequestId) -> bool {
         self.requests.contains_key(&id)
     }
 
     /// The pending request in the place of `id`: the one of the same control slot, whatever its sequence number.
-    pub(super) fn waiting_in_place_of(&self, id: RequestId) -> Option<RequestId> {
+    pub(in crate::engine::control) fn waiting_in_place_of(&self, id: RequestId) -> Option<RequestId> {
         let (first, last) = match id {
             RequestId::Device { control, .. } => {
                 (RequestId::Device { control, seq: 0 }, RequestId::Device { control, seq: u64::MAX })
@@ -55,7 +55,7 @@ impl AttachmentEntry {
     }
 
     /// Answers a control request.
-    pub(super) fn reply(&mut self, id: RequestId, reply: &Reply) {
+    pub(in crate::engine::control) fn reply(&mut self, id: RequestId, reply: &Reply) {
         self.requests.remove(&id);
         match id {
             RequestId::Host(id) => {
@@ -73,7 +73,7 @@ impl AttachmentEntry {
     }
 
     /// Answers a control request with an error or with success.
-    pub(super) fn reply_result(&mut self, id: RequestId, result: Result<(), Error>) {
+    pub(in crate::engine::control) fn reply_result(&mut self, id: RequestId, result: Result<(), Error>) {
         let errno = result.map_or_else(|e| e.errno() as u32, |()| 0);
         self.reply(id, &Reply::new(errno, 0));
     }

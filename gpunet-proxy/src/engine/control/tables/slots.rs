@@ -1,6 +1,6 @@
 //! The socket slots of an attachment: what they are used for, how they are taken and given back.
 
-use super::tables::{AttachmentEntry, ListenerEntry, Partner, StreamEntry};
+use super::{AttachmentEntry, ListenerEntry, Partner, StreamEntry};
 use crate::model::message::Ring;
 use gpunet_abi::Handle;
 use gpunet_abi::handle::next_generation;
@@ -17,29 +17,29 @@ const CHUNK: usize = 64;
 
 /// One socket slot.
 #[derive(Default)]
-pub(super) struct Slot {
-    pub(super) generation: u32,
+pub(in crate::engine::control) struct Slot {
+    pub(in crate::engine::control) generation: u32,
     /// Whose socket it is; `None` if its launch left it for whoever comes.
-    pub(super) launch: Option<LaunchId>,
-    pub(super) role: Role,
+    pub(in crate::engine::control) launch: Option<LaunchId>,
+    pub(in crate::engine::control) role: Role,
     /// When it was taken; `None` while it is free.
-    pub(super) since: Option<Instant>,
+    pub(in crate::engine::control) since: Option<Instant>,
     /// It is counted in its owner's account.
-    pub(super) counted: bool,
+    pub(in crate::engine::control) counted: bool,
     /// Descriptors that are counted for it there, without those of streams.
-    pub(super) descriptors: u8,
+    pub(in crate::engine::control) descriptors: u8,
     /// Its socket is closed for a launch that has ended: it is not free again before the host says that
     /// no running launch knows the handle.
-    pub(super) retiring: bool,
+    pub(in crate::engine::control) retiring: bool,
     /// Its stream was accepted ahead, and the device says whose it is.
-    pub(super) accepted_ahead: bool,
+    pub(in crate::engine::control) accepted_ahead: bool,
     /// The span of its stream, for the log.
-    pub(super) span: Option<Span>,
+    pub(in crate::engine::control) span: Option<Span>,
 }
 
 /// What a slot is used for.
 #[derive(Default)]
-pub(super) enum Role {
+pub(in crate::engine::control) enum Role {
     /// In the recycling ring, or held by the device and not yet named in a request.
     #[default]
     Free,
@@ -62,7 +62,7 @@ pub(super) enum Role {
 
 /// All slots of an attachment. Slots are allocated in chunks on first use: an attachment may ask for many and use
 /// few, and unused ones cost nothing.
-pub(super) struct Slots {
+pub(in crate::engine::control) struct Slots {
     chunks: Vec<Option<Box<[Slot; CHUNK]>>>,
     len: usize,
     /// Stands for every slot that is not allocated.
@@ -71,37 +71,37 @@ pub(super) struct Slots {
 
 impl Slots {
     /// A table of `len` free slots.
-    pub(super) fn new(len: usize) -> Self {
+    pub(in crate::engine::control) fn new(len: usize) -> Self {
         let chunks = std::iter::repeat_with(|| None).take(len.div_ceil(CHUNK)).collect();
         Self { chunks, len, unused: Slot::default() }
     }
 
     /// How many there are.
     #[cfg(test)]
-    pub(super) const fn len(&self) -> usize {
+    pub(in crate::engine::control) const fn len(&self) -> usize {
         self.len
     }
 
     /// The slot of that number, if there is one.
-    pub(super) fn get(&self, slot: usize) -> Option<&Slot> {
+    pub(in crate::engine::control) fn get(&self, slot: usize) -> Option<&Slot> {
         let chunk = if slot < self.len { self.chunks.get(slot / CHUNK)? } else { return None };
         Some(chunk.as_ref().map_or(&self.unused, |chunk| &chunk[slot % CHUNK]))
     }
 
     /// The slot of that number, allocated if need be.
-    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Slot> {
+    pub(in crate::engine::control) fn get_mut(&mut self, slot: usize) -> Option<&mut Slot> {
         let chunk = if slot < self.len { self.chunks.get_mut(slot / CHUNK)? } else { return None };
         let fresh = || Box::new(std::array::from_fn(|_| Slot::default()));
         Some(&mut chunk.get_or_insert_with(fresh)[slot % CHUNK])
     }
 
     /// The allocated slots, with their numbers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
+    pub(in crate::engine::control) fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
         self.iter_from(0)
     }
 
     /// The allocated slots from the chunk of that one on, with their numbers.
-    pub(super) fn iter_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Slot)> {
+    pub(in crate::engine::control) fn iter_from(&self, slot: u32) -> impl Iterator<Item = (u32, &Slot)> {
         let chunks = self.chunks.iter().enumerate().skip(slot as usize / CHUNK);
         chunks.filter_map(|(at, chunk)| Some((at, chunk.as_ref()?))).flat_map(|(at, chunk)| {
             let first = (at * CHUNK) as u32;
@@ -110,7 +110,7 @@ impl Slots {
     }
 
     /// The allocated slots, mutably, with their numbers.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Slot)> {
+    pub(in crate::engine::control) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Slot)> {
         let chunks = self.chunks.iter_mut().enumerate();
         chunks.filter_map(|(at, chunk)| Some((at, chunk.as_mut()?))).flat_map(|(at, chunk)| {
             let first = (at * CHUNK) as u32;
@@ -119,7 +119,7 @@ impl Slots {
     }
 
     /// The numbers of those in use.
-    pub(super) fn used(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::engine::control) fn used(&self) -> impl Iterator<Item = u32> {
         self.iter().filter(|(_, entry)| !matches!(entry.role, Role::Free)).map(|(slot, _)| slot)
     }
 }
@@ -141,14 +141,14 @@ impl IndexMut<usize> for Slots {
 impl AttachmentEntry {
     /// Returns whether the device can just have taken that slot: it is free, and the generation follows its last
     /// one. Random bytes hardly ever pass.
-    pub(super) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
+    pub(in crate::engine::control) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
         self.slots.get(slot as usize).is_some_and(|entry| {
             matches!(entry.role, Role::Free) && next_generation(entry.generation) == generation
         })
     }
 
     /// Takes back a slot for which nothing was opened.
-    pub(super) fn refuse_slot(&mut self, slot: u32, generation: u32) {
+    pub(in crate::engine::control) fn refuse_slot(&mut self, slot: u32, generation: u32) {
         if self.is_fresh(slot, generation) {
             self.slots[slot as usize].generation = generation;
             self.recycle(slot);
@@ -156,7 +156,7 @@ impl AttachmentEntry {
     }
 
     /// Retires a slot for which a kernel called gsocket and nothing else; returns whether it is one.
-    pub(super) fn retire_fresh(&mut self, socket: Handle) -> bool {
+    pub(in crate::engine::control) fn retire_fresh(&mut self, socket: Handle) -> bool {
         if !self.is_fresh(socket.slot(), socket.generation()) {
             return false;
         }
@@ -170,7 +170,7 @@ impl AttachmentEntry {
 
     /// Returns whether kernels may still know a stream that has ended: its own handle, or that of its other
     /// end on this device, which polls the words of this slot.
-    pub(super) fn is_retiring(&self, slot: u32, stream: &StreamEntry) -> bool {
+    pub(in crate::engine::control) fn is_retiring(&self, slot: u32, stream: &StreamEntry) -> bool {
         let retiring = |slot: u32| self.slots.get(slot as usize).filter(|entry| entry.retiring);
         let other = stream.partner.filter(|partner| partner.attachment == self.state.id);
         let other = other.and_then(|partner| {
@@ -180,7 +180,7 @@ impl AttachmentEntry {
     }
 
     /// The retired stream that is this end, on this device.
-    pub(super) fn retired(&self, end: Partner) -> Option<StreamEntry> {
+    pub(in crate::engine::control) fn retired(&self, end: Partner) -> Option<StreamEntry> {
         let entry = self.slots.get(end.slot as usize)?;
         match entry.role {
             Role::Retired(stream)
@@ -193,24 +193,29 @@ impl AttachmentEntry {
     }
 
     /// How many slots kernels take sockets from.
-    pub(super) fn kernel_slots(&self) -> usize {
+    pub(in crate::engine::control) fn kernel_slots(&self) -> usize {
         self.state.memory.geometry().sockets as usize
     }
 
     /// Returns whether as many slots are in use as kernels have.
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::engine::control) fn is_full(&self) -> bool {
         self.used >= self.kernel_slots()
     }
 
     /// Marks a slot as being opened for that generation and launch.
-    pub(super) fn opening(&mut self, slot: u32, generation: u32, launch: LaunchId) -> Role {
+    pub(in crate::engine::control) fn opening(
+        &mut self,
+        slot: u32,
+        generation: u32,
+        launch: LaunchId,
+    ) -> Role {
         let entry = &mut self.slots[slot as usize];
         (entry.generation, entry.launch) = (generation, Some(launch));
         std::mem::replace(&mut entry.role, Role::Opening)
     }
 
     /// Opens the span of a new stream.
-    pub(super) fn enter_span(
+    pub(in crate::engine::control) fn enter_span(
         &mut self,
         slot: u32,
         kind: TransportKind,
@@ -226,7 +231,7 @@ impl AttachmentEntry {
     }
 
     /// Logs that a stream closed before so many bytes reached its peer.
-    pub(super) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
+    pub(in crate::engine::control) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
         let span = self.slots.get(slot as usize).and_then(|entry| entry.span.as_ref());
         if let (Some(span), true) = (span, undelivered > 0) {
             span.in_scope(|| tracing::warn!(undelivered, "closed before everything was delivered"));
@@ -234,7 +239,7 @@ impl AttachmentEntry {
     }
 
     /// Makes a slot without rings free again, or retires it.
-    pub(super) fn recycle(&mut self, slot: u32) {
+    pub(in crate::engine::control) fn recycle(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot as usize) else { return };
         if entry.retiring {
             entry.role = Role::Retired(None);
@@ -254,7 +259,7 @@ impl AttachmentEntry {
     }
 
     /// Returns whether a listener stands in that slot.
-    pub(super) fn is_listener(&self, slot: u32) -> bool {
+    pub(in crate::engine::control) fn is_listener(&self, slot: u32) -> bool {
         matches!(self.slots[slot as usize].role, Role::Listener(_))
     }
 }

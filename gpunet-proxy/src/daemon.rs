@@ -19,18 +19,19 @@ mod operators;
 mod outbox;
 mod session;
 
-pub use crate::session::snapshot;
+pub use crate::attached::session::snapshot;
 
-use crate::access::{Access, Accounts, Descriptors, RingMemory, set_accepts_descriptors};
-use crate::descriptors::{self, hint};
+use crate::engine::runtime::{self, Runtime};
+use crate::model::access::{Access, Accounts, Descriptors, RingMemory};
 use crate::model::config::Config;
 use crate::model::error::EmbedError;
 use crate::model::message::{ANSWER_TIMEOUT, Message, answer_to};
 use crate::model::snapshot::Snapshot;
-use crate::readiness::watch;
-use crate::runtime::{self, Runtime};
-use crate::thread_pool::ThreadPool;
-use crate::user_work::UserWork;
+use crate::os::descriptors::{self, hint};
+use crate::os::peer::set_accepts_descriptors;
+use crate::os::readiness::watch;
+use crate::os::thread_pool::ThreadPool;
+use crate::os::user_work::UserWork;
 use connections::{Bounds, Connections};
 use operators::Operators;
 use rustix::net::{SocketFlags, accept_with};

@@ -50,7 +50,7 @@
 //! plane as messages, because a caller would have to wait for a control slot. The module `reactor` says who
 //! wakes a task, and why no wake-up is lost.
 
-pub(crate) mod ask;
+mod ask;
 #[allow(unsafe_code)]
 mod bytes;
 mod listener;
@@ -60,11 +60,10 @@ mod stream;
 pub use listener::Listener;
 pub use stream::{ReadHalf, Stream, WriteHalf};
 
-use crate::attachment::{Attachment, CloseReport, Shared};
+use crate::attached::device::{AttachedDevice, CloseReport, OwnedDevice, close_on_thread};
+use crate::launch::token::LaunchToken;
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::error::AttachError;
-use crate::proxy::Proxy;
-use crate::token::LaunchToken;
 use ask::Asking;
 use gpunet_device::cpu::deferred::Opening;
 use gpunet_device::{Error, Net, Options, SockAddr};
@@ -76,7 +75,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The sockets of a host program. Clones share them.
 ///
 /// They live until the last clone and the last socket are dropped. That drop closes the attachment behind
-/// them; outside of a tokio runtime it blocks, as dropping an [`Attachment`] does. [`Host::close`] waits until
+/// them; outside of a tokio runtime it blocks, as dropping an [`Attachment`](crate::Attachment) does. [`Host::close`] waits until
 /// what was written is delivered.
 ///
 /// # Examples
@@ -106,11 +105,11 @@ pub struct Host {
 struct Core {
     net: Net,
     reactor: Arc<Reactor>,
-    shared: Arc<Shared>,
+    shared: Arc<AttachedDevice>,
     /// `None` once it is given back, by drop.
     token: Option<LaunchToken>,
     /// The attachment, if it is the host's own and not yet closed. Dropped last.
-    own: Mutex<Option<Attachment>>,
+    own: Mutex<Option<OwnedDevice>>,
 }
 
 /// An error of the device API as a program of the host has it.
@@ -118,51 +117,14 @@ fn io_error(error: Error) -> io::Error {
     io::Error::from_raw_os_error(error.errno())
 }
 
-impl Proxy {
-    /// Makes sockets for this program: an attachment of its own, of the sizes in [`Proxy::config`].
-    ///
-    /// # Errors
-    /// [`AttachError`], when there is not enough memory, the system refuses a thread, or the daemon refuses.
-    ///
-    /// # Examples
-    /// ```
-    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
-    /// let host = proxy.host()?;
-    /// assert_eq!(host.usage().sockets, 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn host(&self) -> Result<Host, AttachError> {
-        let attachment = self.attach_cpu()?;
-        let host = attachment.host()?;
-        *host.core.own() = Some(attachment);
-        Ok(host)
-    }
-}
-
-impl Attachment {
-    /// Makes sockets for this program in the socket table of the attachment's kernels, so that a task and a
-    /// kernel can be the two ends of a `peer` stream.
-    ///
-    /// Only the CPU device can do this: the CPU cannot reach the words of a GPU's `peer` streams. When the
-    /// attachment is closed, calls on these sockets fail with ECANCELED.
-    ///
-    /// # Errors
-    /// [`AttachError::HostOnGpu`], when the device is a GPU; [`AttachError::TooMany`], when all launch numbers
-    /// are in use; [`AttachError::Thread`], when the system refuses a thread.
-    ///
-    /// # Examples
-    /// ```
-    /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
-    /// let attachment = proxy.attach_cpu()?;
-    /// let host = attachment.host()?; // connects to what the attachment's kernels bind
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn host(&self) -> Result<Host, AttachError> {
-        if self.cuda().is_some() {
+impl Host {
+    /// See [`Attachment::host`](crate::Attachment::host).
+    pub(crate) fn start(device: &Arc<AttachedDevice>) -> Result<Self, AttachError> {
+        if device.cuda().is_some() {
             return Err(AttachError::HostOnGpu);
         }
-        let token = self.token()?;
-        let (net, shared) = (token.net(), self.shared.clone());
+        let token = LaunchToken::take(device)?;
+        let (net, shared) = (token.net(), device.clone());
         let reactor = Arc::new(Reactor::new(net));
         let (looker, keep) = (reactor.clone(), shared.clone());
         let look = move || {
@@ -174,11 +136,14 @@ impl Attachment {
             .name("gpunet-host".to_owned())
             .spawn(look)
             .map_err(AttachError::Thread)?;
-        Ok(Host { core: Arc::new(Core { net, reactor, shared, token: Some(token), own: Mutex::new(None) }) })
+        Ok(Self { core: Arc::new(Core { net, reactor, shared, token: Some(token), own: Mutex::new(None) }) })
     }
-}
 
-impl Host {
+    /// Makes the attachment the host's own: it ends with the last socket.
+    pub(crate) fn keep(&self, own: OwnedDevice) {
+        *self.core.own() = Some(own);
+    }
+
     /// Connects to `addr`.
     ///
     /// The time limits in the options are for kernels; a task uses `tokio::time::timeout`.
@@ -246,11 +211,11 @@ impl Host {
         self.core.shared.link.usage()
     }
 
-    /// Closes all sockets of [`Proxy::host`] and of its clones, and waits until what was written is delivered,
+    /// Closes all sockets of [`Proxy::host`](crate::Proxy::host) and of its clones, and waits until what was written is delivered,
     /// for at most [`Config::linger`](crate::Config::linger). Calls on sockets that are still open fail with
     /// ECANCELED.
     ///
-    /// A host made by [`Attachment::host`] closes nothing; close the attachment instead.
+    /// A host made by [`Attachment::host`](crate::Attachment::host) closes nothing; close the attachment instead.
     ///
     /// # Examples
     /// ```
@@ -265,14 +230,14 @@ impl Host {
     pub async fn close(self) -> CloseReport {
         let own = self.core.own().take();
         match own {
-            Some(attachment) => attachment.close_async().await,
+            Some(own) => close_on_thread(move || own.close()).await,
             None => CloseReport::default(),
         }
     }
 }
 
 impl Core {
-    fn own(&self) -> std::sync::MutexGuard<'_, Option<Attachment>> {
+    fn own(&self) -> std::sync::MutexGuard<'_, Option<OwnedDevice>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

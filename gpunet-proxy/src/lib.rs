@@ -5,70 +5,55 @@
 //! device its sockets, and [`Attachment::launch`] runs a kernel that uses them. [`Proxy::host`] gives sockets
 //! to tokio tasks.
 //!
-//! | layer | modules |
-//! |---|---|
-//! | facade | `proxy` ([`Proxy`]), `attachment` ([`Attachment`]), `token` ([`LaunchToken`]), `launches` and `socket_table` (what ends with a launch), `program` ([`Program`]), `launch` ([`Launch`]), [`device_memory`]; [`host`]: tokio streams and listeners over every transport; [`team`]: symmetric memory; [`daemon`]: sessions of attached programs |
-//! | runtime | `runtime`: the threads, how they start and stop; `session` and `wire`: a program's connection to a daemon, and the frames on it; `link`: what both ask of a proxy; `agent`: what maps memory for an attachment; `mapped`: memory as a device has it; [`places`]: where a daemon listens |
-//! | planes | `shard`: threads that scan words, drive the state machines of gpunet-core and move bytes; `control`: binds, listens, connects, accepts, closes, reaps, on a private tokio runtime; `pulse`: the heartbeat that devices watch |
-//! | model | `model`: what they say to each other and keep, [`config`] and [`snapshot`] among it; [`access`]: who may use a daemon, and how much |
+//! # Floors
+//! The modules lie on floors. A module names those of its own floor and of floors below, never one above; a test reads
+//! the imports. From below:
 //!
-//! Beside them: [`descriptors`], what to say when there are none left; `log_limiter`, what the log is not told again.
+//! | floor | what it is |
+//! |---|---|
+//! | `os` | what is asked of the operating system; [`descriptors`], [`files`] and [`places`] among it |
+//! | `model` | what the parts say to each other and keep: data; [`config`], [`snapshot`] and [`access`] among it |
+//! | `wire` | what a program and a daemon, and the members of a team, say to each other |
+//! | `engine` | the threads that move bytes and make decisions |
+//! | `attached` | a device while it is attached; [`device_memory`] among it |
+//! | `launch` | kernels that run: [`Launch`], [`Program`], [`LaunchToken`] |
+//! | [`socket`] | sockets that the host program opens for its kernels |
+//! | [`team`] | symmetric memory |
+//! | [`queue`] | socket and team operations in order |
+//! | [`host`] | sockets for tokio tasks |
+//! | [`daemon`] | sessions of attached programs |
+//! | `api` | what programs call: [`Proxy`], [`Attachment`], and the functions that make them |
+//!
+//! What lies on a private floor and is for programs is exported here.
 #![deny(unsafe_code)]
 
-pub mod access;
-mod agent;
-mod attachment;
-mod client_socket;
-mod control;
-mod control_queue;
-mod cpus;
+mod api;
+mod attached;
 pub mod daemon;
-pub mod descriptors;
-#[allow(unsafe_code)]
-pub mod device_memory;
-mod doorbell;
-mod errno;
-pub mod files;
+mod engine;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod host;
-#[allow(unsafe_code)]
 mod launch;
-mod launches;
-mod link;
-mod log_limiter;
-#[allow(unsafe_code)]
-mod mapped;
 mod model;
-mod placement;
-pub mod places;
-#[allow(unsafe_code)]
-mod plain;
-mod program;
-mod proxy;
-mod pulse;
+mod os;
 pub mod queue;
-#[allow(unsafe_code)]
-mod readiness;
-mod region;
-mod runtime;
-mod session;
-mod shard;
 pub mod socket;
-mod socket_table;
 pub mod team;
-mod thread_pool;
-mod token;
-mod user_work;
 mod wire;
 
-pub use attachment::remote::DaemonInfo;
-pub use attachment::{Attachment, CloseReport};
-pub use device_memory::{AllocError, DeviceBuffer};
+pub use api::attachment::Attachment;
+pub use api::proxy::{Proxy, attach, embed, open};
+pub use attached::device::CloseReport;
+pub use attached::device_memory::{self, AllocError, DeviceBuffer};
+pub use attached::remote::DaemonInfo;
 pub use gpunet_abi as abi;
 pub use gpunet_device as device;
 pub use host::Host;
-pub use launch::{KernelError, Launch, LaunchError};
+pub use launch::program::Program;
+pub use launch::running::{KernelError, Launch, LaunchError};
+pub use launch::token::LaunchToken;
+pub use model::access;
 pub use model::attachment_state::{Stats, Usage};
 pub use model::config::{self, Config};
 pub use model::error::{AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
@@ -76,9 +61,7 @@ pub use model::launch::{FinishPolicy, FinishReport};
 #[cfg(feature = "settings")]
 pub use model::settings;
 pub use model::snapshot;
-pub use program::Program;
-pub use proxy::{Proxy, attach, embed, open};
-pub use token::LaunchToken;
+pub use os::{descriptors, files, places};
 
 /// Returns the RDMA devices of this machine.
 ///

@@ -33,8 +33,8 @@ mod cpu;
 mod cuda;
 mod team;
 
-use crate::attachment::Attachment;
-use crate::socket::{Appended, Hold, Receiver, Sender};
+use crate::model::ids::QueueId;
+use crate::socket::{Appended, Hold, HostSockets, Receiver, Sender};
 use cpu::CpuQueue;
 use cuda::CudaQueue;
 pub(crate) use cuda::QueueStreams;
@@ -42,8 +42,7 @@ use gpu_usermap::cuda::CudaStream;
 use gpunet_abi::{Direction, Error, Gate, Trigger, Word};
 use gpunet_device::Buffer;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use team::TeamCall;
 use tokio::sync::oneshot;
 
@@ -87,18 +86,6 @@ pub struct Queue {
 
 /// Gates that a queue remembers to refuse a trigger behind its own gate. A queue may outlive any number of sockets.
 const MOST_AWAITED: usize = 64;
-
-/// Which queue: unique in the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueueId(u64);
-
-impl QueueId {
-    pub(crate) fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Ordering: Relaxed; only unique.
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
 
 /// How a queue on a CUDA stream carries its operations out.
 ///
@@ -273,38 +260,22 @@ impl Operation {
 }
 
 impl Queue {
-    /// A queue of the CPU device: a thread carries out what is enqueued.
-    ///
-    /// # Errors
-    /// EOPNOTSUPP for the attachment of a GPU; [`QuotaExceeded`](io::ErrorKind::QuotaExceeded), when all launch
-    /// numbers are in use; what the system says when it refuses a thread.
-    pub fn cpu(attachment: &Attachment) -> io::Result<Self> {
-        if attachment.cuda().is_some() {
+    /// See [`Queue::cpu`].
+    pub(crate) fn on_cpu(sockets: &HostSockets) -> io::Result<Self> {
+        if sockets.device().cuda().is_some() {
             return Err(crate::socket::io_error(Error::NotSupported));
         }
-        Ok(Self::of(Engine::Cpu(CpuQueue::new(attachment)?)))
+        Ok(Self::of(Engine::Cpu(CpuQueue::new(sockets)?)))
     }
 
-    /// A queue on a stream of the device's context. Kernels and copies that the program puts on the stream are in its order.
-    ///
-    /// Make queues before anything waits on a stream: it loads kernels. Memory that operations name stays mapped until they are
-    /// done; to free it earlier may wait for them, as `cudaFree` does for all streams.
-    ///
-    /// # Errors
-    /// EOPNOTSUPP for the attachment of the CPU device; what [`Device::stream_memory_operations`] says of the
-    /// environment; what the system says when it refuses a thread or memory.
-    ///
-    /// [`Device::stream_memory_operations`]: gpu_usermap::cuda::Device::stream_memory_operations
-    pub fn cuda(attachment: &Attachment, stream: CudaStream) -> io::Result<Self> {
-        Self::cuda_with(attachment, stream, Settings::default())
-    }
-
-    /// As [`Queue::cuda`], with settings.
-    ///
-    /// # Errors
-    /// EINVAL for a fragment of 0 bytes, or a depth that is not from 1 to 64; otherwise as [`Queue::cuda`].
-    pub fn cuda_with(attachment: &Attachment, stream: CudaStream, settings: Settings) -> io::Result<Self> {
-        Ok(Self::of(Engine::Cuda(CudaQueue::new(attachment, stream, settings)?)))
+    /// See [`Queue::cuda_with`]. The first queue of an attachment makes the streams that all of them share.
+    pub(crate) fn on_stream(
+        sockets: &HostSockets,
+        streams: &OnceLock<Arc<QueueStreams>>,
+        stream: CudaStream,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        Ok(Self::of(Engine::Cuda(CudaQueue::new(sockets, streams, stream, settings)?)))
     }
 
     fn of(engine: Engine) -> Self {

@@ -14,14 +14,13 @@ mod pending;
 use direction::Holder;
 pub(crate) use direction::{Appended, Hold};
 pub use direction::{Outcome, Receiver, RecvMessage, SendMessage, Sender};
-pub(crate) use open::HostSlots;
 pub(crate) use operations::StreamOperations;
 #[cfg(test)]
 pub(crate) use operations::tell_operations;
 pub use pending::PendingSocket;
 
-use crate::attachment::{Attachment, Shared};
-use crate::token::LaunchToken;
+use crate::attached::device::AttachedDevice;
+use crate::launch::token::LaunchToken;
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::{Direction, Error, Handle, Options, SockAddr, TransportKind};
@@ -30,10 +29,11 @@ use gpunet_core::memory::SharedMemory;
 use gpunet_device::Net;
 use open::Opening;
 use operations::Told;
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// The launch number that the host program's sockets belong to.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(crate) struct HostLaunch {
     id: LaunchId,
     /// What the program tells the proxy in shared memory; whoever tells it holds the lock.
     told: Mutex<Told>,
+    /// Its open sockets.
+    sockets: Mutex<HashMap<Handle, Weak<Inner>>>,
 }
 
 impl HostLaunch {
@@ -60,6 +62,12 @@ impl HostLaunch {
         &self.token().shared().memory
     }
 
+    /// Its open sockets.
+    fn sockets(&self) -> MutexGuard<'_, HashMap<Handle, Weak<Inner>>> {
+        // Nothing that is done under the lock panics.
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What threads of the CPU device use the sockets with.
     pub(crate) fn net(&self) -> Net {
         self.token().net()
@@ -72,7 +80,7 @@ impl HostLaunch {
     pub(crate) fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
         let handle = Handle::from_raw(socket).ok_or_else(|| io_error(Error::BadHandle))?;
         let direction = Direction::from_raw(direction).ok_or_else(|| io_error(Error::InvalidArgument))?;
-        let inner = self.token().shared().launches().find_socket(handle);
+        let inner = self.sockets().get(&handle).cloned();
         let inner = inner.and_then(|inner| inner.upgrade()).ok_or_else(|| io_error(Error::BadHandle))?;
         inner.hold(direction)
     }
@@ -120,7 +128,7 @@ pub struct Socket {
 
 /// What a socket and its taken directions share; the last one closes it.
 pub(crate) struct Inner {
-    shared: Arc<Shared>,
+    shared: Arc<AttachedDevice>,
     host: Arc<HostLaunch>,
     handle: Handle,
     /// The data thread that moves its bytes, if one does.
@@ -143,6 +151,7 @@ impl std::fmt::Debug for Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.launches().forget_socket(self.handle);
+        self.host.sockets().remove(&self.handle);
         if !*self.left.get_mut() {
             self.shared.close_when_unknown(self.handle, &self.host);
         }
@@ -160,24 +169,47 @@ pub struct Listener {
     options: Options,
 }
 
-impl Attachment {
-    pub(crate) fn host_launch(&self) -> io::Result<&Arc<HostLaunch>> {
-        if let Some(launch) = self.host_launch.get() {
+/// The sockets that the host program opens on a device.
+#[derive(Debug)]
+pub(crate) struct HostSockets {
+    device: Arc<AttachedDevice>,
+    /// The launch that they belong to, from the first on. Dropped when they are closed.
+    launch: OnceLock<Arc<HostLaunch>>,
+}
+
+impl HostSockets {
+    pub(crate) const fn new(device: Arc<AttachedDevice>) -> Self {
+        Self { device, launch: OnceLock::new() }
+    }
+
+    pub(crate) const fn device(&self) -> &Arc<AttachedDevice> {
+        &self.device
+    }
+
+    /// The launch that the sockets belong to, from the first on.
+    pub(crate) fn launch(&self) -> io::Result<&Arc<HostLaunch>> {
+        if let Some(launch) = self.launch.get() {
             return Ok(launch);
         }
         // Streams count as running launches while they have work.
-        let token = self.number().map_err(|error| io::Error::new(io::ErrorKind::QuotaExceeded, error))?;
-        let launch = Arc::new(HostLaunch { id: token.launch(), token: Some(token), told: Mutex::default() });
-        let launch = self.host_launch.get_or_init(|| launch);
-        let _ = self.shared.host_launch.set(launch.id());
+        let token = LaunchToken::number(&self.device)
+            .map_err(|error| io::Error::new(io::ErrorKind::QuotaExceeded, error))?;
+        let launch = Arc::new(HostLaunch {
+            id: token.launch(),
+            token: Some(token),
+            told: Mutex::default(),
+            sockets: Mutex::default(),
+        });
+        let launch = self.launch.get_or_init(|| launch);
+        let _ = self.device.host_launch.set(launch.id());
         Ok(launch)
     }
 
     /// Asks for a socket of these options; `request` is for the slot that it gets.
     fn open(&self, options: Options, mut request: Request) -> io::Result<(Opening, Arc<HostLaunch>)> {
-        let host = self.host_launch()?;
+        let host = self.launch()?;
         request.options = options;
-        let opening = Opening::ask(&self.shared, host, request, |request, handle| {
+        let opening = Opening::ask(&self.device, host, request, |request, handle| {
             (request.slot, request.generation) = (handle.slot(), handle.generation());
         })?;
         Ok((opening, host.clone()))
@@ -201,49 +233,39 @@ impl Attachment {
         self.open(options, request)
     }
 
-    /// Connects a socket of this device to `addr`. The attempt begins at once.
-    ///
-    /// Cancel safe: a dropped future keeps no socket.
-    ///
-    /// # Errors
-    /// As [`Host::connect`](crate::Host::connect). EMFILE, when all of the 256 slots for sockets of the host program
-    /// are in use.
-    pub fn connect(&self, addr: SocketAddr, options: Options) -> PendingSocket {
+    /// See [`Attachment::connect`](crate::Attachment::connect).
+    pub(crate) fn connect(&self, addr: SocketAddr, options: Options) -> PendingSocket {
         PendingSocket::new(self.connecting(addr, options), options)
     }
 
-    /// As [`Attachment::connect`], for programs without an executor: blocks until the connection is there, or cannot be.
-    ///
-    /// # Errors
-    /// As [`Attachment::connect`].
-    pub fn connect_blocking(&self, addr: SocketAddr, options: Options) -> io::Result<Socket> {
-        self.connect(addr, options).wait()
-    }
-
-    /// Listens at `addr` with a socket of this device; port 0 takes a free one. Accepted sockets inherit the options.
-    ///
-    /// # Errors
-    /// As [`Host::bind`](crate::Host::bind). EMFILE as in [`Attachment::connect`].
-    pub async fn listen(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+    /// See [`Attachment::listen`](crate::Attachment::listen).
+    pub(crate) async fn listen(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+        backlog: u32,
+    ) -> io::Result<Listener> {
         let (mut opening, host) = self.listening(addr, options, backlog)?;
         let reply = (&mut opening).await?;
-        Listener::new(&self.shared, host, opening.handle(), options, &reply)
+        Listener::new(&self.device, host, opening.handle(), options, &reply)
     }
 
-    /// As [`Attachment::listen`], blocking for a turn of the control thread.
-    ///
-    /// # Errors
-    /// As [`Attachment::listen`].
-    pub fn listen_blocking(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+    /// See [`Attachment::listen_blocking`](crate::Attachment::listen_blocking).
+    pub(crate) fn listen_blocking(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+        backlog: u32,
+    ) -> io::Result<Listener> {
         let (opening, host) = self.listening(addr, options, backlog)?;
         let (opening, reply) = opening.wait()?;
-        Listener::new(&self.shared, host, opening.handle(), options, &reply)
+        Listener::new(&self.device, host, opening.handle(), options, &reply)
     }
 }
 
 impl Inner {
     fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<AttachedDevice>,
         host: Arc<HostLaunch>,
         handle: Handle,
         opened: Opened,
@@ -253,14 +275,15 @@ impl Inner {
         let inner =
             Self { shared: shared.clone(), host, handle, data_thread, transport, left, opened, holders };
         let inner = Arc::new(inner);
-        shared.launches().note_socket(handle, Arc::downgrade(&inner));
+        inner.host.sockets().insert(handle, Arc::downgrade(&inner));
+        shared.launches().note_socket(handle);
         inner
     }
 }
 
 impl Socket {
     fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<AttachedDevice>,
         host: Arc<HostLaunch>,
         handle: Handle,
         options: Options,
@@ -317,7 +340,7 @@ impl Socket {
 
 impl Listener {
     fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<AttachedDevice>,
         host: Arc<HostLaunch>,
         handle: Handle,
         options: Options,
@@ -345,7 +368,7 @@ impl Listener {
     /// without that loss is [abandoned](PendingSocket::abandon).
     ///
     /// # Errors
-    /// EMFILE, as in [`Attachment::connect`]; EBADF, when a kernel has closed the listener; ENETDOWN; ECANCELED, when the
+    /// EMFILE, as in [`Attachment::connect`](crate::Attachment::connect); EBADF, when a kernel has closed the listener; ENETDOWN; ECANCELED, when the
     /// attachment is closed.
     pub fn accept(&self) -> PendingSocket {
         PendingSocket::new(self.accepting().map(|opening| (opening, self.inner.host.clone())), self.options)

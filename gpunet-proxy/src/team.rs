@@ -39,8 +39,7 @@ mod slice;
 mod split;
 mod symmetric;
 
-use crate::attachment::Attachment;
-use crate::device_memory::{DeviceMemory, bytes_of};
+use crate::attached::device_memory::{DeviceMemory, bytes_of};
 use frames::{DeviceKind, Placement};
 use gpu_usermap::cuda::Device;
 use gpunet_abi::team::{BlockLayout, MAX_MEMBERS, MAX_SIGNALS, TeamState};
@@ -57,9 +56,9 @@ pub use error::{Collective, TeamError, TeamFailure};
 pub(crate) use hold::TeamHold;
 use hold::Turn;
 pub use id::{InvalidTeamId, TeamId};
+use memory::SharedMemory;
 pub use root::TeamListener;
 pub use slice::{PutSource, SymmetricSlice};
-use symmetric::SharedMemory;
 pub use symmetric::Symmetric;
 
 /// How a team is. Equal on all members.
@@ -150,78 +149,6 @@ struct Local {
 }
 
 impl Team {
-    /// Joins as one of `size` members, by the id that all have. Blocks until all have joined.
-    ///
-    /// Member 0 listens at the id's address; the others may start before it.
-    ///
-    /// # Errors
-    /// [`TeamError`]; the same [`TeamFailure`] for all members.
-    pub fn join(attachment: &Attachment, id: TeamId, rank: Rank, size: u32) -> Result<Self, TeamError> {
-        Self::join_with(attachment, id, rank, size, &TeamOptions::default())
-    }
-
-    /// As [`Team::join`], with options.
-    ///
-    /// # Errors
-    /// As [`Team::join`].
-    pub fn join_with(
-        attachment: &Attachment,
-        id: TeamId,
-        rank: Rank,
-        size: u32,
-        options: &TeamOptions,
-    ) -> Result<Self, TeamError> {
-        join(attachment.cuda().cloned(), id, rank, size, options.clone())
-    }
-
-    /// Joins as member 0, where the others find a listener already.
-    ///
-    /// # Errors
-    /// As [`Team::join`].
-    pub fn lead(attachment: &Attachment, listener: TeamListener, size: u32) -> Result<Self, TeamError> {
-        Self::lead_with(attachment, listener, size, &TeamOptions::default())
-    }
-
-    /// As [`Team::lead`], with options.
-    ///
-    /// # Errors
-    /// As [`Team::join`].
-    pub fn lead_with(
-        attachment: &Attachment,
-        listener: TeamListener,
-        size: u32,
-        options: &TeamOptions,
-    ) -> Result<Self, TeamError> {
-        lead(attachment.cuda().cloned(), listener, size, options.clone())
-    }
-
-    /// As [`Team::join_with`], without blocking. If the future is dropped, this member joins and leaves.
-    ///
-    /// # Errors
-    /// As [`Team::join`].
-    ///
-    /// # Examples
-    /// ```
-    /// use gpunet_proxy::device::Rank;
-    /// use gpunet_proxy::team::{Team, TeamId, TeamOptions};
-    ///
-    /// # async fn example(attachment: &gpunet_proxy::Attachment, id: TeamId) -> Result<(), gpunet_proxy::team::TeamError> {
-    /// let team = Team::join_async(attachment, id, Rank(0), 4, &TeamOptions::default()).await?;
-    /// let x = team.alloc_async::<f32>(1000).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn join_async(
-        attachment: &Attachment,
-        id: TeamId,
-        rank: Rank,
-        size: u32,
-        options: &TeamOptions,
-    ) -> Result<Self, TeamError> {
-        let (device, options) = (attachment.cuda().cloned(), options.clone());
-        on_thread(move || join(device, id, rank, size, options)).await
-    }
-
     /// Returns this member's rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
@@ -325,7 +252,7 @@ fn alloc<T: Element>(local: &Local, len: usize) -> Result<SharedMemory, TeamErro
     SharedMemory::alloc(local, bytes as u64, size_of::<T>() as u32)
 }
 
-fn join(
+pub(crate) fn join(
     device: Option<Device>,
     id: TeamId,
     rank: Rank,
@@ -342,7 +269,7 @@ fn join(
     form(device, id, (rank, size), options, Parent::default())
 }
 
-fn lead(
+pub(crate) fn lead(
     device: Option<Device>,
     listener: TeamListener,
     size: u32,
@@ -440,7 +367,7 @@ fn state(
 }
 
 /// Runs what blocks on a thread of its own. A panic there is one here.
-async fn on_thread<R: Send + 'static>(
+pub(crate) async fn on_thread<R: Send + 'static>(
     body: impl FnOnce() -> Result<R, TeamError> + Send + 'static,
 ) -> Result<R, TeamError> {
     let (done, result) = tokio::sync::oneshot::channel();

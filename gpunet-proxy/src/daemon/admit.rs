@@ -2,15 +2,16 @@
 
 use super::outbox::{AgentRequests, Outbox, agent_link};
 use super::{DaemonState, lock};
-use crate::access::{Account, Credentials, Limits};
-use crate::control::SLOT_BYTES;
-use crate::doorbell::one_for_each;
+use crate::engine::control::SLOT_BYTES;
+use crate::engine::region::shared_memory;
+use crate::model::access::{Account, Limits};
 use crate::model::attachment_state::{
     AttachmentState, CardMemory, ClientInfo, Inbox, Quota, Totals, printable,
 };
 use crate::model::config::Config;
 use crate::model::error::AttachError;
-use crate::region::shared_memory;
+use crate::os::doorbell::one_for_each;
+use crate::os::peer::Credentials;
 use crate::wire::{AttachRequest, DaemonRepr, DeviceRepr, Sizes, ToProgram};
 use gpu_usermap::RegionError;
 use gpunet_abi::Error;
@@ -112,7 +113,7 @@ impl DaemonState {
         };
         let doorbells = one_for_each(geometry.shards as usize).map_err(|error| {
             Refusal::new(
-                crate::errno::from_io(&error),
+                crate::os::errno::from_io(&error),
                 format!("cannot make a doorbell: {error}; see the daemon's `ulimit -n`"),
             )
         })?;

@@ -1,7 +1,7 @@
 //! Frames to a client, from any thread.
 
-use crate::client_socket::ClientSocket;
 use crate::model::agent::{AgentLink, FromAgent, ToAgent};
+use crate::os::client_socket::ClientSocket;
 use crate::wire::{AgentAnswer, AgentRequest, Sent, ToProgram, is_gpu_export};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -117,7 +117,8 @@ impl AgentRequests {
             }
             AgentAnswer::Failed { reason, .. } => {
                 open.take_any()?;
-                let reason = reason.chars().take(crate::session::MAX_REASON).filter(|c| !c.is_control());
+                let reason =
+                    reason.chars().take(crate::attached::session::MAX_REASON).filter(|c| !c.is_control());
                 FromAgent::Failed { arena, reason: reason.collect() }
             }
             AgentAnswer::Cleared { ring, .. } => {

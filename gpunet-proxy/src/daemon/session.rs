@@ -12,11 +12,12 @@ use teardown::Teardown;
 
 use super::outbox::{AgentRequests, Outbox, Outgoing};
 use super::{DaemonState, Phase, ending, lock};
-use crate::access::{Account, Credentials};
+use crate::model::access::Account;
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::launch::{Finished, MOST_HANDLES};
 use crate::model::message::Message;
-use crate::plain::{bytes_of, from_bytes};
+use crate::os::peer::Credentials;
+use crate::os::plain::{bytes_of, from_bytes};
 use crate::wire::{self, CallId, Frame, Incoming, MAX_FRAME, ToDaemon, ToProgram};
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::{Error, Handle};

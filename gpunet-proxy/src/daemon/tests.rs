@@ -1,8 +1,8 @@
 //! What the daemon does before it serves a connection.
 
 use super::*;
+use crate::api::proxy::attach;
 use crate::model::error::{AttachError, DaemonError};
-use crate::proxy::attach;
 use gpunet_abi::Error;
 use gpunet_abi::layout::SharedLayout;
 use gpunet_core::ids::AttachmentId;

@@ -2,7 +2,8 @@
 
 use super::Core;
 use super::reactor::WaitId;
-use crate::attachment::Shared;
+use crate::attached::device::AttachedDevice;
+use crate::model::ids::next_host_request;
 use crate::model::message::Answer;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_core::ids::HostRequestId;
@@ -10,23 +11,12 @@ use gpunet_device::Error;
 use gpunet_device::cpu::deferred::Opening;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
-/// Requests made by this process.
-static MADE: AtomicU32 = AtomicU32::new(0);
-
-/// The id of a new request. It differs from those of all requests without an answer, unless there
-/// are two thousand million of them.
-pub(crate) fn next_id() -> HostRequestId {
-    // Ordering: Relaxed; the number only has to differ.
-    HostRequestId::new(MADE.fetch_add(1, Ordering::Relaxed))
-}
-
 /// Posts a request of which nobody needs the answer: a close.
-pub(super) fn tell(shared: &Shared, request: Request) {
-    shared.link.ask(next_id(), request, Box::new(|_| {}));
+pub(super) fn tell(shared: &AttachedDevice, request: Request) {
+    shared.link.ask(next_host_request(), request, Box::new(|_| {}));
 }
 
 /// A request that opens a socket, until its reply.
@@ -45,7 +35,7 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn new(core: &Arc<Core>, opening: Opening) -> Self {
-        let (id, (sender, reply)) = (next_id(), oneshot::channel());
+        let (id, (sender, reply)) = (next_host_request(), oneshot::channel());
         let shared = core.shared.clone();
         let answer: Answer = Box::new(move |reply: &Reply| {
             if let Err(reply) = sender.send(*reply) {
@@ -62,7 +52,7 @@ impl Asking {
 }
 
 /// Closes what a reply opened that came too late.
-fn discard(shared: &Shared, opening: Opening, reply: &Reply) {
+fn discard(shared: &AttachedDevice, opening: Opening, reply: &Reply) {
     if let Some(close) = opening.discard(reply) {
         tell(shared, close);
     }

@@ -1,7 +1,7 @@
 //! The state of an attachment that all threads of the proxy share.
 
 use super::agent::AgentLink;
-use crate::access::Account;
+use crate::model::access::Account;
 use gpunet_abi::Error;
 use gpunet_abi::layout::Geometry;
 use gpunet_core::ids::{AttachmentId, RequestId};

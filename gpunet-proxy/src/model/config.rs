@@ -237,7 +237,7 @@ impl Config {
                 return Err(BadConfig { setting, value, expected });
             }
         }
-        match crate::cpus::impossible(&self.cpus) {
+        match crate::os::cpus::impossible(&self.cpus) {
             Some(cpu) => Err(BadConfig { setting: "cpus", value: cpu as u64, expected: CPUS }),
             None => Ok(()),
         }

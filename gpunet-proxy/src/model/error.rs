@@ -1,10 +1,9 @@
 //! Why a call of the facade failed, and what to do about it.
 
 use super::config::BadConfig;
-use crate::descriptors::hint;
-use crate::device_memory::AllocError;
+use crate::os::descriptors::hint;
 use gpu_usermap::RegionError;
-use gpu_usermap::cuda::CopyError;
+use gpu_usermap::cuda::{CopyError, CudaError};
 use gpunet_abi::layout::LAUNCHES;
 use std::io;
 use std::path::PathBuf;
@@ -222,3 +221,34 @@ fn region_hint(error: &RegionError) -> &'static str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{LAUNCHES} launches are running on this attachment; finish one first")]
 pub struct TooManyLaunches;
+
+/// Why a device has no memory of that size.
+///
+/// # Examples
+/// ```
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let error = attachment.alloc(isize::MAX as usize).unwrap_err();
+/// assert!(error.to_string().contains("this machine does not have them"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocError {
+    /// The CPU device: this machine has no such memory, or this process may not have it.
+    #[error(
+        "cannot allocate {len} bytes of memory for kernels on the CPU: this machine does not have them, or the memory \
+         cgroup of this process does not allow them"
+    )]
+    Host {
+        /// Bytes that were asked for.
+        len: usize,
+    },
+    /// A GPU: CUDA does not give it.
+    #[error("cannot allocate {len} bytes of GPU memory: {source}")]
+    Cuda {
+        /// Bytes that were asked for.
+        len: usize,
+        /// The driver's answer.
+        r#source: CudaError,
+    },
+}

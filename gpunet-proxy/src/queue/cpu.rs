@@ -2,8 +2,7 @@
 
 use super::team::TeamCall;
 use super::{Failure, Operation, Outcome};
-use crate::attachment::Attachment;
-use crate::socket::{Appended, Hold, HostLaunch};
+use crate::socket::{Appended, Hold, HostLaunch, HostSockets};
 use gpunet_abi::{Direction, Error, Gate, Prepared, Result, Trigger, Word};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::cpu::watch::Sleeper;
@@ -35,8 +34,8 @@ struct Progress {
 }
 
 impl CpuQueue {
-    pub(super) fn new(attachment: &Attachment) -> io::Result<Self> {
-        let host = attachment.host_launch()?.clone();
+    pub(super) fn new(sockets: &HostSockets) -> io::Result<Self> {
+        let host = sockets.launch()?.clone();
         let (operations, inbox) = crossbeam_channel::unbounded();
         let progress = Arc::<Mutex<Progress>>::default();
         let player = Player { host: host.clone(), progress: progress.clone(), lanes: Default::default() };

@@ -8,35 +8,35 @@
 //! The copy engine is not used on a stream that may wait: on an H200 two streams that copy within the device's memory and wait for
 //! each other stand still, because the copy of one is behind that of the other.
 //!
+//! What an operation puts on the stream is planned without the driver ([`plan`]) and issued in one place ([`CudaQueue::issue`]).
+//!
 //! A thread follows the stream ([`thread`]): it moves what is staged, tells who waits for [`Done`](super::Done), finds out
 //! what an operation that has passed was worth, and releases the stream where a word that it waits for will not come.
 
 mod kernels;
 mod lane;
 mod page;
+mod plan;
+mod record;
+mod streams;
 mod team;
 mod thread;
 
-use super::{Notify, Operation, Outcome, Settings, not_captured};
-use crate::attachment::Attachment;
-use crate::socket::{Appended, Hold, HostLaunch, StreamOperations, io_error};
-use crate::team::TeamHold;
-use gpu_usermap::PinnedRegion;
-use gpu_usermap::cuda::{
-    CudaStream, Device, ForeignLaunches, MemOp, NoStreamMemoryOperations, StreamPriority,
-};
-use gpunet_abi::{Direction, Error, Gate, Trigger, Word};
+pub(crate) use streams::QueueStreams;
+
+use super::{Operation, Outcome, Settings, not_captured};
+use crate::socket::{Hold, HostLaunch, HostSockets, io_error};
+use gpu_usermap::cuda::{CudaStream, ForeignLaunches, MemOp, NoStreamMemoryOperations};
+use gpunet_abi::{Direction, Error};
 use gpunet_device::Buffer;
-use gpunet_queue_kernel::TeamOperation;
 use kernels::Kernels;
-use lane::Transfer;
 use page::{At, Page};
+use plan::{Counts, OperationKernel, Plan, Planner, store};
+use record::Record;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use team::{PutCopy, SignalWait};
 use thread::State;
 
 /// The most operations of the driver that a queue has on its stream. A stream takes about a thousand, and then holds up who
@@ -48,100 +48,17 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 /// The program's end of a queue on a stream.
 pub(super) struct CudaQueue {
     shared: Arc<Shared>,
-    /// Whether all operations are kernels.
-    by_kernels: bool,
+    planner: Planner,
     kernels: Kernels,
     /// Operations enqueued so far.
     enqueued: u64,
     /// Operations of the driver enqueued so far.
     issued: u64,
-    counts: Counts,
     /// The last operation was enqueued in part, and the stream does not tell when it has passed that.
     is_untold: bool,
     /// Since something was captured: nothing is given back to the driver while a graph may run.
     captured: Option<ForeignLaunches>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// What a queue has on its stream. An operation that the driver refuses counts nothing.
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    /// Messages of each direction that were started, and for how many of them the stream waits.
-    started: [u64; 2],
-    awaited: [u64; 2],
-    checks: u64,
-    /// Copies into other members' parts so far.
-    puts: u64,
-}
-
-/// Streams that the queues of an attachment share. They never wait.
-#[derive(Debug)]
-pub(crate) struct QueueStreams {
-    /// Writes and reads words that the CPU cannot reach.
-    rescue: CudaStream,
-    /// Copy what is staged, by direction. Between two copies of one stream there are words, for which the copy engine waits some
-    /// microseconds: meanwhile it copies for the other stream.
-    lanes: [Vec<CudaStream>; 2],
-    /// Queues that there are.
-    queues: AtomicU32,
-}
-
-impl QueueStreams {
-    /// How many streams copy in one direction: two, unless connections are few.
-    fn lanes(device: &Device) -> u32 {
-        if device.stream_connections() < 16 { 1 } else { 2 }
-    }
-
-    /// Connections of streams that are not the queues' own: these, and the one by which the device copies.
-    fn reserved(device: &Device) -> u32 {
-        2 + 2 * Self::lanes(device)
-    }
-
-    fn new(device: &Device) -> io::Result<Arc<Self>> {
-        let stream = |priority| device.create_stream(priority).map_err(io::Error::other);
-        let lane = || -> io::Result<Vec<_>> {
-            (0..Self::lanes(device)).map(|_| stream(StreamPriority::Normal)).collect()
-        };
-        let lanes = [lane()?, lane()?];
-        let (rescue, queues) = (stream(StreamPriority::Highest)?, AtomicU32::new(0));
-        Self::warm_up(device, &rescue)?;
-        Ok(Arc::new(Self { rescue, lanes, queues }))
-    }
-
-    /// Copies between all kinds of memory once. The driver loads the code for it then, which waits for streams that wait.
-    fn warm_up(device: &Device, stream: &CudaStream) -> io::Result<()> {
-        const LEN: usize = 4096;
-        let region = PinnedRegion::create("gpunet-warm-up", 2 * LEN).map_err(io::Error::other)?;
-        let pinned = device.register(region).map_err(io::Error::other)?;
-        let memory = device.alloc(2 * LEN).map_err(io::Error::other)?;
-        let ends = [pinned.device_ptr(), memory.ptr()];
-        for (from, to) in ends.into_iter().flat_map(|from| ends.map(|to| (from, to + LEN as u64))) {
-            for len in [8, LEN] {
-                // SAFETY: two halves of memory that nothing else uses; its release waits for the stream.
-                unsafe { stream.copy(to, from, len) }.map_err(io::Error::other)?;
-            }
-        }
-        stream.synchronize().map_err(io::Error::other)
-    }
-
-    /// Counts a queue, whose stream may wait. Returns which of the streams copy for it.
-    fn enter(&self, device: &Device) -> io::Result<usize> {
-        let connections = device.stream_connections();
-        let most = connections.saturating_sub(Self::reserved(device)).max(1);
-        // Ordering: Relaxed; only a count.
-        let before = self.queues.fetch_add(1, Ordering::Relaxed);
-        if before < most {
-            return Ok((before % Self::lanes(device)) as usize);
-        }
-        self.queues.fetch_sub(1, Ordering::Relaxed);
-        Err(io::Error::new(
-            io::ErrorKind::QuotaExceeded,
-            format!(
-                "{most} queues are open, and a stream of one more that waits could hold up another for ever: the GPU has \
-                 {connections} connections for streams; end queues, or set CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA starts"
-            ),
-        ))
-    }
 }
 
 /// What the program's end and the thread share.
@@ -159,10 +76,16 @@ struct Shared {
     scratch: Mutex<()>,
 }
 
+impl Shared {
+    /// Returns whether the driver knows memory: whether kernels and the copy engine reach it.
+    fn knows(&self, memory: Buffer) -> io::Result<bool> {
+        self.stream.device().knows(memory.as_ptr() as u64).map_err(io::Error::other)
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Ordering: Relaxed; only a count.
-        self.streams.queues.fetch_sub(1, Ordering::Relaxed);
+        self.streams.leave();
     }
 }
 
@@ -173,8 +96,13 @@ impl std::fmt::Debug for CudaQueue {
 }
 
 impl CudaQueue {
-    pub(super) fn new(attachment: &Attachment, stream: CudaStream, settings: Settings) -> io::Result<Self> {
-        let Some(device) = attachment.cuda() else { return Err(io_error(Error::NotSupported)) };
+    pub(super) fn new(
+        sockets: &HostSockets,
+        shared_streams: &OnceLock<Arc<QueueStreams>>,
+        stream: CudaStream,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        let Some(device) = sockets.device().cuda() else { return Err(io_error(Error::NotSupported)) };
         if settings.fragment == 0 || !(1..=64).contains(&settings.depth) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -186,13 +114,13 @@ impl CudaQueue {
             Err(NoStreamMemoryOperations::NotSupported) => true,
             Err(refused) => return Err(io::Error::new(io::ErrorKind::Unsupported, refused)),
         };
-        let host = attachment.host_launch()?.clone();
-        let kernels = Kernels::load(attachment, host.net())?;
-        let streams = match attachment.queue_streams.get() {
+        let host = sockets.launch()?.clone();
+        let kernels = Kernels::load(sockets.device(), host.net())?;
+        let streams = match shared_streams.get() {
             Some(streams) => streams,
             None => {
                 let streams = QueueStreams::new(device)?;
-                attachment.queue_streams.get_or_init(|| streams)
+                shared_streams.get_or_init(|| streams)
             }
         };
         let page = Page::new(device)?;
@@ -202,18 +130,16 @@ impl CudaQueue {
         let shared = Shared { stream, streams, lane, page, settings, host, state, changed, scratch };
         let shared = Arc::new(shared);
         let thread = Some(thread::start(shared.clone(), device.clone())?);
-        let (enqueued, issued, counts, is_untold) = Default::default();
-        Ok(Self { shared, by_kernels, kernels, enqueued, issued, counts, is_untold, captured: None, thread })
+        let (short, page, scratch) =
+            (settings.short as u64, shared.page.address(At::Passed), shared.page.scratch());
+        let planner = Planner { by_kernels, short, page, scratch, counts: Counts::default() };
+        let (enqueued, issued, is_untold) = Default::default();
+        Ok(Self { shared, planner, kernels, enqueued, issued, is_untold, captured: None, thread })
     }
 
     /// The right to a direction that a trigger or a gate names.
     pub(super) fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
         self.shared.host.hold(socket, direction)
-    }
-
-    /// Whether operations of a direction are kernels.
-    fn is_by_kernel(&self, hold: &Hold) -> bool {
-        self.by_kernels || hold.is_captured()
     }
 
     /// Checks that an operation could be enqueued now, before it takes a place in a direction. Returns whether it goes into a
@@ -222,7 +148,7 @@ impl CudaQueue {
         let captures = self.shared.stream.is_capturing().map_err(io::Error::other)?;
         if !captures {
             self.wait_for_room()?;
-        } else if self.counts.started != self.counts.awaited {
+        } else if self.planner.counts.has_unfinished() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "messages that were started are not finished, and a graph cannot wait for them: \
@@ -235,7 +161,7 @@ impl CudaQueue {
     /// The same for a message.
     pub(super) fn admit_message(&self, hold: &Hold, memory: Buffer) -> io::Result<bool> {
         let captures = self.admit()?;
-        if (captures || self.is_by_kernel(hold)) && !self.knows(memory)? {
+        if (captures || self.planner.is_by_kernel(hold)) && !self.shared.knows(memory)? {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "the operation is a kernel, which does not reach pageable memory: use memory of the device, or pin it",
@@ -246,7 +172,7 @@ impl CudaQueue {
 
     /// The same for one that is started.
     pub(super) fn admit_start(&self, hold: &Hold) -> io::Result<()> {
-        if self.is_by_kernel(hold) {
+        if self.planner.is_by_kernel(hold) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "the direction's operations are kernels, which nothing runs beside: use send and recv",
@@ -257,7 +183,7 @@ impl CudaQueue {
 
     /// How many messages of a direction were started.
     pub(super) const fn started(&self, direction: Direction) -> u64 {
-        self.counts.started[direction as usize]
+        self.planner.counts.started(direction)
     }
 
     pub(super) fn outcome(&self) -> Outcome {
@@ -269,140 +195,15 @@ impl CudaQueue {
     /// # Errors
     /// What the driver refuses, or a part of which it refuses, is not carried out: its memory is the caller's again.
     pub(super) fn enqueue(&mut self, operation: Operation) -> io::Result<()> {
-        let before = self.counts;
-        self.plan_and_issue(operation).inspect_err(|_| self.counts = before)
+        let before = self.planner.counts;
+        self.plan_and_issue(operation).inspect_err(|_| self.planner.counts = before)
     }
 
     fn plan_and_issue(&mut self, operation: Operation) -> io::Result<()> {
-        let number = self.enqueued + 1;
-        let (mut plan, mut record) = (Plan::default(), Record::new(number));
-        let by_kernels = self.by_kernels;
-        match operation {
-            Operation::Post(trigger, hold) => {
-                self.settle(&mut plan, hold.direction());
-                if by_kernels {
-                    plan.kernel = Some(OperationKernel::Post(trigger));
-                } else {
-                    publish(&mut plan.after, &hold, trigger.position);
-                }
-                record.waits.push((hold, 0));
-            }
-            Operation::Wait(gate, hold) => {
-                if by_kernels {
-                    plan.kernel = Some(OperationKernel::Wait(gate));
-                } else if !is_known(&hold, gate.position) {
-                    plan.before.push(wait_for(&hold, gate.position));
-                }
-                record.waits.push((hold, gate.position));
-            }
-            Operation::Send(message, memory) | Operation::Recv(message, memory) => {
-                self.place(&mut plan, &mut record, message, memory)?;
-            }
-            Operation::Start(message, memory) => self.start(&mut plan, &mut record, message, memory)?,
-            Operation::Finish(started) => self.finish(&mut plan, started.direction, started.nth),
-            Operation::Write { word, value } if by_kernels => {
-                plan.kernel = Some(OperationKernel::Write((word, value)));
-            }
-            Operation::WaitWord { word, value } if by_kernels => {
-                plan.kernel = Some(OperationKernel::WaitWord((word, value)));
-            }
-            Operation::Write { word, value } => plan.after.push(store(word.as_ptr() as u64, value)),
-            Operation::WaitWord { word, value } => {
-                plan.before.push(MemOp::WaitGeq { address: word.as_ptr() as u64, value });
-            }
-            Operation::Check(word) => {
-                if by_kernels {
-                    return Err(io::Error::new(
-                        io::ErrorKind::Unsupported,
-                        "the queue's operations are kernels, which do not know how it has fared: \
-                         ask for its outcome when they are done",
-                    ));
-                }
-                self.counts.checks += 1;
-                record.check = Some((self.counts.checks, word));
-                plan.after.push(store(self.shared.page.address(At::Asked), self.counts.checks));
-                let address = self.shared.page.address(At::Answered);
-                plan.after.push(MemOp::WaitGeq { address, value: self.counts.checks });
-            }
-            Operation::Team(call) => self.plan_for_team(&mut plan, &mut record, call),
-            Operation::Notify(notify) => {
-                record.notify = Some(notify);
-                if by_kernels {
-                    plan.kernel = Some(OperationKernel::Write((self.shared.page.scratch(), 0)));
-                }
-            }
-        }
+        let shared = self.shared.clone();
+        let (plan, record) =
+            self.planner.plan(self.enqueued + 1, operation, &|memory| shared.knows(memory))?;
         self.issue(plan, record)
-    }
-
-    /// Plans a send or recv: on the caller's stream, staged, or as a kernel.
-    fn place(
-        &mut self,
-        plan: &mut Plan,
-        record: &mut Record,
-        message: Appended,
-        memory: Buffer,
-    ) -> io::Result<()> {
-        let hold = message.hold().clone();
-        let (direction, len) = (hold.direction(), message.message.len);
-        let is_by_kernel = self.is_by_kernel(&hold);
-        let is_short = len <= self.shared.settings.short as u64 && len <= hold.most_ahead();
-        if !is_by_kernel && (!is_short || !self.knows(memory)?) {
-            self.start(plan, record, message, memory)?;
-            self.settle(plan, direction);
-            return Ok(());
-        }
-        self.settle(plan, direction);
-        let gate = match direction {
-            // Its place is found when it runs, or there are no operations that wait.
-            _ if is_by_kernel => 0,
-            Direction::Send => message.message.room(message.capacity).position,
-            Direction::Recv => message.message.arrived().position,
-        };
-        // The kernel would wait, too, but hold a multiprocessor meanwhile.
-        if !is_known(&hold, gate) {
-            plan.before.push(wait_for(&hold, gate));
-        }
-        (record.len, record.by_kernel) = (len, true);
-        record.waits.push((hold, gate));
-        plan.kernel = Some(OperationKernel::Message(message, memory));
-        Ok(())
-    }
-
-    /// Plans the start of a staged message.
-    fn start(
-        &mut self,
-        plan: &mut Plan,
-        record: &mut Record,
-        message: Appended,
-        memory: Buffer,
-    ) -> io::Result<()> {
-        let direction = message.hold().direction();
-        let is_pageable = !self.knows(memory)?;
-        let nth = self.counts.started[direction as usize] + 1;
-        self.counts.started[direction as usize] = nth;
-        plan.before.push(store(self.shared.page.address(At::Started(direction)), nth));
-        record.transfer = Some(Transfer { number: record.number, nth, message, memory, is_pageable });
-        Ok(())
-    }
-
-    /// Plans a wait for the first `nth` staged messages of a direction.
-    fn finish(&mut self, plan: &mut Plan, direction: Direction, nth: u64) {
-        let awaited = &mut self.counts.awaited[direction as usize];
-        if *awaited < nth {
-            *awaited = nth;
-            let address = self.shared.page.address(At::Done(direction));
-            plan.before.push(MemOp::WaitGeq { address, value: nth });
-        }
-    }
-
-    /// Plans a wait for all staged messages of a direction: what follows there comes behind them.
-    fn settle(&mut self, plan: &mut Plan, direction: Direction) {
-        self.finish(plan, direction, self.counts.started[direction as usize]);
-    }
-
-    fn knows(&self, memory: Buffer) -> io::Result<bool> {
-        self.shared.stream.device().knows(memory.as_ptr() as u64).map_err(io::Error::other)
     }
 
     /// Adds an operation to the graph that is being captured.
@@ -448,9 +249,7 @@ impl CudaQueue {
         let Plan { mut before, kernel, mut after } = plan;
         self.issued += 1 + (before.len() + after.len()) as u64;
         record.issued = self.issued;
-        let used = record.transfer.as_ref().map(|transfer| transfer.message.hold());
-        let used = used.or_else(|| record.waits.first().map(|(hold, _)| hold));
-        record.operations = used.map(|hold| hold.begin_stream_operations());
+        record.operations = record.hold().map(|hold| hold.begin_stream_operations());
         // A kernel tells it itself.
         if kernel.is_none() {
             after.push(store(self.shared.page.address(At::Passed), number));
@@ -531,106 +330,4 @@ impl Drop for CudaQueue {
             let _ = thread.join();
         }
     }
-}
-
-/// What an operation puts on the stream.
-#[derive(Default)]
-struct Plan {
-    before: Vec<MemOp>,
-    kernel: Option<OperationKernel>,
-    after: Vec<MemOp>,
-}
-
-/// An operation that is a kernel.
-enum OperationKernel {
-    Message(Appended, Buffer),
-    Post(Trigger),
-    Wait(Gate),
-    Write((Word, u64)),
-    WaitWord((Word, u64)),
-    Team(TeamOperation),
-}
-
-/// What the thread has to know of an operation.
-struct Record {
-    /// Its number, from 1 on.
-    number: u64,
-    /// Its calls of the driver have returned: what is to be carried out beside the stream may be.
-    is_issued: bool,
-    /// The driver's operations up to its end.
-    issued: u64,
-    /// The directions that it uses stay taken until it is done. It waits for words of these, up to these positions.
-    waits: Vec<(Arc<Hold>, u64)>,
-    /// The stream publishes without a doorbell: the data thread looks often until it is done.
-    #[allow(dead_code, reason = "it ends with the record")]
-    operations: Option<StreamOperations>,
-    /// Of a message: its length.
-    len: u64,
-    /// It tells itself whether it has failed.
-    by_kernel: bool,
-    /// The stream was let pass a word that it waited for.
-    is_released: bool,
-    transfer: Option<Transfer>,
-    /// Of an operation of a team: what it uses, the signal that the stream waits for, and what is to be copied.
-    team: Option<Arc<TeamHold>>,
-    signal_wait: Option<SignalWait>,
-    put: Option<PutCopy>,
-    /// Which check it is, and where the answer goes.
-    check: Option<(u64, Word)>,
-    notify: Option<Notify>,
-}
-
-impl Record {
-    fn new(number: u64) -> Self {
-        let (is_issued, issued, waits, operations, len, by_kernel, is_released) = Default::default();
-        let (transfer, team, signal_wait, put, check, notify) = Default::default();
-        Self {
-            number,
-            is_issued,
-            issued,
-            waits,
-            operations,
-            len,
-            by_kernel,
-            is_released,
-            transfer,
-            team,
-            signal_wait,
-            put,
-            check,
-            notify,
-        }
-    }
-
-    /// Whether nothing is left of it but what the stream has.
-    const fn is_handed_over(&self) -> bool {
-        self.is_issued && self.transfer.is_none() && self.put.is_none()
-    }
-
-    /// Whether the thread has to know at once when the stream has passed it.
-    const fn is_awaited(&self) -> bool {
-        self.transfer.is_some() || self.put.is_some() || self.check.is_some() || self.notify.is_some()
-    }
-}
-
-const fn store(address: u64, value: u64) -> MemOp {
-    MemOp::Write { address, value }
-}
-
-/// Waits for the other end's word.
-fn wait_for(hold: &Hold, position: u64) -> MemOp {
-    MemOp::WaitGeq { address: hold.half().theirs, value: position }
-}
-
-/// Whether the other end's word is known to have reached a position already.
-fn is_known(hold: &Hold, position: u64) -> bool {
-    position == 0
-        || hold.pinned_other().is_some()
-            && hold.other().is_ok_and(|word| !word.err() && word.position() >= position)
-}
-
-/// Publishes a direction up to there. The device's table first, as a kernel's trigger does.
-fn publish(operations: &mut Vec<MemOp>, hold: &Hold, position: u64) {
-    operations.extend(hold.table_words().into_iter().flatten().map(|address| store(address, position)));
-    operations.push(store(hold.half().mine, position));
 }

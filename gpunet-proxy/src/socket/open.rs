@@ -1,35 +1,27 @@
 //! How the host program's sockets are opened and closed: a slot, a request to the proxy, an entry in the device's table.
 
 use super::{HostLaunch, io_error};
-use crate::attachment::Shared;
-use crate::host::ask::next_id;
+use crate::attached::device::AttachedDevice;
+use crate::attached::socket_table::listener_entry;
+use crate::model::ids::next_host_request;
 use crate::model::message::Answer;
-use crate::socket_table::listener_entry;
 use gpu_usermap::cuda::CopyError;
-use gpunet_abi::control::{Descriptor, Op, Reply, Request};
+use gpunet_abi::control::{Descriptor, Reply, Request};
 use gpunet_abi::entry::{Entry, Kind};
 use gpunet_abi::opened::Opened;
-use gpunet_abi::position::StreamWord;
 use gpunet_abi::recycle::{self, SlotRing};
 use gpunet_abi::region::{DEVICE, RegionOffset, SHARED};
 use gpunet_abi::{Direction, Error, Handle, Options, SockAddr};
 use gpunet_core::ids::HostRequestId;
 use std::io;
-use std::mem::offset_of;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
-/// How many of its slots the host program has taken.
-#[derive(Debug, Default)]
-pub(crate) struct HostSlots {
-    taken: AtomicU64,
-}
-
 /// The recycling ring of the host program's slots.
-struct HostRing<'a>(&'a Shared);
+struct HostRing<'a>(&'a AttachedDevice);
 
 impl SlotRing for HostRing<'_> {
     // Ordering: Relaxed; `advance` decides.
@@ -62,7 +54,7 @@ pub(super) fn copy_error(error: CopyError) -> io::Error {
 /// A socket that is being opened. Dropped, it is given up, and closed if it was opened after all.
 #[derive(Debug)]
 pub(super) struct Opening {
-    shared: Arc<Shared>,
+    shared: Arc<AttachedDevice>,
     id: HostRequestId,
     handle: Handle,
     /// `None` once the reply was taken.
@@ -72,7 +64,7 @@ pub(super) struct Opening {
 impl Opening {
     /// Takes a slot and asks the proxy to open it. `name` enters the slot in the request, which has the socket's options.
     pub(super) fn ask(
-        shared: &Arc<Shared>,
+        shared: &Arc<AttachedDevice>,
         host: &HostLaunch,
         mut request: Request,
         name: impl FnOnce(&mut Request, Handle),
@@ -101,7 +93,7 @@ impl Opening {
                 discard(&keep, handle, reply);
             }
         });
-        let id = next_id();
+        let id = next_host_request();
         shared.link.ask(id, request, answer);
         Ok(Self { shared: shared.clone(), id, handle, reply: Some(reply) })
     }
@@ -112,7 +104,7 @@ impl Opening {
     }
 
     /// The attachment.
-    pub(super) const fn shared(&self) -> &Arc<Shared> {
+    pub(super) const fn shared(&self) -> &Arc<AttachedDevice> {
         &self.shared
     }
 
@@ -172,7 +164,7 @@ impl Drop for Opening {
 }
 
 /// Closes what a reply opened that nobody waits for.
-fn discard(shared: &Shared, handle: Handle, reply: &Reply) {
+fn discard(shared: &AttachedDevice, handle: Handle, reply: &Reply) {
     if reply.errno == 0 {
         shared.close_socket(handle);
     } else {
@@ -180,7 +172,7 @@ fn discard(shared: &Shared, handle: Handle, reply: &Reply) {
     }
 }
 
-impl Shared {
+impl AttachedDevice {
     /// Enters a stream in the table, as the proxy describes it.
     pub(super) fn enter_stream(
         &self,
@@ -227,20 +219,6 @@ impl Shared {
         let entry = listener_entry(options, local);
         let entered = self.table.enter(handle, Kind::Listener, host.id(), &entry).map_err(copy_error);
         entered.inspect_err(|_| self.close_socket(handle))
-    }
-
-    /// Closes a socket of the host program that no running launch knows. What was published is delivered.
-    pub(crate) fn close_socket(&self, handle: Handle) {
-        let position = |offset| self.table.entry_word(handle, offset).map(|word| StreamWord(word).position());
-        let ended = self.table.end(handle);
-        if !matches!(ended, Ok(true)) {
-            // A kernel has closed it, or the device's memory is gone and with it the attachment.
-            return;
-        }
-        let mut request = Request::new(Op::Close, handle.slot(), handle.generation(), 0);
-        request.send_position = position(offset_of!(Entry, send.position)).unwrap_or_default();
-        request.recv_position = position(offset_of!(Entry, recv.position)).unwrap_or_default();
-        self.link.ask(next_id(), request, Box::new(|_| {}));
     }
 
     /// Closes a socket of the host program, or lets the end of the last launch that knows it do so.

@@ -2,7 +2,7 @@
 //! that it has taken. The proxy forgets both with the attachment, however the program ends.
 
 use super::HostLaunch;
-use crate::doorbell::ring;
+use crate::os::doorbell::ring;
 use gpunet_abi::layout::{SHARDS, TAKEN_WORDS};
 use gpunet_abi::park::must_wake;
 use gpunet_abi::{Direction, Handle};
@@ -100,7 +100,7 @@ mod tests {
         let mut peer = server.accept().unwrap().0;
         let _sender = socket.take_send().unwrap();
         let hold = socket.inner.hold(Direction::Send).unwrap();
-        let memory = &attachment.shared.memory;
+        let memory = &attachment.device().memory;
         let (slot, thread) = (socket.handle().slot(), socket.inner.data_thread.unwrap() as usize);
         for round in 1..=ROUNDS {
             // It sleeps before the operation begins, or while it is under way.
@@ -126,7 +126,7 @@ mod tests {
         let taken = |socket: &crate::socket::Socket| {
             let slot = socket.handle().slot();
             [Direction::Send, Direction::Recv]
-                .map(|direction| attachment.shared.memory.is_taken(slot, direction))
+                .map(|direction| attachment.device().memory.is_taken(slot, direction))
         };
         assert_eq!([taken(&one), taken(&other)], [[false; 2]; 2]);
         let (sender, receiver) = (one.take_send().unwrap(), other.take_recv().unwrap());

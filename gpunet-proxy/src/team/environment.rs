@@ -1,7 +1,6 @@
 //! Who a program is in its team, by the environment in which its launcher has started it.
 
-use super::{Team, TeamError, TeamId, TeamOptions};
-use crate::attachment::Attachment;
+use super::TeamId;
 use gpunet_device::team::Rank;
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -169,29 +168,6 @@ impl Launcher {
         let nonce = TeamId::named(SocketAddr::from(([127, 0, 0, 1], 1)), &job).nonce();
         let port = 20_000 + (nonce % 10_000) as u16;
         Ok(TeamId::named(SocketAddr::from(([127, 0, 0, 1], port)), &job))
-    }
-}
-
-impl Team {
-    /// Joins as what a launcher has started this program as: [`Launched`] says which are known.
-    ///
-    /// # Errors
-    /// As [`Team::join`]; what is wrong with the environment is [`TeamError::Io`] with the kind NotFound.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::default())?.attach_cpu()?;
-    /// use gpunet_proxy::team::{Team, TeamOptions};
-    ///
-    /// let team = Team::launched(&attachment, &TeamOptions::default())?; // under torchrun, mpirun or srun
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn launched(attachment: &Attachment, options: &TeamOptions) -> Result<Self, TeamError> {
-        let launched = Launched::from_environment().map_err(|error| {
-            let error = std::io::Error::new(std::io::ErrorKind::NotFound, error);
-            TeamError::io("cannot find this program's team")(error)
-        })?;
-        Self::join_with(attachment, launched.id, launched.rank, launched.size, options)
     }
 }
 

@@ -30,7 +30,7 @@ pub enum TeamError {
 }
 
 impl TeamError {
-    pub(super) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         |source| Self::Io { doing: doing.into(), source }
     }
 

@@ -1,9 +1,9 @@
 //! What an operation of a queue keeps of a team while it is under way.
 
-use super::symmetric::SharedMemory;
+use super::memory::SharedMemory;
 use super::{Inner, Team};
-use crate::mapped::MappedMemory;
-use crate::queue::QueueId;
+use crate::attached::mapped::MappedMemory;
+use crate::model::ids::QueueId;
 use gpunet_abi::Error;
 use gpunet_abi::team::{Rank, Signal, TeamState};
 use gpunet_device::Net;

@@ -7,8 +7,8 @@ use super::frames::{
 };
 use super::id::TeamId;
 use super::secrets::OwnSecrets;
-use crate::access::{Credentials, set_accepts_descriptors};
-use crate::session::next;
+use crate::attached::session::next;
+use crate::os::peer::{Credentials, set_accepts_descriptors};
 use crate::wire;
 use gpunet_abi::team::Rank;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};

@@ -3,12 +3,12 @@
 use super::error::{Collective, TeamError, TeamFailure};
 use super::frames::{ToMember, ToRoot};
 use super::joining::Entered;
+use super::memory::{Part, SharedMemory};
 use super::passed::{Passed, TAKE_WITHIN, take};
 use super::secrets::OwnSecrets;
-use super::symmetric::SharedMemory;
-use crate::client_socket::ClientSocket;
-use crate::session::MAX_REASON;
-use crate::user_work::UserWork;
+use crate::attached::session::MAX_REASON;
+use crate::os::client_socket::ClientSocket;
+use crate::os::user_work::UserWork;
 use crate::wire::{self, Incoming, MAX_FRAME};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use gpu_usermap::cuda::ExportCheck;
@@ -88,14 +88,6 @@ enum Answered {
     Agreed { number: u64, bytes: Vec<Vec<u8>> },
     Done { number: u64 },
     Failed { number: u64, why: TeamFailure },
-}
-
-/// Another member's memory.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) rank: Rank,
-    pub(super) len: u64,
-    pub(super) fd: OwnedFd,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,11 +1,27 @@
 //! The memory of a member: made, exported, and that of the others mapped.
 
 use super::frames::Placement;
-use super::member::Part;
-use crate::mapped::MappedMemory;
+use crate::attached::device_memory::DeviceMemory;
+use crate::attached::mapped::MappedMemory;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Device;
+use gpunet_abi::team::Rank;
 use std::os::fd::OwnedFd;
+
+/// The parts of all members, and the table of their addresses in the device's own memory.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    pub(super) parts: Vec<MappedMemory>,
+    pub(super) table: DeviceMemory,
+}
+
+/// Another member's memory.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) rank: Rank,
+    pub(super) len: u64,
+    pub(super) fd: OwnedFd,
+}
 
 /// Makes a member's own memory, all zero, with a descriptor for the others and its length.
 ///

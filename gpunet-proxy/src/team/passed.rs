@@ -5,8 +5,8 @@
 //! memory only, which nobody can make slow to close.
 
 use super::frames::HasMemory;
-use crate::client_socket::ClientSocket;
-use crate::user_work::UserWork;
+use crate::os::client_socket::ClientSocket;
+use crate::os::user_work::UserWork;
 use crate::wire::{self, MAX_FRAME};
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::ExportCheck;

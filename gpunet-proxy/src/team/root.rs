@@ -18,7 +18,7 @@ use super::frames::{Placement, ToMember, ToRoot};
 use super::id::TeamId;
 use super::passed::{Passed, TAKE_WITHIN};
 use super::secrets::Secrets;
-use crate::client_socket::ClientSocket;
+use crate::os::client_socket::ClientSocket;
 use crate::wire::{self, Incoming, MAX_FRAME};
 use arrivals::{Arrivals, Here};
 use gpu_usermap::cuda::ExportCheck;

@@ -1,14 +1,14 @@
 //! Runs of elements of symmetric memory, for operations of queues.
 
 use super::Team;
-use super::symmetric::{SharedMemory, Symmetric};
+use super::memory::SharedMemory;
 use gpu_usermap::cuda::Device;
 use gpunet_device::Buffer;
 use gpunet_device::team::{Element, Rank, SymmetricPtr};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A run of elements in symmetric memory: the same place in the part of every member. [`Symmetric::slice`] makes it.
+/// A run of elements in symmetric memory: the same place in the part of every member. [`Symmetric::slice`](super::Symmetric::slice) makes it.
 #[derive(Debug)]
 pub struct SymmetricSlice<'a, T> {
     team: &'a Team,
@@ -72,12 +72,6 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
     }
 }
 
-impl<'a, T: Element> From<&'a Symmetric<'_, T>> for SymmetricSlice<'a, T> {
-    fn from(all: &'a Symmetric<'_, T>) -> Self {
-        all.slice(0, all.len())
-    }
-}
-
 /// Elements that an operation of a queue puts: this member's own part of symmetric memory, or other memory of the device.
 #[derive(Debug)]
 pub struct PutSource<T> {
@@ -103,11 +97,5 @@ impl<T: Element> From<SymmetricSlice<'_, T>> for PutSource<T> {
         // is settled by the program's signals and barriers; elements are numbers, whatever comes out.
         let bytes = unsafe { Buffer::from_raw_parts(address as *mut u8, own.bytes()) };
         Self { bytes, memory: Some(own.memory()), device: own.team.device().cloned(), element: PhantomData }
-    }
-}
-
-impl<T: Element> From<&Symmetric<'_, T>> for PutSource<T> {
-    fn from(all: &Symmetric<'_, T>) -> Self {
-        SymmetricSlice::from(all).into()
     }
 }

@@ -1,9 +1,11 @@
 //! Symmetric memory, as the host sees it.
 
 use super::error::TeamError;
-use super::{Local, SymmetricSlice, Team, memory};
-use crate::device_memory::DeviceMemory;
-use crate::mapped::MappedMemory;
+use super::memory::{self, SharedMemory};
+use super::slice::{PutSource, SymmetricSlice};
+use super::{Local, Team};
+use crate::attached::device_memory::DeviceMemory;
+use crate::attached::mapped::MappedMemory;
 use gpu_usermap::cuda::CopyError;
 use gpunet_device::team::{Element, Rank, SymmetricPtr};
 use std::marker::PhantomData;
@@ -43,13 +45,6 @@ pub struct Symmetric<'team, T> {
     memory: Arc<SharedMemory>,
     len: usize,
     element: PhantomData<T>,
-}
-
-/// The parts of all members, and the table of their addresses in the device's own memory.
-#[derive(Debug)]
-pub(crate) struct SharedMemory {
-    pub(super) parts: Vec<MappedMemory>,
-    pub(super) table: DeviceMemory,
 }
 
 impl SharedMemory {
@@ -143,7 +138,7 @@ impl<'team, T: Element> Symmetric<'team, T> {
     /// Panics if the range is not inside the part.
     pub fn write(&mut self, start: usize, elements: &[T]) -> Result<(), CopyError> {
         let offset = self.offset(start, elements.len());
-        self.own().write(offset, crate::plain::bytes_of_slice(elements))
+        self.own().write(offset, crate::os::plain::bytes_of_slice(elements))
     }
 
     /// Copies elements of this member's own part, from element `start` on. Nobody may be writing them.
@@ -155,7 +150,7 @@ impl<'team, T: Element> Symmetric<'team, T> {
     /// Panics if the range is not inside the part.
     pub fn read(&self, start: usize, elements: &mut [T]) -> Result<(), CopyError> {
         let offset = self.offset(start, elements.len());
-        self.own().read(offset, crate::plain::bytes_of_slice_mut(elements))
+        self.own().read(offset, crate::os::plain::bytes_of_slice_mut(elements))
     }
 
     fn own(&self) -> &MappedMemory {
@@ -166,5 +161,17 @@ impl<'team, T: Element> Symmetric<'team, T> {
         let is_inside = start.checked_add(count).is_some_and(|end| end <= self.len);
         assert!(is_inside, "elements {start} to {start} + {count} of {}", self.len);
         start * size_of::<T>()
+    }
+}
+
+impl<'a, T: Element> From<&'a Symmetric<'_, T>> for SymmetricSlice<'a, T> {
+    fn from(all: &'a Symmetric<'_, T>) -> Self {
+        all.slice(0, all.len())
+    }
+}
+
+impl<T: Element> From<&Symmetric<'_, T>> for PutSource<T> {
+    fn from(all: &Symmetric<'_, T>) -> Self {
+        SymmetricSlice::from(all).into()
     }
 }

@@ -1,8 +1,8 @@
 //! The connection of a client, and why a session ends early.
 
-use crate::client_socket::ClientSocket;
 use crate::daemon::admit::Refusal;
-use crate::user_work::UserWork;
+use crate::os::client_socket::ClientSocket;
+use crate::os::user_work::UserWork;
 use crate::wire::{self, BadFrame, Incoming, MAX_FRAME, Packet, Sent, ToProgram};
 use std::io;
 use std::os::fd::AsFd;

@@ -3,14 +3,14 @@
 use super::connection::{ClientConnection, GOODBYE_TIMEOUT, SessionError, UNEXPECTED};
 use super::teardown::Teardown;
 use super::{DaemonSession, HELLO_TIMEOUT, SNAPSHOT_CHUNK, UNANSWERED_MARGIN};
-use crate::access::Credentials;
-use crate::client_socket::ClientSocket;
 use crate::daemon::admit::{Admitted, Refusal};
 use crate::daemon::connections::CountedConnection;
 use crate::daemon::outbox::Outbox;
 use crate::daemon::{DaemonState, Phase, ending};
 use crate::model::message::{Message, answer_to};
-use crate::readiness::watch_shared;
+use crate::os::client_socket::ClientSocket;
+use crate::os::peer::Credentials;
+use crate::os::readiness::watch_shared;
 use crate::wire::{
     self, BadFrame, DeviceRepr, Hello, Incoming, MAX_FRAME, Sent, ToDaemon, ToProgram, is_dma_buf,
 };

@@ -1,8 +1,8 @@
 //! Operations as kernels of one block.
 
 use super::page::Page;
-use crate::attachment::Attachment;
-use crate::program::Program;
+use crate::attached::device::AttachedDevice;
+use crate::launch::program::Program;
 use crate::socket::Appended;
 use gpu_usermap::cuda::{CudaStream, Function, LaunchSpec, param};
 use gpunet_abi::{Direction, Gate, Trigger, Word};
@@ -32,8 +32,9 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    pub(super) fn load(attachment: &Attachment, net: Net) -> io::Result<Self> {
-        let program = attachment.load(PTX, THREADS).map_err(io::Error::other)?;
+    pub(super) fn load(device: &AttachedDevice, net: Net) -> io::Result<Self> {
+        let program =
+            Program::load(device, |device| device.load_module_for(PTX, THREADS)).map_err(io::Error::other)?;
         let find = |name| function(&program, name);
         Ok(Self {
             net,

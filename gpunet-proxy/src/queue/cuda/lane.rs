@@ -7,13 +7,14 @@
 //! A message comes here once the driver has taken all of its operation, and ends when no copy uses its memory any more. One that the
 //! driver stops in the middle is the last of its direction.
 
+use super::Shared;
 use super::page::At;
-use super::{Shared, publish, store};
+use super::plan::{publish, store};
+use super::record::Transfer;
 use crate::socket::Appended;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Device, Registration};
 use gpunet_abi::{Direction, Error, Prepared};
-use gpunet_device::Buffer;
 use std::collections::VecDeque;
 use std::io;
 
@@ -26,18 +27,6 @@ enum Stop {
     Socket(Error),
     /// The driver has refused something.
     Refused,
-}
-
-/// A message for a lane.
-pub(super) struct Transfer {
-    /// The operation's number.
-    pub(super) number: u64,
-    /// Which one of its direction, from 1 on.
-    pub(super) nth: u64,
-    pub(super) message: Appended,
-    pub(super) memory: Buffer,
-    /// The driver does not know the memory.
-    pub(super) is_pageable: bool,
 }
 
 /// How a message ended, and how many of its bytes were through.

@@ -52,6 +52,11 @@ impl At {
             Self::PutDone => 12,
         }
     }
+
+    /// Where it lies in a page that begins at this address.
+    pub(super) const fn address(self, page: u64) -> u64 {
+        page + 8 * self.index() as u64
+    }
 }
 
 const _: () = assert!(Record::ERRNO == LINE && Record::BYTES < 2 * LINE);
@@ -64,7 +69,7 @@ impl Page {
 
     /// The device's address of a word.
     pub(super) fn address(&self, at: At) -> u64 {
-        self.registration.device_ptr() + 8 * at.index() as u64
+        at.address(self.registration.device_ptr())
     }
 
     /// The first word, for kernels.

@@ -12,41 +12,18 @@
 //! ([`GONE`](gpunet_abi::team::GONE)), which ends waits of streams and leaves the value as it is.
 
 use super::page::At;
-use super::{CudaQueue, OperationKernel, Plan, Record, Shared, store};
+use super::plan::store;
+use super::record::{PutCopy, Record, SignalWait};
+use super::{CudaQueue, Shared};
 use crate::queue::Failure;
-use crate::queue::team::TeamCall;
 use crate::team::TeamHold;
-use gpu_usermap::cuda::{Device, MemOp};
+use gpu_usermap::cuda::Device;
 use gpunet_abi::Error;
 use gpunet_abi::layout::HEARTBEAT_DOWN;
-use gpunet_abi::team::{GONE, MAX_VALUE, Rank, Signal};
+use gpunet_abi::team::{GONE, MAX_VALUE};
 use gpunet_device::{Buffer, Net};
-use gpunet_queue_kernel::TeamAction;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
-
-/// A wait for a signal that is on the stream.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SignalWait {
-    signal: Signal,
-    source: Rank,
-    value: u64,
-}
-
-/// A copy into another member's part.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PutCopy {
-    /// The operation's number.
-    number: u64,
-    /// Which one of the queue, from 1 on.
-    nth: u64,
-    to: u64,
-    from: u64,
-    len: usize,
-    /// What is stored once it is done: the words of its signal.
-    signal: Option<([u64; 2], u64)>,
-}
 
 impl CudaQueue {
     pub(in crate::queue) fn device(&self) -> &Device {
@@ -59,51 +36,13 @@ impl CudaQueue {
 
     /// Checks that the copy engine and kernels reach the memory.
     pub(in crate::queue) fn check_reachable(&self, memory: Buffer) -> io::Result<()> {
-        if self.knows(memory)? {
+        if self.shared.knows(memory)? {
             return Ok(());
         }
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "a stream does not put pageable memory: use memory of the device, symmetric memory, or pin it",
         ))
-    }
-
-    /// Plans an operation of a team.
-    pub(super) fn plan_for_team(
-        &mut self,
-        plan: &mut Plan,
-        record: &mut Record,
-        TeamCall { operation, has_limit, to, hold }: TeamCall,
-    ) {
-        let (signal, member, value) = (Signal(operation.signal), Rank(operation.member), operation.value);
-        let is_short = operation.from.len() <= self.shared.settings.short;
-        let send = |plan: &mut Plan| {
-            plan.after.extend(hold.signal_words(signal, member).map(|address| store(address, value)));
-        };
-        match operation.action() {
-            Some(TeamAction::Signal) if !self.by_kernels => send(plan),
-            Some(TeamAction::WaitUntil) if !self.by_kernels && !has_limit => {
-                let (block, offset) = hold.own_word(signal, member);
-                plan.before.push(MemOp::WaitGeq { address: block.address() + offset, value });
-                record.signal_wait = Some(SignalWait { signal, source: member, value });
-            }
-            Some(action @ (TeamAction::Put | TeamAction::PutSignal)) if !self.by_kernels && !is_short => {
-                self.counts.puts += 1;
-                let (nth, len, from) =
-                    (self.counts.puts, operation.from.len(), operation.from.as_ptr() as u64);
-                plan.before.push(store(self.shared.page.address(At::PutStarted), nth));
-                plan.before
-                    .push(MemOp::WaitGeq { address: self.shared.page.address(At::PutDone), value: nth });
-                let is_signalled = action == TeamAction::PutSignal;
-                let signal = is_signalled.then(|| (hold.signal_words(signal, member), value));
-                record.put = Some(PutCopy { number: record.number, nth, to, from, len, signal });
-            }
-            _ => {
-                record.by_kernel = true;
-                plan.kernel = Some(OperationKernel::Team(operation));
-            }
-        }
-        record.team = Some(Arc::new(hold));
     }
 }
 

@@ -3,10 +3,12 @@
 //! A word that will not come any more is marked END|ERR, again and again until the stream has passed: nobody believes such a word
 //! of a socket with a failing status. Words that the CPU reaches it marks itself, others by a stream that never waits.
 
+use super::Shared;
 use super::lane::{Ended, Lane};
 use super::page::At;
+use super::plan::{publish, store};
+use super::record::{Record, Work};
 use super::team::PutCopies;
-use super::{Record, Shared, publish, store};
 use crate::queue::{Failure, Notify, Outcome};
 use crate::socket::Hold;
 use gpu_usermap::cuda::Device;
@@ -124,11 +126,12 @@ impl Follower {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         for record in state.under_way.iter_mut().filter(|record| record.is_issued) {
-            if let Some(transfer) = record.transfer.take() {
-                self.lanes[transfer.message.hold().direction() as usize].push(transfer);
-            }
-            if let Some(put) = record.put.take() {
-                self.puts.push(put);
+            match record.work.take() {
+                Some(Work::Transfer(transfer)) => {
+                    self.lanes[transfer.message.hold().direction() as usize].push(transfer);
+                }
+                Some(Work::Put(put)) => self.puts.push(put),
+                other => record.work = other,
             }
         }
         true
@@ -243,8 +246,8 @@ impl Shared {
         let mut state = self.lock();
         let record = state.under_way.iter_mut().find(|record| record.number == number);
         let unused = record.map(|record| {
-            (record.is_issued, record.check) = (true, None);
-            (record.transfer.take(), record.put.take(), record.notify.take())
+            record.is_issued = true;
+            record.work.take()
         });
         drop(state);
         drop(unused);
@@ -320,7 +323,7 @@ impl Shared {
             self.take_kernel_failure(&mut state);
             let outcome = state.outcome();
             drop(state);
-            if let Some(notify) = record.notify.take() {
+            if let Some(notify) = record.take_notify() {
                 call(notify, outcome);
             }
         }
@@ -389,7 +392,7 @@ impl Shared {
     /// Answers checks that the stream has asked for.
     fn answer(&self) -> bool {
         let asked = self.page.observe(At::Asked);
-        let check = self.lock().under_way.iter().find_map(|record| Some((record.number, record.check?)));
+        let check = self.lock().under_way.iter().find_map(|record| Some((record.number, record.check()?)));
         let Some((number, (nth, word))) = check.filter(|&(_, (nth, _))| nth <= asked) else { return false };
         // The stream is there, so it has passed all before.
         self.end_until(number - 1);
@@ -407,7 +410,7 @@ impl Shared {
             return false;
         }
         if let Some(record) = self.lock().under_way.front_mut().filter(|record| record.number == number) {
-            record.check = None;
+            record.work = None;
         }
         true
     }
@@ -434,7 +437,7 @@ impl Shared {
         state.passed = u64::MAX;
         let (outcome, records) = (state.outcome(), std::mem::take(&mut state.under_way));
         drop(state);
-        for notify in records.into_iter().filter_map(|record| record.notify) {
+        for notify in records.into_iter().filter_map(|mut record| record.take_notify()) {
             call(notify, outcome);
         }
     }

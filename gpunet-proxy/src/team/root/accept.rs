@@ -1,6 +1,6 @@
 //! How the root takes connections: a few at a time, because strangers can make as many as they like.
 
-use crate::descriptors::hint;
+use crate::os::descriptors::hint;
 use std::io;
 use std::time::{Duration, Instant};
 

@@ -3,12 +3,12 @@
 //! Everybody on the machine can connect to it. Nothing is read from a program of another user.
 
 use super::accept::{ACCEPTS, BACKLOG, SPEAK_WITHIN, accepted, pause};
-use crate::access::{Credentials, set_accepts_descriptors};
-use crate::client_socket::ClientSocket;
+use crate::os::client_socket::ClientSocket;
+use crate::os::peer::{Credentials, set_accepts_descriptors};
+use crate::os::user_work::UserWork;
 use crate::team::error::TeamFailure;
 use crate::team::frames::{ToMember, ToRoot};
 use crate::team::id::random;
-use crate::user_work::UserWork;
 use crate::wire::{self, Incoming};
 use gpunet_abi::team::MAX_MEMBERS;
 use rustix::net::{

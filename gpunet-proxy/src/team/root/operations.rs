@@ -3,7 +3,7 @@
 //! Each member numbers what it does. An operation is complete when all have begun it, and for an allocation, when all have
 //! mapped what they were sent; or it fails, for all.
 
-use crate::session::MAX_REASON;
+use crate::attached::session::MAX_REASON;
 use crate::team::error::{Collective, TeamFailure};
 use crate::team::frames::{ToMember, ToRoot, parse_len};
 use gpunet_abi::team::Rank;

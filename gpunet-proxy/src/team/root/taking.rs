@@ -1,10 +1,10 @@
 //! What members pass, received on threads of theirs.
 
-use crate::client_socket::ClientSocket;
-use crate::doorbell;
+use crate::os::client_socket::ClientSocket;
+use crate::os::doorbell;
+use crate::os::user_work::UserWork;
 use crate::team::frames::ToRoot;
 use crate::team::passed::{Passed, take};
-use crate::user_work::UserWork;
 use gpu_usermap::cuda::ExportCheck;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Those who are no members, at the root's sockets.
 
 use super::*;
-use crate::access::set_accepts_descriptors;
+use crate::os::peer::set_accepts_descriptors;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -1,0 +1,44 @@
+//! Sockets that the host program opens on an attachment's device.
+
+use crate::api::attachment::Attachment;
+use crate::socket::{Listener, PendingSocket, Socket};
+use gpunet_abi::Options;
+use std::io;
+use std::net::SocketAddr;
+
+impl Attachment {
+    /// Connects a socket of this device to `addr`. The attempt begins at once.
+    ///
+    /// Cancel safe: a dropped future keeps no socket.
+    ///
+    /// # Errors
+    /// As [`Host::connect`](crate::Host::connect). EMFILE, when all of the 256 slots for sockets of the host program
+    /// are in use.
+    pub fn connect(&self, addr: SocketAddr, options: Options) -> PendingSocket {
+        self.sockets.connect(addr, options)
+    }
+
+    /// As [`Attachment::connect`], for programs without an executor: blocks until the connection is there, or cannot be.
+    ///
+    /// # Errors
+    /// As [`Attachment::connect`].
+    pub fn connect_blocking(&self, addr: SocketAddr, options: Options) -> io::Result<Socket> {
+        self.connect(addr, options).wait()
+    }
+
+    /// Listens at `addr` with a socket of this device; port 0 takes a free one. Accepted sockets inherit the options.
+    ///
+    /// # Errors
+    /// As [`Host::bind`](crate::Host::bind). EMFILE as in [`Attachment::connect`].
+    pub async fn listen(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+        self.sockets.listen(addr, options, backlog).await
+    }
+
+    /// As [`Attachment::listen`], blocking for a turn of the control thread.
+    ///
+    /// # Errors
+    /// As [`Attachment::listen`].
+    pub fn listen_blocking(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+        self.sockets.listen_blocking(addr, options, backlog)
+    }
+}

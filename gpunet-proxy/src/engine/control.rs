@@ -1,0 +1,204 @@
+//! The control plane: everything that is not bytes, on one tokio thread.
+//!
+//! An actor: it owns the tables of every attachment and changes them one message at a time. What takes time
+//! (connect, waiting for a listener) runs as a local task that sends its result back as a message. Files: `tables`
+//! (what it keeps for an attachment: sockets, requests without an answer, what is short), `data_threads` (which of
+//! them a stream belongs to), `request` (checks and dispatches requests), `connect`, `listener`, `handshake` (clients
+//! before an accept), `ahead` (connections before an accept), `shortage` (when a listener tries again), `close`,
+//! `pair` (direct streams within an attachment), `join` (between two), `arena` (memory that two share), `descriptor`
+//! (what a device is told of a stream), `rings` and `grow` (ring memory), `quota`, `poll_group`, `route` (which
+//! transport), `reap` (what a finished launch, a detach or a dead process leaves),
+//! `snapshot` (for gpunetctl and metrics).
+
+mod ahead;
+mod arena;
+mod close;
+mod connect;
+mod data_threads;
+mod descriptor;
+mod grow;
+mod handshake;
+mod join;
+mod listener;
+mod pair;
+#[cfg(test)]
+mod plane;
+mod poll_group;
+mod quota;
+mod reap;
+mod request;
+mod rings;
+mod route;
+mod shortage;
+mod snapshot;
+mod tables;
+
+use crate::engine::control_queue::{ControlReceiver, ControlSender};
+use crate::engine::pulse::{Load, Pulse, PulseGuard};
+use crate::model::attachment_state::Usage;
+use crate::model::config::{Config, Lines};
+use crate::model::message::{Command, Message};
+use crate::os::doorbell::Bell;
+use crate::os::thread_pool::ThreadPool;
+use arena::Arenas;
+use crossbeam_channel::Sender;
+use data_threads::DataThreads;
+use gpunet_abi::hand_off::{self, HandOff};
+use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::transport::peer::Peer;
+use join::Joins;
+use route::Routes;
+use snapshot::Past;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tables::AttachmentEntry;
+
+/// Bytes that the control plane keeps for each socket slot of an attachment, in use or not.
+pub(crate) const SLOT_BYTES: u64 = size_of::<tables::slots::Slot>() as u64;
+
+/// How the control plane reaches a data thread.
+#[derive(Clone)]
+pub(crate) struct ShardLink {
+    pub(crate) commands: Sender<Command>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) load: Arc<Load>,
+}
+
+impl ShardLink {
+    pub(crate) fn send(&self, command: Command) {
+        // The heartbeat notices a data thread that has ended.
+        let _ = self.commands.send(command);
+        self.bell.wake();
+    }
+}
+
+/// The control plane's state.
+pub(crate) struct Control {
+    attachments: BTreeMap<AttachmentId, AttachmentEntry>,
+    threads: DataThreads,
+    messages: ControlSender,
+    /// What takes long and is no task of this thread.
+    pool: ThreadPool,
+    routes: Routes,
+    /// Where connects and listeners of all attachments meet.
+    peer: Peer,
+    /// The listeners that `peer` knows: attachment and slot.
+    peer_listeners: HashMap<SocketAddr, (AttachmentId, u32)>,
+    arenas: Arenas,
+    joins: Joins,
+    /// What closed streams and detached attachments have carried.
+    past: Past,
+    started: Instant,
+    linger: Duration,
+    lines: Lines,
+}
+
+impl Control {
+    pub(crate) fn new(
+        shards: Vec<ShardLink>,
+        messages: ControlSender,
+        pool: ThreadPool,
+        config: &Config,
+    ) -> Self {
+        let routes = Routes::new(config);
+        Self {
+            attachments: BTreeMap::new(),
+            threads: DataThreads::new(shards),
+            messages,
+            pool,
+            routes,
+            peer: Peer::new(),
+            peer_listeners: HashMap::new(),
+            arenas: Arenas::default(),
+            joins: Joins::default(),
+            past: Past::default(),
+            started: Instant::now(),
+            linger: config.linger,
+            lines: config.lines,
+        }
+    }
+
+    /// Runs until told to stop.
+    pub(crate) async fn run(mut self, mut inbox: ControlReceiver, pulse: Arc<Pulse>) {
+        let _guard = PulseGuard(pulse.clone());
+        loop {
+            let message = inbox.recv().await;
+            hand_off::at(HandOff::MessageTaken);
+            match message {
+                Message::Stop => return,
+                Message::Ping => pulse.beat(),
+                message => self.handle(message),
+            }
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Request { attachment, id, request } => {
+                self.leave_request(attachment, id, &request);
+                self.handle_request(attachment, id, &request);
+            }
+            Message::Ask { attachment, id, request, answer } => {
+                let Some(entry) = self.attachment(attachment) else { return };
+                entry.answers.insert(id, answer);
+                self.handle_request(attachment, RequestId::Host(id), &request);
+            }
+            Message::Abandon { attachment, id } => {
+                if let Some(attachment) = self.attachment(attachment) {
+                    attachment.state.inbox.leave_abandon(id);
+                }
+                self.handle_abandon(attachment, id);
+            }
+            Message::Attempted { attachment, id, attempt, result } => {
+                self.handle_attempted(attachment, id, attempt, result);
+            }
+            Message::Handshake { attachment, listener, number, rings, result } => {
+                self.handle_handshake(attachment, listener, number, rings, result);
+            }
+            Message::Refuse { attachment, tickets } => self.refuse(attachment, tickets),
+            Message::Sweep { attachment, sweep } => self.sweep(attachment, sweep),
+            Message::ListenerReady { attachment, socket } => {
+                self.handle_listener_ready(attachment, socket);
+            }
+            Message::Finished { attachment, socket, undelivered, counts } => {
+                if let Some(attachment) = self.attachment(attachment) {
+                    attachment.warn_undelivered(socket.slot, undelivered);
+                }
+                self.handle_finished(attachment, socket, counts);
+            }
+            Message::OutQueue { attachment, id, bytes } => {
+                self.handle_out_queue(attachment, id, bytes);
+            }
+            Message::Attach(state) => {
+                self.grow(&state);
+                self.attachments.insert(state.id, AttachmentEntry::new(state));
+            }
+            Message::Grown { attachment, rings, last } => self.handle_grown(attachment, rings, last),
+            Message::Agent { attachment, answer } => self.handle_agent(attachment, answer),
+            Message::ArenaParts { arena, parts } => self.handle_arena_parts(arena, parts),
+            Message::ArenaTimeout { arena } => self.handle_arena_timeout(arena),
+            Message::FinishLaunch { attachment, launch, policy, fresh, done } => {
+                done(self.finish_launch(attachment, launch, policy, &fresh));
+            }
+            Message::AbortLaunch { attachment, launch } => self.abort_launch(attachment, launch),
+            Message::Release { attachment, handles } => self.release(attachment, &handles),
+            Message::ResetAll { attachment } => self.reset_all(attachment),
+            Message::Usage { attachment, done } => {
+                let usage =
+                    self.attachment(attachment).map_or_else(Usage::default, |attachment| attachment.usage());
+                done(usage);
+            }
+            Message::Detach { attachment, why, done } => self.detach(attachment, why, done),
+            Message::Gone { attachment, done } => self.gone(attachment, done),
+            Message::Snapshot { of, done } => self.take_snapshot(of, done),
+            Message::DetachTimeout { attachment } => self.finish_detach(attachment),
+            Message::Ping | Message::Stop => {}
+        }
+    }
+
+    fn attachment(&mut self, id: AttachmentId) -> Option<&mut AttachmentEntry> {
+        self.attachments.get_mut(&id)
+    }
+}

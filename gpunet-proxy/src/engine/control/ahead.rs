@@ -1,0 +1,214 @@
+//! Connections that are accepted before a group of the device asks for them, in slots that the device has prepared
+//! ([`gpunet_abi::accept`]).
+//!
+//! Only connections of driven transports that wait in a system's queue are accepted ahead, while no accept waits, no
+//! other connection waits for one, and ring memory is to be had. Until a group takes it, such a stream belongs to its
+//! listener, and afterwards to the launch that the device names.
+
+use super::Control;
+use super::tables::ahead::Ahead;
+use super::tables::shortage::Shortage;
+use super::tables::slots::{Role, Slot};
+use super::tables::{AttachmentEntry, Backlog, ListenerEntry};
+use gpunet_abi::Handle;
+use gpunet_abi::accept::PREPARED;
+use gpunet_abi::control::{Descriptor, Request};
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::region::SHARED;
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
+use gpunet_core::transport::Accepted;
+use std::io;
+
+/// The slots that a request prepares.
+pub(super) fn slots_of(request: &Request) -> impl Iterator<Item = Option<Handle>> {
+    request.slots.iter().take_while(|&&raw| raw != 0).map(|&raw| Handle::from_raw(raw))
+}
+
+impl AttachmentEntry {
+    /// Returns whether the device can just have prepared these slots for the listener: each is fresh, none of the host program's,
+    /// and named once, and their positions are free and near.
+    pub(super) fn could_prepare(&self, listener: &ListenerEntry, request: &Request) -> bool {
+        let ahead = &listener.ahead;
+        let near = ahead.accepted..ahead.accepted + PREPARED as u64;
+        let mut named = Vec::with_capacity(PREPARED);
+        let good = near.contains(&request.value)
+            && (request.value..).zip(slots_of(request)).all(|(position, handle)| {
+                let Some(handle) = handle else { return false };
+                let is_new = !named.contains(&handle.slot());
+                named.push(handle.slot());
+                is_new
+                    && near.contains(&position)
+                    && !ahead.prepared.contains_key(&position)
+                    && !self.state.memory.is_host_slot(handle.slot())
+                    && self.is_fresh(handle.slot(), handle.generation())
+            });
+        good && !named.is_empty()
+    }
+
+    /// Returns whether listeners may hold the slots of that request, too: all of them together hold a quarter at most, so
+    /// that other sockets find some.
+    pub(super) fn may_hold(&self, request: &Request) -> bool {
+        self.prepared + slots_of(request).count() <= self.kernel_slots() / 4
+    }
+
+    /// The connections of a listener that no group has taken.
+    pub(super) fn untaken<'a>(&'a self, ahead: &'a Ahead) -> impl Iterator<Item = SocketId> + 'a {
+        ahead.since(0).filter(|&socket| {
+            self.has_socket(socket)
+                && self.slots[socket.slot as usize].accepted_ahead
+                && self.state.memory.taker(socket.slot).is_none()
+        })
+    }
+
+    /// Returns whether the slot has not been taken anew.
+    fn has_socket(&self, socket: SocketId) -> bool {
+        self.slots[socket.slot as usize].generation == socket.generation
+    }
+
+    /// Returns whether one more connection may be accepted ahead: the listener stays open, and its queue has room.
+    fn has_room_ahead(&self, listener_slot: u32) -> bool {
+        let Some(entry) = self.slots.get(listener_slot as usize) else { return false };
+        let Role::Listener(listener) = &entry.role else { return false };
+        let backlog = listener.backlog as usize;
+        // What a failed launch has left was counted: it is closed in several turns, and with it nothing that comes now.
+        !entry.retiring && (backlog >= PREPARED || self.untaken(&listener.ahead).count() < backlog)
+    }
+
+    /// Notes which streams that were accepted ahead are a launch's: those that it has taken, and, with `untaken`, those
+    /// that nobody has taken from its listeners. The latter are reset when they are closed.
+    pub(super) fn assign_accepted(&mut self, launch: LaunchId, untaken: bool) {
+        let memory = self.state.memory.clone();
+        for (slot, entry) in self.slots.iter_mut() {
+            if entry.accepted_ahead && memory.taker(slot) == Some(launch) {
+                (entry.launch, entry.accepted_ahead) = (Some(launch), false);
+            }
+        }
+        if !untaken {
+            return;
+        }
+        let left = |entry: &Slot| match &entry.role {
+            Role::Listener(listener) if entry.launch == Some(launch) => {
+                self.untaken(&listener.ahead).collect()
+            }
+            _ => Vec::new(),
+        };
+        let left: Vec<SocketId> = self.slots.iter().flat_map(|(_, entry)| left(entry)).collect();
+        for SocketId { slot, .. } in left {
+            let entry = &mut self.slots[slot as usize];
+            (entry.launch, entry.accepted_ahead) = (Some(launch), false);
+            if let Role::Stream(stream) = &mut entry.role {
+                stream.linger_ms = 0;
+            }
+        }
+    }
+
+    /// Shows the device a stream that was accepted ahead.
+    fn hand_over(&mut self, listener_slot: u32, slot: u32, descriptor: &Descriptor) {
+        let entry = &mut self.slots[slot as usize];
+        (entry.launch, entry.accepted_ahead) = (None, true);
+        let socket = SocketId { slot, generation: entry.generation };
+        let memory = self.state.memory.clone();
+        let Some(listener) = self.listener(listener_slot) else { return };
+        let ahead = &mut listener.ahead;
+        if ahead.recent.len() == PREPARED {
+            ahead.recent.pop_front();
+        }
+        ahead.recent.push_back(socket);
+        ahead.prepared.remove(&ahead.accepted);
+        ahead.accepted += 1;
+        let accepted = ahead.accepted;
+        self.prepared -= 1;
+        self.show_taken(listener_slot);
+        memory.write_accepted(slot, descriptor);
+        memory.released(listener_slot).publish(accepted);
+        memory.wake_slot(listener_slot);
+    }
+}
+
+impl ListenerEntry {
+    /// Returns whether a connection waits that only an accept can take.
+    fn must_be_asked(&mut self) -> bool {
+        let is_peer =
+            |backlog: &mut Backlog| backlog.listen.kind() == TransportKind::Peer && backlog.may_serve();
+        self.handshakes.established() > 0 || self.backlogs.iter_mut().any(is_peer)
+    }
+}
+
+impl Control {
+    /// Holds slots ready for connections of a listener.
+    pub(super) fn hold_slots(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        for (position, handle) in (request.value..).zip(slots_of(request).flatten()) {
+            let entry = &mut attachment.slots[handle.slot() as usize];
+            (entry.generation, entry.role) = (handle.generation(), Role::Prepared);
+            if let Some(listener) = attachment.listener(request.slot) {
+                listener.ahead.prepared.insert(position, handle.slot());
+                attachment.prepared += 1;
+            }
+        }
+        attachment.reply_result(id, Ok(()));
+        self.serve(attachment_id, request.slot);
+    }
+
+    /// Accepts a connection of a listener at which no accept waits, if one has come and can be opened; returns whether to
+    /// go on. What is left is for accepts, which are told what is short.
+    pub(super) fn accept_ahead(&mut self, attachment_id: AttachmentId, listener_slot: u32) -> bool {
+        let Some(attachment) = self.attachment(attachment_id) else { return false };
+        let spare = attachment.has_spare_rings(SHARED);
+        let may_accept = !attachment.ending && spare && attachment.has_room_ahead(listener_slot);
+        let Some(listener) = attachment.listener(listener_slot) else { return false };
+        let options = listener.bound.options;
+        let Some(&slot) = listener.ahead.prepared.get(&listener.ahead.accepted) else { return false };
+        // Groups take what came ahead before they ask: at a busy listener the others would wait for ever.
+        if listener.must_be_asked() {
+            return false;
+        }
+        let can_serve =
+            |backlog: &mut Backlog| backlog.listen.kind() != TransportKind::Peer && backlog.may_serve();
+        let Some(at) = listener.backlogs.iter_mut().position(can_serve) else { return false };
+        if !may_accept {
+            return false;
+        }
+        let (kind, addr) = (listener.backlogs[at].listen.kind(), listener.addr);
+        let Ok(rings) = attachment.take_driven(kind, &options) else {
+            return false;
+        };
+        if attachment.count_socket(slot).is_err() {
+            attachment.give_rings(rings);
+            return false;
+        }
+        let accepted =
+            attachment.listener(listener_slot).map(|listener| listener.backlogs[at].listen.accept());
+        if let Some(Ok(Accepted::Driven(opened))) = accepted {
+            let descriptor = self.open_stream(attachment_id, slot, rings, &options, opened);
+            if let (Some(attachment), Some(descriptor)) = (self.attachment(attachment_id), descriptor) {
+                attachment.hand_over(listener_slot, slot, &descriptor);
+            }
+            return true;
+        }
+        attachment.uncount_socket(slot);
+        attachment.give_rings(rings);
+        let Some(Err(error)) = accepted else { return false };
+        // Another transport may have a connection.
+        let is_empty = error.kind() == io::ErrorKind::WouldBlock;
+        if !is_empty && Shortage::of(&error).is_none() {
+            // It may have been this connection's end, and then no accept finds it.
+            attachment.accept_failed(addr, &error);
+        }
+        is_empty
+    }
+
+    /// Ends what a closing listener has ahead of accepts. The connections that the device has not taken are reset: those
+    /// after the first `taken`, or, if the device does not close it, those that no launch has and that no launch was
+    /// left ([`AttachmentEntry::assign_accepted`]).
+    pub(super) fn close_ahead(&mut self, attachment_id: AttachmentId, ahead: &Ahead, taken: Option<u64>) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        attachment.prepared -= ahead.prepared.len();
+        ahead.prepared.values().for_each(|&slot| attachment.recycle(slot));
+        let left: Vec<SocketId> = match taken {
+            Some(taken) => ahead.since(taken).filter(|socket| attachment.has_socket(*socket)).collect(),
+            None => attachment.untaken(ahead).collect(),
+        };
+        left.into_iter().for_each(|SocketId { slot, .. }| self.close_stream(attachment_id, slot, Some(0)));
+    }
+}

@@ -1,0 +1,206 @@
+//! Closing sockets: streams, their ends, and when slot and rings come back.
+
+use super::Control;
+use super::tables::slots::Role;
+use super::tables::{Partner, StreamEntry, StreamMemory};
+use crate::model::message::{Command, Ring};
+use gpunet_abi::control::Request;
+use gpunet_abi::{Error, Status};
+use gpunet_core::connection::Counts;
+use gpunet_core::ids::{AttachmentId, SocketId};
+
+impl Control {
+    /// Closes whatever stands in the request's slot.
+    pub(super) fn close(&mut self, attachment_id: AttachmentId, request: &Request) {
+        let slot = request.slot;
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        if attachment.state.memory.is_host_slot(slot) {
+            // A device takes what it closes out of its poll group. The host only makes the handle stale.
+            attachment.state.memory.tell_pollers(slot, None);
+        }
+        match &mut attachment.slots[slot as usize].role {
+            Role::Stream(stream) => {
+                stream.final_positions = Some((request.send_position, request.recv_position));
+                self.close_stream(attachment_id, slot, None);
+            }
+            Role::Listener(_) => self.close_listener(attachment_id, slot, Some(request.recv_position)),
+            Role::Bound(_) => attachment.recycle(slot),
+            Role::Group(_) => self.close_group(attachment_id, slot),
+            Role::Free => attachment.refuse_slot(slot, request.generation),
+            Role::Opening | Role::Prepared | Role::Retired(_) => {}
+        }
+    }
+
+    /// Closes a stream; `linger_ms` overrides the socket's own.
+    pub(super) fn close_stream(&mut self, attachment_id: AttachmentId, slot: u32, linger_ms: Option<i32>) {
+        let default_linger = self.linger.as_nanos() as u64;
+        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
+        let Role::Stream(stream) = &mut attachment.slots[slot as usize].role else { return };
+        if std::mem::replace(&mut stream.closed, true) {
+            return;
+        }
+        let linger_ms = linger_ms.unwrap_or(stream.linger_ms);
+        let Some(thread) = stream.thread else {
+            return self.close_direct(attachment_id, slot, linger_ms);
+        };
+        let linger_ns = u64::try_from(linger_ms).map_or(default_linger, |ms| ms * 1_000_000);
+        self.threads.link(thread).send(Command::Close { attachment: attachment_id, slot, linger_ns });
+    }
+
+    /// Closes one end of a direct stream. Its slot and the other's come back when both are closed, and
+    /// so do the rings: until then the other end reads what is in them.
+    fn close_direct(&mut self, attachment_id: AttachmentId, slot: u32, linger_ms: i32) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let Role::Stream(ours) = attachment.slots[slot as usize].role else { return };
+        let Some(partner) = ours.partner else { return };
+        let theirs = self.partner_stream(partner);
+        match theirs {
+            Some((generation, theirs)) if !theirs.closed => {
+                // A device that closes has set END in its words; a reset or a dead kernel has not.
+                let status = Status::open(generation);
+                let status = if linger_ms == 0 {
+                    status.with_error(Error::ConnectionReset)
+                } else {
+                    status.with(Status::EOF | Status::NO_SEND)
+                };
+                let Some(attachment) = self.attachment(partner.attachment) else { return };
+                attachment.state.memory.set_status(partner.slot, status);
+                if let StreamMemory::Arena(rings) = theirs.memory {
+                    self.arenas.wake(partner.attachment, &rings);
+                }
+            }
+            Some((_, theirs)) => {
+                let (lost_here, lost_there) = match (ours.final_positions, theirs.final_positions) {
+                    (Some(ours_at), Some(theirs_at)) => {
+                        let (sent, received) = ours.memory.rings();
+                        (unread(ours_at.0, theirs_at.1, sent), unread(theirs_at.0, ours_at.1, received))
+                    }
+                    // A kernel that left its end behind did not say what it read.
+                    _ => (0, 0),
+                };
+                self.end_direct(attachment_id, slot, &ours, lost_here);
+                self.end_direct(partner.attachment, partner.slot, &theirs, lost_there);
+                self.check_detach(attachment_id);
+                self.check_detach(partner.attachment);
+            }
+            // The other end's attachment is gone.
+            None => {
+                self.end_direct(attachment_id, slot, &ours, 0);
+                self.check_detach(attachment_id);
+            }
+        }
+    }
+
+    /// The other end of a direct stream, if its attachment is still there.
+    fn partner_stream(&mut self, partner: Partner) -> Option<(u32, StreamEntry)> {
+        let entry = self.attachment(partner.attachment)?.slots.get(partner.slot as usize)?;
+        match entry.role {
+            Role::Stream(stream) if entry.generation == partner.generation => {
+                Some((entry.generation, stream))
+            }
+            _ => None,
+        }
+    }
+
+    /// Both ends of a direct stream are closed, or the other's attachment is gone: ends this one.
+    fn end_direct(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry, lost: u64) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        attachment.state.totals.close(lost);
+        attachment.warn_undelivered(slot, lost);
+        let (sent, received) = stream.final_positions.unwrap_or_default();
+        self.past.add(stream.transport, Counts { sent, received, ..Counts::default() });
+        self.end_stream(attachment_id, slot, stream);
+    }
+
+    /// A data thread is done with a stream.
+    pub(super) fn handle_finished(
+        &mut self,
+        attachment_id: AttachmentId,
+        SocketId { slot, generation }: SocketId,
+        counts: Counts,
+    ) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let entry = &attachment.slots[slot as usize];
+        let Role::Stream(stream) = entry.role else { return };
+        if entry.generation == generation {
+            self.past.add(stream.transport, counts);
+            self.threads.release(&stream);
+            self.end_stream(attachment_id, slot, &stream);
+            self.check_detach(attachment_id);
+        }
+    }
+
+    /// Ends a stream that the proxy no longer uses: gives rings and slot back, or retires them.
+    fn end_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let retiring = attachment.is_retiring(slot, stream);
+        let Some(entry) = attachment.slots.get_mut(slot as usize) else { return };
+        if retiring {
+            entry.role = Role::Retired(Some(*stream));
+        } else {
+            self.free_stream(attachment_id, slot, stream);
+        }
+    }
+
+    /// Frees a retired stream that the host has released, and its other end if that has waited for it.
+    pub(super) fn release_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        if attachment.is_retiring(slot, stream) {
+            // The other end goes first.
+            return;
+        }
+        let other =
+            stream.partner.and_then(|partner| attachment.retired(partner).map(|other| (partner, other)));
+        self.free_stream(attachment_id, slot, stream);
+        if let Some((partner, other)) = other {
+            self.free_stream(partner.attachment, partner.slot, &other);
+        }
+    }
+
+    /// Gives back the slot and the rings of a stream that has ended. The ends of a direct stream share rings; the
+    /// last end gives them back.
+    pub(super) fn free_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
+        let is_last = stream.partner.is_none_or(|partner| !self.holds_rings(partner));
+        match &stream.memory {
+            StreamMemory::Arena(rings) => self.give_arena_rings(attachment_id, rings, is_last),
+            StreamMemory::Own(rings) if is_last => {
+                if let Some(attachment) = self.attachment(attachment_id) {
+                    attachment.give_rings(*rings);
+                }
+            }
+            StreamMemory::Own(_) => {}
+        }
+        if let Some(attachment) = self.attachment(attachment_id) {
+            attachment.recycle(slot);
+        }
+        self.serve_starved(attachment_id);
+    }
+
+    /// Returns whether that end of a direct stream is there, open, closed or retired.
+    fn holds_rings(&self, end: Partner) -> bool {
+        let attachment = self.attachments.get(&end.attachment);
+        let entry = attachment.and_then(|attachment| attachment.slots.get(end.slot as usize));
+        entry.is_some_and(|entry| {
+            entry.generation == end.generation
+                && matches!(entry.role, Role::Stream(_) | Role::Retired(Some(_)))
+        })
+    }
+}
+
+/// Bytes of a ring that its reader never read, according to the positions at close, bounded by the ring's capacity.
+fn unread(sent: u64, consumed: u64, ring: Ring) -> u64 {
+    sent.saturating_sub(consumed).min(ring.capacity())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_claims_to_have_sent_is_bounded_by_its_ring() {
+        let ring = Ring { offset: 0, log2: 12 };
+        assert_eq!(unread(100, 60, ring), 40);
+        assert_eq!(unread(60, 100, ring), 0);
+        assert_eq!(unread(u64::MAX, 0, ring), 4096);
+    }
+}

@@ -1,0 +1,424 @@
+//! Listeners: ready counts, waiting accepts, and who is served next.
+
+use super::Control;
+use super::request::bound_reply;
+use super::tables::ahead::Ahead;
+use super::tables::handshakes::Handshakes;
+use super::tables::pending::Wait;
+use super::tables::shortage::Shortage;
+use super::tables::slots::Role;
+use super::tables::{Backlog, ListenerEntry, Waiter};
+use crate::engine::control_queue::ControlSender;
+use crate::model::message::Message;
+use gpunet_abi::Error;
+use gpunet_abi::control::Request;
+use gpunet_abi::options::TransportKind;
+use gpunet_abi::region::SHARED;
+use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
+use gpunet_core::transport::peer::Ticket;
+use gpunet_core::transport::{Accepted, Connect};
+use gpunet_core::wait_queue::WaitQueue;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// Connects in a closed listener's backlog that are refused in one turn: about a millisecond's work.
+const REFUSE_BATCH: usize = 512;
+
+/// How serving an accept from a backlog ended.
+enum Served {
+    /// The accept was answered, or waits for something else than a connection.
+    Answered,
+    /// No connection was there after all.
+    Nothing,
+    /// Something was short; both wait where they were.
+    Short(Shortage),
+}
+
+impl Control {
+    pub(super) fn listen(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
+        let messages = self.messages.clone();
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let slot = request.slot;
+        let Role::Bound(mut bound) = std::mem::take(&mut attachment.slots[slot as usize].role) else {
+            return;
+        };
+        // Options set since bind count: accepted streams inherit them.
+        bound.options = request.options;
+        let (addr, generation, options) = (bound.addr, request.generation, bound.options);
+        let could_carry = |kind| attachment.could_carry(kind, &options);
+        let demanded = TransportKind::from_raw(options.transport).unwrap_or(TransportKind::Auto);
+        let rc = could_carry(TransportKind::Rc);
+        if !could_carry(demanded) {
+            let region = if demanded == TransportKind::Rc { attachment.rc_region() } else { SHARED };
+            let never = format_args!("cannot listen at {addr} with rings that can never be had");
+            attachment.warn(Shortage::Rings { region }, never, None);
+            attachment.recycle(slot);
+            return attachment.reply_result(id, Err(Error::NoBuffers));
+        }
+        let peer = self.peer.clone();
+        let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|mut listening| {
+            // A client that connects over a transport that can never serve it would wait for ever.
+            listening.retain(|l| rc || l.kind() != TransportKind::Rc);
+            let fds = listening.iter().filter_map(|l| l.readiness()).map(|fd| fd.try_clone_to_owned());
+            let fds = fds.collect::<io::Result<Vec<_>>>()?;
+            Ok((listening, fds))
+        });
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let (listening, fds) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let errno = attachment.refused(format_args!("cannot listen at {addr}"), &error);
+                attachment.recycle(slot);
+                return attachment.reply_result(id, Err(errno));
+            }
+        };
+        let watches = fds.into_iter().map(|fd| {
+            let rearm = Arc::new(Notify::new());
+            let ready =
+                Message::ListenerReady { attachment: attachment_id, socket: SocketId { slot, generation } };
+            (tokio::task::spawn_local(watch(fd, rearm.clone(), messages.clone(), ready)), rearm)
+        });
+        let watches = watches.collect();
+        let by_peer = listening.iter().any(|l| l.kind() == TransportKind::Peer);
+        let backlogs = listening.into_iter().map(|listen| Backlog { listen, short: None }).collect();
+        let listener = ListenerEntry {
+            addr,
+            backlogs,
+            waiters: WaitQueue::default(),
+            handshakes: Handshakes::default(),
+            ahead: Ahead::default(),
+            backlog: request.backlog.max(1),
+            shown: 0,
+            waiting: 0,
+            watches,
+            retry: None,
+            turn: 0,
+            bound,
+        };
+        attachment.slots[slot as usize].role = Role::Listener(Box::new(listener));
+        attachment.state.memory.open_line(slot, generation);
+        tracing::debug!(slot, %addr, "listening");
+        let reply = bound_reply(attachment, slot);
+        attachment.reply(id, &reply);
+        if by_peer {
+            self.peer_listeners.insert(addr, (attachment_id, slot));
+        }
+    }
+
+    pub(super) fn accept(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let (slot, target, launch) = (request.slot, request.target, LaunchId(request.launch));
+        attachment.opening(target, request.target_generation, launch);
+        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return };
+        let no_wait = request.flags & Request::NO_WAIT != 0;
+        let waiter = Waiter { request: id, target, launch, taken: request.value };
+        let place = listener.waiters.push_back(waiter);
+        attachment.wait(id, launch, Wait::Accept { listener: slot, place });
+        let short = self.serve(attachment_id, slot);
+        if no_wait {
+            self.end_accept_without_wait(attachment_id, id, short);
+        }
+    }
+
+    /// Ends a non-blocking accept that got nothing: there was no connection (earlier accepts wait, too), or
+    /// something was short.
+    fn end_accept_without_wait(
+        &mut self,
+        attachment_id: AttachmentId,
+        id: RequestId,
+        short: Option<Shortage>,
+    ) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let waiting = attachment.requests.get(&id);
+        if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
+            let error = match short {
+                None | Some(Shortage::Growing) => Error::WouldBlock,
+                Some(shortage) => shortage.errno(),
+            };
+            self.cancel(attachment_id, id, error);
+        }
+    }
+
+    pub(super) fn handle_listener_ready(
+        &mut self,
+        attachment_id: AttachmentId,
+        SocketId { slot, generation }: SocketId,
+    ) {
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        if attachment.slots[slot as usize].generation == generation {
+            if let Some(listener) = attachment.listener(slot) {
+                listener.backlogs.iter_mut().for_each(|backlog| backlog.listen.handle_readable());
+            }
+            self.serve(attachment_id, slot);
+        }
+    }
+
+    /// Gives waiting connections to waiting accepts, both in order, and publishes how many are left. Returns the
+    /// shortage, if connections and accepts are left because of one.
+    pub(super) fn serve(&mut self, attachment_id: AttachmentId, slot: u32) -> Option<Shortage> {
+        let listener = self.attachment(attachment_id)?.listener(slot)?;
+        listener.backlogs.iter_mut().for_each(|backlog| backlog.short = None);
+        let is_crowded = loop {
+            let is_crowded = self.answer_clients(attachment_id, slot);
+            if !self.serve_one(attachment_id, slot) {
+                break is_crowded;
+            }
+        };
+        let messages = self.messages.clone();
+        let attachment = self.attachment(attachment_id)?;
+        let (generation, is_full) = (attachment.slots[slot as usize].generation, attachment.is_full());
+        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return None };
+        let (addr, short) = (listener.addr, listener.backlogs.iter().find_map(|backlog| backlog.short));
+        let established = listener.handshakes.established();
+        let (mut ready, mut waiting, mut is_late) = (established, established, false);
+        let mut watches = listener.watches.iter();
+        for Backlog { listen, short } in &mut listener.backlogs {
+            // Read once: a connection may arrive between two reads, and consume its event.
+            let (count, request) = (listen.ready(), listen.has_request());
+            // As ListenerEntry::ready counts.
+            ready += if short.is_none() { count } else { 0 };
+            waiting += count + u64::from(request);
+            is_late |= request && !is_crowded && short.is_none();
+            if listen.readiness().is_some()
+                && let Some((_, rearm)) = watches.next()
+                && count == 0
+                && !request
+            {
+                rearm.notify_one();
+            }
+        }
+        listener.waiting = waiting;
+        let is_awaited = !listener.waiters.is_empty();
+        if is_late || (ready > 0 && is_awaited) {
+            // A connection arrived after the last check.
+            let _ = messages.send(Message::ListenerReady {
+                attachment: attachment_id,
+                socket: SocketId { slot, generation },
+            });
+        }
+        if std::mem::replace(&mut listener.shown, ready) != ready {
+            let memory = &attachment.state.memory;
+            memory.landed(slot).publish(ready);
+            memory.wake_slot(slot);
+        }
+        if ready > 0 && !is_awaited && is_full {
+            // The device finds no free slot to accept with, so it makes no request that could be refused.
+            attachment.warn(Shortage::Slots, format_args!("connections at {addr} wait"), None);
+        }
+        short
+    }
+
+    /// Serves the first waiter, or accepts ahead, if a connection waits; returns whether to go on.
+    fn serve_one(&mut self, attachment_id: AttachmentId, slot: u32) -> bool {
+        let Some(attachment) = self.attachment(attachment_id) else { return false };
+        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return false };
+        let Some(&waiter) = listener.waiters.front() else {
+            return self.accept_ahead(attachment_id, slot);
+        };
+        if waiter.taken != Request::UNCOUNTED && waiter.taken != listener.ahead.accepted() {
+            // One was accepted ahead since the device looked for it: it is to look again.
+            self.cancel(attachment_id, waiter.request, Error::WouldBlock);
+            return true;
+        }
+        if attachment.state.memory.is_abandoned(waiter.request) {
+            // Nobody waits for the reply any more: the next accept gets the connection.
+            self.cancel(attachment_id, waiter.request, Error::Canceled);
+            return true;
+        }
+        let Some(at) = listener.next_backlog() else { return false };
+        if !listener.backlogs[at].may_serve() {
+            listener.turn = at + 1;
+            return self.accept_established(attachment_id, slot);
+        }
+        let served = self.serve_from(attachment_id, slot, at, waiter);
+        if let Some(listener) =
+            self.attachment(attachment_id).and_then(|attachment| attachment.listener(slot))
+        {
+            // One that had nothing to accept is looked at again: there may be more to read, and what it has established.
+            listener.turn = if matches!(served, Served::Nothing) { at } else { at + 1 };
+        }
+        if let Served::Short(shortage) = served {
+            // Connections by another transport may need something else.
+            self.run_short(attachment_id, slot, at, shortage);
+        }
+        true
+    }
+
+    /// Gives a waiter a connection of that backlog.
+    fn serve_from(&mut self, attachment_id: AttachmentId, slot: u32, at: usize, waiter: Waiter) -> Served {
+        let Some(attachment) = self.attachment(attachment_id) else { return Served::Nothing };
+        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else {
+            return Served::Nothing;
+        };
+        let (addr, options) = (listener.addr, listener.bound.options);
+        // Take rings first: a connection without rings stays in the backlog. (The rings of a direct stream depend
+        // on its other end; it is put back if there are none.)
+        let kind = listener.backlogs[at].listen.kind();
+        let rings = if kind == TransportKind::Peer {
+            None
+        } else {
+            match attachment.take_driven(kind, &options) {
+                Ok(rings) => Some(rings),
+                Err(shortage) => {
+                    attachment.warn(shortage, format_args!("accepts at {addr} wait"), None);
+                    return Served::Short(shortage);
+                }
+            }
+        };
+        let accepted = attachment.accept_from(slot, at);
+        if let (Some(rings), false) = (rings, matches!(accepted, Ok(Accepted::Driven(_)))) {
+            attachment.give_rings(rings);
+        }
+        match (accepted, rings) {
+            (Ok(Accepted::Driven(opened)), Some(rings)) => {
+                attachment.show_taken(slot);
+                self.open_driven(attachment_id, waiter.request, waiter.target, rings, &options, opened);
+            }
+            (Ok(Accepted::Direct(ticket)), _) => {
+                attachment.show_taken(slot);
+                return match self.pair(attachment_id, slot, &waiter, ticket) {
+                    Ok(()) => Served::Answered,
+                    Err(shortage) => Served::Short(shortage),
+                };
+            }
+            (Ok(Accepted::Driven(_)), None) => attachment.wait_first(slot, waiter), // no transport is both
+            (Err(e), _) if e.kind() == io::ErrorKind::WouldBlock => return Served::Nothing,
+            (Err(error), _) => {
+                if let Some(shortage) = Shortage::of(&error) {
+                    attachment.warn(shortage, format_args!("accepts at {addr} wait"), Some(&error));
+                    attachment.wait_first(slot, waiter);
+                    return Served::Short(shortage);
+                }
+                attachment.accept_failed(addr, &error);
+                attachment.recycle(waiter.target);
+                attachment.reply_result(waiter.request, Err(crate::os::errno::from_io(&error)));
+            }
+        }
+        Served::Answered
+    }
+
+    /// Closes a listener. `taken` as in [`Control::close_ahead`].
+    pub(super) fn close_listener(&mut self, attachment_id: AttachmentId, slot: u32, taken: Option<u64>) {
+        self.leave_joins_at((attachment_id, slot));
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        let Role::Listener(mut listener) = std::mem::take(&mut attachment.slots[slot as usize].role) else {
+            return;
+        };
+        let tasks = listener.watches.iter().map(|(task, _)| task).chain(&listener.retry);
+        tasks.for_each(JoinHandle::abort);
+        let backlog = self.peer.waiting_at(listener.addr);
+        if self.peer_listeners.get(&listener.addr) == Some(&(attachment_id, slot)) {
+            self.peer_listeners.remove(&listener.addr);
+        }
+        let Some(attachment) = self.attachment(attachment_id) else { return };
+        while let Some(waiter) = listener.waiters.pop_front() {
+            attachment.recycle(waiter.target);
+            attachment.reply_result(waiter.request, Err(Error::BadHandle));
+        }
+        attachment.close_handshakes(std::mem::take(&mut listener.handshakes));
+        let ahead = std::mem::take(&mut listener.ahead);
+        drop(listener);
+        attachment.recycle(slot);
+        self.close_ahead(attachment_id, &ahead, taken);
+        self.refuse(attachment_id, backlog);
+    }
+
+    /// Refuses the connects in the backlog of a closed listener: some now, and the others in later turns of the
+    /// attachment that closed it.
+    pub(super) fn refuse(&mut self, attachment_id: AttachmentId, mut tickets: Vec<Ticket>) {
+        for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSE_BATCH)) {
+            let waiting = self
+                .attachment(ticket.attachment)
+                .and_then(|attachment| attachment.requests.get(&ticket.request));
+            let waits = |connect: &Connect| connect.ticket == ticket;
+            if waiting.is_some_and(
+                |waiting| matches!(&waiting.what, Wait::Queued { connect, .. } if waits(connect)),
+            ) {
+                self.cancel(ticket.attachment, ticket.request, Error::ConnectionRefused);
+            }
+        }
+        if !tickets.is_empty() {
+            let _ = self.messages.send(Message::Refuse { attachment: attachment_id, tickets });
+        }
+    }
+}
+
+impl ListenerEntry {
+    /// How many connections accepts can get. Those that cannot be accepted are not counted: a kernel that polls for them
+    /// would try again and again in vain.
+    fn ready(&mut self) -> u64 {
+        let backlogs = self.backlogs.iter_mut().filter(|backlog| backlog.short.is_none());
+        self.handshakes.established() + backlogs.map(|backlog| backlog.listen.ready()).sum::<u64>()
+    }
+
+    /// The backlog that the next accept is served from, or, for one with handshakes, from what it has established. Each has
+    /// its turn, so that nobody waits for ever behind those of another transport.
+    fn next_backlog(&mut self) -> Option<usize> {
+        let (count, established) = (self.backlogs.len(), self.handshakes.established() > 0);
+        let backlogs = &mut self.backlogs;
+        let mut has_some = |&at: &usize| {
+            let backlog = &mut backlogs[at];
+            backlog.may_serve() || established && backlog.listen.kind() == TransportKind::Rc
+        };
+        (self.turn..self.turn + count).map(|turn| turn % count).find(&mut has_some)
+    }
+}
+
+impl super::tables::AttachmentEntry {
+    /// Shows the device that fewer connections are ready, if so, before a group learns that it has one of them: whoever has
+    /// accepted the only connection does not find the listener readable.
+    pub(super) fn show_taken(&mut self, slot: u32) {
+        let memory = self.state.memory.clone();
+        let Some(listener) = self.listener(slot).filter(|listener| listener.shown > 0) else { return };
+        let ready = listener.ready();
+        if ready < listener.shown {
+            listener.shown = ready;
+            memory.landed(slot).publish(ready);
+        }
+    }
+
+    /// Accepts a connection from transport `at` of a listener, and removes the first waiter unless there is no
+    /// connection.
+    fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {
+        let none = || io::Error::from(io::ErrorKind::WouldBlock);
+        let Role::Listener(listener) = &mut self.slots[slot as usize].role else { return Err(none()) };
+        let backlog = listener.backlogs.get_mut(at);
+        let result = backlog.map_or_else(|| Err(none()), |backlog| backlog.listen.accept());
+        if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+            && let Some(waiter) = listener.waiters.pop_front()
+        {
+            self.requests.remove(&waiter.request);
+        }
+        result
+    }
+
+    /// Puts a waiter back at the head of a listener's queue.
+    pub(super) fn wait_first(&mut self, listener_slot: u32, waiter: Waiter) {
+        if let Role::Listener(listener) = &mut self.slots[listener_slot as usize].role {
+            let place = listener.waiters.push_front(waiter);
+            let what = Wait::Accept { listener: listener_slot, place };
+            self.wait(waiter.request, waiter.launch, what);
+        }
+    }
+}
+
+/// Tells the control plane each time a listener's descriptor becomes readable.
+async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: ControlSender, ready: Message) {
+    let Message::ListenerReady { attachment, socket } = ready else { return };
+    let fd = match crate::os::readiness::watch(fd) {
+        Ok(fd) => fd,
+        Err(error) => return tracing::error!(slot = socket.slot, %error, "cannot watch a listener"),
+    };
+    while let Ok(mut guard) = fd.readable().await {
+        if messages.send(Message::ListenerReady { attachment, socket }).is_err() {
+            return;
+        }
+        // The control plane accepts until nothing waits and then re-arms this task. An event that came meanwhile is
+        // newer than `guard`, and clearing this guard does not clear it.
+        rearm.notified().await;
+        guard.clear_ready();
+    }
+}

@@ -1,0 +1,396 @@
+//! Drives one stream: carries out what its state machine asks for.
+
+use super::observe;
+use crate::model::attachment_state::AttachmentState;
+use crate::model::message::{OpenStream, Ring, Rings};
+use crate::os::errno;
+use gpunet_abi::position::Violation;
+use gpunet_abi::region::DEVICE;
+use gpunet_abi::{Error, Options, RingSpan, Status, ring};
+use gpunet_core::connection::{Action, Connection};
+use gpunet_core::futex;
+use gpunet_core::transport::{StreamIo, Turn};
+use std::io;
+use std::sync::atomic::{Ordering, fence};
+
+/// Actions a stream may take in one turn before others get theirs.
+pub(super) const BUDGET: usize = 16;
+/// Bytes offered or taken by one action: a long copy inside the kernel would hold up the others.
+pub(super) const CHUNK: u64 = 256 * 1024;
+
+/// How a stream's turn ended.
+pub(super) enum Progress {
+    /// Nothing to do until the next input.
+    Idle,
+    /// The budget is spent, and there is more to do.
+    More,
+    /// Closed: forget it.
+    Finished { undelivered: u64 },
+}
+
+/// One driven stream.
+pub(super) struct DrivenStream {
+    pub(super) connection: Connection,
+    /// `None` once the device broke the rules: the peer was told by a reset.
+    io: Option<Box<dyn StreamIo>>,
+    pub(super) generation: u32,
+    /// Waits in the ready queue.
+    pub(super) queued: bool,
+    /// Among the recently active streams, which every turn scans.
+    pub(super) recent: bool,
+    /// A short read does not mean that nothing is left: the peer's end or urgent data were announced and will not
+    /// be announced again.
+    pub(super) read_to_empty: bool,
+    /// An event told that the transport has failed. It is not told again, and while bytes come the failure lies behind them.
+    pub(super) was_failure_announced: bool,
+    /// Which descriptors of the transport had an event since the last turn.
+    pub(super) events: [bool; 2],
+    /// When it is to be driven again, as the data thread's timers have it.
+    pub(super) timer: Option<u64>,
+    /// Bytes that the peer had not acknowledged when `io` was dropped.
+    lost_in_flight: u64,
+    /// The status says that nothing more can be sent.
+    no_send_published: bool,
+    /// Bytes that must be free before pollers are told: SO_SNDLOWAT, at most the ring's size.
+    send_low: u64,
+    /// The send ring had less room, or its reader has left, and pollers have not been told yet that this has changed.
+    became_writable: bool,
+    /// The device has shut a direction down, and pollers have not been told yet.
+    was_shut: bool,
+    rings: Rings,
+    /// The data thread that drives it.
+    thread: usize,
+    span: tracing::Span,
+}
+
+impl DrivenStream {
+    pub(super) fn new(opened: OpenStream, thread: usize) -> Self {
+        Self {
+            connection: Connection::new(opened.rings.send.capacity(), opened.rings.recv.capacity()),
+            io: Some(opened.io),
+            generation: opened.generation,
+            queued: false,
+            recent: false,
+            read_to_empty: false,
+            was_failure_announced: false,
+            events: [true; 2],
+            timer: None,
+            lost_in_flight: 0,
+            no_send_published: false,
+            send_low: u64::from(opened.send_low).min(opened.rings.send.capacity()),
+            became_writable: false,
+            was_shut: false,
+            rings: opened.rings,
+            thread,
+            span: opened.span,
+        }
+    }
+
+    /// Reads both words that the device writes.
+    pub(super) fn observe_words(&mut self, state: &AttachmentState, slot: u32) {
+        let memory = &state.memory;
+        let discarded = self.connection.discards();
+        let checked = self
+            .connection
+            .handle_published(observe(memory.published_words(), slot))
+            .and_then(|()| self.connection.handle_consumed(observe(memory.consumed_words(), slot)));
+        // Of several groups that share the stream, one may poll it and another shut it down.
+        self.was_shut |= self.connection.discards() && !discarded;
+        if let Err(violation) = checked {
+            self.violate(state, slot, violation);
+        }
+    }
+
+    fn violate(&mut self, state: &AttachmentState, slot: u32, violation: Violation) {
+        let what = "a kernel overwrote a socket's words: the socket gets EPROTO";
+        self.span.in_scope(|| tracing::warn!(?violation, "{what}"));
+        self.fail(state, slot, Error::Protocol);
+        // The words cannot be trusted any more: reset the connection now.
+        if let Some(mut io) = self.io.take() {
+            self.lost_in_flight = io.unacknowledged();
+            io.reset();
+        }
+    }
+
+    fn io(&mut self) -> io::Result<&mut dyn StreamIo> {
+        match &mut self.io {
+            Some(io) => Ok(&mut **io),
+            None => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+
+    pub(super) fn unacknowledged(&self) -> u64 {
+        self.lost_in_flight + self.io.as_ref().map_or(0, |io| io.unacknowledged())
+    }
+
+    /// Bytes that the device sent and the peer's side has not acknowledged.
+    pub(super) fn undelivered(&self) -> u64 {
+        self.connection.unsent() + self.unacknowledged()
+    }
+
+    pub(super) fn set_options(&mut self, options: &Options) -> io::Result<()> {
+        let send_low = u64::from(options.low_water().0).min(self.rings.send.capacity());
+        if std::mem::replace(&mut self.send_low, send_low) != send_low {
+            // What was released meanwhile may be what a poller waits for by the new mark.
+            self.became_writable = true;
+        }
+        self.io()?.set_options(options)
+    }
+
+    /// Ends the stream with an error and tells the device.
+    pub(super) fn fail(&mut self, state: &AttachmentState, slot: u32, error: Error) {
+        if let Some(error) = self.connection.handle_error(error) {
+            self.tell(state, slot, error);
+        }
+    }
+
+    fn tell(&self, state: &AttachmentState, slot: u32, error: Error) {
+        self.span.in_scope(|| tracing::debug!(%error, "failed"));
+        state.memory.set_status(slot, Status::open(self.generation).with_error(error));
+    }
+
+    /// Carries out actions until there are none or the budget is spent.
+    pub(super) fn drive(&mut self, state: &AttachmentState, slot: u32, now: u64) -> Progress {
+        self.observe_words(state, slot);
+        let (mut landed, mut released) = (false, self.turn(state, slot, now));
+        let mut result = Progress::More;
+        for _ in 0..BUDGET {
+            match self.connection.poll_action(now) {
+                Action::Send { position, len } => released |= self.send(state, slot, position, len),
+                Action::ShutdownWrite => {
+                    let done = self.io().and_then(|io| io.shutdown_write());
+                    self.connection.handle_shutdown(now);
+                    self.was_shut = true;
+                    if let Err(error) = done {
+                        self.fail(state, slot, errno::from_io(&error));
+                    }
+                }
+                Action::Receive { position, len } => {
+                    landed |= self.receive(state, slot, position, len);
+                }
+                Action::Settle => {
+                    let bytes = self.unacknowledged();
+                    self.connection.handle_unacknowledged(now, bytes);
+                }
+                Action::Discard => landed |= self.discard(state, slot),
+                Action::Finish(outcome) => {
+                    let mut undelivered = outcome.unsent;
+                    if outcome.reset {
+                        undelivered += self.unacknowledged();
+                        if let Some(io) = &mut self.io {
+                            io.reset();
+                        }
+                    }
+                    if self.io.as_mut().is_some_and(|io| !io.close(now)) {
+                        result = Progress::Idle;
+                        break;
+                    }
+                    result = Progress::Finished { undelivered };
+                    break;
+                }
+                Action::Idle => {
+                    result = Progress::Idle;
+                    break;
+                }
+            }
+        }
+        if self.was_failure_announced && self.connection.reads_no_more() {
+            self.was_failure_announced = false;
+            let failure = self.io().ok().and_then(|io| io.failure());
+            if let Some(error) = failure.and_then(|e| self.connection.handle_send_error(errno::from_io(&e))) {
+                self.tell(state, slot, error);
+            }
+        }
+        let memory = &state.memory;
+        if matches!(result, Progress::Idle)
+            && self.connection.pending_error().is_some()
+            && !self.no_send_published
+        {
+            // The ring is full of what came before the error: senders need not wait for that.
+            self.no_send_published = true;
+            memory.set_status(slot, Status::open(self.generation).with(Status::NO_SEND));
+        }
+        if landed {
+            futex::wake_if_parked(memory.recv_park(slot));
+        }
+        if released {
+            futex::wake_if_parked(memory.send_park(slot));
+        }
+        let (writable, shut) =
+            (std::mem::take(&mut self.became_writable), std::mem::take(&mut self.was_shut));
+        if landed || writable || shut {
+            memory.tell_pollers(slot, Some(self.thread));
+        }
+        result
+    }
+
+    /// Lets the transport make progress; returns whether ring memory was released.
+    fn turn(&mut self, state: &AttachmentState, slot: u32, now: u64) -> bool {
+        let (consumed, discards) = (self.connection.consumed(), self.connection.discards());
+        let events = std::mem::take(&mut self.events);
+        let Some(io) = &mut self.io else { return false };
+        let ready = io.turn(&Turn { now, events, consumed, discards });
+        self.connection.handle_ready(ready.readable, ready.writable);
+        self.was_failure_announced |= ready.failed;
+        self.release(state, slot)
+    }
+
+    /// Publishes ring memory that the transport is done with; returns whether there was any.
+    fn release(&mut self, state: &AttachmentState, slot: u32) -> bool {
+        match self.io.as_mut().map_or(0, |io| io.completed()) {
+            0 => false,
+            n => {
+                let word = self.connection.handle_released(n);
+                state.memory.released(slot).publish(word.0);
+                // Pollers are told only of a ring that had too little room: to look at a socket in vain costs a GPU a bus round
+                // trip.
+                // Ordering: SeqCst, pairs with the fence of a poller that waits for space after it has filled the ring (a CPU's passes
+                // it when it registers, a GPU's before it loads the epoch, a poll group's when it arms the socket): either it sees the
+                // new word, or its `published` is seen here.
+                fence(Ordering::SeqCst);
+                let published = observe(state.memory.published_words(), slot);
+                let released_before = word.position().saturating_sub(n);
+                let unread = published.position().saturating_sub(released_before);
+                self.became_writable |=
+                    word.end() || ring::lacks_room(unread, self.send_low, self.rings.send.capacity());
+                true
+            }
+        }
+    }
+
+    /// Returns whether [`DrivenStream::poll_transport`] can find anything.
+    pub(super) fn is_pollable(&self) -> bool {
+        self.io.as_ref().is_some_and(|io| io.is_pollable())
+    }
+
+    /// Returns whether the transport has something to do, without a system call.
+    pub(super) fn poll_transport(&mut self) -> bool {
+        self.io.as_mut().is_some_and(|io| io.poll())
+    }
+
+    /// When it wants to be driven again, whatever else happens.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let io = self.io.as_ref().and_then(|io| io.deadline());
+        match (self.connection.deadline(), io) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn span(&self, state: &AttachmentState, ring: Ring, position: u64, len: u64) -> RingSpan {
+        let len = len.min(CHUNK);
+        match &state.card {
+            // Addresses for a network card: the proxy itself may not reach them.
+            Some(card) if self.rings.region == DEVICE => {
+                RingSpan::new((card.address + ring.offset) as *mut u8, ring.capacity(), position, len)
+            }
+            _ => state.memory.span(ring.offset, ring.capacity(), position, len),
+        }
+    }
+
+    fn send(&mut self, state: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
+        // gpunet-bench measures the time of this event. With no subscriber it costs one load.
+        tracing::trace!(target: "gpunet_proxy::data", slot, len, "saw");
+        let span = self.span(state, self.rings.send, position, len);
+        match self.io().and_then(|io| io.offer(span)) {
+            Ok(n) => {
+                self.connection.handle_sent(n as u64);
+                self.release(state, slot)
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.connection.handle_send_blocked();
+                false
+            }
+            Err(e) => {
+                if let Some(error) = self.connection.handle_send_error(errno::from_io(&e)) {
+                    self.tell(state, slot, error);
+                }
+                false
+            }
+        }
+    }
+
+    fn receive(&mut self, state: &AttachmentState, slot: u32, position: u64, len: u64) -> bool {
+        let span = self.span(state, self.rings.recv, position, len);
+        match self.io().and_then(|io| io.take(span)) {
+            // After a failed send this is no orderly end.
+            Ok(0) if self.connection.pending_error().is_some() => {
+                self.fail_pending(state, slot);
+                false
+            }
+            Ok(0) => {
+                let word = self.connection.handle_eof();
+                state.memory.landed(slot).publish(word.0);
+                true
+            }
+            Ok(n) => {
+                let word = self.connection.handle_received(n as u64);
+                state.memory.landed(slot).publish(word.0);
+                tracing::trace!(target: "gpunet_proxy::data", slot, len = n, "landed");
+                // A short read emptied the socket, and what comes later raises a new event
+                // (epoll(7)); only an end that was announced already would raise none.
+                if n < span.len() && !self.read_to_empty {
+                    self.connection.handle_recv_blocked();
+                }
+                true
+            }
+            Err(_) if self.connection.pending_error().is_some() => {
+                self.fail_pending(state, slot);
+                false
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.connection.handle_recv_blocked();
+                false
+            }
+            Err(e) => {
+                self.fail(state, slot, errno::from_io(&e));
+                false
+            }
+        }
+    }
+
+    fn fail_pending(&mut self, state: &AttachmentState, slot: u32) {
+        if let Some(error) = self.connection.pending_error() {
+            self.fail(state, slot, error);
+        }
+    }
+
+    fn discard(&mut self, state: &AttachmentState, slot: u32) -> bool {
+        match self.io().and_then(|io| io.discard()) {
+            Ok(0) => {
+                let word = self.connection.handle_eof();
+                state.memory.landed(slot).publish(word.0);
+                true
+            }
+            Ok(_) => {
+                self.connection.handle_discarded();
+                false
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.connection.handle_recv_blocked();
+                false
+            }
+            Err(e) => {
+                self.fail(state, slot, errno::from_io(&e));
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_and_socket_slots_are_told_apart() {
+        for code in [libc::EMFILE, libc::ENFILE] {
+            assert_eq!(errno::from_io(&io::Error::from_raw_os_error(code)), Error::TooManyFiles);
+        }
+        assert_eq!(
+            (Error::TooManyFiles.errno(), Error::TooManySockets.errno()),
+            (libc::ENFILE, libc::EMFILE)
+        );
+        assert_eq!(errno::from_io(&io::Error::from_raw_os_error(libc::EADDRINUSE)), Error::AddressInUse);
+    }
+}

@@ -1,0 +1,74 @@
+//! Data threads that sleep for long, although a GPU writes words for their streams: thread 0 watches these words.
+//!
+//! A GPU's store wakes nobody, so that somebody has to look every few milliseconds. One thread looks for all: eight
+//! threads that look for themselves cost eight times as much, for streams that are silent.
+
+use crate::model::attachment_state::AttachmentState;
+use crate::os::doorbell::Bell;
+use gpunet_abi::hand_off::{self, HandOff};
+use gpunet_core::memory::WordArray;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The words of one attachment's streams, as their thread saw them last.
+pub(super) struct WatchedWords {
+    pub(super) state: Arc<AttachmentState>,
+    pub(super) slots: Vec<u32>,
+    pub(super) published: Vec<u64>,
+    pub(super) consumed: Vec<u64>,
+}
+
+impl WatchedWords {
+    /// Returns whether a word differs from what was seen.
+    fn has_changed(&mut self) -> bool {
+        let mut changed = false;
+        let mut scan =
+            |words: WordArray, seen: &mut [u64]| words.scan(&self.slots, seen, |_, _| changed = true);
+        scan(self.state.memory.published_words(), &mut self.published);
+        scan(self.state.memory.consumed_words(), &mut self.consumed);
+        changed
+    }
+}
+
+/// One data thread, as the one that watches sees it.
+pub(crate) struct WatchedThread {
+    bell: Arc<Bell>,
+    /// Empty while the thread looks for itself.
+    watched: Mutex<Vec<WatchedWords>>,
+}
+
+impl WatchedThread {
+    /// The thread of that bell; nothing is watched yet.
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Self { bell, watched: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<WatchedWords>> {
+        // Nothing under the lock panics halfway.
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves words to be watched. By the thread itself, before it sleeps.
+    pub(super) fn leave(&self, watched: Vec<WatchedWords>) {
+        *self.lock() = watched;
+    }
+
+    /// Watches nothing any more. By the thread itself, once it is awake.
+    pub(super) fn take_back(&self) {
+        let watched = std::mem::take(&mut *self.lock());
+        drop(watched);
+    }
+
+    /// Returns whether another thread watches its words.
+    #[cfg(test)]
+    pub(super) fn is_watched(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
+    /// Wakes the thread if one of its words has changed. By the thread that watches.
+    pub(super) fn check(&self) {
+        if self.lock().iter_mut().any(WatchedWords::has_changed) {
+            hand_off::at(HandOff::ChangeFound);
+            self.bell.ring();
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! File descriptors, and the advice for when none are left.
+//!
+//! A proxy needs them for its threads, its listeners and its streams. The limit belongs to the process that runs it.
+
+use gpunet_abi::Error;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use tokio::runtime::{Builder, Runtime};
+
+/// Returns advice to append to the message of `error`: about `ulimit -n` if descriptors have run out, else nothing.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::descriptors::hint;
+///
+/// let error = std::io::Error::from_raw_os_error(24); // EMFILE
+/// assert_eq!(hint(&error), "; raise the limit of file descriptors (`ulimit -n`)");
+/// ```
+#[must_use]
+pub fn hint(error: &io::Error) -> &'static str {
+    match crate::os::errno::from_io(error) {
+        Error::TooManyFiles => "; raise the limit of file descriptors (`ulimit -n`)",
+        _ => "",
+    }
+}
+
+/// Descriptors that a runtime needs: six with tokio 1.54, two of them for the signals of the whole process.
+const OF_A_RUNTIME: usize = 8;
+
+/// Threads of a runtime for what takes long. What they do is memory to be made and given back, which more of them do not
+/// do faster; and each leaves memory of its own with the allocator.
+const BLOCKING: usize = 8;
+
+/// Makes a runtime for one thread.
+///
+/// # Errors
+/// The system's. (tokio's own builder panics where the descriptors for signals are missing.)
+pub fn runtime() -> io::Result<Runtime> {
+    let spare: Result<Vec<_>, _> = (0..OF_A_RUNTIME).map(|_| eventfd(0, EventfdFlags::CLOEXEC)).collect();
+    drop(spare?);
+    Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lack_of_descriptors_has_a_hint() {
+        let hint = |code| hint(&io::Error::from_raw_os_error(code));
+        assert!([libc::EMFILE, libc::ENFILE].into_iter().all(|code| hint(code).contains("`ulimit -n`")));
+        assert_eq!(hint(libc::EACCES), "");
+    }
+}

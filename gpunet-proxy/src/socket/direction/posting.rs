@@ -1,0 +1,74 @@
+//! How far queues are sure to publish a direction, and whether anything may follow.
+
+use super::hold::{Hold, Posted};
+use crate::model::ids::QueueId;
+use crate::socket::io_error;
+use gpunet_abi::Error;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+impl Hold {
+    pub(super) fn posted(&self) -> MutexGuard<'_, Posted> {
+        // Nothing that is done under the lock panics.
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a queue is sure to publish the direction up to that position, if `submit` enqueues what does.
+    ///
+    /// # Errors
+    /// EBUSY, as long as another queue has not published what was enqueued there: the two have no order; EPROTO, when a queue has
+    /// given the direction up; those of `submit`.
+    pub(crate) fn post<T>(
+        &self,
+        queue: QueueId,
+        position: u64,
+        submit: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.is_given_up() {
+            return Err(io_error(Error::Protocol));
+        }
+        let (before, after) = {
+            let mut posted = self.posted();
+            if posted.queue.is_some_and(|other| other != queue) && self.position()? < posted.position {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "another queue has operations of this direction under way, and the two have no order: \
+                     use one queue for a direction, or wait until the other is done",
+                ));
+            }
+            let after = Posted { position: posted.position.max(position), queue: Some(queue) };
+            (std::mem::replace(&mut *posted, after), after)
+        };
+        submit().inspect_err(|_| {
+            let mut posted = self.posted();
+            if *posted == after {
+                *posted = before;
+            }
+        })
+    }
+
+    /// Notes that the rest of a message will not come: nothing may be published behind it.
+    pub(crate) fn give_up(&self) {
+        // Ordering: Relaxed; a flag. The queue's thread, which sets it, carries out what comes later itself.
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a queue has given the direction up.
+    pub(crate) fn is_given_up(&self) -> bool {
+        // Ordering: Relaxed, as in `give_up`.
+        self.is_given_up.load(Ordering::Relaxed)
+    }
+
+    /// How far the direction is published, or sure to be by what was enqueued.
+    pub(crate) fn published(&self) -> io::Result<u64> {
+        let posted = self.posted().position;
+        Ok(posted.max(self.position()?))
+    }
+
+    /// Whether operations of it are in a graph.
+    pub(crate) fn is_captured(&self) -> bool {
+        // Ordering: Relaxed; it is set once, by who enqueues.
+        self.is_captured.load(Ordering::Relaxed)
+    }
+}

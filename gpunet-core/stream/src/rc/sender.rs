@@ -2,7 +2,7 @@
 
 use super::hello::Remote;
 use super::violation::Violation;
-use crate::verbs::{Op, Source};
+use super::work::{Op, Source};
 
 /// Entries of our table, into which the peer writes its areas.
 const ENTRIES: usize = 2;

@@ -3,7 +3,7 @@
 
 use super::{Ending, InFlight, Machine, Variant};
 use crate::rc::message::{CONTROL_LIMIT, Message};
-use crate::verbs::{Op, Sge, Source};
+use crate::rc::work::{Op, Sge, Source};
 
 impl Machine {
     /// The next request to post, if there is one; the driver posts it.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::verbs::{Op, Source};
+use crate::rc::work::{Op, Source};
 
 const KEEPALIVE: u64 = 2_000_000_000;
 

@@ -7,7 +7,7 @@ use super::message::{CONTROL_LIMIT, Message};
 use super::receiver::Receiver;
 use super::sender::{SendRing, Sender};
 use super::violation::Violation;
-use crate::verbs::Sge;
+use super::work::Sge;
 use std::collections::VecDeque;
 
 /// How messages travel, which is a property of each end's device.

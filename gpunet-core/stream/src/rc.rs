@@ -6,11 +6,12 @@
 //! | `message` | the 32-bit messages: immediate data, or 4-byte sends on iWARP |
 //! | `sender` | one direction out: the peer's buffers and the credits it gave |
 //! | `receiver` | one direction in: what was granted, what came, what is free again |
+//! | `work` | what a network card is asked to do |
 //! | `violation` | what a peer did that the protocol forbids |
 //! | `machine` | both, and shutdown, control messages, signs of life: inputs in, work requests out |
 //!
 //! No clock and no I/O: [`Machine`] is driven by `handle_*` and [`Machine::poll`]. The driver, which
-//! owns a queue pair, is [`crate::transport::rc`].
+//! owns a queue pair, is `gpunet_core::transport::rc`.
 //!
 //! # The stream in positions
 //! A receive ring of `C` bytes is published to the sender piece by piece. Every piece (an *area*)
@@ -27,6 +28,7 @@ mod message;
 mod receiver;
 mod sender;
 mod violation;
+mod work;
 
 pub use hello::{BadHello, Capabilities, HELLO_LEN, Hello, Remote};
 pub use machine::{Config, Failure, Machine, Variant};
@@ -34,3 +36,4 @@ pub use message::{CONTROL_LIMIT, Message};
 pub use receiver::{Receiver, least_area};
 pub use sender::Sender;
 pub use violation::Violation;
+pub use work::{Op, Sge, Source};

@@ -113,15 +113,15 @@ struct VersionParams {
 const _: () = assert!(size_of::<VersionParams>() == 8);
 
 /// What the module says about a pin.
-pub(super) struct Info {
+pub(in crate::mapping) struct Info {
     /// The GPU's address of the first pinned byte.
-    pub(super) address: u64,
+    pub(in crate::mapping) address: u64,
     /// `gdr_mr_type_t`; 0 where it is not mapped.
-    pub(super) mapping_type: u32,
+    pub(in crate::mapping) mapping_type: u32,
 }
 
 /// Returns the module's version and the oldest version whose users it serves.
-pub(super) fn versions(module: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+pub(in crate::mapping) fn versions(module: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut params = VersionParams::default();
     // SAFETY: this call of gdrdrv writes a `VersionParams`; another driver behind the descriptor does not know the number, which
     // holds gdrdrv's own type.
@@ -130,7 +130,7 @@ pub(super) fn versions(module: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
 }
 
 /// Pins whole GPU pages and returns the pin's handle. For modules before 2.5.
-pub(super) fn pin(module: BorrowedFd<'_>, address: u64, size: u64) -> io::Result<u64> {
+pub(in crate::mapping) fn pin(module: BorrowedFd<'_>, address: u64, size: u64) -> io::Result<u64> {
     let mut params = PinParams { address, size, ..PinParams::default() };
     // SAFETY: the structure of this call; the descriptor is gdrdrv's, which `versions` made sure of.
     unsafe { call(module, PIN, &mut params) }?;
@@ -138,20 +138,20 @@ pub(super) fn pin(module: BorrowedFd<'_>, address: u64, size: u64) -> io::Result
 }
 
 /// As [`pin`], for modules from 2.5 on.
-pub(super) fn pin_v2(module: BorrowedFd<'_>, address: u64, size: u64) -> io::Result<u64> {
+pub(in crate::mapping) fn pin_v2(module: BorrowedFd<'_>, address: u64, size: u64) -> io::Result<u64> {
     let mut params = PinV2Params { address, size, ..PinV2Params::default() };
     // SAFETY: as in `pin`.
     unsafe { call(module, PIN_V2, &mut params) }?;
     Ok(params.handle)
 }
 
-pub(super) fn unpin(module: BorrowedFd<'_>, handle: u64) -> io::Result<()> {
+pub(in crate::mapping) fn unpin(module: BorrowedFd<'_>, handle: u64) -> io::Result<()> {
     // SAFETY: as in `pin`; the module removes CPU mappings that are left, so the caller unmaps before.
     unsafe { call(module, UNPIN, &mut UnpinParams { handle }) }
 }
 
 /// Returns whether the driver took the pinned memory back, and with it the mapping.
-pub(super) fn is_revoked(module: BorrowedFd<'_>, handle: u64) -> io::Result<bool> {
+pub(in crate::mapping) fn is_revoked(module: BorrowedFd<'_>, handle: u64) -> io::Result<bool> {
     let mut params = CallbackFlagParams { handle, ..CallbackFlagParams::default() };
     // SAFETY: as in `pin`.
     unsafe { call(module, CALLBACK_FLAG, &mut params) }?;
@@ -159,7 +159,7 @@ pub(super) fn is_revoked(module: BorrowedFd<'_>, handle: u64) -> io::Result<bool
 }
 
 /// Describes a pin. For modules before 2.4, which know two kinds of memory.
-pub(super) fn info(module: BorrowedFd<'_>, handle: u64) -> io::Result<Info> {
+pub(in crate::mapping) fn info(module: BorrowedFd<'_>, handle: u64) -> io::Result<Info> {
     let mut params = InfoParams { handle, ..InfoParams::default() };
     // SAFETY: as in `pin`.
     unsafe { call(module, INFO, &mut params) }?;
@@ -172,7 +172,7 @@ pub(super) fn info(module: BorrowedFd<'_>, handle: u64) -> io::Result<Info> {
 }
 
 /// As [`info`], for modules from 2.4 on.
-pub(super) fn info_v2(module: BorrowedFd<'_>, handle: u64) -> io::Result<Info> {
+pub(in crate::mapping) fn info_v2(module: BorrowedFd<'_>, handle: u64) -> io::Result<Info> {
     let mut params = InfoV2Params { handle, ..InfoV2Params::default() };
     // SAFETY: as in `pin`.
     unsafe { call(module, INFO_V2, &mut params) }?;

@@ -1,18 +1,18 @@
-//! GPU pages that the module keeps in place.
+//! GPU pages that GDRCopy's kernel module keeps in place, and the module's calls (`abi`).
+
+pub(super) mod abi;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::abi;
-
 /// Keeps GPU pages pinned.
-pub(in crate::mapping) struct Pin {
+pub(super) struct Pin {
     pub(super) module: OwnedFd,
     pub(super) handle: u64,
 }
 
 impl Pin {
     /// Returns whether the driver took the memory back. A module that does not answer counts as one that did.
-    pub(in crate::mapping) fn is_revoked(&self) -> bool {
+    pub(super) fn is_revoked(&self) -> bool {
         abi::is_revoked(self.module.as_fd(), self.handle).unwrap_or(true)
     }
 }

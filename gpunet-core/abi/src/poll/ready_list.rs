@@ -12,7 +12,7 @@
 //! anew only after that entry was claimed ([`crate::poll_group`]), so the list has room for all there can be. A block
 //! reads the cell *before* it advances `claimed`, because the cell may be written again as soon as it is claimed.
 
-use crate::hand_off::{self, HandOff};
+use crate::sync::hand_off::{self, HandOff};
 
 /// Entries that one [`claim`] takes at most.
 pub const CLAIMS: usize = 8;

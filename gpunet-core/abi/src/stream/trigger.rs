@@ -18,8 +18,9 @@
 //! They are plain integers without addresses, so they may be copied, stored and passed by value, also in C. None of them
 //! is an authority: whoever uses one checks the handle, the direction and the position.
 
-use crate::position::MASK;
-use crate::{Handle, StreamWord};
+use crate::stream::position::MASK;
+use crate::stream::position::StreamWord;
+use crate::types::handle::Handle;
 
 /// A direction of a stream, as its owner sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

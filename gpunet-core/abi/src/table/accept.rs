@@ -15,7 +15,7 @@
 //! Groups take connections as they take free slots ([`crate::recycle`]): they read the cell before the exchange on
 //! `taken`, because a cell is written again as soon as it is taken.
 
-use crate::handle::MAX_GENERATION;
+use crate::types::handle::MAX_GENERATION;
 
 /// The most slots that a listener holds, prepared and accepted together. One request names as many.
 pub const PREPARED: usize = 16;

@@ -1,6 +1,6 @@
 //! GPU scope, by inline assembly: core's atomics know system scope only.
 
-use crate::Word;
+use crate::sync::word::Word;
 use core::arch::asm;
 
 // Ordering: release at GPU scope, pairs with the acquire load in `observe` by another thread of this

@@ -1,6 +1,6 @@
 //! The status word: how every failure but END and ERR reaches a socket.
 
-use crate::errno::Error;
+use crate::types::errno::Error;
 
 /// What the proxy reports about a socket beside its positions. Written by the proxy alone.
 ///

@@ -11,9 +11,9 @@
 //! when that answer is there, and closes what was opened in vain. Until then the proxy may still write
 //! the slot, so no other group posts in it.
 
-use crate::control::Op;
-use crate::hand_off::{self, HandOff};
-use crate::handle::Handle;
+use crate::request::control::Op;
+use crate::sync::hand_off::{self, HandOff};
+use crate::types::handle::Handle;
 
 /// Nobody uses the control slot.
 pub const FREE: u32 = 0;

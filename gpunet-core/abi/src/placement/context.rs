@@ -1,6 +1,7 @@
 //! What a kernel is handed: the address of its launch's context.
 
-use crate::layout::{CONTEXT_LEN, DeviceLayout, SHARDS, SharedLayout};
+use crate::placement::layout::{CONTEXT_LEN, DeviceLayout, SharedLayout};
+use crate::types::link::SHARDS;
 
 /// Everything a kernel needs to find the regions, one per launch, in the device's memory.
 ///

@@ -1,6 +1,6 @@
 //! One scope: the same as between agents.
 
-use crate::Word;
+use crate::sync::word::Word;
 
 /// Publishes `value` to the other threads of this device.
 #[inline(always)]

@@ -2,9 +2,11 @@
 //! entry. It lies in device memory. Kernels write it; the host reads it, and retires states of sockets
 //! that it had closed for a launch that has ended.
 
-use crate::accept::AcceptQueue;
-use crate::handle::MAX_GENERATION;
-use crate::{Link, Options, SockAddr};
+use crate::table::accept::AcceptQueue;
+use crate::types::addr::SockAddr;
+use crate::types::handle::MAX_GENERATION;
+use crate::types::link::Link;
+use crate::types::options::Options;
 
 /// What a slot is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,7 +280,7 @@ const _: () = assert!(size_of::<OwnWords>() == 128);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::LAUNCHES;
+    use crate::placement::layout::LAUNCHES;
 
     #[test]
     fn a_state_holds_kind_generation_and_launch() {

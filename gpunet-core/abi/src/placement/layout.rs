@@ -5,20 +5,21 @@
 //! **Device region** (GPU memory; the heap for the CPU device): the device's own socket table, then ring
 //! memory for streams between two sockets of that device.
 
-use crate::claim::Posted;
-use crate::control::{ControlSlot, Descriptor};
-use crate::entry::{Entry, OwnWords};
-use crate::line;
-use crate::panic_record::PanicRecord;
-use crate::poll_group::{GroupWords, PollEntry};
-use crate::region::{REGIONS, Region};
+use crate::placement::panic_record::PanicRecord;
+use crate::poll::poll_group::{GroupWords, PollEntry};
+use crate::request::claim::Posted;
+use crate::request::control::{ControlSlot, Descriptor};
+use crate::stream::line;
+use crate::table::entry::{Entry, OwnWords};
+use crate::types::region::{REGIONS, Region};
+
+pub use crate::stream::socket_line::SocketLine;
+pub use crate::types::link::SHARDS;
 
 /// Every part starts on such a boundary.
 pub const PAGE: u64 = 4096;
 /// Launches of an attachment at a time.
 pub const LAUNCHES: u32 = 64;
-/// Data threads at most.
-pub const SHARDS: usize = 16;
 /// Bytes of a [`Context`](crate::Context), which holds the layouts.
 pub(crate) const CONTEXT_LEN: u64 = 384;
 
@@ -137,32 +138,6 @@ pub struct SleepLine {
 pub const HEARTBEAT_DOWN: u64 = u64::MAX;
 
 const _: () = assert!(size_of::<SharedHeader>() == 4096);
-
-/// What the proxy tells one socket: one line, so that one load fetches it all.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub struct SocketLine {
-    /// Bytes that have landed in the receive ring, with END at the end. Of a listener: connections
-    /// that wait for an accept.
-    pub landed: u64,
-    /// Bytes of the send ring that are free again, with END when nobody reads any more. Of a listener: connections that were
-    /// accepted ahead ([`crate::accept`]), as many as there ever were.
-    pub released: u64,
-    /// A [`crate::Status`].
-    pub status: u64,
-    reserved: u64,
-    /// 1 while a CPU thread block sleeps until it can send.
-    pub send_park: u32,
-    /// 1 while a CPU thread block sleeps until something lands.
-    pub recv_park: u32,
-    reserved2: [u64; 3],
-}
-
-const _: () = assert!(size_of::<SocketLine>() == 64);
-// An agent sets both words of a stream in an arena back by one write.
-const _: () = assert!(
-    core::mem::offset_of!(SocketLine, landed) == 0 && core::mem::offset_of!(SocketLine, released) == 8
-);
 
 /// Offsets in the shared region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 //! So a thread that takes one reads the cell *before* the exchange on `taken`. If the exchange succeeds,
 //! no other thread had taken the cell until then, and the value that was read is the slot's.
 
-use crate::hand_off::{self, HandOff};
+use crate::sync::hand_off::{self, HandOff};
 
 /// The ring as the device sees it: its own counter, and the proxy's counter and cells.
 pub trait SlotRing {

@@ -15,8 +15,8 @@
 //! is to be done. The block that adds it to another group takes it off first ([`take_off`]); whoever closes a group, or makes the
 //! next one in its slot, takes all marks away ([`replace`]).
 
-use crate::hand_off::{self, HandOff};
-use crate::poll_group::{Holder, Phase, PollState, StackTop};
+use crate::poll::poll_group::{Holder, Phase, PollState, StackTop};
+use crate::sync::hand_off::{self, HandOff};
 
 /// The stack of one group, as its device sees it.
 pub trait SlotStack {

@@ -9,9 +9,12 @@
 //! every word the other agent wrote. All lanes of a group hold the same value: one lane polls and
 //! announces, all lanes `accept` what it saw and `advance` together.
 
-use crate::line::Line;
-use crate::position::{StreamWord, Violation, advance};
-use crate::{Link, RingSpan, Word, device_scope};
+use crate::stream::line::Line;
+use crate::stream::position::{StreamWord, Violation, advance};
+use crate::stream::span::RingSpan;
+use crate::sync::device_scope;
+use crate::sync::word::Word;
+use crate::types::link::Link;
 
 /// Where a ring and its two words lie, in the caller's address space.
 #[derive(Clone, Copy, Debug)]

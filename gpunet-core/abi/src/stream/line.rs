@@ -22,9 +22,9 @@
 //! 2^30 bytes sets the line to zero ([`passes_segment`]), so tags of a stream never repeat within what a line can still have.
 //! A ring's line is zero when a stream begins.
 
-use crate::Word;
-use crate::layout::SocketLine;
-use crate::options::MIN_RING_LOG2;
+use crate::stream::socket_line::SocketLine;
+use crate::sync::word::Word;
+use crate::types::options::MIN_RING_LOG2;
 
 /// The longest message that has a line: 256 bytes, which the 32 lanes of a warp store by 16 bytes each.
 pub const MAX: usize = 256;

@@ -16,7 +16,7 @@
 //! the two sees the other. It pushes one [`ReadyEntry`] for each arm. The arm counts up only after that entry was
 //! claimed ([`PollState::is_pending`]).
 
-use crate::Handle;
+use crate::types::handle::Handle;
 
 /// Lists of a group at most, and so words of [`ListHeader::pushed`]: a data thread has one of its own while there are few,
 /// and the proxy's other threads share the last one.

@@ -6,8 +6,11 @@
 //! A device that gives up (deadline, cancel) publishes the number in the slot's abandon word too;
 //! the proxy then answers at once, with whichever came first. For a group that leaves without the reply see [`crate::claim`].
 
-use crate::accept::PREPARED;
-use crate::{Link, Options, RegionOffset, SockAddr};
+use crate::table::accept::PREPARED;
+use crate::types::addr::SockAddr;
+use crate::types::link::Link;
+use crate::types::options::Options;
+use crate::types::region::RegionOffset;
 
 /// What a request asks for. The numbers are part of the ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Who is at the other side of a stream's words, and so how far a publish must reach and whom it wakes.
 
-use crate::layout::SHARDS;
+/// Data threads of a proxy at most.
+pub const SHARDS: usize = 16;
 
 /// The other side of a stream. As a number: the slot of the other end if that is a socket of the same
 /// device, else a special value at the end of the range.

@@ -14,8 +14,9 @@
 //! else to allocate. What the other pages of the ring have beside them holds the ring's [line](crate::line) of small
 //! messages.
 
-use crate::layout::{PAGE, SocketLine};
-use crate::options::MIN_RING_LOG2;
+use crate::placement::layout::PAGE;
+use crate::stream::socket_line::SocketLine;
+use crate::types::options::MIN_RING_LOG2;
 
 /// The start of a part.
 #[derive(Debug)]

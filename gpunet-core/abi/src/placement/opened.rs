@@ -1,12 +1,14 @@
 //! What a descriptor of the proxy gives a device's table.
 
-use crate::arena::PartHeader;
-use crate::control::Descriptor;
-use crate::entry::{HalfEntry, LINE_STEP};
-use crate::layout::SocketLine;
-use crate::options::{MAX_RING_LOG2, MIN_RING_LOG2};
-use crate::region::RegionOffset;
-use crate::{Error, Result, line};
+use crate::placement::arena::PartHeader;
+use crate::request::control::Descriptor;
+use crate::stream::line;
+use crate::stream::socket_line::SocketLine;
+use crate::table::entry::{HalfEntry, LINE_STEP};
+use crate::types::errno::Error;
+use crate::types::errno::Result;
+use crate::types::options::{MAX_RING_LOG2, MIN_RING_LOG2};
+use crate::types::region::RegionOffset;
 
 /// Where the rings and words of an open stream lie in the address space of one device.
 #[derive(Clone, Copy, Debug, Default)]

@@ -26,6 +26,7 @@ mod dmabuf;
 mod error;
 mod gdrdrv;
 mod kind;
+mod pin;
 #[cfg(test)]
 mod tests;
 mod view;

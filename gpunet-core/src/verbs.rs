@@ -25,7 +25,8 @@ pub mod sim;
 #[allow(unsafe_code)]
 mod table;
 
-pub use table::{Sge, Table};
+pub use gpunet_stream::rc::{Op, Sge, Source};
+pub use table::Table;
 
 use std::any::Any;
 use std::future::Future;
@@ -251,38 +252,6 @@ pub struct WorkRequest {
     pub id: u64,
     /// What it does.
     pub op: Op,
-}
-
-/// What a send-queue request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// RDMA WRITE, with immediate data if there is any (not on iWARP).
-    Write {
-        /// The bytes.
-        from: Source,
-        /// Where to, in the peer's address space; 0 when there are no bytes.
-        to: u64,
-        /// The key for that place; 0 when there are no bytes.
-        rkey: u32,
-        /// The message that the peer receives with it, in host order.
-        immediate: Option<u32>,
-    },
-    /// SEND of these 4 bytes, in the host's byte order (the messages of iWARP).
-    Send {
-        /// The message.
-        message: u32,
-    },
-}
-
-/// The bytes of an RDMA write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// None.
-    Nothing,
-    /// 16 bytes that travel inside the request (inline), never from a ring.
-    Inline([u8; 16]),
-    /// One or two pieces of the send ring: (address, length).
-    Ring([(u64, u32); 2]),
 }
 
 /// A completion.

@@ -5,9 +5,6 @@
 //! opened it. Pin and mapping go before the memory does ([`Owner`]'s order of drops); if the module is set up for non-persistent
 //! mappings, it would revoke them at `cuMemFree` otherwise.
 
-mod abi;
-pub(super) mod pin;
-
 use std::fs::OpenOptions;
 use std::io;
 use std::ops::Range;
@@ -16,10 +13,10 @@ use std::path::Path;
 
 use super::error::{GdrdrvVersion, MappingUnavailable};
 use super::kind::BackendKind;
+use super::pin::{Pin, abi};
 use super::view::{Mapping, MemoryType, Owner};
 use crate::cuda::GpuBuffer;
 use crate::region::{Pages, page_size};
-use pin::Pin;
 
 /// The GPU's page in the module's sense (`GPU_PAGE_SIZE` in gdrdrv.c). It refuses to map a pin that does not begin with one.
 const GPU_PAGE: u64 = 64 << 10;

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::error::AccessError;
-use super::gdrdrv::pin::Pin;
 use super::kind::BackendKind;
+use super::pin::Pin;
 use super::{barrier, copy};
 use crate::cuda::GpuBuffer;
 use crate::region::Pages;

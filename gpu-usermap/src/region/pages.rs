@@ -7,7 +7,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
 use super::error::RegionError;
-use super::pool::PRIVATE;
+
+/// Private memory that nobody has touched. Nothing is set aside for it.
+pub(super) const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 /// An address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use super::error::RegionError;
-use super::pages::Pages;
+use super::pages::{PRIVATE, Pages};
 use super::{PinnedRegion, whole_pages};
 
 /// Addresses that are reserved at a time, at least. A larger region gets a reservation of its own.
@@ -155,9 +155,6 @@ impl AddressPool {
         (address, len)
     }
 }
-
-/// Private memory that nobody has touched. Nothing is set aside for it.
-pub(super) const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 /// Maps a range of a pool's own addresses anew.
 fn replace(address: usize, len: usize, flags: libc::c_int, fd: libc::c_int) -> io::Result<()> {

@@ -4,52 +4,39 @@
 //! them, and how a value is published and observed. The device crate, the proxy and the tests all
 //! compile it; it depends on nothing and allocates nothing.
 //!
-//! | layer | modules |
+//! The floors, from below; a floor names only what lies below it:
+//!
+//! | floor | modules |
 //! |---|---|
-//! | words | [`word`] (loads and stores with a named partner), [`position`] (what a stream word means), [`park`] (sleeping and waking) |
-//! | rings | [`span`] (pieces of a ring), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host hands to kernels) |
-//! | control | [`control`] (requests and replies), [`claim`] (who may use a control slot), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead), [`addr`], [`options`], [`errno`], [`handle`], [`status`] |
-//! | poll groups | [`poll_group`] (what the device and the proxy tell each other), [`ready_list`] (which sockets have changed) |
-//! | placement | [`region`] (region numbers and offsets), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`link`] (who is at the other side), [`context`] (what a kernel is handed), [`entry`] (the device's own socket table), [`opened`] (where an open stream lies) |
-//! | teams | [`team`] (the words by which members meet) |
-//! | failures | [`panic_record`] (where a GPU records why it panicked) |
-//! | tests | [`hand_off`] (where threads can be made to pause) |
+//! | sync | [`word`] (loads and stores with a named partner), [`device_scope`] (the same among threads of one device), [`park`] (sleeping and waking), [`epoch`] (counting changes), [`hand_off`] (where tests make threads pause) |
+//! | types | [`addr`], [`options`], [`errno`], [`handle`], [`status`], [`region`] (region numbers and offsets), [`link`] (who is at the other side) |
+//! | stream | [`position`] (what a stream word means), [`span`] (pieces of a ring), `socket_line` (what a socket is told), [`line`](mod@line) (small messages), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host hands to kernels) |
+//! | table | [`entry`] (the device's own socket table), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead) |
+//! | request | [`control`] (requests and replies), [`claim`] (who may use a control slot) |
+//! | poll | [`poll_group`] (what the device and the proxy tell each other), [`ready_list`] (which sockets have changed), [`poll_stack`] (groups that wait) |
+//! | placement | [`panic_record`] (where a GPU records why it panicked), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`context`] (what a kernel is handed), [`opened`] (where an open stream lies) |
+//! | team | [`team`] (the words by which members meet) |
 //!
 //! Nothing here hands out a Rust reference into memory that another agent writes.
 #![cfg_attr(not(any(test, all(feature = "pauses", not(target_arch = "nvptx64")))), no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 
-pub mod accept;
-pub mod addr;
-pub mod arena;
-pub mod claim;
-pub mod context;
-pub mod control;
-pub mod device_scope;
-pub mod entry;
-pub mod epoch;
-pub mod errno;
-pub mod hand_off;
-pub mod handle;
-pub mod layout;
-pub mod line;
-pub mod link;
-pub mod opened;
-pub mod options;
-pub mod panic_record;
-pub mod park;
-pub mod poll_group;
-pub mod poll_stack;
-pub mod position;
-pub mod ready_list;
-pub mod recycle;
-pub mod region;
-pub mod ring;
-pub mod span;
-pub mod status;
+mod placement;
+mod poll;
+mod request;
+mod stream;
+mod sync;
+mod table;
 pub mod team;
-pub mod trigger;
-pub mod word;
+mod types;
+
+pub use placement::{arena, context, layout, opened, panic_record};
+pub use poll::{poll_group, poll_stack, ready_list};
+pub use request::{claim, control};
+pub use stream::{line, position, ring, span, trigger};
+pub use sync::{device_scope, epoch, hand_off, park, word};
+pub use table::{accept, entry, recycle};
+pub use types::{addr, errno, handle, link, options, region, status};
 
 pub use addr::SockAddr;
 pub use context::Context;

@@ -11,8 +11,8 @@
 //! What a member writes, it never reads back from shared memory: the values are in its [`TeamState`], in its device's own
 //! memory, together with the addresses at which it maps every block.
 
-use crate::arena::PartHeader;
-use crate::layout::PAGE;
+use crate::placement::arena::PartHeader;
+use crate::placement::layout::PAGE;
 
 /// Members of a team at most: a word has a bit for each.
 pub const MAX_MEMBERS: u32 = 64;

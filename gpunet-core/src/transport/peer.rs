@@ -6,9 +6,9 @@
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Transport};
 use crate::ids::{AttachmentId, RequestId};
-use crate::wait_queue::{WaitKey, WaitQueue};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
+use gpunet_stream::wait_queue::{WaitKey, WaitQueue};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;

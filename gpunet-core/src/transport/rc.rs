@@ -9,10 +9,10 @@ mod stream;
 mod visibility;
 
 use super::{Accepted, Bound, Connect, Connecting, Listen, Opened, Opening, Transport};
-use crate::rc::{Config, Hello, Remote, Variant};
 use crate::verbs::{Depth, Handshake, Keys, Listening, Memory, Table, Verbs};
 use gpunet_abi::Options;
 use gpunet_abi::options::TransportKind;
+use gpunet_stream::rc::{Config, Hello, Remote, Variant};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc as Shared;
@@ -199,6 +199,6 @@ fn depth_for(ring: u64) -> u32 {
     (ring / 512).clamp(16, 384) as u32
 }
 
-fn not_rsocket(error: crate::rc::BadHello) -> io::Error {
+fn not_rsocket(error: gpunet_stream::rc::BadHello) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionRefused, format!("the listener is no rsocket: {error}"))
 }

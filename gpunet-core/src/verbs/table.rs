@@ -1,43 +1,9 @@
 //! The table of buffer descriptors that the peer's network card writes.
 
+use gpunet_stream::rc::Sge;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// A descriptor of a buffer, as it lies in memory: address u64, rkey u32, length u32, in the byte
-/// order of the host that owns the table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sge {
-    /// First byte.
-    pub address: u64,
-    /// Key.
-    pub rkey: u32,
-    /// Bytes; 0 for "none".
-    pub len: u32,
-}
-
-impl Sge {
-    /// The 16 bytes of the wire, for a table on a host of this byte order.
-    #[must_use]
-    pub fn to_bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.address.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&self.rkey.to_ne_bytes());
-        bytes[12..].copy_from_slice(&self.len.to_ne_bytes());
-        bytes
-    }
-
-    /// The 16 bytes for a table on a host of the other byte order.
-    #[must_use]
-    pub fn to_swapped_bytes(self) -> [u8; 16] {
-        let swapped = Self {
-            address: self.address.swap_bytes(),
-            rkey: self.rkey.swap_bytes(),
-            len: self.len.swap_bytes(),
-        };
-        swapped.to_bytes()
-    }
-}
 
 /// A page of host memory: [`Table::ENTRIES`] descriptors, then message slots of 4 bytes for iWARP.
 ///

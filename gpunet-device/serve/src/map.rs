@@ -4,8 +4,9 @@ mod entry;
 mod evict;
 mod locked;
 
-use crate::bytes::{put_each, total};
+use crate::bytes::total;
 use crate::heap::{Chunk, Heap};
+use crate::items::put_each;
 use crate::lock::Lock;
 use crate::memory::{Carve, Memory};
 use crate::vectors::{self, Storage};

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod accept;
+mod connection;
 mod limits;
 mod round;
 mod turn;
@@ -12,8 +13,8 @@ use crate::memory::{Carve, Memory};
 use crate::readiness::{Readiness, nothing};
 use crate::{Context, Service, Topics};
 use accept::Accepting;
+use connection::Connection;
 use gpunet_device::{Error, Group, Handle, Kernel, Listener, Net, Options, Result, SockAddr, now_ns, poll};
-use turn::Connection;
 
 /// How often a block checks limits and whether to stop.
 const CHECK_NS: u64 = 50_000_000;

@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use crate::Bytes;
-use crate::bytes::{copy_all, put_each, total};
+use crate::bytes::{copy_all, total};
+use crate::items::put_each;
 use crate::memory::Memory;
 use gpunet_device::{Buffer, Error, Group, Result, SendHalf};
 

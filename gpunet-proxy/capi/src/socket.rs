@@ -6,6 +6,7 @@
 
 mod notify;
 mod options;
+mod settings;
 mod state;
 
 // In the order of the header.
@@ -26,7 +27,7 @@ use crate::failure::Failure;
 use crate::handle::handles;
 use gpunet_proxy::host::Host;
 pub(crate) use notify::Notify;
-use options::Settings;
+use settings::Settings;
 use state::{Connected, Inner, Listening, State, lock};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};

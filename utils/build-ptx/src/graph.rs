@@ -62,7 +62,7 @@ pub fn read(crate_dir: &Path) -> Result<KernelCrate, GraphError> {
             "--format-version",
             "1",
             "--filter-platform",
-            crate::ptx::TARGET,
+            crate::toolchain::TARGET,
             "--manifest-path",
         ])
         .arg(&manifest);

@@ -11,8 +11,8 @@ use crate::graph::KernelCrate;
 use crate::run::{self, RunError};
 use crate::toolchain::{Compiler, Sources};
 
-/// The compiler's name for the GPU target.
-pub const TARGET: &str = "nvptx64-nvidia-cuda";
+pub use crate::toolchain::TARGET;
+
 /// Oldest GPU generation that the shipped PTX runs on: compute capability 8.0.
 pub const DEFAULT_ARCH: &str = "sm_80";
 

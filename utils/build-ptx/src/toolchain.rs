@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The compiler's name for the GPU target.
+pub const TARGET: &str = "nvptx64-nvidia-cuda";
+
 use crate::debian::{self, DebianError};
 use crate::run::{self, RunError};
 

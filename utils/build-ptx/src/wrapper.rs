@@ -34,7 +34,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn stable_metadata(mut arguments: Vec<OsString>, version: &str) -> Vec<OsString> {
     let after =
         |name: &str| arguments.iter().position(|a| a == name).and_then(|at| arguments.get(at + 1)).cloned();
-    let device = after("--target").is_some_and(|target| target == crate::ptx::TARGET);
+    let device = after("--target").is_some_and(|target| target == crate::toolchain::TARGET);
     let name = after("--crate-name").unwrap_or_default();
     if !device {
         return arguments;

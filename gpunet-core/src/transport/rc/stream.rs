@@ -1,9 +1,9 @@
 //! One rc stream: carries out what the state machine asks for, and feeds it what completes.
 
-use crate::rc::{Config, Failure, Hello, Machine, Message};
 use crate::transport::{Ready, StreamIo, Turn};
 use crate::verbs::{Completion, CompletionStatus, Endpoint, WorkRequest};
 use gpunet_abi::{Options, RingSpan};
+use gpunet_stream::rc::{Config, Failure, Hello, Machine, Message};
 use std::io;
 use std::os::fd::BorrowedFd;
 

@@ -1,7 +1,7 @@
 //! Accepting: the balance between blocks, and back-off when something is short.
 
 use super::Block;
-use super::turn::Connection;
+use super::connection::Connection;
 use crate::readiness::Interest;
 use crate::{Line, Service};
 use gpunet_device::{Error, Group, Listener, Result};

@@ -1,7 +1,7 @@
 //! Connections that take too long, and the end of the server.
 
 use super::Block;
-use super::turn::Connection;
+use super::connection::Connection;
 use crate::{Line, Service};
 use gpunet_device::{Group, Stream};
 

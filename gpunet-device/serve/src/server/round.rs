@@ -1,7 +1,7 @@
 //! One round of a turn: what has come is found, the service is called, what fits is sent, what it has consumed is released.
 
 use super::Block;
-use super::turn::Connection;
+use super::connection::Connection;
 use crate::memory::Memory;
 use crate::readiness::{Interest, Ready};
 use crate::{Bytes, Context, Next, Reader, Service, Turn, Writer};

@@ -1,6 +1,7 @@
 //! The turn of one connection: the service is called until there is nothing for it to do.
 
 use super::Block;
+use super::connection::Connection;
 use super::round::{Begin, Moved, Then, look};
 use crate::Service;
 use crate::readiness::{Interest, Ready};
@@ -10,51 +11,6 @@ use gpunet_device::{Error, Group, Handle, Result, Stream, now_ns};
 const ROUNDS: u32 = 4;
 /// Until when a turn is prolonged: see [`Block::attends`]. With the last wait in it, it lasts a receive timeout longer.
 const ATTENTION_NS: u64 = 1_000_000;
-
-/// A connection between its turns. Equal on all lanes.
-pub(super) struct Connection<S: Service> {
-    pub(super) state: S::State,
-    /// What is left in its buffer of answers: from where to where.
-    pub(super) pending: (u32, u32),
-    /// It is closed once nothing is left.
-    pub(super) closes: bool,
-    /// It waits for space to send: for what is left, or for what the service has still to send.
-    pub(super) waits_for_space: bool,
-    /// Its peer has to read before more can be sent.
-    pub(super) is_blocked: bool,
-    pub(super) subscription: Option<u32>,
-    /// Its peer sends no more, and everything that it has sent has come.
-    pub(super) ended: bool,
-    /// When the first bytes of a request came that is not complete; 0: there is none.
-    pub(super) since: u64,
-    /// When it last received or sent something.
-    pub(super) active: u64,
-}
-
-// Derives would ask that of `S`.
-impl<S: Service> Clone for Connection<S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S: Service> Copy for Connection<S> {}
-
-impl<S: Service> Connection<S> {
-    pub(super) fn new(now: u64) -> Self {
-        Self {
-            state: S::State::default(),
-            pending: (0, 0),
-            closes: false,
-            waits_for_space: false,
-            is_blocked: false,
-            subscription: None,
-            ended: false,
-            since: 0,
-            active: now,
-        }
-    }
-}
 
 impl<S: Service> Block<S> {
     /// Gives each connection that is ready its turn. There are `ready` of them at most.

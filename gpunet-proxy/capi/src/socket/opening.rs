@@ -1,6 +1,6 @@
 //! Sockets that open: fresh ones, listeners, connections.
 
-use super::options::Settings;
+use super::settings::Settings;
 use super::state::{Connected, State, lock};
 use super::{SocketObject, Wait, gpunet_host_socket_t};
 use crate::attachment::gpunet_host_attachment_t;

@@ -1,6 +1,6 @@
 //! What a host socket is: fresh, connecting, a stream, a listener. The state moves on when a call looks at it.
 
-use super::options::Settings;
+use super::settings::Settings;
 use crate::failure::Failure;
 use gpunet_proxy::abi::TransportKind;
 use gpunet_proxy::host::{Host, Listener, ReadHalf, Stream, WriteHalf};

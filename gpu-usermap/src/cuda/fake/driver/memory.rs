@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
 
-use super::{event, lock, put, streams, unless_refused};
+use super::{event, lock, put, unless_refused};
 use crate::cuda::raw::constants::{ERROR_INVALID_VALUE, SUCCESS};
-use crate::cuda::raw::{CUdeviceptr, CUresult, StreamHandle};
+use crate::cuda::raw::{CUdeviceptr, CUresult};
 
 /// How the driver aligns small allocations.
 const ALIGNMENT: usize = 256;
@@ -70,26 +70,6 @@ pub(super) unsafe extern "C" fn mem_host_get_device_pointer(
     _: u32,
 ) -> CUresult {
     put(address, base.expose_provenance() as CUdeviceptr)
-}
-
-pub(super) unsafe extern "C" fn memcpy_htod_async(
-    to: CUdeviceptr,
-    from: *const c_void,
-    len: usize,
-    stream: StreamHandle,
-) -> CUresult {
-    // SAFETY: the caller's promise to the driver.
-    unsafe { streams::memcpy_async(to, from.expose_provenance() as CUdeviceptr, len, stream) }
-}
-
-pub(super) unsafe extern "C" fn memcpy_dtoh_async(
-    to: *mut c_void,
-    from: CUdeviceptr,
-    len: usize,
-    stream: StreamHandle,
-) -> CUresult {
-    // SAFETY: the caller's promise to the driver.
-    unsafe { streams::memcpy_async(to.expose_provenance() as CUdeviceptr, from, len, stream) }
 }
 
 pub(super) unsafe extern "C" fn mem_host_alloc(memory: *mut *mut c_void, len: usize, _: u32) -> CUresult {

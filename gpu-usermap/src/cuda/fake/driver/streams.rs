@@ -15,7 +15,9 @@ use super::{event, fault, handle, has_kernel, lock};
 use crate::cuda::raw::constants::{ERROR_NOT_PERMITTED, ERROR_NOT_READY, SUCCESS};
 use crate::cuda::raw::{CUdeviceptr, CUresult, ContextHandle, StreamHandle};
 
-pub(super) use calls::{CALLS, memcpy_async, set_context, stream_create, stream_destroy, stream_query};
+pub(super) use calls::{
+    CALLS, memcpy_dtoh_async, memcpy_htod_async, set_context, stream_create, stream_destroy, stream_query,
+};
 
 const ERROR_INVALID_CONTEXT: CUresult = 201;
 const ERROR_INVALID_HANDLE: CUresult = 400;

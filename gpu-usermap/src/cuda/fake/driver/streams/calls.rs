@@ -68,6 +68,26 @@ unsafe extern "C" fn synchronize(stream: StreamHandle) -> CUresult {
     }
 }
 
+pub(in super::super) unsafe extern "C" fn memcpy_htod_async(
+    to: CUdeviceptr,
+    from: *const c_void,
+    len: usize,
+    stream: StreamHandle,
+) -> CUresult {
+    // SAFETY: the caller's promise to the driver.
+    unsafe { memcpy_async(to, from.expose_provenance() as CUdeviceptr, len, stream) }
+}
+
+pub(in super::super) unsafe extern "C" fn memcpy_dtoh_async(
+    to: *mut c_void,
+    from: CUdeviceptr,
+    len: usize,
+    stream: StreamHandle,
+) -> CUresult {
+    // SAFETY: the caller's promise to the driver.
+    unsafe { memcpy_async(to.expose_provenance() as CUdeviceptr, from, len, stream) }
+}
+
 pub(in super::super) unsafe extern "C" fn memcpy_async(
     to: CUdeviceptr,
     from: CUdeviceptr,

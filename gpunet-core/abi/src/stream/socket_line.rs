@@ -1,0 +1,27 @@
+//! What the proxy tells a socket, in one line that the device polls.
+
+/// What the proxy tells one socket: one line, so that one load fetches it all.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct SocketLine {
+    /// Bytes that have landed in the receive ring, with END at the end. Of a listener: connections
+    /// that wait for an accept.
+    pub landed: u64,
+    /// Bytes of the send ring that are free again, with END when nobody reads any more. Of a listener: connections that were
+    /// accepted ahead ([`crate::accept`]), as many as there ever were.
+    pub released: u64,
+    /// A [`crate::Status`].
+    pub status: u64,
+    reserved: u64,
+    /// 1 while a CPU thread block sleeps until it can send.
+    pub send_park: u32,
+    /// 1 while a CPU thread block sleeps until something lands.
+    pub recv_park: u32,
+    reserved2: [u64; 3],
+}
+
+const _: () = assert!(size_of::<SocketLine>() == 64);
+// An agent sets both words of a stream in an arena back by one write.
+const _: () = assert!(
+    core::mem::offset_of!(SocketLine, landed) == 0 && core::mem::offset_of!(SocketLine, released) == 8
+);

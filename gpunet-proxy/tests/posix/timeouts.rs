@@ -1,6 +1,7 @@
 //! How long a call waits: by its own timeout, whatever the socket's options say.
 
-use crate::support::{World, c_addr, count_to_end, good};
+use crate::calls::{World, c_addr, count_to_end, good};
+use crate::support::asleep::Tid;
 use gpunet_device::posix::SOCKET_TIMEOUT;
 use gpunet_device::posix::open::CallOptions;
 use libc::{EAGAIN, EINVAL, ETIMEDOUT, MSG_DONTWAIT, MSG_WAITALL, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET};
@@ -42,8 +43,9 @@ fn a_call_without_a_limit_waits_on_a_non_blocking_socket_too() {
     let mut on = 1;
     assert_eq!(c.ioctl(fd, libc::FIONBIO as u32, &mut on), 0);
     assert_eq!(c.recv_timeout(fd, &mut [0; 4], 0, SOCKET_TIMEOUT), AGAIN);
+    let receiver = Tid::current();
     let writer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(50));
+        receiver.until_asleep();
         peer.write_all(b"late").unwrap();
         peer
     });

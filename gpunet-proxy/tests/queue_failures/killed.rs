@@ -3,6 +3,7 @@
 use super::*;
 use crate::support::Killed;
 use crate::support::SOLO;
+use crate::support::asleep::spawn_asleep;
 use crate::support::daemon::TempDir;
 use gpunet_device::abi::{Direction, Gate};
 use gpunet_device::trigger::GateExt;
@@ -32,7 +33,7 @@ impl Blocks {
         let message = receiver.prepare(MESSAGE).expect("room");
         let sent = Gate::new(socket.handle(), Direction::Send, MUCH as u64);
         let net = token.net();
-        let blocks = [message.arrived, sent].map(|gate| std::thread::spawn(move || gate.wait(&SOLO, net, 0)));
+        let blocks = [message.arrived, sent].map(|gate| spawn_asleep(move || gate.wait(&SOLO, net, 0)));
         Self { token, blocks }
     }
 
@@ -79,7 +80,7 @@ impl All {
 fn other_rank(daemon: &Path, kind: TransportKind, addr: std::net::SocketAddr) -> Command {
     let name = if kind == TransportKind::Peer { "peer" } else { "tcp" };
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "failures::program", "--nocapture"]);
+    command.args(["--exact", "program", "--nocapture"]);
     command.env(DAEMON, daemon).env(ADDR, format!("{name} {addr}"));
     command
 }
@@ -151,32 +152,6 @@ impl Gpunetd {
     }
 }
 
-/// The two ends of a stream between two attachments.
-fn between(near: &Attachment, far: &Attachment, kind: TransportKind) -> [Socket; 2] {
-    let any = "127.0.0.1:0".parse().expect("an address");
-    let listener = far.listen_blocking(any, options(kind), 1).expect("listening");
-    std::thread::scope(|scope| {
-        let near = scope.spawn(|| near.connect_blocking(listener.local_addr(), options(kind)));
-        let far = listener.accept_blocking().expect("a connection");
-        [near.join().expect("no panic").expect("connected"), far]
-    })
-}
-
-fn send_a_part_by(attachment: &Attachment, socket: &Socket) {
-    let (mut queue, part) = (Queue::cpu(attachment).expect("a queue"), Memory::filled(1, 0, CAME));
-    queue.send(&mut socket.take_send().expect("nobody uses it"), part.buffer()).expect("a position");
-    queue.synchronize().expect("no failure");
-}
-
-fn expect_next_between(near: &Attachment, far: &Attachment, kind: TransportKind) {
-    let [here, there] = between(near, far, kind);
-    send_a_part_by(far, &there);
-    let (mut queue, came) = (Queue::cpu(near).expect("a queue"), Memory::new(CAME));
-    queue.recv(&mut here.take_recv().expect("nobody uses it"), came.buffer()).expect("a position");
-    queue.synchronize().expect("no failure");
-    assert!(came.holds(0, CAME, 1, 0));
-}
-
 #[test]
 fn a_daemon_that_is_killed_releases_queues_and_kernels_of_its_programs() {
     bounded(|| {
@@ -184,14 +159,14 @@ fn a_daemon_that_is_killed_releases_queues_and_kernels_of_its_programs() {
         for kind in KINDS {
             println!("{kind:?}");
             let (here, there) = (daemon.attachment(), daemon.attachment());
-            let [near, far] = between(&here, &there, kind);
+            let [near, far] = sockets(&here, &there, options(kind));
             send_a_part_by(&there, &far);
             let all = All::new(&here, &near, &much);
             let down = [Error::NetworkDown];
             drop(all.expect_failures(|| daemon.kill(), &down, &down));
             // Sockets of the next daemon work, while those of the last one are still there.
             daemon.start();
-            expect_next_between(&daemon.attachment(), &daemon.attachment(), kind);
+            expect_next_between(&daemon.attachment(), &daemon.attachment(), options(kind));
         }
     });
 }
@@ -203,12 +178,12 @@ fn a_daemon_that_is_killed_releases_queues_and_kernels_of_its_peers() {
         let (mut daemon, much) = (Gpunetd::new(), Memory::filled(3, 0, MUCH));
         let here = gpunet_proxy::embed(config()).expect("a proxy").attach_cpu().expect("attached");
         let there = daemon.attachment();
-        let [near, far] = between(&here, &there, TransportKind::Tcp);
+        let [near, far] = sockets(&here, &there, options(TransportKind::Tcp));
         send_a_part_by(&there, &far);
         let all = All::new(&here, &near, &much);
         let lost = [Error::ConnectionReset, Error::BrokenPipe, Error::NoData];
         drop(all.expect_failures(|| daemon.kill(), &lost, &lost));
         daemon.start();
-        expect_next_between(&here, &daemon.attachment(), TransportKind::Tcp);
+        expect_next_between(&here, &daemon.attachment(), options(TransportKind::Tcp));
     });
 }

@@ -124,7 +124,7 @@ fn the_other_end_of_a_direct_link_closes() {
         let (to, page) = (Memory::new(&world, Kind::Device, len), Memory::new(&world, Kind::Pinned, 4096));
         let Memory::Pinned(page) = &page else { unreachable!() };
         // SAFETY: the page's first word, at its addresses for the device and the CPU.
-        let [come, seen] = [page.device_ptr() as u64, page.region().base().as_ptr() as u64]
+        let [come, seen] = [page.device_ptr(), page.region().base().as_ptr() as u64]
             .map(|at| unsafe { Word::from_ptr(at as *mut u64) });
         queue.write(come, 1).expect("enqueued");
         queue.recv(&mut receiver, to.buffer(len)).expect("enqueued");

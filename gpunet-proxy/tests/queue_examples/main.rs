@@ -1,4 +1,5 @@
 //! The examples of queues, in every place where two ranks can be.
+#![allow(clippy::duplicate_mod, reason = "each example has the module that they share")]
 
 #[path = "../support/mod.rs"]
 mod support;

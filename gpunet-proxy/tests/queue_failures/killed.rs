@@ -5,10 +5,11 @@ use crate::support::Killed;
 use crate::support::SOLO;
 use crate::support::asleep::spawn_asleep;
 use crate::support::daemon::TempDir;
+use crate::support::process::Program;
 use gpunet_device::abi::{Direction, Gate};
 use gpunet_device::trigger::GateExt;
 use gpunet_proxy::{LaunchToken, Proxy};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -62,17 +63,22 @@ impl All {
         Self { receiver, sender, blocks }
     }
 
-    /// Kills, and checks that all fail at once. Returns the queue that received.
+    /// Kills, and checks that all fail at once.
     #[track_caller]
-    fn expect_failures(self, kill: impl FnOnce(), receive: &[Error], send: &[Error]) -> Queue {
+    fn expect_failures(
+        self,
+        kill: impl FnOnce(),
+        receive: &[Error],
+        send: &[Error],
+    ) -> (Failed<Receiver>, Failed<Sender>) {
         let start = Instant::now();
         kill();
         // Both directions stay taken: a block that comes to its gate only now is to find why it does not pass.
-        let (receiver, _sender) = (self.receiver.expect_failure(receive), self.sender.expect_failure(send));
+        let failed = (self.receiver.expect_failure(receive), self.sender.expect_failure(send));
         self.blocks.expect_errors(receive, send);
         assert!(start.elapsed() < SOON, "released after {:?}", start.elapsed());
         println!("released after {:?}", start.elapsed());
-        receiver.queue
+        failed
     }
 }
 
@@ -101,7 +107,9 @@ fn a_program_that_is_killed_releases_queues_and_kernels() {
             assert_eq!(peer.hear(), "sent");
             let all = All::new(&attachment, &socket, &much);
             let lost = [Error::ConnectionReset, Error::BrokenPipe];
-            let mut queue = all.expect_failures(|| drop(peer), &lost[..1], &lost);
+            let (receiver, sender) = all.expect_failures(|| drop(peer), &lost[..1], &lost);
+            let mut queue = receiver.expect_outcome();
+            sender.expect_outcome();
             // The next program has a socket of the same daemon.
             let mut peer = Program::start(&mut command);
             let (next, came) = (listener.accept_blocking().expect("a connection"), Memory::new(CAME));

@@ -18,12 +18,11 @@ use ranks::{Rank, Words};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
 use support::client::reset;
 use support::daemon::Served;
 use support::pair::sockets;
 use support::place::{APART, places};
-use support::process::{Program, say, wait};
+use support::process::{say, wait};
 use support::{Memory, World, bounded, small, until};
 
 const RING: u64 = 4096;
@@ -352,43 +351,7 @@ fn program() {
     wait();
 }
 
-/// Kill -9 of the other rank's process, with a queue that receives and one that sends.
-#[test]
-fn a_program_that_is_killed_releases_the_queues_of_its_peers() {
-    bounded(|| {
-        let much = Memory::filled(3, 0, MUCH);
-        let served = Served::new(small());
-        let proxy = served.attach(small());
-        let attachment = proxy.attach_cpu().expect("attached");
-        for kind in KINDS {
-            println!("{kind:?}");
-            let any = "127.0.0.1:0".parse().expect("an address");
-            let listener = attachment.listen_blocking(any, options(kind), 1).expect("listening");
-            let name = if kind == TransportKind::Peer { "peer" } else { "tcp" };
-            let mut command = Command::new(std::env::current_exe().expect("this program"));
-            command.args(["--exact", "program", "--nocapture"]);
-            command.env(DAEMON, &served.path).env(ADDR, format!("{name} {}", listener.local_addr()));
-            let mut peer = Program::start(&mut command);
-            let socket = listener.accept_blocking().expect("a connection");
-            assert_eq!(peer.hear(), "sent");
-            let receiver = receiving(&attachment, &socket);
-            let sender = sending(&attachment, &socket, &much);
-            drop(peer);
-            let mut queue = receiver.expect_failure(&[Error::ConnectionReset]).expect_outcome();
-            let errors = [Error::ConnectionReset, Error::BrokenPipe];
-            sender.expect_failure(&errors).expect_outcome();
-            // The next program has a socket of the same daemon.
-            let mut peer = Program::start(&mut command);
-            let (next, came) = (listener.accept_blocking().expect("a connection"), Memory::new(CAME));
-            queue.recv(&mut next.take_recv().expect("nobody uses it"), came.buffer()).expect("a position");
-            assert_eq!(peer.hear(), "sent");
-            queue.synchronize().expect_err("it keeps its failure");
-            assert!(came.holds(0, CAME, 1, 0));
-        }
-    });
-}
-
-/// The same of a host, over rc.
+/// A host dies, over rc.
 #[test]
 fn a_host_that_dies_releases_the_queues_of_its_peers() {
     bounded(|| {

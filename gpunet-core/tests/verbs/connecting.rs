@@ -3,6 +3,7 @@
 use crate::buffer::Rings;
 use crate::world::{DEPTH, RING, World, encode, next, until};
 use gpunet_core::verbs::{Depth, Keys, Listening, Request, Usage};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -55,7 +56,14 @@ pub fn a_closed_listener_refuses_those_who_wait(world: &World) {
     let mut handshake = world.resolve(addr);
     handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH).unwrap();
     let close = async {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        loop {
+            let requests = listening.readiness();
+            let mut fds = [PollFd::new(&requests, PollFlags::IN)];
+            if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         drop(listening);
     };
     let (connected, ()) = world.wait(async { tokio::join!(handshake.connect(&[1]), close) });

@@ -200,7 +200,8 @@ fn after_a_drop_the_ring_is_left_alone() {
     let ring = server.rings.recv.clone();
     drop(server);
     let before = ring.get(0, RING);
-    std::thread::sleep(Duration::from_millis(200));
+    // Longer than the longest delay.
+    std::thread::sleep(Duration::from_millis(150));
     assert_eq!(ring.get(0, RING), before);
     assert_eq!(client.next_sent().1, CompletionStatus::RetryExceeded);
 }

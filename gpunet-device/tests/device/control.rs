@@ -249,6 +249,7 @@ fn the_two_waits_of_a_connect_share_its_limit() {
             let start = std::time::Instant::now();
             (Stream::connect_timeout(&G, net, ADDR, 2_000_000_000).err(), start.elapsed())
         });
+        // The larger part of the limit, spent on the wait for a control slot.
         std::thread::sleep(std::time::Duration::from_millis(1500));
         world.reply(&waiting[0], failed(Error::ConnectionRefused).unwrap());
         let posted = world.next_request(&mut seen);

@@ -184,7 +184,7 @@ fn a_stopped_proxy_ends_waits() {
     let mut memory = [0; 8];
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(20));
+            world.await_receiver(1);
             world.heartbeat().publish(HEARTBEAT_DOWN);
         });
         assert_eq!(stream.recv(&G, buffer(&mut memory)), Err(Error::NetworkDown));

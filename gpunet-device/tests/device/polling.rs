@@ -51,18 +51,22 @@ fn a_sleeping_poller_is_woken_by_its_peer() {
     let world = World::new();
     let (a, b) = world.open_pair(0, 1);
     let net = world.net();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            std::thread::sleep(Duration::from_millis(30));
-            Stream::from_handle(&G, net, a).unwrap().send_all(&G, b"x").unwrap();
-        });
+    let round = |_| {
         let began = Instant::now();
-        let mut fds = [fd(b.raw(), POLLIN)];
-        assert_eq!(poll(&G, net, set(&mut fds), -1), Ok(1));
-        assert_eq!(world.pollers(), 0, "nobody sleeps any more");
-        // Not only by the end of its own longest sleep.
-        assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
-    });
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                world.await_poller();
+                Stream::from_handle(&G, net, a).unwrap().send_all(&G, b"x").unwrap();
+            });
+            let mut fds = [fd(b.raw(), POLLIN)];
+            assert_eq!(poll(&G, net, set(&mut fds), -1), Ok(1));
+            assert_eq!(world.pollers(), 0, "nobody sleeps any more");
+        });
+        assert_eq!(Stream::from_handle(&G, net, b).unwrap().recv(&G, buffer(&mut [0])), Ok(1));
+        began.elapsed()
+    };
+    // Not only by the end of its own longest sleep, on however busy a machine.
+    assert!((0..10).any(|at| round(at) < Duration::from_millis(150)), "it wakes by its own look");
 }
 
 #[test]
@@ -188,7 +192,7 @@ fn a_poll_ends_when_a_handle_is_closed() {
                 let mut fds = [fd(handle.raw(), POLLIN)];
                 (poll(&G, net, set(&mut fds), -1), fds[0].revents)
             });
-            std::thread::sleep(Duration::from_millis(10));
+            world.await_poller();
             world.set_state(handle.slot(), SlotState::retired(GENERATION));
             assert_eq!(polls.join().unwrap(), (Ok(1), POLLNVAL));
         }
@@ -242,9 +246,7 @@ fn a_poll_of_a_cpu_finds_what_no_epoch_tells() {
     let (net, handle) = (world.net(), world.open_driven(5));
     std::thread::scope(|scope| {
         let polls = scope.spawn(move || poll(&G, net, set(&mut [fd(handle.raw(), POLLIN)]), -1));
-        while world.pollers() == 0 {
-            std::thread::yield_now();
-        }
+        world.await_poller();
         world.landed(5).publish(1);
         assert_eq!(polls.join().unwrap(), Ok(1));
     });

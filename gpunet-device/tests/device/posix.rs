@@ -71,7 +71,7 @@ fn a_direction_has_one_user_at_a_time() {
     let (a, b) = (a.raw(), b.raw());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(move || recv_bytes(net, b, &mut [0; 3], MSG_WAITALL));
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        world.await_receiver(1);
         assert_eq!(recv_bytes(net, b, &mut [0], MSG_DONTWAIT), Err(Error::Busy));
         assert_eq!(close::close(&G, net, b), Err(Error::Busy));
         // The other direction is free, also after the close that was refused.

@@ -207,6 +207,11 @@ impl World {
         await_set(self.flag(line + offset_of!(SocketLine, send_park) as u64));
     }
 
+    /// Waits until a block sleeps in a poll.
+    pub fn await_poller(&self) {
+        await_set(self.flag(offset_of!(SharedHeader, pollers) as u64));
+    }
+
     /// How many blocks say that they sleep in a poll.
     pub fn pollers(&self) -> u32 {
         self.word(offset_of!(SharedHeader, pollers) as u64).observe() as u32

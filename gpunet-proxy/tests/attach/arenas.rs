@@ -1,31 +1,17 @@
 //! Streams between two programs, when the daemon that brought them together ends.
 
 use crate::support::daemon::Served;
-use crate::support::world::listen;
-use crate::support::{Memory, SOLO, bounded, small};
-use gpunet_device::{Error, Net, Options, Stream, TransportKind};
-use gpunet_proxy::Attachment;
+use crate::support::pair::pair;
+use crate::support::world::LOOPBACK;
+use crate::support::{Memory, SOLO, bounded, small, until};
+use gpunet_device::{Error, Listener, Options, TransportKind};
+use gpunet_proxy::{Attachment, LaunchToken};
 use std::time::Duration;
 
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer);
 
-/// A stream between two attachments.
-fn connection(server: Net, client: Net) -> (Stream, Stream) {
-    let listener = listen(server, PEER);
-    let addr = listener.local_addr();
-    let pair = std::thread::scope(|scope| {
-        let connects = scope.spawn(move || {
-            Stream::connect_with(&SOLO, client, addr, PEER).map(|stream| stream.handle()).expect("connected")
-        });
-        let accepted = listener.accept(&SOLO).expect("accepted");
-        (accepted, Stream::from_handle(&SOLO, client, connects.join().expect("no panic")).expect("open"))
-    });
-    listener.close(&SOLO).expect("open");
-    pair
-}
-
 fn two(served: &Served) -> [Attachment; 2] {
-    [0, 1].map(|_| served.attach(small()).attach_cpu().expect("attached"))
+    [0, 1].map(|_| served.attached())
 }
 
 #[test]
@@ -34,11 +20,13 @@ fn what_two_programs_share_stays_mapped_when_the_daemon_dies() {
         let mut served = Served::new(small());
         let [here, there] = two(&served);
         let (one, other) = (here.token().expect("a number"), there.token().expect("a number"));
-        let (mut server, mut client) = connection(one.net(), other.net());
+        let [mut client, mut server] = pair(other.net(), one.net(), PEER);
         let (sent, got) = (Memory::filled(3, 0, 100_000), Memory::new(100_000));
         served.kill();
-        // The sessions' threads have ended by then.
-        std::thread::sleep(Duration::from_millis(100));
+        until("both programs know", || {
+            let bind = |token: &LaunchToken| Listener::bind(&SOLO, token.net(), LOOPBACK).err();
+            [&one, &other].into_iter().all(|token| bind(token) == Some(Error::NetworkDown))
+        });
         client.send_all(&SOLO, sent.buffer()).expect("room in the ring");
         assert_eq!(server.recv_exact(&SOLO, got.buffer()), Ok(100_000));
         assert!(got.holds(0, 100_000, 3, 0));
@@ -53,7 +41,7 @@ fn what_was_sent_is_read_although_the_daemon_closes_both_ends() {
         let mut served = Served::new(small());
         let [here, there] = two(&served);
         let (one, other) = (here.token().expect("a number"), there.token().expect("a number"));
-        let (mut server, mut client) = connection(one.net(), other.net());
+        let [mut client, mut server] = pair(other.net(), one.net(), PEER);
         let (sent, got) = (Memory::filled(4, 0, 100_000), Memory::new(100_000));
         client.send_all(&SOLO, sent.buffer()).expect("room in the ring");
         client.close(&SOLO).expect("open");
@@ -71,7 +59,7 @@ fn an_end_that_nobody_meant_is_no_end_of_stream() {
         let mut served = Served::new(small());
         let [here, there] = two(&served);
         let (one, other) = (here.token().expect("a number"), there.token().expect("a number"));
-        let (mut server, mut client) = connection(one.net(), other.net());
+        let [mut client, mut server] = pair(other.net(), one.net(), PEER);
         let (sent, got) = (Memory::filled(4, 0, 100_000), Memory::new(100_000));
         client.send_all(&SOLO, sent.buffer()).expect("room in the ring");
         let _ = served.daemon.take().expect("it runs").drain(Duration::from_secs(5));

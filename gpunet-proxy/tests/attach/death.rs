@@ -2,6 +2,7 @@
 
 use crate::support::client::client;
 use crate::support::daemon::Served;
+use crate::support::pair::connect;
 use crate::support::world::listen;
 use crate::support::{Killed, Memory, SOLO, bounded, pattern, small, until};
 use gpunet_device::{Error, Options, SockAddr, Stream, TransportKind};
@@ -106,10 +107,12 @@ fn a_peer_that_does_not_read_does_not_keep_a_dead_program() {
         let _peer = crate::support::client::narrow_client(listener.local_addr());
         let mut stream = listener.accept(&SOLO).expect("accepted");
         let piece = Memory::new(1 << 20);
-        // As much as there is room for.
-        while stream.try_send(&SOLO, piece.buffer()).is_ok() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        // As much as there is room for, in the ring and in the kernel: nothing is taken at three looks in a row.
+        let mut looks = 0;
+        until("nobody takes more", || {
+            looks = if stream.try_send(&SOLO, piece.buffer()).is_ok() { 0 } else { looks + 1 };
+            looks == 3
+        });
         let gone = Instant::now();
         proxy.abort();
         served.expect_clients(0);
@@ -158,11 +161,12 @@ fn two_programs_die_and_the_third_does_not_notice() {
         };
         echo(&mut stream);
         others.iter().for_each(gpunet_proxy::Proxy::abort);
-        for _ in 0..100 {
+        // While they end, and afterwards.
+        until("the others are gone", || {
             echo(&mut stream);
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        served.expect_clients(1);
+            served.daemon().snapshot().is_some_and(|snapshot| snapshot.clients.len() == 1)
+        });
+        (0..10).for_each(|_| echo(&mut stream));
         drop(attachments);
         assert_eq!(token.finish(FinishPolicy::Close).left_open, 2);
         assert_eq!(attachment.close().undelivered, 0);
@@ -194,6 +198,7 @@ fn a_daemon_that_ends_gives_network_down_at_once_and_can_be_joined_again() {
             .expect("a runtime");
         let listener = runtime.block_on(host.bind("127.0.0.1:0".parse().unwrap(), TCP, 4)).expect("a port");
         let accepts = runtime.spawn(async move { listener.accept().await.map(|_| ()) });
+        until("it waits", || host.usage().requests == 1);
         let token = attachment.token().expect("a number");
         let start = Instant::now();
         served.kill();
@@ -227,19 +232,12 @@ fn streams_between_two_sockets_of_a_dead_program_are_free_at_once() {
         let net = token.net();
         let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
         let listener = listen(net, peer);
-        let addr = listener.local_addr();
         // Open ends, and one whose other end is closed already, either way round.
         for closes in [None, Some(true), Some(false)] {
-            let connects = std::thread::spawn(move || {
-                let stream = Stream::connect_with(&SOLO, net, addr, peer).expect("connected");
-                if closes == Some(true) {
-                    stream.close(&SOLO).expect("open");
-                }
-            });
-            let accepted = listener.accept(&SOLO).expect("accepted");
-            connects.join().expect("no panic");
-            if closes == Some(false) {
-                accepted.close(&SOLO).expect("open");
+            let [connected, accepted] = connect(net, &listener, peer);
+            if let Some(connecting) = closes {
+                let stream = if connecting { connected } else { accepted };
+                stream.close(&SOLO).expect("open");
             }
         }
         until("six sockets", || attachment.usage().sockets == 7);

@@ -146,7 +146,7 @@ fn a_large_backlog_is_refused_while_others_are_served() {
     bounded(|| {
         let rules = format!("[user.{}]\nconnects_per_second = 1000000", rustix::process::getuid().as_raw());
         let served = Served::with(small(), toml::from_str(&rules).expect("rules"));
-        let attachment = served.attach(small()).attach_cpu().expect("attached");
+        let attachment = served.attached();
         let token = attachment.token().expect("a number");
         let bind = || {
             let own = Listener::bind(&SOLO, token.net(), LOOPBACK).expect("served, and no ENETDOWN");
@@ -190,7 +190,7 @@ fn limits_that_change_during_an_attach_count() {
         for _ in 0..40 {
             served.daemon().set_access(rules(1000));
             let attaching = std::thread::scope(|scope| {
-                let attaching = scope.spawn(|| served.attach(small()).attach_cpu().expect("attached"));
+                let attaching = scope.spawn(|| served.attached());
                 std::thread::sleep(Duration::from_micros(500));
                 served.daemon().set_access(rules(1));
                 attaching.join().expect("no panic")

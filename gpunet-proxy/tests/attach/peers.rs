@@ -2,26 +2,15 @@
 
 use crate::raw::{AgentAnswer, Raw, ToDaemon, bytes};
 use crate::support::daemon::Served;
+use crate::support::pair::connect;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, bounded, small};
 use gpunet_device::group::{Alone, Lane};
-use gpunet_device::{Error, Group, Listener, Net, Options, SendHalf, SockAddr, Stream, TransportKind};
+use gpunet_device::{Error, Group, Options, SendHalf, SockAddr, Stream, TransportKind};
 use std::cell::Cell;
 use std::sync::mpsc;
 
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer);
-
-/// A client of the listener: both ends of the stream.
-fn connection(listener: &Listener, client: Net) -> (Stream, Stream) {
-    let addr = listener.local_addr();
-    std::thread::scope(|scope| {
-        let connects = scope.spawn(move || {
-            Stream::connect_with(&SOLO, client, addr, PEER).map(|stream| stream.handle()).expect("connected")
-        });
-        let accepted = listener.accept(&SOLO).expect("accepted");
-        (accepted, Stream::from_handle(&SOLO, client, connects.join().expect("no panic")).expect("open"))
-    })
-}
 
 fn exchange(from: &mut Stream, to: &mut Stream, seed: u64) {
     let (sent, got) = (Memory::filled(seed, 0, 3000), Memory::new(3000));
@@ -43,7 +32,7 @@ fn lie(served: &Served, to: SockAddr, answer: impl Fn(&Raw, u32)) {
 fn an_agent_that_fails_or_lies_ends_nobody_else() {
     bounded(|| {
         let served = Served::new(small());
-        let [here, there] = [0, 1].map(|_| served.attach(small()).attach_cpu().expect("attached"));
+        let [here, there] = [0, 1].map(|_| served.attached());
         let (one, other) = (here.token().expect("a number"), there.token().expect("a number"));
         let listener = listen(one.net(), PEER);
         let to = listener.local_addr();
@@ -81,7 +70,7 @@ fn an_agent_that_fails_or_lies_ends_nobody_else() {
         }
         served.expect_clients(2);
         // All answers of the listener's agent have come before this one.
-        let (mut server, mut client) = connection(&listener, other.net());
+        let [mut client, mut server] = connect(other.net(), &listener, PEER);
         exchange(&mut client, &mut server, 5);
         exchange(&mut server, &mut client, 6);
         served.expect_clients(2);
@@ -144,15 +133,15 @@ impl Group for Stopping {
 fn a_late_store_does_not_reach_the_next_client() {
     bounded(|| {
         let served = Served::new(small());
-        let here = served.attach(small()).attach_cpu().expect("attached");
+        let here = served.attached();
         let token = here.token().expect("a number");
         let net = token.net();
         let listener = listen(net, PEER);
         // Where every peer's arena lies that comes and goes alone.
         for round in 0..3 {
-            let there = served.attach(small()).attach_cpu().expect("attached");
+            let there = served.attached();
             let other = there.token().expect("a number");
-            let (server, client) = connection(&listener, other.net());
+            let [client, server] = connect(other.net(), &listener, PEER);
             let handle = server.handle();
             let ((stopped, has_stopped), (proceed, go_on)) = (mpsc::channel(), mpsc::channel());
             std::thread::scope(|scope| {
@@ -168,9 +157,9 @@ fn a_late_store_does_not_reach_the_next_client() {
                 assert_eq!(there.close().undelivered, 0);
                 served.expect_clients(1);
                 // The next client's arena is mapped after that of the first is unmapped: one thread does both.
-                let next = served.attach(small()).attach_cpu().expect("attached");
+                let next = served.attached();
                 let token = next.token().expect("a number");
-                let (mut server, mut client) = connection(&listener, token.net());
+                let [mut client, mut server] = connect(token.net(), &listener, PEER);
                 proceed.send(()).expect("it waits");
                 assert_eq!(late.join().expect("no panic"), Ok(64), "{round}");
                 let room = Memory::new(64);

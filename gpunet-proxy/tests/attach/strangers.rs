@@ -12,7 +12,7 @@ const FIRST_REQUEST: u32 = 1 << 31;
 /// A daemon, and a client of it that keeps to the rules.
 fn served() -> (Served, Attachment) {
     let served = Served::new(small());
-    let attachment = served.attach(small()).attach_cpu().expect("attached");
+    let attachment = served.attached();
     (served, attachment)
 }
 

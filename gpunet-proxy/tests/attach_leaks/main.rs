@@ -21,6 +21,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::daemon::Served;
+use support::pair::connect;
 use support::world::listen;
 use support::{Memory, PollMemory, SOLO, bounded, small, until};
 
@@ -124,17 +125,13 @@ fn mapped() -> (usize, usize) {
 fn peers(served: &Served) {
     const WARM_UP: usize = 20;
     const PEERS: usize = 300;
-    let attachment = served.attach(small()).attach_cpu().expect("attached");
+    let attachment = served.attached();
     let token = attachment.token().expect("a number");
     let listener = listen(token.net(), PEER);
     // A peer that stays.
-    let other = served.attach(small()).attach_cpu().expect("attached");
+    let other = served.attached();
     let other_token = other.token().expect("a number");
-    let (addr, net) = (listener.local_addr(), other_token.net());
-    let connect =
-        std::thread::spawn(move || Stream::connect_with(&SOLO, net, addr, PEER).expect("connected").handle());
-    let idle = listener.accept(&SOLO).expect("accepted").handle();
-    connect.join().expect("no panic");
+    let [_, idle] = connect(other_token.net(), &listener, PEER).map(|stream| stream.handle());
     let program = attachment.load("", 1).expect("nothing to load");
     let room = attachment.alloc(128).expect("memory");
     // SAFETY: the buffer outlives the kernel, which alone uses it.
@@ -150,9 +147,10 @@ fn peers(served: &Served) {
             served.expect_clients(2);
             before = mapped();
         }
-        let peer = served.attach(small()).attach_cpu().expect("attached");
+        let peer = served.attached();
         let token = peer.token().expect("a number");
-        let mut stream = Stream::connect_with(&SOLO, token.net(), addr, PEER).expect("connected");
+        let mut stream =
+            Stream::connect_with(&SOLO, token.net(), listener.local_addr(), PEER).expect("connected");
         let memory = Memory::filled(number as u64, 0, 64);
         stream.send_all(&SOLO, memory.buffer()).expect("sent");
         let back = Memory::new(64);
@@ -208,7 +206,7 @@ fn killed(served: &Served) {
 }
 
 fn closed(served: &Served) {
-    let attachment = served.attach(small()).attach_cpu().expect("attached");
+    let attachment = served.attached();
     assert_eq!(attachment.close().undelivered, 0);
 }
 

@@ -93,6 +93,9 @@ conformance! {
     queues::messages_of_any_length_come_back
     queues::prepared_messages_are_posted_and_waited_for
     queues::messages_that_are_started_go_both_ways_at_a_time
+    queues::batches_wait_for_words_and_messages
+    queues::kernels_take_turns_between_messages
+    queues::kernels_at_both_ends_play_what_was_prepared
     poll::a_listener_is_readable_while_a_connection_waits
     poll::a_condition_ends_a_poll
     poll::a_stream_is_readable_when_data_or_the_end_came

@@ -1,13 +1,14 @@
 //! Waiting for one of many sockets.
 
+use crate::support::asleep::Tid;
 use crate::support::world::listen;
-use crate::support::{Case, Memory, PollMemory, Team, World, team};
+use crate::support::{Case, Memory, PollMemory, Team, World, team, until};
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLHUP, POLLIN, POLLNVAL, POLLOUT};
 use gpunet_device::posix::send::MSG_MORE;
 use gpunet_device::{Error, Group, Listener, Shutdown, Stream, poll, poll_until, posix};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// A time that is over soon, in nanoseconds.
 const SOON: i64 = 2_000_000;
@@ -116,9 +117,7 @@ pub fn a_stream_is_writable_while_the_ring_has_space(case: &Case) {
     let (full, entry) = (AtomicBool::new(false), PollMemory::new(&[(0, 0)]));
     let server = |g: &Team, mut stream: Stream| {
         // Reads nothing until the other end's ring is full.
-        while !g.broadcast(u64::from(full.load(Ordering::Acquire))).eq(&1) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("the other end's ring is full", || g.broadcast(u64::from(full.load(Ordering::Acquire))) == 1);
         while stream.recv(g, scratch.buffer())? > 0 {}
         stream.close(g)
     };
@@ -337,9 +336,10 @@ pub fn a_sleeping_poller_is_woken(case: &Case) {
     let net = world.net();
     let memory = Memory::new(2);
     let entry = PollMemory::new(&[(0, 0)]);
-    let rounds = case.scaled(16);
+    let (rounds, sleeper) = (case.scaled(16), OnceLock::new());
     let server = |g: &Team, mut stream: Stream| {
         if g.is_leader() {
+            sleeper.get_or_init(Tid::current);
             let handle = stream.handle().raw();
             entry.set().set(0, gpunet_device::PollFd { handle, events: POLLIN, revents: 0 });
         }
@@ -353,8 +353,9 @@ pub fn a_sleeping_poller_is_woken(case: &Case) {
     };
     let client = |g: &Team, mut stream: Stream| {
         for _ in 0..rounds {
-            // Long enough for the other end to fall asleep; nothing depends on it.
-            std::thread::sleep(Duration::from_millis(2));
+            if g.is_leader() {
+                sleeper.wait().until_asleep();
+            }
             stream.send_all(g, b"x")?;
             assert_eq!(stream.recv_exact(g, memory.buffer().skip(1))?, 1);
         }

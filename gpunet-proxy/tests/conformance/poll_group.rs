@@ -1,13 +1,13 @@
 //! Waiting for the sockets of a poll group.
 
+use crate::support::asleep::Tid;
 use crate::support::world::listen;
 use crate::support::{Case, Memory, Team, World, team};
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLHUP, POLLIN, POLLOUT};
 use gpunet_device::poll_group::{Event, Events};
 use gpunet_device::{Error, Group, PollGroup, Shutdown, Stream};
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
+use std::sync::{OnceLock, mpsc};
 
 /// A time that is over soon, in nanoseconds.
 const SOON: i64 = 2_000_000;
@@ -30,9 +30,10 @@ pub fn a_group_delivers_a_listener_while_a_connection_waits(case: &Case) {
     let listener = listen(net, options);
     let addr = listener.local_addr();
     let memory = room(3);
+    let (waits, waiter) = mpsc::channel::<Tid>();
     let client = std::thread::spawn(move || {
         let solo = Solo::new(0, 1);
-        std::thread::sleep(Duration::from_millis(5));
+        waiter.recv().expect("a group").until_asleep();
         Stream::connect_with(&solo, there, addr, options).and_then(|stream| stream.close(&solo))
     });
     let result = team(case.lanes, |g| {
@@ -41,6 +42,9 @@ pub fn a_group_delivers_a_listener_while_a_connection_waits(case: &Case) {
         assert_eq!(group.wait(g, &mut events, 0), Ok(0), "an empty group");
         group.add(g, listener.handle(), POLLIN, 77)?;
         assert_eq!(group.add(g, listener.handle(), POLLIN, 78), Err(Error::AlreadyExists));
+        if g.is_leader() {
+            waits.clone().send(Tid::current()).expect("a client");
+        }
         while group.wait(g, &mut events, SOON)? == 0 {}
         assert_eq!(only(&events), (77, POLLIN));
         let stream = listener.try_accept(g)?;
@@ -105,8 +109,11 @@ pub fn a_sleeping_group_is_woken(case: &Case) {
     let world = World::of(case);
     let net = world.net();
     let (data, memory) = (Memory::new(2), room(4));
-    let rounds = case.scaled(16);
+    let (rounds, sleeper) = (case.scaled(16), OnceLock::new());
     let server = |g: &Team, mut stream: Stream| {
+        if g.is_leader() {
+            sleeper.get_or_init(Tid::current);
+        }
         let group = PollGroup::create(g, net, 10)?;
         let mut events = Events::new(memory.buffer());
         group.add(g, stream.handle(), POLLIN, 1)?;
@@ -120,8 +127,9 @@ pub fn a_sleeping_group_is_woken(case: &Case) {
     };
     let client = |g: &Team, mut stream: Stream| {
         for _ in 0..rounds {
-            // Long enough for the other end to fall asleep; nothing depends on it.
-            std::thread::sleep(Duration::from_millis(2));
+            if g.is_leader() {
+                sleeper.wait().until_asleep();
+            }
             stream.send_all(g, b"x")?;
             assert_eq!(stream.recv_exact(g, data.buffer().skip(1))?, 1);
         }
@@ -134,22 +142,20 @@ pub fn a_sleeping_group_is_woken(case: &Case) {
 pub fn a_group_that_is_closed_ends_its_waits(case: &Case) {
     let world = World::of(case);
     let net = world.net();
-    let (memory, made) = (room(1), AtomicI32::new(0));
+    let (memory, made) = (room(1), OnceLock::new());
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             team(case.lanes, |g| {
                 let group = PollGroup::create(g, net, 1)?;
                 if g.is_leader() {
-                    made.store(group.handle().raw(), Ordering::Release);
+                    made.get_or_init(|| (group.handle(), Tid::current()));
                 }
                 group.wait(g, &mut Events::new(memory.buffer()), -1)
             })
         });
-        let raw = || made.load(Ordering::Acquire);
-        crate::support::until("a group", || raw() != 0);
-        std::thread::sleep(Duration::from_millis(2));
+        let &(handle, sleeper) = made.wait();
+        sleeper.until_asleep();
         let solo = Solo::new(0, 1);
-        let handle = gpunet_device::Handle::from_raw(raw()).expect("a handle");
         let group = PollGroup::from_handle(&solo, net, handle).expect("open");
         group.close(&solo).expect("closed once");
         assert_eq!(waiter.join().expect("no panic"), Err(Error::BadHandle));

@@ -43,7 +43,9 @@ fn ends_with(kind: Kind, len: usize, end: impl FnOnce(TcpStream), error: Error, 
     queue.recv(&mut receiver, to.buffer(len)).expect("enqueued");
     queue.check(check).expect("enqueued");
     peer.write_all(&pattern(1, bytes as usize)).expect("written");
-    std::thread::sleep(Duration::from_millis(50));
+    while receiver.outcome().expect("readable").position != bytes {
+        std::thread::yield_now();
+    }
     let since = Instant::now();
     end(peer);
     let failed = queue.synchronize().expect_err("it cannot come");
@@ -119,9 +121,16 @@ fn the_other_end_of_a_direct_link_closes() {
         let (near, far) = world.pair(options);
         let mut receiver = near.take_recv().expect("free");
         let mut queue = world.queue();
-        let to = Memory::new(&world, Kind::Device, len);
+        let (to, page) = (Memory::new(&world, Kind::Device, len), Memory::new(&world, Kind::Pinned, 4096));
+        let Memory::Pinned(page) = &page else { unreachable!() };
+        // SAFETY: the page's first word, at its addresses for the device and the CPU.
+        let [come, seen] = [page.device_ptr(), page.region().base().as_ptr() as u64]
+            .map(|at| unsafe { Word::from_ptr(at as *mut u64) });
+        queue.write(come, 1).expect("enqueued");
         queue.recv(&mut receiver, to.buffer(len)).expect("enqueued");
-        std::thread::sleep(Duration::from_millis(20));
+        while seen.observe() != 1 {
+            std::thread::yield_now();
+        }
         drop(far);
         let failed = queue.synchronize().expect_err("it cannot come");
         let expected = [Error::ConnectionReset, Error::NoData].map(|error| Some(error.errno()));

@@ -14,7 +14,6 @@ use gpunet_proxy::{Config, FinishPolicy};
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp);
 
@@ -143,7 +142,8 @@ fn what_comes_ahead_lets_others_through() {
         // One client comes for each that is served.
         let is_peers = |_| {
             clients.push(sends(&listener, 0));
-            std::thread::sleep(Duration::from_millis(5));
+            // It is there before the accept: as many as may come ahead, beside the listener and the one that waits.
+            expect_sockets(&world, 2 + held(&world));
             let stream = listener.accept(&SOLO).expect("a connection waits");
             let is_peers = stream.transport() == TransportKind::Peer;
             stream.close(&SOLO).expect("open");

@@ -1,12 +1,13 @@
 //! Kernels that return without closing what they opened.
 
+use crate::support::asleep::spawn_asleep;
 use crate::support::client::{client, read_all};
+use crate::support::pair::connect;
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, small, until};
 use gpunet_device::poll::{POLLIN, POLLNVAL};
 use gpunet_device::{
-    Error, Group, Handle, Kernel, Listener, Net, Options, SendHalf, SockAddr, Stream, TransportKind, poll,
-    posix,
+    Error, Group, Handle, Kernel, Listener, Net, Options, SendHalf, Stream, TransportKind, poll, posix,
 };
 use gpunet_proxy::{Config, FinishPolicy, KernelError};
 use std::io::ErrorKind;
@@ -242,8 +243,8 @@ fn a_stream_that_is_closed_for_its_launch_is_dead_before_its_rings_are_another_s
                 let net = world.net();
                 let leaver = world.attachment().token().expect("a number");
                 let listener = listen(net, options);
-                let addr = listener.local_addr();
-                let (handle, first) = connect_from(leaver.net(), addr, options, &listener);
+                let [connected, first] = connect(leaver.net(), &listener, options);
+                let handle = connected.handle();
                 assert_eq!(leaver.finish(policy).left_open, 1);
                 expect_dead(net, handle);
                 first.close(&SOLO).expect("open");
@@ -253,10 +254,8 @@ fn a_stream_that_is_closed_for_its_launch_is_dead_before_its_rings_are_another_s
                 };
                 until("the rings of the last are back", are_free);
                 // There is room for this one in the rings of the last only.
-                let (next, second) = connect_from(net, addr, options, &listener);
+                let [mut next, mut second] = connect(net, &listener, options);
                 expect_dead(net, handle);
-                let mut next = Stream::from_handle(&SOLO, net, next).expect("open");
-                let mut second = second;
                 next.send_all(&SOLO, b"its own bytes").expect("room");
                 let memory = Memory::new(100);
                 assert_eq!(second.recv(&SOLO, memory.buffer()), Ok(13));
@@ -271,15 +270,6 @@ fn a_stream_that_is_closed_for_its_launch_is_dead_before_its_rings_are_another_s
     });
 }
 
-/// Connects to a listener of the same device; returns the handle of one end, and the other.
-fn connect_from(net: Net, addr: SockAddr, options: Options, listener: &Listener) -> (Handle, Stream) {
-    let connect = std::thread::spawn(move || {
-        Stream::connect_with(&SOLO, net, addr, options).map(|stream| stream.handle())
-    });
-    let accepted = listener.accept(&SOLO).expect("accepted");
-    (connect.join().expect("no panic").expect("connected"), accepted)
-}
-
 /// A kernel of another launch may be in the middle of a copy into the rings of a stream that is closed
 /// for its launch: they stay out of use until it has ended.
 #[test]
@@ -291,7 +281,8 @@ fn rings_that_a_running_launch_knows_stay_out_of_use_until_it_has_ended() {
             let net = world.net();
             let [opener, user, stranger] = [0; 3].map(|_| world.attachment().token().expect("a number"));
             let listener = listen(net, options);
-            let (handle, accepted) = connect_from(opener.net(), listener.local_addr(), options, &listener);
+            let [connected, accepted] = connect(opener.net(), &listener, options);
+            let handle = connected.handle();
             // A kernel of that launch has the stream in its hands; the third launch knows nothing of it.
             let mut kept = Stream::from_handle(&SOLO, user.net(), handle).expect("open");
             assert_eq!(opener.finish(FinishPolicy::Close).left_open, 1);
@@ -307,8 +298,7 @@ fn rings_that_a_running_launch_knows_stay_out_of_use_until_it_has_ended() {
             until("all but the retired end is free", retired);
             // Others use other rings meanwhile, whatever that kernel does.
             for round in 0..20u8 {
-                let (next, mut second) = connect_from(net, listener.local_addr(), options, &listener);
-                let mut next = Stream::from_handle(&SOLO, net, next).expect("open");
+                let [mut next, mut second] = connect(net, &listener, options);
                 let _ = kept.try_send(&SOLO, Memory::new(4000).buffer());
                 let dead = kept.try_recv(&SOLO, Memory::new(4000).buffer());
                 assert!(matches!(dead, Ok(0) | Err(_)), "{dead:?}");
@@ -343,15 +333,12 @@ fn who_waits_on_a_stream_of_a_launch_that_is_finished_hears_of_it() {
             let options = Options::DEFAULT.with_transport(transport);
             let opener = world.attachment().token().expect("a number");
             let listener = listen(net, options);
-            let (handle, accepted) = connect_from(opener.net(), listener.local_addr(), options, &listener);
-            let (started, start) = std::sync::mpsc::channel();
-            let waits = std::thread::spawn(move || {
+            let [connected, accepted] = connect(opener.net(), &listener, options);
+            let handle = connected.handle();
+            let waits = spawn_asleep(move || {
                 let mut stream = Stream::from_handle(&SOLO, net, handle)?;
-                started.send(()).expect("the test waits for it");
                 stream.recv(&SOLO, Memory::new(1).buffer())
             });
-            start.recv().expect("it begins");
-            std::thread::sleep(std::time::Duration::from_millis(20));
             assert_eq!(opener.finish(FinishPolicy::Close).left_open, 1);
             assert_eq!(waits.join().expect("no panic"), Err(Error::BadHandle), "{transport:?}");
             accepted.close(&SOLO).expect("open");

@@ -1,6 +1,7 @@
 //! Attachments and proxies that come and go, inside and outside async code.
 
 use crate::support::client::{client, narrow_client, read_all};
+use crate::support::pair::connect;
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{HANG, Memory, SOLO, World, bounded, small};
 use gpunet_device::{Listener, Options, Stream, TransportKind};
@@ -172,12 +173,7 @@ fn a_listener_ends_with_its_attachment_whatever_else_was_open() {
         let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
         let net = world.net();
         let listener = listen(net, peer);
-        let addr = listener.local_addr();
-        let connects = std::thread::spawn(move || {
-            Stream::connect_with(&SOLO, net, addr, peer).map(|_| ()).expect("connected");
-        });
-        let _stream = listener.accept(&SOLO).expect("accepted");
-        connects.join().expect("no panic");
+        let _ends = connect(net, &listener, peer);
         // In a later slot than the direct stream, which is closed at once.
         let other = listen(net, TCP).local_addr().to_std().expect("an address");
         let (_proxy, attachment, token) = world.apart();

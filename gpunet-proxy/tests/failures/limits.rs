@@ -1,6 +1,7 @@
 //! Tables and slabs that are full, and what frees them.
 
 use crate::support::client::client;
+use crate::support::pair::connect;
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, small, until, with};
 use gpu_usermap::placement::{Placement, PlacementChoice};
@@ -133,9 +134,8 @@ fn a_full_slab_and_direct_streams() {
             })
         };
         // Each direction has one ring, the larger of what the two ends ask for: one pair fits.
-        let first = client();
-        let served = listener.accept(&SOLO).expect("accepted");
-        let first = first.join().expect("no panic").expect("connected");
+        let [first, served] = connect(net, &listener, options);
+        let first = first.handle();
         let second = client();
         until("it waits", || world.attachment().usage().requests == 1);
         refuses_until_not_ready(net, &listener);

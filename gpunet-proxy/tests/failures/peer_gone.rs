@@ -1,6 +1,7 @@
 //! The other end resets, leaves, or does not read.
 
 use crate::support::client::{client, narrow_client, read_all, reset, unacknowledged};
+use crate::support::pair::connect;
 use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, pattern, small, until};
 use gpunet_device::poll::{POLLERR, POLLIN};
@@ -219,12 +220,7 @@ fn what_is_sent_to_a_direct_peer_that_left_is_reported() {
         let net = world.net();
         let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
         let listener = listen(net, peer);
-        let addr = listener.local_addr();
-        let connect = move || Stream::connect_with(&SOLO, net, addr, peer).map(|stream| stream.handle());
-        let client = std::thread::spawn(connect);
-        let mut stream = listener.accept(&SOLO).expect("accepted");
-        let client = client.join().expect("no panic").expect("connected");
-        let mut client = Stream::from_handle(&SOLO, net, client).expect("open");
+        let [mut client, mut stream] = connect(net, &listener, peer);
         client.send_all(&SOLO, b"hello").expect("room");
         // What it does not care to read has reached it; what comes later has not.
         let memory = Memory::new(2);

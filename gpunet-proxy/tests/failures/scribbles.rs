@@ -1,6 +1,7 @@
 //! A kernel that writes where it must not: the socket it hits gets EPROTO, the others run on.
 
 use crate::support::client::{client, read_all};
+use crate::support::pair::connect;
 use crate::support::raw::{ControlWords, consumed, context, landed, own_published, park_flags, published};
 use crate::support::world::{Home, listen};
 use crate::support::{Case, Memory, SOLO, World, bounded, small, until, with};
@@ -279,12 +280,8 @@ fn what_a_close_claims_to_have_sent() {
         let mut numbers = 1 << 20..;
         for _ in 0..2 {
             let near = listen(net, options);
-            let addr = near.local_addr();
-            let connect = move || Stream::connect_with(&SOLO, net, addr, options).map(|s| s.handle());
-            let client = std::thread::spawn(connect);
-            let server = near.accept(&SOLO).expect("accepted").handle();
-            let client = client.join().expect("no panic").expect("connected");
-            for end in [server, client] {
+            let [client, server] = connect(net, &near, options);
+            for end in [server.handle(), client.handle()] {
                 let request = Request::new(Op::Close, end.slot(), end.generation(), 0);
                 let at = numbers.next().expect("many");
                 let claim = |r: &mut Request| (r.send_position, r.recv_position) = (u64::MAX, u64::MAX);

@@ -1,5 +1,7 @@
 //! Handles of sockets that were closed, and whose slot another socket has now.
 
+use crate::support::asleep::spawn_asleep;
+use crate::support::pair::connect;
 use crate::support::world::{Home, listen};
 use crate::support::{Case, Memory, PollMemory, SOLO, World, bounded, small};
 use gpunet_device::poll::{POLLIN, POLLNVAL};
@@ -90,21 +92,12 @@ fn who_waits_hears_of_a_close() {
             let net = world.net();
             let options = Options::DEFAULT.with_transport(transport);
             let listener = listen(net, options);
-            let addr = listener.local_addr();
-            let connect = std::thread::spawn(move || {
-                Stream::connect_with(&SOLO, net, addr, options).map(|stream| stream.handle())
-            });
-            let server = listener.accept(&SOLO).expect("accepted");
-            let handle = connect.join().expect("no panic").expect("connected");
-            let client = Stream::from_handle(&SOLO, net, handle).expect("open");
-            let (started, start) = std::sync::mpsc::channel();
-            let waits = std::thread::spawn(move || {
+            let [client, server] = connect(net, &listener, options);
+            let handle = client.handle();
+            let waits = spawn_asleep(move || {
                 let mut copy = Stream::from_handle(&SOLO, net, handle)?;
-                started.send(()).expect("the test waits for it");
                 copy.recv(&SOLO, Memory::new(1).buffer())
             });
-            start.recv().expect("it begins");
-            std::thread::sleep(std::time::Duration::from_millis(20));
             client.close(&SOLO).expect("open");
             assert_eq!(waits.join().expect("no panic"), Err(Error::BadHandle), "{transport:?}");
             server.close(&SOLO).expect("open");

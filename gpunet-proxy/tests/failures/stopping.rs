@@ -1,5 +1,6 @@
 //! The proxy stops, or the host cancels, while kernels are blocked in every call.
 
+use crate::support::asleep::spawn_asleep;
 use crate::support::client::{FullListener, client};
 use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, until};
@@ -8,27 +9,14 @@ use gpunet_device::{Error, Listener, Net, Options, Shutdown, SockAddr, Stream, T
 use gpunet_proxy::{AttachError, FinishPolicy};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp);
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer);
 
-/// Blocks `call` on a thread of its own.
-fn blocked(call: impl FnOnce() -> Result<(), Error> + Send + 'static) -> JoinHandle<Result<(), Error>> {
-    std::thread::spawn(call)
-}
-
 /// A pair of connected streams, as handles: a Stream does not travel between threads.
 fn pair(net: Net, options: Options) -> (i32, i32) {
-    let listener = listen(net, options);
-    let addr = listener.local_addr();
-    let client = std::thread::spawn(move || {
-        Stream::connect_with(&SOLO, net, addr, options).map(|stream| stream.handle().raw())
-    });
-    let server = listener.accept(&SOLO).expect("accepted").handle().raw();
-    let client = client.join().expect("no panic").expect("connected");
-    listener.close(&SOLO).expect("open");
-    (server, client)
+    let [client, server] = crate::support::pair::pair(net, net, options);
+    (server.handle().raw(), client.handle().raw())
 }
 
 fn open(net: Net, raw: i32) -> Stream {
@@ -44,33 +32,33 @@ fn block_everything(world: &World, full: SockAddr) -> Vec<(&'static str, JoinHan
         let memory = Arc::new(Memory::new(4096));
         let (a, b) = pair(net, options.with_rings(4096, 4096));
         let room = memory.clone();
-        groups.push((name, blocked(move || open(net, a).recv(&SOLO, room.buffer()).map(|_| ()))));
+        groups.push((name, spawn_asleep(move || open(net, a).recv(&SOLO, room.buffer()).map(|_| ()))));
         let room = memory.clone();
         groups.push((
             name,
-            blocked(move || {
+            spawn_asleep(move || {
                 open(net, a).send_all(&SOLO, Memory::new(16 << 20).buffer()).map(|()| drop(room))
             }),
         ));
         let set = PollMemory::new(&[(b, 0)]);
-        groups.push((name, blocked(move || poll(&SOLO, net, set.set(), -1).map(|_| ()))));
+        groups.push((name, spawn_asleep(move || poll(&SOLO, net, set.set(), -1).map(|_| ()))));
         let accepts = Listener::bind_with(&SOLO, net, crate::support::world::LOOPBACK, options, 1);
         let handle = accepts.expect("a free port").handle();
         groups.push((
             name,
-            blocked(move || Listener::from_handle(&SOLO, net, handle)?.accept(&SOLO).map(|_| ())),
+            spawn_asleep(move || Listener::from_handle(&SOLO, net, handle)?.accept(&SOLO).map(|_| ())),
         ));
     }
-    groups
-        .push(("connect over tcp", blocked(move || Stream::connect_with(&SOLO, net, full, TCP).map(|_| ()))));
+    groups.push((
+        "connect over tcp",
+        spawn_asleep(move || Stream::connect_with(&SOLO, net, full, TCP).map(|_| ())),
+    ));
     let silent = listen(net, PEER).local_addr();
     groups.push((
         "connect to a peer",
-        blocked(move || Stream::connect_with(&SOLO, net, silent, PEER).map(|_| ())),
+        spawn_asleep(move || Stream::connect_with(&SOLO, net, silent, PEER).map(|_| ())),
     ));
     until("two accepts and two connects wait", || world.attachment().usage().requests == 4);
-    // The others have most likely come to wait by now; if not, they end all the same.
-    std::thread::sleep(Duration::from_millis(20));
     groups
 }
 

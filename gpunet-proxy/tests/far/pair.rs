@@ -68,16 +68,5 @@ pub fn listen(net: Net, options: Options) -> Listener {
 
 /// Both ends of a stream, by single lanes: the client's at `there`, the server's at `here`.
 pub fn ends(two: &Two, options: Options) -> (Stream, Stream) {
-    let listener = listen(two.here.net(), options);
-    let addr = listener.local_addr();
-    let there = two.there.net();
-    let pair = std::thread::scope(|scope| {
-        let connect = move || Stream::connect_with(&ONE, there, addr, options).map(|stream| stream.handle());
-        let client = scope.spawn(connect);
-        let server = listener.accept(&ONE).expect("a connection");
-        let client = client.join().expect("no panic").expect("connected");
-        (Stream::from_handle(&ONE, there, client).expect("open"), server)
-    });
-    listener.close(&ONE).expect("open");
-    pair
+    crate::support::pair::pair(two.there.net(), two.here.net(), options).into()
 }

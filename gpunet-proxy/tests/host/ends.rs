@@ -4,6 +4,8 @@ use crate::bench::{Bench, Case, LOOPBACK, errno, eventually};
 use crate::support::client::nobody;
 use gpunet_device::TransportKind;
 use gpunet_proxy::Config;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -15,8 +17,11 @@ async fn expect_errors(bench: &Bench, expected: i32, end: impl AsyncFnOnce()) {
     let (mut idle, other) = bench.pair().await;
     let (mut writer, full) = bench.pair_with(bench.options().with_rings(4096, 4096)).await;
     let listener = bench.listen().await;
+    let steps = Arc::new(AtomicU32::new(0));
+    let (read, wrote) = (steps.clone(), steps.clone());
     let reads = tokio::spawn(async move {
         let mut reader = reader;
+        read.fetch_add(1, Ordering::Relaxed);
         match reader.read(&mut [0; 1]).await {
             Ok(n) => n as i32,
             error => errno(error),
@@ -25,13 +30,20 @@ async fn expect_errors(bench: &Bench, expected: i32, end: impl AsyncFnOnce()) {
     let writes = tokio::spawn(async move {
         let scratch = [0; 4096];
         loop {
+            wrote.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = writer.write(&scratch).await {
                 return error.raw_os_error().expect("an errno");
             }
         }
     });
     let accepts = tokio::spawn(async move { errno(listener.accept().await) });
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    let mut last = 0;
+    eventually("all three wait", || {
+        let now = steps.load(Ordering::Relaxed);
+        let rests = std::mem::replace(&mut last, now) == now;
+        rests && now > 2 && bench.host.usage().requests == 1
+    })
+    .await;
     end().await;
     let (read, write) = (reads.await.expect("no panic"), writes.await.expect("no panic"));
     assert!([expected, libc::ECONNRESET, 0].contains(&read), "reading: {read}");

@@ -1,6 +1,6 @@
 //! Plain TCP programs as the other end: the standard library's sockets, and tokio's.
 
-use crate::bench::{Bench, Case, bytes, errno};
+use crate::bench::{Bench, Case, bytes, errno, eventually};
 use crate::streams::echo;
 use crate::support::client::{self, FullListener, read_all};
 use gpunet_device::{SockAddr, TransportKind};
@@ -75,12 +75,14 @@ fn a_reset_by_a_program_is_an_error() {
         let addr = SockAddr::from_std(listener.local_addr().expect("an address"));
         let client = tokio::task::spawn_blocking(move || client::client(addr)).await.expect("no panic");
         let (mut stream, _) = listener.accept().await.expect("accepted");
+        let (begun, begins) = tokio::sync::oneshot::channel();
         let waits = tokio::spawn(async move {
+            begun.send(()).expect("the test waits for it");
             let read = errno(stream.read(&mut [0; 4]).await);
             // There is room in the ring, but no use.
             (read, errno(stream.write(b"x").await))
         });
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        begins.await.expect("it reads");
         client::reset(client);
         assert_eq!(waits.await.expect("no panic"), (libc::ECONNRESET, libc::ECONNRESET));
         drop(listener);
@@ -132,7 +134,7 @@ fn who_connects_hears_of_an_abort() {
         let (host, addr) = (bench.host.clone(), full.addr.to_std().expect("an address"));
         let options = bench.options();
         let waits = tokio::spawn(async move { errno(host.connect(addr, options).await) });
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        eventually("the connect waits", || bench.host.usage().requests == 1).await;
         bench.proxy.abort();
         assert_eq!(waits.await.expect("no panic"), libc::ENETDOWN);
     });

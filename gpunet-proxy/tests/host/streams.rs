@@ -71,7 +71,7 @@ pub async fn no_wake_up_is_lost(bench: Bench) {
     let (mut byte, mut slow) = ([0], 0);
     for round in 0..1500u32 {
         if round % 100 == 99 {
-            // Long enough for the reactor to park.
+            // Long enough for the reactor to park; nothing depends on it.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let start = Instant::now();

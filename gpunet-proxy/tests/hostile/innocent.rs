@@ -2,10 +2,11 @@
 
 use crate::attacks::PEER_LISTENER;
 use crate::support::client::client;
+use crate::support::pair::connect;
 use crate::support::world::{LOOPBACK, listen, small};
 use crate::support::{Memory, SOLO};
 use gpunet_device::team::Rank;
-use gpunet_device::{Listener, Options, Stream, TransportKind};
+use gpunet_device::{Listener, Options, TransportKind};
 use gpunet_proxy::team::{Team, TeamListener};
 use gpunet_proxy::{Attachment, attach};
 use std::io::{Read, Write};
@@ -171,12 +172,9 @@ fn echo_to_peer(attachment: &Attachment, beside: &Attachment, announced: &Path, 
     let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
     let (token, other) = (attachment.token().expect("a number"), beside.token().expect("a number"));
     let listener = listen(token.net(), peer);
-    let (addr, net) = (listener.local_addr(), other.net());
-    let connect = move || Stream::connect_with(&SOLO, net, addr, peer).expect("connected").handle();
-    let connecting = std::thread::spawn(connect);
-    let mut stream = listener.accept(&SOLO).expect("accepted");
-    let mut client = Stream::from_handle(&SOLO, net, connecting.join().expect("no panic")).expect("open");
-    std::fs::write(announced, addr.to_std().expect("an IP address").to_string()).expect("our own directory");
+    let [mut client, mut stream] = connect(other.net(), &listener, peer);
+    std::fs::write(announced, listener.local_addr().to_std().expect("an IP address").to_string())
+        .expect("our own directory");
     let (there, back) = (Memory::new(64), Memory::new(64));
     loop {
         let since = Instant::now();

@@ -1,6 +1,7 @@
 //! Streams whose last bytes and whose end come while the receiver is between two looks.
 
 use crate::support::client::{client, reset};
+use crate::support::pair::connect;
 use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World};
@@ -52,17 +53,12 @@ fn a_launch_that_leaves_its_streams() {
     let world = World::new();
     let options = Options::DEFAULT.with_transport(TransportKind::Peer);
     let listener = listen(world.net(), options);
-    let (leaver, addr) = (world.attachment().token().expect("a number"), listener.local_addr());
+    let leaver = world.attachment().token().expect("a number");
     let net = leaver.net();
-    let connect = move || Stream::connect_with(&SOLO, net, addr, options).map(|stream| stream.handle());
-    let pairs = [(); STREAMS].map(|()| {
-        let connecting = std::thread::spawn(connect);
-        let accepted = listener.accept(&SOLO).expect("accepted").handle();
-        (connecting.join().expect("no panic").expect("connected"), accepted)
-    });
+    let pairs = [(); STREAMS].map(|()| connect(net, &listener, options).map(|stream| stream.handle()));
     std::thread::scope(|scope| {
-        let receivers = pairs.map(|(_, accepted)| receiver(scope, world.net(), accepted));
-        for (connected, _) in pairs {
+        let receivers = pairs.map(|[_, accepted]| receiver(scope, world.net(), accepted));
+        for [connected, _] in pairs {
             let mut stream = Stream::from_handle(&SOLO, net, connected).expect("open");
             stream.send_all(&SOLO, LAST_BYTES).expect("sent");
         }

@@ -1,5 +1,6 @@
 //! Bytes both ways, halves that close, launches that are cancelled.
 
+use crate::support::pair::connect;
 use crate::support::rng::Rng;
 use crate::support::world::{Case, Home, listen};
 use crate::support::{Memory, SOLO, World, until};
@@ -81,12 +82,8 @@ fn cancelled(transport: TransportKind) {
     let listener = listen(world.net(), options);
     let waiter = world.attachment().token().expect("a number");
     let net = waiter.net();
-    let addr = listener.local_addr();
-    let connect = std::thread::spawn(move || {
-        Stream::connect_with(&SOLO, net, addr, options).map(|stream| stream.handle())
-    });
-    let kept = listener.accept(&SOLO).expect("accepted");
-    let handle = connect.join().expect("no panic").expect("connected");
+    let [connected, kept] = connect(net, &listener, options);
+    let handle = connected.handle();
     std::thread::scope(|scope| {
         let receives = scope.spawn(move || {
             let mut stream = Stream::from_handle(&SOLO, net, handle)?;

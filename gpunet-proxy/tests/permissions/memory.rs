@@ -3,7 +3,8 @@
 use crate::daemon::{Running, TempDir, gpunetd};
 use crate::program::{self, PEER, memories, nobody, small};
 use crate::support::SOLO;
-use gpunet_device::{Listener, SockAddr, Stream};
+use crate::support::pair::connect;
+use gpunet_device::{Listener, SockAddr};
 use gpunet_proxy::attach;
 use std::collections::BTreeSet;
 
@@ -29,10 +30,7 @@ fn a_client_gets_its_region_its_bells_and_its_arenas() {
     let home = SockAddr::v4([127, 0, 0, 1], 0);
     let listener = Listener::bind_with(&SOLO, net, home, PEER, 8).expect("a port");
     let addr = listener.local_addr();
-    let connect = move || Stream::connect_with(&SOLO, other, addr, PEER).map(|_| ());
-    let connects = std::thread::spawn(connect);
-    let _ours = listener.accept(&SOLO).expect("accepted");
-    connects.join().expect("no panic").expect("connected");
+    let _ends = connect(other, &listener, PEER);
     let of = |pid: &str| memories(pid).into_iter().map(|(inode, _)| inode).collect::<BTreeSet<u64>>();
     let roots = of("self");
     assert!(roots.len() >= 4, "{roots:?}");

@@ -1,6 +1,6 @@
 //! Bytes: flags, timeouts, what waits to be read and what is on its way.
 
-use crate::support::{World, count_to_end, good};
+use crate::calls::{World, count_to_end, good};
 use gpunet_device::PollFd;
 use gpunet_device::poll::{POLLIN, POLLNVAL, POLLOUT};
 use libc::{EAGAIN, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL};

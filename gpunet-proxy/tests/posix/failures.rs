@@ -1,12 +1,12 @@
 //! What cannot be done is an errno, and the socket's slot is not lost by it.
 
-use crate::support::{World, c_addr, good};
+use crate::calls::{World, c_addr, good};
+use crate::support::asleep::spawn_asleep_in;
 use libc::{
     EADDRINUSE, EAFNOSUPPORT, EBADF, ECANCELED, ECONNREFUSED, ECONNRESET, EFAULT, EINVAL, EISCONN, ENOTCONN,
     EOPNOTSUPP, EPROTONOSUPPORT, EPROTOTYPE, ESOCKTNOSUPPORT,
 };
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
 fn errno(code: i32) -> i64 {
     -i64::from(code)
@@ -185,9 +185,8 @@ fn a_cancelled_launch_gives_up_waiting_and_can_still_close() {
     let (fd, _peer) = c.stream();
     let (listener, _) = c.listener("127.0.0.1:0");
     std::thread::scope(|scope| {
-        let received = scope.spawn(|| world.calls().recv(fd, &mut [0; 4], 0));
-        let accepted = scope.spawn(|| world.calls().accept(listener, true));
-        std::thread::sleep(Duration::from_millis(20));
+        let received = spawn_asleep_in(scope, || world.calls().recv(fd, &mut [0; 4], 0));
+        let accepted = spawn_asleep_in(scope, || world.calls().accept(listener, true));
         world.cancel();
         assert_eq!(received.join().unwrap(), errno(ECANCELED));
         assert_eq!(accepted.join().unwrap(), errno(ECANCELED));

@@ -1,6 +1,6 @@
 //! Bytes written and read in the ring, without a copy.
 
-use crate::support::{World, c_addr};
+use crate::calls::{World, c_addr};
 use gpunet_device::posix::SOCKET_TIMEOUT;
 use gpunet_device::posix::open::CallOptions;
 use libc::{EALREADY, EBADF, EINVAL, ENOTCONN, EPIPE, MSG_DONTWAIT, SHUT_WR};
@@ -17,7 +17,7 @@ fn small_stream(world: &World) -> (i32, TcpStream) {
     let options = CallOptions { send_ring: 4096, recv_ring: 4096, ..CallOptions::default() };
     let addr = c_addr(listener.local_addr().unwrap());
     let fd = world.calls().connect_to(&addr, &raw const options, SOCKET_TIMEOUT);
-    (crate::support::good(fd), listener.accept().unwrap().0)
+    (crate::calls::good(fd), listener.accept().unwrap().0)
 }
 
 fn pattern(round: usize, len: usize) -> Vec<u8> {

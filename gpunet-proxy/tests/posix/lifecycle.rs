@@ -1,6 +1,6 @@
 //! Sockets from their making to their end.
 
-use crate::support::{World, c_addr, good};
+use crate::calls::{World, c_addr, good};
 use gpunet_device::posix::name::End;
 use libc::{EBADF, EMFILE, EPIPE, SHUT_RD, SHUT_RDWR, SHUT_WR};
 use std::io::{Read, Write};

@@ -4,6 +4,10 @@
 //! [`support::Calls`] has them as a C program sees them: raw handles, negative errno. Numbers in the
 //! tests are Linux's own, from libc.
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod calls;
 mod data;
 mod failures;
 mod in_place;
@@ -11,5 +15,4 @@ mod lifecycle;
 mod opening;
 mod options;
 mod sharing;
-mod support;
 mod timeouts;

@@ -1,6 +1,6 @@
 //! Opening by one call, with options.
 
-use crate::support::{World, c_addr, good};
+use crate::calls::{World, c_addr, good};
 use gpunet_device::posix::name::End;
 use gpunet_device::posix::open::{CallOptions, EXCLUSIVE, KEEPALIVE, NONBLOCK, listen_at};
 use gpunet_device::posix::options::{GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};

@@ -1,6 +1,6 @@
 //! gsetsockopt and ggetsockopt.
 
-use crate::support::{World, c_addr};
+use crate::calls::{World, c_addr};
 use gpunet_device::posix::options::{GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};
 use libc::{
     EDOM, EINVAL, EISCONN, ENOPROTOOPT, IPPROTO_IPV6, IPPROTO_TCP, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER,
@@ -38,7 +38,7 @@ fn a_fresh_socket_has_the_documented_defaults() {
 }
 
 fn good_socket(world: &World) -> i32 {
-    crate::support::good(world.calls().socket(libc::AF_INET, libc::SOCK_STREAM, 0))
+    crate::calls::good(world.calls().socket(libc::AF_INET, libc::SOCK_STREAM, 0))
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_listener_keeps_what_accepted_streams_inherit() {
     assert_eq!(c.set(fd, (SOL_SOCKET, SO_RCVTIMEO), [5i64, 0]), 0);
     let addr = c.name(fd, gpunet_device::posix::name::End::Local).unwrap();
     let _client = std::net::TcpStream::connect(addr).unwrap();
-    let accepted = crate::support::good(c.accept(fd, true));
+    let accepted = crate::calls::good(c.accept(fd, true));
     assert_eq!(c.get(accepted, (SOL_SOCKET, SO_RCVBUF)), Ok(8192));
     assert_eq!(c.get(accepted, (SOL_SOCKET, SO_SNDBUF)), Ok(256 * 1024));
     assert_eq!((c.close(accepted), c.close(fd)), (0, 0));

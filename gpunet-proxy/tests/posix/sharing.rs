@@ -1,6 +1,6 @@
 //! Several groups and several lanes at one socket.
 
-use crate::support::{Calls, World, c_addr, good};
+use crate::calls::{Calls, World, c_addr, good};
 use gpunet_device::group::Lanes;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::posix::{recv, returned};

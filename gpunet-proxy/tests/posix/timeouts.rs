@@ -1,6 +1,9 @@
 //! How long a call waits: by its own timeout, whatever the socket's options say.
 
-use crate::support::{World, c_addr, count_to_end, good};
+use crate::calls::{World, c_addr, count_to_end, good};
+use crate::support::asleep::Tid;
+use gpunet_device::PollFd;
+use gpunet_device::poll::POLLIN;
 use gpunet_device::posix::SOCKET_TIMEOUT;
 use gpunet_device::posix::open::CallOptions;
 use libc::{EAGAIN, EINVAL, ETIMEDOUT, MSG_DONTWAIT, MSG_WAITALL, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET};
@@ -42,8 +45,9 @@ fn a_call_without_a_limit_waits_on_a_non_blocking_socket_too() {
     let mut on = 1;
     assert_eq!(c.ioctl(fd, libc::FIONBIO as u32, &mut on), 0);
     assert_eq!(c.recv_timeout(fd, &mut [0; 4], 0, SOCKET_TIMEOUT), AGAIN);
+    let receiver = Tid::current();
     let writer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(50));
+        receiver.until_asleep();
         peer.write_all(b"late").unwrap();
         peer
     });
@@ -56,21 +60,29 @@ fn a_call_without_a_limit_waits_on_a_non_blocking_socket_too() {
 fn the_timeout_is_that_of_the_call_and_not_of_each_byte() {
     let world = World::new();
     let c = world.calls();
-    let (fd, mut peer) = c.stream();
+    let (fd, peer) = c.stream();
     let over = AtomicBool::new(false);
+    let write = || (&peer).write_all(b"x").unwrap();
+    // Even if the writer does not run during a call.
+    let one_is_there = || {
+        write();
+        assert_eq!(c.poll(&mut [PollFd { handle: fd, events: POLLIN, revents: 0 }], -1), 1);
+    };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // Each byte comes well before a wait of its own would end.
             while !over.load(Ordering::Relaxed) {
-                peer.write_all(b"x").unwrap();
+                write();
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
         let start = Instant::now();
+        one_is_there();
         let got = c.recv_timeout(fd, &mut [0; 10_000], MSG_WAITALL, SHORT);
         assert!((1..10_000).contains(&got), "{got}");
         // SO_RCVTIMEO counts in the same way.
         assert_eq!(c.set(fd, (SOL_SOCKET, SO_RCVTIMEO), [0i64, SHORT / 1000]), 0);
+        one_is_there();
         let got = c.recv(fd, &mut [0; 10_000], MSG_WAITALL);
         assert!((1..10_000).contains(&got), "{got}");
         assert!(start.elapsed() >= Duration::from_nanos(2 * SHORT as u64));

@@ -1,8 +1,8 @@
 //! Two proxies, a stream from one to the other, and what it costs.
 
 use crate::meter::{Counts, Meter};
-use crate::support::client::std_addr;
-use crate::support::world::{home, rc_home};
+use crate::support::pair::sockets;
+use crate::support::world::rc_home;
 use crate::support::{Memory, SOLO, World, bounded, not_run, small};
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::copy::copy_into_ring;
@@ -56,13 +56,7 @@ impl<'a> Hosts<'a> {
     fn new(meter: &'a Meter, here: &World, there: &World) -> Self {
         let ring = RING as u64;
         let options = Options::DEFAULT.with_transport(TransportKind::Rc).with_rings(ring, ring);
-        let listener = there.attachment().listen_blocking(std_addr(home(options)), options, 1);
-        let listener = listener.expect("listening");
-        let (near, far) = std::thread::scope(|scope| {
-            let near = scope.spawn(|| here.attachment().connect_blocking(listener.local_addr(), options));
-            let far = listener.accept_blocking().expect("a connection");
-            (near.join().expect("no panic").expect("connected"), far)
-        });
+        let [near, far] = sockets(here.attachment(), there.attachment(), options);
         let queue = |world: &World| Queue::cpu(world.attachment()).expect("a queue");
         Self {
             meter,

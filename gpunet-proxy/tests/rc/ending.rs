@@ -257,7 +257,8 @@ fn two_proxies_that_stop_at_once() {
             let back = sending(hosts.b.net(), &b, 2, 64 << 20);
             let (net, handle) = (hosts.b.net(), b.handle());
             let reader = std::thread::spawn(move || receive(&mut open(net, handle), 1, 0, usize::MAX));
-            std::thread::sleep(Duration::from_millis(5));
+            let messages = hosts.fabric.counters().messages;
+            until("both rings are under way", || hosts.fabric.counters().messages >= messages + 20);
             std::thread::scope(|scope| {
                 scope.spawn(|| hosts.a.world.proxy.abort());
                 scope.spawn(|| hosts.b.world.proxy.abort());

@@ -106,14 +106,7 @@ impl Hosts {
 
 /// A stream from one proxy to another: both ends.
 pub fn pair(client: Net, server: Net, options: Options) -> (Stream, Stream) {
-    let listener = listen(server, options);
-    let addr = listener.local_addr();
-    let connect = move || Stream::connect_with(&SOLO, client, addr, options).map(|s| s.handle());
-    let connecting = std::thread::spawn(connect);
-    let accepted = listener.accept(&SOLO).expect("accepted");
-    let connected = connecting.join().expect("no panic").expect("connected");
-    listener.close(&SOLO).expect("open");
-    (open(client, connected), accepted)
+    crate::support::pair::pair(client, server, options).into()
 }
 
 /// A stream by its handle: a Stream does not travel between threads.

@@ -1,6 +1,7 @@
 //! The other host's process is killed, or the host loses its power.
 
 use crate::hosts::{Bystanders, Host, Hosts, RC, close, config, open, pair, receive, send_error, sending};
+use crate::support::asleep::spawn_asleep;
 use crate::support::{Memory, PollMemory, SOLO, bounded, until};
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::poll::{POLLERR, POLLIN};
@@ -56,8 +57,7 @@ fn a_receiver_that_waits_hears_of_a_killed_peer() {
         let hosts = Hosts::new(Fabric::new(2));
         let (_peer, stream) = hosts.pair(RC);
         let (net, handle) = (hosts.b.net(), stream.handle());
-        let waiting = std::thread::spawn(move || open(net, handle).recv(&SOLO, Memory::new(9).buffer()));
-        std::thread::sleep(Duration::from_millis(20));
+        let waiting = spawn_asleep(move || open(net, handle).recv(&SOLO, Memory::new(9).buffer()));
         hosts.fabric.kill(hosts.a.id);
         assert_eq!(waiting.join().expect("no panic"), Err(Error::ConnectionReset));
         close(hosts.b.net(), stream);

@@ -5,9 +5,10 @@ use crate::raw_peer::{RawPeer, Shape, accept_with, connect_with};
 use crate::rsocket_peer::{Rsocket, shape};
 use crate::support::client::{nobody, std_addr};
 use crate::support::world::listen;
-use crate::support::{Memory, SOLO, bounded, pattern, until};
+use crate::support::{Memory, PollMemory, SOLO, bounded, pattern, until};
 use gpunet_core::verbs::Verbs;
 use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_device::poll::{POLLRDHUP, poll};
 use gpunet_device::{Error, Options, Shutdown, Stream};
 use std::time::Duration;
 
@@ -198,7 +199,8 @@ fn what_was_sent_before_a_disconnect_is_read_after_it() {
     bounded(|| {
         everywhere(|host, fabric, connects| {
             let device = |mut stream: Stream| {
-                std::thread::sleep(Duration::from_millis(30));
+                let ended = PollMemory::new(&[(stream.handle().raw(), POLLRDHUP)]);
+                assert_eq!(poll(&SOLO, host.net(), ended.set(), -1), Ok(1));
                 assert_eq!(receive(&mut stream, 1, 0, usize::MAX), (LEN, None));
                 assert_eq!(send_error(&mut stream), Error::BrokenPipe);
                 stream.close(&SOLO).expect("open");

@@ -2,6 +2,7 @@
 
 use crate::hosts::{Host, Hosts, RC, config, exchange, open};
 use crate::support::client::{client, nobody, std_addr};
+use crate::support::pair::connect;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, bounded, small, until};
 use gpunet_core::verbs::Verbs;
@@ -25,12 +26,8 @@ fn eager(fabric: &Fabric) -> Host {
 /// Connects, moves a few bytes, closes; returns whether they went over rc.
 fn goes_by_rc(fabric: &Fabric, from: Net, listener: &Listener, options: Options, to: Net) -> bool {
     let before = fabric.counters().messages;
-    let addr = listener.local_addr();
-    let connect = move || Stream::connect_with(&SOLO, from, addr, options).map(|s| s.handle());
-    let connecting = std::thread::spawn(connect);
-    let accepted = listener.accept(&SOLO).expect("accepted").handle();
-    let mut near = open(from, connecting.join().expect("no panic").expect("connected"));
-    let mut far = open(to, accepted);
+    let [mut near, far] = connect(from, listener, options);
+    let mut far = open(to, far.handle());
     exchange(&mut near, &mut far);
     near.close(&SOLO).expect("open");
     far.close(&SOLO).expect("open");

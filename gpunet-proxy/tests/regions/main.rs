@@ -12,6 +12,7 @@ use gpunet_proxy::{Attachment, FinishPolicy, LaunchToken};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestRunner};
 use support::daemon::Served;
+use support::pair::pair;
 use support::world::listen;
 use support::{Memory, SOLO, bounded, raw, small, until};
 
@@ -74,7 +75,7 @@ struct Client {
 
 impl Client {
     fn new(served: &Served) -> Self {
-        let attachment = served.attach(small()).attach_cpu().expect("attached");
+        let attachment = served.attached();
         let token = attachment.token().expect("a number");
         Self { attachment, token }
     }
@@ -130,24 +131,8 @@ fn write(net: Net, place: Place, value: u64) {
     }
 }
 
-/// Two ends of one connection between two clients.
-fn connection(server: Net, client: Net, options: Options) -> (Stream, Stream) {
-    let listener = listen(server, options);
-    let addr = listener.local_addr();
-    let pair = std::thread::scope(|scope| {
-        let connect =
-            move || Stream::connect_with(&SOLO, client, addr, options).map(|stream| stream.handle());
-        let connects = scope.spawn(connect);
-        let accepted = listener.accept(&SOLO).expect("accepted");
-        let connected = connects.join().expect("no panic").expect("connected");
-        (accepted, Stream::from_handle(&SOLO, client, connected).expect("open"))
-    });
-    listener.close(&SOLO).expect("open");
-    pair
-}
-
 /// Sends there and back what fits into a ring.
-fn echo((one, other): &mut (Stream, Stream), seed: u64) {
+fn echo([one, other]: &mut [Stream; 2], seed: u64) {
     let (sent, got) = (Memory::filled(seed, 0, 1000), Memory::new(1000));
     let pass = |from: &mut Stream, to: &mut Stream| {
         from.send_all(&SOLO, sent.buffer()).expect("sent");
@@ -163,7 +148,7 @@ fn whatever_stands_in_a_clients_memory() {
     bounded(|| {
         let served = Served::new(small());
         let (here, there, partner) = (Client::new(&served), Client::new(&served), Client::new(&served));
-        let mut healthy = [PEER, TCP].map(|options| connection(here.net(), there.net(), options));
+        let mut healthy = [PEER, TCP].map(|options| pair(there.net(), here.net(), options));
         // `PROPTEST_CASES` asks for more.
         let runs = Runs { failure_persistence: None, max_shrink_iters: 0, ..Runs::default() };
         let mut rounds = 0;
@@ -171,8 +156,8 @@ fn whatever_stands_in_a_clients_memory() {
             let fuzzed = Client::new(&served);
             let net = fuzzed.net();
             let _waits: Listener = listen(net, TCP);
-            let direct = connection(net, partner.net(), PEER);
-            let driven = connection(net, partner.net(), TCP);
+            let [direct, _] = pair(partner.net(), net, PEER);
+            let [driven, _] = pair(partner.net(), net, TCP);
             for (at, (place, value)) in writes.into_iter().enumerate() {
                 write(net, place, value);
                 // Some of it is seen before the next.
@@ -182,13 +167,13 @@ fn whatever_stands_in_a_clients_memory() {
                 }
             }
             rounds += 1;
-            for pair in &mut healthy {
-                echo(pair, rounds);
-                echo(pair, rounds);
+            for ends in &mut healthy {
+                echo(ends, rounds);
+                echo(ends, rounds);
             }
             assert!(served.daemon().is_alive());
             // The partner's ends are the partner's to close.
-            for stream in [direct.1, driven.1] {
+            for stream in [direct, driven] {
                 let _ = stream.close(&SOLO);
             }
             fuzzed.end();
@@ -202,7 +187,7 @@ fn whatever_stands_in_a_clients_memory() {
         let writes = prop::collection::vec((place(), value()), 1..80);
         let result = TestRunner::new(runs).run(&writes, |writes| (cell.borrow_mut())(writes));
         result.expect("the daemon and the others go on");
-        for (one, other) in healthy {
+        for [one, other] in healthy {
             one.close(&SOLO).expect("open");
             other.close(&SOLO).expect("open");
         }

@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::process::{Program, say, wait};
-use support::{SOLO, not_run, pattern};
+use support::{SOLO, not_run, pattern, until};
 
 /// Connections of each transport: twice as many sockets.
 const EACH: usize = 2500;
@@ -88,11 +88,7 @@ fn close_all(attachment: &Attachment, net: Net, handles: &[Handle]) {
     for &handle in handles {
         Stream::from_handle(&SOLO, net, handle).and_then(|stream| stream.close(&SOLO)).expect("open");
     }
-    let start = Instant::now();
-    while attachment.usage().sockets > 1 {
-        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", attachment.usage());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("all but the listener are closed", || attachment.usage().sockets <= 1);
 }
 
 fn serve(attachment: &Attachment, net: Net) {
@@ -194,11 +190,7 @@ fn connect(attachment: &Attachment, net: Net) {
     for &handle in &handles {
         Stream::from_handle(&SOLO, net, handle).and_then(|stream| stream.close(&SOLO)).expect("open");
     }
-    let start = Instant::now();
-    while attachment.usage().sockets > 0 {
-        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", attachment.usage());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("all are closed", || attachment.usage().sockets == 0);
 }
 
 /// Kilobytes, by their name in /proc/PID/status.

@@ -1,5 +1,6 @@
 //! Queues of the CPU device.
 
+use crate::support::pair::sockets;
 use crate::support::{Memory, SOLO, World, bounded};
 use crate::taking::KINDS;
 use gpunet_device::abi::Word;
@@ -21,13 +22,8 @@ pub fn pair(world: &World, options: Options) -> Pair {
 
 /// The same between two attachments.
 fn between(near: &World, far: &World, options: Options) -> Pair {
-    let listener = far.attachment().listen_blocking("127.0.0.1:0".parse().expect("an address"), options, 1);
-    let listener = listener.expect("listening");
-    std::thread::scope(|scope| {
-        let near = scope.spawn(|| near.attachment().connect_blocking(listener.local_addr(), options));
-        let far = listener.accept_blocking().expect("a connection");
-        Pair { near: near.join().expect("no panic").expect("connected"), far }
-    })
+    let [near, far] = sockets(near.attachment(), far.attachment(), options);
+    Pair { near, far }
 }
 
 fn queue(world: &World) -> Queue {
@@ -78,7 +74,8 @@ fn a_queue_waits_for_words_and_writes_them_in_order() {
         while dbg.observe() != 7 {
             std::thread::yield_now();
         }
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        // Time for a queue that does not wait.
+        std::thread::sleep(std::time::Duration::from_millis(1));
         assert_eq!((done.observe(), queue.outcome().done), (0, 1));
         go.publish(1);
         queue.synchronize().expect("no failure");

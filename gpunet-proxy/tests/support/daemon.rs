@@ -2,7 +2,7 @@
 
 use gpunet_proxy::access::Access;
 use gpunet_proxy::daemon::{self, Daemon};
-use gpunet_proxy::{Config, Proxy, attach};
+use gpunet_proxy::{Attachment, Config, Proxy, attach};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -74,6 +74,11 @@ impl Served {
         let path = dir.join("sock");
         let daemon = daemon::start(listener(&path), config, access).expect("a daemon");
         Self { daemon: Some(daemon), path, _dir: dir }
+    }
+
+    /// An attachment of a program that attaches, with settings of tests.
+    pub fn attached(&self) -> Attachment {
+        self.attach(super::small()).attach_cpu().expect("attached")
     }
 
     pub fn daemon(&self) -> &Daemon {

@@ -1,10 +1,13 @@
 //! What the test suites share: a world of sockets, teams of lanes, memory to move, and a watchdog.
 #![allow(dead_code, reason = "every suite uses a part of it")]
 
+pub mod asleep;
 pub mod cgroup;
 pub mod client;
 pub mod daemon;
 pub mod memory;
+pub mod pair;
+pub mod place;
 pub mod process;
 pub mod raw;
 pub mod rng;

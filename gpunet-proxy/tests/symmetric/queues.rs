@@ -13,6 +13,7 @@ use gpunet_proxy::team::{Symmetric, Team};
 use gpunet_proxy::{FinishPolicy, embed};
 use gpunet_queue_kernel::{QueueTeam, Record, TeamAction, TeamOperation};
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const DATA: Signal = Signal(0);
@@ -120,6 +121,7 @@ fn collectives_on_queues_come_to_what_a_plain_loop_comes_to() {
 #[test]
 fn nobody_passes_a_barrier_on_a_queue_before_all_have_come() {
     bounded(|| {
+        let waiting = AtomicU32::new(0);
         members(3, |member| {
             let (team, rank) = (&member.team, member.team.rank());
             let x = team.alloc::<u64>(3).expect("memory");
@@ -127,11 +129,16 @@ fn nobody_passes_a_barrier_on_a_queue_before_all_have_come() {
             let mut own = [u64::from(rank.0) + 1];
             // SAFETY: the queue is done with it below.
             let own = unsafe { Buffer::from_raw_parts(own.as_mut_ptr().cast(), 8) };
-            std::thread::sleep(Duration::from_millis(10 * u64::from(rank.0)));
+            until("those before it wait", || waiting.load(Ordering::Acquire) == rank.0);
             for member in (0..3).map(Rank) {
                 queue.put(x.slice(rank.0 as usize, 1), own, member).expect("enqueued");
             }
             queue.barrier(team).expect("enqueued");
+            until("it has put", || queue.outcome().done >= 3);
+            if rank.0 < 2 {
+                assert_eq!(queue.outcome().done, 3, "it waits for the others");
+            }
+            waiting.fetch_add(1, Ordering::Release);
             queue.synchronize().expect("no failure");
             assert_eq!(all(&x), [1, 2, 3]);
         });

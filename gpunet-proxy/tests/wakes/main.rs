@@ -10,11 +10,10 @@ use gpunet_device::{Error, Handle, Net, Options, Stream, TransportKind, poll, po
 use gpunet_proxy::{Config, FinishPolicy, embed};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use support::asleep::spawn_asleep_in;
 use support::world::listen;
-use support::{Memory, PollMemory, SOLO, World, bounded};
+use support::{Memory, PollMemory, SOLO, World, bounded, until};
 
-/// Long enough for a block to fall asleep; nothing else depends on it.
-const ASLEEP: Duration = Duration::from_millis(20);
 const ROUNDS: u32 = 5;
 
 /// Runs a test whose sleepers wait for whoever wakes them; with `GPUNET_PAUSES_POLL=1` blocks poll, as a GPU's do, what they are
@@ -31,8 +30,7 @@ fn endless(test: impl FnOnce() + Send + 'static) {
 /// Lets a block fall asleep, does something to it, and waits until it is awake.
 fn sleep_through(sleep: impl FnOnce() + Send, change: impl FnOnce()) {
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(sleep);
-        std::thread::sleep(ASLEEP);
+        let sleeper = spawn_asleep_in(scope, sleep);
         change();
         sleeper.join().expect("no panic");
     });
@@ -48,14 +46,8 @@ fn poll_one(net: Net, handle: Handle, events: i16) -> i16 {
 /// The accepting and the connecting end of a stream.
 fn pair(net: Net, there: Net, kind: TransportKind) -> [Handle; 2] {
     let options = Options::DEFAULT.with_transport(kind).with_rings(4096, 4096);
-    let listener = listen(net, options);
-    let addr = listener.local_addr();
-    let connect = std::thread::spawn(move || {
-        Stream::connect_with(&SOLO, there, addr, options).map(|stream| stream.handle())
-    });
-    let server = listener.accept(&SOLO).expect("accepted").handle();
-    listener.close(&SOLO).expect("open");
-    [server, connect.join().expect("no panic").expect("connected")]
+    let [client, server] = support::pair::pair(there, net, options);
+    [server.handle(), client.handle()]
 }
 
 fn close(net: Net, socket: Handle) {
@@ -151,11 +143,13 @@ fn a_polling_block_hears_of_a_condition() {
     });
 }
 
-/// Counts this process's threads of that name.
-fn threads_named(name: &str) -> usize {
+/// The states of this process's threads of that name, as Linux spells them.
+fn threads_named(name: &str) -> Vec<char> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
-    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.filter(|found| found.trim_end() == name).count()
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let (begin, name) =
+        (|stat: String| stat.split_once(" (").map(|(_, rest)| rest.to_owned()), format!("{name}) "));
+    stats.filter_map(begin).filter_map(|stat| stat.strip_prefix(&name)?.chars().next()).collect()
 }
 
 #[test]
@@ -166,15 +160,11 @@ fn the_thread_of_a_host_ends_with_it() {
         for _ in 0..ROUNDS {
             let attachment = proxy.attach_cpu().expect("attached");
             let host = attachment.host().expect("a host");
-            // The thread sleeps by the time of the drop: it has waited for the answer.
             let address = "127.0.0.1:0".parse().expect("an address");
             drop(runtime.block_on(host.bind(address, Options::DEFAULT, 1)).expect("bound"));
-            std::thread::sleep(ASLEEP);
-            assert_eq!(threads_named("gpunet-host"), 1);
+            until("its thread sleeps", || threads_named("gpunet-host") == ['S']);
             drop(host);
-            while threads_named("gpunet-host") > 0 {
-                std::thread::yield_now();
-            }
+            until("its thread ends", || threads_named("gpunet-host").is_empty());
         }
     });
 }

@@ -2,9 +2,10 @@
 
 use crate::lines;
 use crate::support::client::narrow_client;
+use crate::support::pair::connect;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, bounded, small};
-use gpunet_device::{Options, Stream, TransportKind};
+use gpunet_device::{Options, TransportKind};
 
 const LOST: &str = "closed before everything was delivered";
 
@@ -39,12 +40,7 @@ fn a_direct_stream_names_its_peer() {
         let net = world.net();
         let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
         let listener = listen(net, peer);
-        let addr = listener.local_addr();
-        let connect = move || Stream::connect_with(&SOLO, net, addr, peer).map(|stream| stream.handle());
-        let client = std::thread::spawn(connect);
-        let server = listener.accept(&SOLO).expect("accepted");
-        let client = client.join().expect("no panic").expect("connected");
-        let mut client = Stream::from_handle(&SOLO, net, client).expect("open");
+        let [mut client, server] = connect(net, &listener, peer);
         server.close(&SOLO).expect("open");
         client.send_all(&SOLO, b"anyone?").expect("room");
         let (slot, at) = (client.handle().slot(), client.peer_addr().to_std().expect("an address"));

@@ -95,16 +95,21 @@ fn triggers_of_other_groups_wait_and_gates_do_not() {
     let (world, handle) = taken(Direction::Send);
     let mut locked = LockedDirection::lock(&G, world.net(), handle, Direction::Send).unwrap();
     locked.release(&G, Trigger::new(handle, Direction::Send, 10)).unwrap();
-    let done = AtomicBool::new(false);
+    let (passed, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let (net, done) = (world.net(), &done);
+        let (net, passed, done) = (world.net(), &passed, &done);
         scope.spawn(move || {
             let other = Solo::new(1, 2);
             assert_eq!(Gate::new(handle, Direction::Send, 0).wait(&other, net, 0), Ok(()));
+            passed.store(true, Ordering::SeqCst);
             assert_eq!(Trigger::new(handle, Direction::Send, 30).release(&other, net), Ok(()));
             done.store(true, Ordering::SeqCst);
         });
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        while !passed.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        // Time for a release that does not wait.
+        std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(!done.load(Ordering::SeqCst));
         assert_eq!(world.published(1).observe(), 10);
         locked.release(&G, Trigger::new(handle, Direction::Send, 20)).unwrap();

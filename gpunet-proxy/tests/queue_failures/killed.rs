@@ -3,11 +3,13 @@
 use super::*;
 use crate::support::Killed;
 use crate::support::SOLO;
+use crate::support::asleep::spawn_asleep;
 use crate::support::daemon::TempDir;
+use crate::support::process::Program;
 use gpunet_device::abi::{Direction, Gate};
 use gpunet_device::trigger::GateExt;
 use gpunet_proxy::{LaunchToken, Proxy};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,7 +34,7 @@ impl Blocks {
         let message = receiver.prepare(MESSAGE).expect("room");
         let sent = Gate::new(socket.handle(), Direction::Send, MUCH as u64);
         let net = token.net();
-        let blocks = [message.arrived, sent].map(|gate| std::thread::spawn(move || gate.wait(&SOLO, net, 0)));
+        let blocks = [message.arrived, sent].map(|gate| spawn_asleep(move || gate.wait(&SOLO, net, 0)));
         Self { token, blocks }
     }
 
@@ -61,17 +63,22 @@ impl All {
         Self { receiver, sender, blocks }
     }
 
-    /// Kills, and checks that all fail at once. Returns the queue that received.
+    /// Kills, and checks that all fail at once.
     #[track_caller]
-    fn expect_failures(self, kill: impl FnOnce(), receive: &[Error], send: &[Error]) -> Queue {
+    fn expect_failures(
+        self,
+        kill: impl FnOnce(),
+        receive: &[Error],
+        send: &[Error],
+    ) -> (Failed<Receiver>, Failed<Sender>) {
         let start = Instant::now();
         kill();
         // Both directions stay taken: a block that comes to its gate only now is to find why it does not pass.
-        let (receiver, _sender) = (self.receiver.expect_failure(receive), self.sender.expect_failure(send));
+        let failed = (self.receiver.expect_failure(receive), self.sender.expect_failure(send));
         self.blocks.expect_errors(receive, send);
         assert!(start.elapsed() < SOON, "released after {:?}", start.elapsed());
         println!("released after {:?}", start.elapsed());
-        receiver.queue
+        failed
     }
 }
 
@@ -79,7 +86,7 @@ impl All {
 fn other_rank(daemon: &Path, kind: TransportKind, addr: std::net::SocketAddr) -> Command {
     let name = if kind == TransportKind::Peer { "peer" } else { "tcp" };
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "failures::program", "--nocapture"]);
+    command.args(["--exact", "program", "--nocapture"]);
     command.env(DAEMON, daemon).env(ADDR, format!("{name} {addr}"));
     command
 }
@@ -100,7 +107,9 @@ fn a_program_that_is_killed_releases_queues_and_kernels() {
             assert_eq!(peer.hear(), "sent");
             let all = All::new(&attachment, &socket, &much);
             let lost = [Error::ConnectionReset, Error::BrokenPipe];
-            let mut queue = all.expect_failures(|| drop(peer), &lost[..1], &lost);
+            let (receiver, sender) = all.expect_failures(|| drop(peer), &lost[..1], &lost);
+            let mut queue = receiver.expect_outcome();
+            sender.expect_outcome();
             // The next program has a socket of the same daemon.
             let mut peer = Program::start(&mut command);
             let (next, came) = (listener.accept_blocking().expect("a connection"), Memory::new(CAME));
@@ -151,32 +160,6 @@ impl Gpunetd {
     }
 }
 
-/// The two ends of a stream between two attachments.
-fn between(near: &Attachment, far: &Attachment, kind: TransportKind) -> [Socket; 2] {
-    let any = "127.0.0.1:0".parse().expect("an address");
-    let listener = far.listen_blocking(any, options(kind), 1).expect("listening");
-    std::thread::scope(|scope| {
-        let near = scope.spawn(|| near.connect_blocking(listener.local_addr(), options(kind)));
-        let far = listener.accept_blocking().expect("a connection");
-        [near.join().expect("no panic").expect("connected"), far]
-    })
-}
-
-fn send_a_part_by(attachment: &Attachment, socket: &Socket) {
-    let (mut queue, part) = (Queue::cpu(attachment).expect("a queue"), Memory::filled(1, 0, CAME));
-    queue.send(&mut socket.take_send().expect("nobody uses it"), part.buffer()).expect("a position");
-    queue.synchronize().expect("no failure");
-}
-
-fn expect_next_between(near: &Attachment, far: &Attachment, kind: TransportKind) {
-    let [here, there] = between(near, far, kind);
-    send_a_part_by(far, &there);
-    let (mut queue, came) = (Queue::cpu(near).expect("a queue"), Memory::new(CAME));
-    queue.recv(&mut here.take_recv().expect("nobody uses it"), came.buffer()).expect("a position");
-    queue.synchronize().expect("no failure");
-    assert!(came.holds(0, CAME, 1, 0));
-}
-
 #[test]
 fn a_daemon_that_is_killed_releases_queues_and_kernels_of_its_programs() {
     bounded(|| {
@@ -184,14 +167,14 @@ fn a_daemon_that_is_killed_releases_queues_and_kernels_of_its_programs() {
         for kind in KINDS {
             println!("{kind:?}");
             let (here, there) = (daemon.attachment(), daemon.attachment());
-            let [near, far] = between(&here, &there, kind);
+            let [near, far] = sockets(&here, &there, options(kind));
             send_a_part_by(&there, &far);
             let all = All::new(&here, &near, &much);
             let down = [Error::NetworkDown];
             drop(all.expect_failures(|| daemon.kill(), &down, &down));
             // Sockets of the next daemon work, while those of the last one are still there.
             daemon.start();
-            expect_next_between(&daemon.attachment(), &daemon.attachment(), kind);
+            expect_next_between(&daemon.attachment(), &daemon.attachment(), options(kind));
         }
     });
 }
@@ -203,12 +186,12 @@ fn a_daemon_that_is_killed_releases_queues_and_kernels_of_its_peers() {
         let (mut daemon, much) = (Gpunetd::new(), Memory::filled(3, 0, MUCH));
         let here = gpunet_proxy::embed(config()).expect("a proxy").attach_cpu().expect("attached");
         let there = daemon.attachment();
-        let [near, far] = between(&here, &there, TransportKind::Tcp);
+        let [near, far] = sockets(&here, &there, options(TransportKind::Tcp));
         send_a_part_by(&there, &far);
         let all = All::new(&here, &near, &much);
         let lost = [Error::ConnectionReset, Error::BrokenPipe, Error::NoData];
         drop(all.expect_failures(|| daemon.kill(), &lost, &lost));
         daemon.start();
-        expect_next_between(&here, &daemon.attachment(), TransportKind::Tcp);
+        expect_next_between(&here, &daemon.attachment(), options(TransportKind::Tcp));
     });
 }

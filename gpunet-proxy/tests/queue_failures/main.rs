@@ -1,26 +1,29 @@
-//! What befalls a program of these kinds when the other rank fails while a queue waits: the queue goes on, the outcome says
-//! why and where, and the next socket works, with the same queue.
-//!
-//! In the original programs every error leaks the request and ends the program.
+//! What befalls a queue that waits when the other rank fails: the queue goes on, the outcome says why and where, and the next
+//! socket works, with the same queue.
+
+#[path = "../support/mod.rs"]
+mod support;
 
 mod killed;
+#[path = "../../examples/ranks/mod.rs"]
+mod ranks;
 
-use crate::kernels::Words;
-use crate::ranks::{APART, Place, Rank, TOGETHER, connect, ranks};
-use crate::support::client::reset;
-use crate::support::daemon::Served;
-use crate::support::process::{Program, say, wait};
-use crate::support::{Memory, World, bounded, small, until};
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::{Error, Options, TransportKind};
 use gpunet_proxy::config::Rdma;
 use gpunet_proxy::queue::{Done, Queue};
 use gpunet_proxy::socket::{Outcome, Receiver, Sender, Socket};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, attach};
+use ranks::{Rank, Words};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use support::client::reset;
+use support::daemon::Served;
+use support::pair::sockets;
+use support::place::{APART, places};
+use support::process::{say, wait};
+use support::{Memory, World, bounded, small, until};
 
 const RING: u64 = 4096;
 /// What comes of a message before the other rank fails, and the message.
@@ -39,12 +42,12 @@ struct Waiting<T> {
     direction: T,
     queue: Queue,
     done: Done,
-    words: Words,
+    words: Words<1>,
 }
 
 impl<T> Waiting<T> {
     fn new(direction: T, mut queue: Queue) -> Self {
-        let words = Words::new(1);
+        let words = Words::new();
         queue.write(words.at(0), 1).expect("enqueued");
         let done = queue.notify();
         Self { direction, queue, done, words }
@@ -161,11 +164,15 @@ fn send_a_part(rank: &mut Rank<'_>) {
     rank.queue.synchronize().expect("no failure");
 }
 
+fn rank<'a>(attachment: &'a Attachment, socket: &Socket) -> Rank<'a> {
+    Rank::new(1, attachment, socket).expect("nobody uses it")
+}
+
 /// Uses the next socket with the queue that has failed. Its failure stays, so the bytes are what shows it.
 fn expect_next(mut queue: Queue, here: &World, there: &World, options: Options) {
     let done = queue.outcome().done;
-    let [near, far] = connect(here, there, options);
-    let mut to = Rank::new(1, there, &far);
+    let [near, far] = sockets(here.attachment(), there.attachment(), options);
+    let mut to = rank(there.attachment(), &far);
     let (sent, came) = (Memory::filled(2, 0, 10_000), Memory::new(10_000));
     queue.send(&mut near.take_send().expect("nobody uses it"), sent.buffer()).expect("a position");
     to.queue.recv(&mut to.receiver, came.buffer()).expect("a position");
@@ -175,8 +182,20 @@ fn expect_next(mut queue: Queue, here: &World, there: &World, options: Options) 
     assert_eq!(queue.outcome().done, done + 2);
 }
 
-fn places() -> impl Iterator<Item = Place> {
-    TOGETHER.into_iter().chain(APART)
+fn send_a_part_by(attachment: &Attachment, socket: &Socket) {
+    let (mut queue, part) = (Queue::cpu(attachment).expect("a queue"), Memory::filled(1, 0, CAME));
+    queue.send(&mut socket.take_send().expect("nobody uses it"), part.buffer()).expect("a position");
+    queue.synchronize().expect("no failure");
+}
+
+/// The next stream works.
+fn expect_next_between(near: &Attachment, far: &Attachment, options: Options) {
+    let [here, there] = sockets(near, far, options);
+    send_a_part_by(far, &there);
+    let (mut queue, came) = (Queue::cpu(near).expect("a queue"), Memory::new(CAME));
+    queue.recv(&mut here.take_recv().expect("nobody uses it"), came.buffer()).expect("a position");
+    queue.synchronize().expect("no failure");
+    assert!(came.holds(0, CAME, 1, 0));
 }
 
 /// The other rank closes its socket: END.
@@ -184,17 +203,16 @@ fn places() -> impl Iterator<Item = Place> {
 fn a_peer_that_leaves_releases_a_queue_that_receives() {
     bounded(|| {
         for place in places() {
-            println!("{place:?}");
             let (here, there) = place.worlds();
             let far = there.as_ref().unwrap_or(&here);
-            let sockets = connect(&here, far, place.options(RING));
-            let mut peer = Rank::new(1, far, &sockets[1]);
+            let sockets = sockets(here.attachment(), far.attachment(), options(place.kind()));
+            let mut peer = rank(far.attachment(), &sockets[1]);
             send_a_part(&mut peer);
             let [near, accepted] = sockets;
             let waiting = receiving(here.attachment(), &near);
             drop((peer, accepted));
             let queue = waiting.expect_failure(&[Error::NoData]).expect_outcome();
-            expect_next(queue, &here, far, place.options(RING));
+            expect_next(queue, &here, far, options(place.kind()));
             drop(near);
             here.expect_all_free();
             far.expect_all_free();
@@ -209,10 +227,9 @@ fn a_peer_that_leaves_releases_a_queue_that_sends() {
     bounded(|| {
         let much = Memory::filled(3, 0, MUCH);
         for place in places() {
-            println!("{place:?}");
             let (here, there) = place.worlds();
             let far = there.as_ref().unwrap_or(&here);
-            let [near, accepted] = connect(&here, far, place.options(RING));
+            let [near, accepted] = sockets(here.attachment(), far.attachment(), options(place.kind()));
             let waiting = sending(here.attachment(), &near, &much);
             drop(accepted);
             let gone = [Error::BrokenPipe, Error::ConnectionReset];
@@ -221,7 +238,7 @@ fn a_peer_that_leaves_releases_a_queue_that_sends() {
             } else {
                 waiting.expect_end(&gone)
             };
-            queue.into_iter().for_each(|queue| expect_next(queue, &here, far, place.options(RING)));
+            queue.into_iter().for_each(|queue| expect_next(queue, &here, far, options(place.kind())));
         }
     });
 }
@@ -232,20 +249,19 @@ fn a_peer_that_resets_releases_queues() {
     bounded(|| {
         let much = Memory::filled(3, 0, MUCH);
         for place in places() {
-            println!("{place:?}");
-            let options = place.options(RING).with_linger_ms(0);
+            let options = options(place.kind()).with_linger_ms(0);
             let (here, there) = place.worlds();
             let far = there.as_ref().unwrap_or(&here);
-            let [near, accepted] = connect(&here, far, options);
-            let mut peer = Rank::new(1, far, &accepted);
+            let [near, accepted] = sockets(here.attachment(), far.attachment(), options);
+            let mut peer = rank(far.attachment(), &accepted);
             send_a_part(&mut peer);
             let receiver = receiving(here.attachment(), &near);
             let sender = sending(here.attachment(), &near, &much);
             drop((peer, accepted));
             let queue = receiver.expect_failure(&[Error::ConnectionReset]).expect_outcome();
-            expect_next(queue, &here, far, place.options(RING));
+            expect_next(queue, &here, far, self::options(place.kind()));
             let queue = sender.expect_failure(&[Error::ConnectionReset, Error::BrokenPipe]).expect_outcome();
-            expect_next(queue, &here, far, place.options(RING));
+            expect_next(queue, &here, far, self::options(place.kind()));
         }
     });
 }
@@ -294,12 +310,11 @@ fn an_attachment_that_ends_releases_the_queues_of_the_other_one() {
     bounded(|| {
         let much = Memory::filled(3, 0, MUCH);
         for place in APART {
-            println!("{place:?}");
-            let options = place.options(RING);
+            let options = options(place.kind());
             let (here, there) = place.worlds();
             let there = there.expect("two of them");
-            let [near, accepted] = connect(&here, &there, options);
-            send_a_part(&mut Rank::new(1, &there, &accepted));
+            let [near, accepted] = sockets(here.attachment(), there.attachment(), options);
+            send_a_part(&mut rank(there.attachment(), &accepted));
             let receiver = receiving(here.attachment(), &near);
             let sender = sending(here.attachment(), &near, &much);
             let (_proxy, attachment, token) = there.apart();
@@ -316,8 +331,8 @@ fn an_attachment_that_ends_releases_the_queues_of_the_other_one() {
 }
 
 /// What tells the program that is killed where to attach and connect.
-const DAEMON: &str = "GPUNET_PORTS_DAEMON";
-const ADDR: &str = "GPUNET_PORTS_ADDR";
+const DAEMON: &str = "GPUNET_QUEUES_DAEMON";
+const ADDR: &str = "GPUNET_QUEUES_ADDR";
 
 /// Not a test: the other rank, which is killed.
 #[test]
@@ -336,43 +351,7 @@ fn program() {
     wait();
 }
 
-/// Kill -9 of the other rank's process, with a queue that receives and one that sends.
-#[test]
-fn a_program_that_is_killed_releases_the_queues_of_its_peers() {
-    bounded(|| {
-        let much = Memory::filled(3, 0, MUCH);
-        let served = Served::new(small());
-        let proxy = served.attach(small());
-        let attachment = proxy.attach_cpu().expect("attached");
-        for kind in KINDS {
-            println!("{kind:?}");
-            let any = "127.0.0.1:0".parse().expect("an address");
-            let listener = attachment.listen_blocking(any, options(kind), 1).expect("listening");
-            let name = if kind == TransportKind::Peer { "peer" } else { "tcp" };
-            let mut command = Command::new(std::env::current_exe().expect("this program"));
-            command.args(["--exact", "failures::program", "--nocapture"]);
-            command.env(DAEMON, &served.path).env(ADDR, format!("{name} {}", listener.local_addr()));
-            let mut peer = Program::start(&mut command);
-            let socket = listener.accept_blocking().expect("a connection");
-            assert_eq!(peer.hear(), "sent");
-            let receiver = receiving(&attachment, &socket);
-            let sender = sending(&attachment, &socket, &much);
-            drop(peer);
-            let mut queue = receiver.expect_failure(&[Error::ConnectionReset]).expect_outcome();
-            let errors = [Error::ConnectionReset, Error::BrokenPipe];
-            sender.expect_failure(&errors).expect_outcome();
-            // The next program has a socket of the same daemon.
-            let mut peer = Program::start(&mut command);
-            let (next, came) = (listener.accept_blocking().expect("a connection"), Memory::new(CAME));
-            queue.recv(&mut next.take_recv().expect("nobody uses it"), came.buffer()).expect("a position");
-            assert_eq!(peer.hear(), "sent");
-            queue.synchronize().expect_err("it keeps its failure");
-            assert!(came.holds(0, CAME, 1, 0));
-        }
-    });
-}
-
-/// The same of a host, over rc.
+/// A host dies, over rc.
 #[test]
 fn a_host_that_dies_releases_the_queues_of_its_peers() {
     bounded(|| {
@@ -380,11 +359,11 @@ fn a_host_that_dies_releases_the_queues_of_its_peers() {
         let fabric = Fabric::new(7);
         let config = Config { rdma: Rdma::Simulated(fabric.clone()), ..small() };
         let (here, there) = (World::with(config.clone()), World::with(config.clone()));
-        let options = Place::Hosts.options(RING);
+        let options = options(TransportKind::Rc);
         // Who listens becomes a host first.
-        let [near, accepted] = connect(&here, &there, options);
+        let [near, accepted] = sockets(here.attachment(), there.attachment(), options);
         let dies = fabric.hosts()[0];
-        let mut peer = Rank::new(1, &there, &accepted);
+        let mut peer = rank(there.attachment(), &accepted);
         send_a_part(&mut peer);
         let receiver = receiving(here.attachment(), &near);
         let sender = sending(here.attachment(), &near, &much);
@@ -410,17 +389,8 @@ fn a_daemon_that_dies_releases_queues() {
             let mut served = Served::new(small());
             let proxy = served.attach(small());
             let attachment = proxy.attach_cpu().expect("attached");
-            let any = "127.0.0.1:0".parse().expect("an address");
-            let listener = attachment.listen_blocking(any, options(kind), 1).expect("listening");
-            let [near, far] = std::thread::scope(|scope| {
-                let connect = || attachment.connect_blocking(listener.local_addr(), options(kind));
-                let near = scope.spawn(connect);
-                let far = listener.accept_blocking().expect("a connection");
-                [near.join().expect("no panic").expect("connected"), far]
-            });
-            let (mut queue, part) = (Queue::cpu(&attachment).expect("a queue"), Memory::filled(1, 0, CAME));
-            queue.send(&mut far.take_send().expect("nobody uses it"), part.buffer()).expect("a position");
-            queue.synchronize().expect("no failure");
+            let [near, far] = sockets(&attachment, &attachment, options(kind));
+            send_a_part_by(&attachment, &far);
             let receiver = receiving(&attachment, &near);
             let sender = sending(&attachment, &near, &much);
             served.kill();
@@ -432,12 +402,7 @@ fn a_daemon_that_dies_releases_queues() {
             }
             // Nothing more comes of this attachment; the next one has queues and sockets that work.
             let world = World::new();
-            let [mut here, mut there] = ranks(&world, &world, options(kind));
-            send_a_part(&mut here);
-            let came = Memory::new(CAME);
-            there.queue.recv(&mut there.receiver, came.buffer()).expect("a position");
-            there.queue.synchronize().expect("no failure");
-            assert!(came.holds(0, CAME, 1, 0));
+            expect_next_between(world.attachment(), world.attachment(), options(kind));
         }
     });
 }

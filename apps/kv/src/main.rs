@@ -6,7 +6,7 @@
 //! | the server | `server` (starts the kernel by gpunet-serve-host, prints its log and its totals) |
 //! | the demonstration | `demo` (loads the server), `search` (vectors, beside this machine's cores), `client` (a small RESP2 client that checks answers) |
 //!
-//! The kernel is in the package gpunet-kv-kernel; for a GPU its PTX is in `ptx/`.
+//! The kernel is in the package gpunet-kv-kernel, and its sets of vectors in gpunet-kv-vectors; for a GPU its PTX is in `ptx/`.
 #![forbid(unsafe_code)]
 
 mod args;

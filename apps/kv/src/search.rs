@@ -119,7 +119,7 @@ pub fn run(addr: SocketAddr, vectors: usize, dim: usize) -> Result<Report, Clien
                 .iter()
                 .flat_map(|&(dot, number)| {
                     let score = (0.5 + 0.5 * dot).clamp(0.0, 1.0);
-                    let digits = gpunet_serve::Decimal::of(f64::from(score));
+                    let digits = gpunet_kv_vectors::Decimal::of(f64::from(score));
                     let digits: Vec<u8> =
                         (0..digits.bytes().len()).map(|at| digits.bytes().get(at)).collect();
                     [Answer::bulk(format!("v{number}")), Answer::bulk(digits)]

@@ -38,12 +38,14 @@ pub struct Chunk(u32);
 
 impl Chunk {
     /// The number that names it in shared memory; never 0.
-    pub(crate) const fn raw(self) -> u32 {
+    #[must_use]
+    pub const fn raw(self) -> u32 {
         self.0
     }
 
     /// The chunk of a number that [`Chunk::raw`] gave; 0 is none.
-    pub(crate) const fn from_raw(raw: u32) -> Option<Self> {
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Option<Self> {
         if raw == 0 { None } else { Some(Self(raw)) }
     }
 

@@ -6,9 +6,11 @@
 //! | part | modules |
 //! |---|---|
 //! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `spill` ([`Spill`]: requests longer than a ring) |
-//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `vectors` ([`Vectors`]), `topics` ([`Topics`]: turns for other connections) |
+//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `topics` ([`Topics`]: turns for other connections) |
 //! | the kernel | `server` ([`Server`], [`Settings`]), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
+//!
+//! [`raw`] is for data structures that this crate does not have.
 //!
 //! The host side is the crate `gpunet-serve-host`. Neither a service nor its host program needs unsafe code.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -30,7 +32,6 @@ mod service;
 mod shared;
 mod spill;
 mod topics;
-mod vectors;
 mod word;
 mod writer;
 
@@ -40,7 +41,7 @@ pub use board::{
 pub use bytes::Bytes;
 pub use heap::{Chunk, Heap, MAX_CHUNK};
 pub use lock::Lock;
-pub use map::{Fresh, Locked, Map, Pin, Text};
+pub use map::{Fresh, Locked, Map, NoStructure, Pin, Structure, Text};
 pub use memory::{Carve, Memory};
 pub use reader::{Reader, TooLong};
 pub use server::{Server, Settings};
@@ -48,8 +49,14 @@ pub use service::{Context, Next, Service, Turn};
 pub use shared::Shared;
 pub use spill::{Spill, SpillError};
 pub use topics::Topics;
-pub use vectors::{
-    Change, Decimal, Found, MAX_COUNT, MAX_DIM, MAX_ELEMENT, Reading, Storage, Vector, VectorBuilder,
-    VectorError, Vectors,
-};
 pub use writer::{Digits, Writer};
+
+/// What data structures in a server's memory are made of, for those that this crate does not have.
+///
+/// A [`Map`] keeps them as values ([`Structure`]). Memory comes from unsafe functions, [`Carve::memory`] and [`Map::chunks`], whose callers
+/// vouch for all that is done with it.
+pub mod raw {
+    pub use crate::lock::pause;
+    pub use crate::map::Chunks;
+    pub use crate::word::{Word32, Word64, fence};
+}

@@ -28,7 +28,8 @@ impl Lock {
     }
 
     /// A lock in four bytes of `memory`.
-    pub(crate) fn at(memory: Memory, at: usize) -> Self {
+    #[must_use]
+    pub fn at(memory: Memory, at: usize) -> Self {
         Self { word: memory.u32(at) }
     }
 
@@ -60,8 +61,11 @@ impl Lock {
     }
 
     /// As [`Lock::acquire`], by one lane for itself.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(crate) fn acquire_alone<G: Group>(self, g: &G, net: Net) -> Result<()> {
+    pub fn acquire_alone<G: Group>(self, g: &G, net: Net) -> Result<()> {
         #[cfg(target_arch = "nvptx64")]
         {
             // A block that holds it runs, and if it fails, everything ends.
@@ -80,22 +84,38 @@ impl Lock {
     }
 
     /// As [`Lock::release`], by one lane for itself.
-    pub(crate) fn release_alone(self) {
+    pub fn release_alone(self) {
         self.word.unlock();
+    }
+}
+
+/// A moment's pause between two looks at what another group does; one lane sees whether the launch is over. `round` counts the pauses.
+///
+/// # Cooperation
+/// All lanes call it.
+///
+/// # Errors
+/// Canceled, NetworkDown: the launch is over.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub fn pause<G: Group>(g: &G, net: Net, round: u32) -> Result<()> {
+    let over = if g.is_leader() { wait_a_little(g, net, round) } else { Ok(()) };
+    match g.broadcast(over.err().map_or(0, |error| error.errno() as u64)) {
+        0 => Ok(()),
+        errno => Err(Error::from_errno(errno as i32)),
     }
 }
 
 /// A GPU's block that is waited for runs, and if it fails, everything ends.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-pub(crate) fn wait_a_little<G: Group>(_g: &G, _net: Net, _round: u32) -> Result<()> {
+fn wait_a_little<G: Group>(_g: &G, _net: Net, _round: u32) -> Result<()> {
     crate::word::nap(100);
     Ok(())
 }
 
 /// A CPU thread that holds a lock may have been suspended, or have panicked.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(crate) fn wait_a_little<G: Group>(g: &G, net: Net, round: u32) -> Result<()> {
+fn wait_a_little<G: Group>(g: &G, net: Net, round: u32) -> Result<()> {
     if round < ROUNDS_BEFORE_YIELD {
         core::hint::spin_loop();
         return Ok(());

@@ -3,28 +3,29 @@
 mod entry;
 mod evict;
 mod locked;
+mod structure;
 
 use crate::bytes::total;
 use crate::heap::{Chunk, Heap};
 use crate::items::put_each;
 use crate::lock::Lock;
 use crate::memory::{Carve, Memory};
-use crate::vectors::{self, Storage};
 use crate::{Bytes, Context};
+use core::marker::PhantomData;
 use entry::Entry;
-pub(crate) use entry::{chunk_bytes, head_memory};
 use gpunet_device::{Group, Net, Result};
 pub use locked::Locked;
+pub use structure::{Chunks, NoStructure, Structure};
 
 /// Bytes of a bucket: its lock, and its first entry.
 const BUCKET: usize = 8;
 
-/// A map from byte strings to byte strings, with times at which entries expire.
+/// A map from byte strings to byte strings, with times at which entries expire. Values can also be of one other kind, a [`Structure`].
 ///
 /// Each bucket has a lock. When the heap is full, entries are evicted that were not used since the hand of a clock passed
 /// them last (CLOCK, which approximates least recently used).
 #[derive(Clone, Copy, Debug)]
-pub struct Map {
+pub struct Map<S: Structure = NoStructure> {
     heap: Heap,
     buckets: Memory,
     /// How many entries each block has added, less those that it has removed.
@@ -33,6 +34,7 @@ pub struct Map {
     clock: Memory,
     mask: usize,
     evicts: bool,
+    kind: PhantomData<fn() -> S>,
 }
 
 /// An entry that is kept from being freed while its value is being sent, whatever happens to its key.
@@ -57,7 +59,9 @@ impl Pin {
         self.len == 0
     }
 
-    pub(crate) const fn entry(&self) -> Chunk {
+    /// Its entry. It names the value in shared memory, as long as it is pinned.
+    #[must_use]
+    pub const fn entry(&self) -> Chunk {
         self.entry
     }
 }
@@ -75,7 +79,7 @@ pub struct Fresh {
     entry: Chunk,
 }
 
-impl Map {
+impl<S: Structure> Map<S> {
     /// A map with `buckets` buckets, rounded up to a power of two, whose entries lie in `heap`.
     #[must_use]
     pub fn new(carve: &mut Carve, heap: Heap, buckets: usize) -> Self {
@@ -88,6 +92,7 @@ impl Map {
             clock: carve.take(clock),
             mask: buckets - 1,
             evicts: true,
+            kind: PhantomData,
         }
     }
 
@@ -141,7 +146,7 @@ impl Map {
         g: &'a G,
         context: &Context,
         key: Bytes<'_>,
-    ) -> Result<Locked<'a, G>> {
+    ) -> Result<Locked<'a, G, S>> {
         Locked::find(self, g, context, key)
     }
 
@@ -169,24 +174,28 @@ impl Map {
         Ok(Some(Fresh { entry: chunk }))
     }
 
-    /// As [`Map::fresh`], of an empty set of vectors.
+    /// As [`Map::fresh`], of a structure. One lane fills its root by `init`.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
+    ///
+    /// # Safety
+    /// What `init` makes of the root is a value of the kind, which has its chunks for itself.
+    #[allow(unsafe_code)]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn fresh_set<G: Group>(
+    pub unsafe fn fresh_structure<G: Group>(
         &self,
         g: &G,
         context: &Context,
         key: Bytes<'_>,
-        dim: usize,
-        storage: Storage,
+        init: impl FnOnce(Memory),
     ) -> Result<Option<Fresh>> {
-        let Some(fresh) = self.fresh(g, context, key, Bytes::EMPTY, vectors::HEAD)? else { return Ok(None) };
+        let Some(fresh) = self.fresh(g, context, key, Bytes::EMPTY, S::ROOT)? else { return Ok(None) };
         if g.is_leader() {
-            Entry::at(self.heap, fresh.entry).set_set();
+            init(Chunks::of(self.heap).root::<S>(fresh.entry));
+            Entry::at(self.heap, fresh.entry).set_structure();
         }
-        vectors::init_head(g, self.heap, fresh.entry, dim, storage);
+        g.sync();
         Ok(Some(fresh))
     }
 
@@ -311,34 +320,26 @@ impl Map {
     /// Frees an entry that nobody has any more, with what belongs to it.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn free_entry<G: Group>(&self, g: &G, net: Net, entry: Chunk) -> Result<()> {
-        if Entry::at(self.heap, entry).is_set() {
-            vectors::free_storage(g, net, self.heap, entry)?;
+        if Entry::at(self.heap, entry).is_structure() {
+            S::free(g, net, Chunks::of(self.heap), entry)?;
         }
         self.heap.free(g, net, entry)
     }
 
+    /// The chunks of the map's heap, for a structure that is built of them.
+    ///
+    /// # Safety
+    /// What is done with a chunk is done by who has it: took it ([`Map::room`], [`Chunks::alloc`]) and has not given it back, or may use the
+    /// value that owns it. Words are at places that are aligned. Bytes that a group copies there, or reads in another way than as words, are
+    /// used by no other group meanwhile.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub const unsafe fn chunks(&self) -> Chunks {
+        Chunks::of(self.heap)
+    }
+
     pub(crate) const fn heap(&self) -> Heap {
         self.heap
-    }
-
-    /// How many bytes a chunk of the map's heap has.
-    pub(crate) fn chunk_capacity(&self, chunk: Chunk) -> usize {
-        self.heap.capacity(chunk)
-    }
-
-    /// The first bytes of a chunk that the caller has.
-    pub(crate) fn chunk_bytes<'a>(&self, chunk: Chunk, len: usize) -> Bytes<'a> {
-        entry::chunk_bytes(self.heap, chunk, len)
-    }
-
-    /// Writes into a chunk that the caller has. All lanes, without a barrier.
-    pub(crate) fn write_chunk<G: Group>(&self, g: &G, chunk: Chunk, at: usize, bytes: Bytes<'_>) {
-        entry::write_chunk(self.heap, g, chunk, at, bytes);
-    }
-
-    /// Gives a chunk back that the caller has.
-    pub(crate) fn free_chunk<G: Group>(&self, g: &G, context: &Context, chunk: Chunk) -> Result<()> {
-        self.heap.free(g, context.net, chunk)
     }
 
     fn bucket_lock(&self, bucket: usize) -> Lock {

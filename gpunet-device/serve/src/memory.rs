@@ -8,7 +8,8 @@ use gpunet_device::{Buffer, Group};
 
 /// Memory that the blocks of one launch use together: zeros at its start.
 ///
-/// A kernel gets it among its parameters; [`Carve`] divides it.
+/// A kernel gets it among its parameters; [`Carve`] divides it. What a part is used for, and by which lanes at which times, is vouched for by
+/// whoever has made it ([`Memory::new`], [`Carve::memory`], [`crate::Map::chunks`]): methods check only that a place is inside.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Memory {
@@ -36,19 +37,31 @@ impl Memory {
     ///
     /// # Panics
     /// There are fewer.
-    pub(crate) fn part(self, start: usize, len: usize) -> Self {
+    #[must_use]
+    pub fn part(self, start: usize, len: usize) -> Self {
         assert!(start <= self.len && len <= self.len - start, "a server's memory is too small");
         Self { ptr: self.ptr.wrapping_add(start), len }
     }
 
+    /// Where it begins.
     #[inline(always)]
-    pub(crate) const fn as_ptr(self) -> *mut u8 {
+    #[must_use]
+    pub const fn as_ptr(self) -> *mut u8 {
         self.ptr
     }
 
+    /// How many bytes it has.
     #[inline(always)]
-    pub(crate) const fn len(self) -> usize {
+    #[must_use]
+    pub const fn len(self) -> usize {
         self.len
+    }
+
+    /// Returns whether it has none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
     }
 
     /// Byte `at`. Only the holder of the lock that covers it reads or writes it, by one lane at a time or unchanged by all.
@@ -68,13 +81,17 @@ impl Memory {
     }
 
     /// The bytes, which nobody writes for as long as they are used: the caller may read what the memory is part of.
-    pub(crate) fn stable_bytes<'a>(self) -> Bytes<'a> {
+    #[must_use]
+    pub fn stable_bytes<'a>(self) -> Bytes<'a> {
         // SAFETY: mapped while the launch runs; that nobody writes them is said above.
         unsafe { Bytes::from_raw_parts(self.ptr, self.len) }
     }
 
     /// Copies bytes from elsewhere to its start. All lanes, without a barrier, of the group that may change it.
-    pub(crate) fn fill<G: Group>(self, g: &G, bytes: Bytes<'_>) {
+    ///
+    /// # Panics
+    /// They are more.
+    pub fn fill<G: Group>(self, g: &G, bytes: Bytes<'_>) {
         let to = self.part(0, bytes.len());
         // SAFETY: inside the memory (checked by `part`), which this group alone uses now; the bytes lie elsewhere.
         unsafe { bytes.copy_to(g, to.ptr) };
@@ -95,24 +112,36 @@ impl Memory {
     }
 
     /// The 32 bits at byte `at`, a multiple of 4, which nobody writes meanwhile: unlike [`Memory::u32`], a load that may be cached.
+    ///
+    /// # Panics
+    /// It is not inside.
     #[inline(always)]
-    pub(crate) fn stable_u32(self, at: usize) -> u32 {
+    #[must_use]
+    pub fn stable_u32(self, at: usize) -> u32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "outside a server's memory");
         // SAFETY: inside the memory (checked) and aligned; that nobody writes it is said above.
         unsafe { self.ptr.wrapping_add(at).cast::<u32>().read() }
     }
 
     /// The word of 32 bits at byte `at`, a multiple of 4.
+    ///
+    /// # Panics
+    /// It is not inside.
     #[inline(always)]
-    pub(crate) fn u32(self, at: usize) -> Word32 {
+    #[must_use]
+    pub fn u32(self, at: usize) -> Word32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "outside a server's memory");
         // SAFETY: inside the memory (checked), which is mapped while the launch runs, and aligned (checked; memory is 64-aligned).
         unsafe { Word32::from_ptr(self.ptr.wrapping_add(at).cast()) }
     }
 
     /// The word of 64 bits at byte `at`, a multiple of 8.
+    ///
+    /// # Panics
+    /// It is not inside.
     #[inline(always)]
-    pub(crate) fn u64(self, at: usize) -> Word64 {
+    #[must_use]
+    pub fn u64(self, at: usize) -> Word64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "outside a server's memory");
         // SAFETY: as above.
         unsafe { Word64::from_ptr(self.ptr.wrapping_add(at).cast()) }
@@ -157,7 +186,9 @@ impl Carve {
         Self { memory: None, used: 0, blocks }
     }
 
-    pub(crate) const fn new(memory: Memory, blocks: usize) -> Self {
+    /// Gives out parts of this memory, in a launch of `blocks` blocks.
+    #[must_use]
+    pub const fn new(memory: Memory, blocks: usize) -> Self {
         Self { memory: Some(memory), used: 0, blocks }
     }
 
@@ -173,7 +204,17 @@ impl Carve {
         self.used
     }
 
-    /// Gives out `len` bytes, 64-aligned.
+    /// Gives out `len` bytes, 64-aligned: zeros at first.
+    ///
+    /// # Safety
+    /// Every block uses them for the same. Words are at places that are aligned. Bytes that a group copies there, or reads in another
+    /// way than as words, are used by no other group meanwhile.
+    #[must_use]
+    pub unsafe fn memory(&mut self, len: usize) -> Memory {
+        self.take(len)
+    }
+
+    /// As [`Carve::memory`], for the structures of this crate.
     pub(crate) fn take(&mut self, len: usize) -> Memory {
         let (start, len) = (self.used, len.next_multiple_of(64));
         self.used += len;

@@ -1,7 +1,7 @@
 //! A request that is longer than what its ring should hold, collected in the heap.
 
 use crate::heap::Chunk;
-use crate::map::Map;
+use crate::map::{Chunks, Map, Structure};
 use crate::{Bytes, Context, Reader};
 use gpunet_device::{Group, Result};
 
@@ -34,9 +34,9 @@ impl Spill {
 
     /// What was collected.
     #[must_use]
-    pub fn bytes(&self, map: &Map) -> Bytes<'_> {
+    pub fn bytes<S: Structure>(&self, map: &Map<S>) -> Bytes<'_> {
         match Chunk::from_raw(self.chunk) {
-            Some(chunk) => map.chunk_bytes(chunk, self.len as usize),
+            Some(chunk) => Chunks::of(map.heap()).bytes(chunk, self.len as usize),
             None => Bytes::EMPTY,
         }
     }
@@ -50,31 +50,32 @@ impl Spill {
     /// # Errors
     /// [`SpillError`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn collect<G: Group>(
+    pub fn collect<G: Group, S: Structure>(
         &mut self,
         g: &G,
         context: &Context,
-        map: &Map,
+        map: &Map<S>,
         input: &mut Reader<'_>,
         total: usize,
     ) -> core::result::Result<(), SpillError> {
+        let chunks = Chunks::of(map.heap());
         let old = Chunk::from_raw(self.chunk);
         let len = self.len as usize;
         let needed = total.min(len + input.rest().len());
-        if old.is_none_or(|chunk| map.chunk_capacity(chunk) < needed) {
+        if old.is_none_or(|chunk| chunks.capacity(chunk) < needed) {
             let room = total.min(needed.max(2 * len).max(FIRST));
             let new = map.room(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
-            map.write_chunk(g, new, 0, self.bytes(map));
+            chunks.write(g, new, 0, self.bytes(map));
             // All lanes have copied before another group may take the old one.
             g.sync();
             self.chunk = new.raw();
             if let Some(old) = old {
-                map.free_chunk(g, context, old).map_err(SpillError::Over)?;
+                chunks.free(g, context.net, old).map_err(SpillError::Over)?;
             }
         }
         if let Some(chunk) = Chunk::from_raw(self.chunk) {
             let more = input.rest().first(total.saturating_sub(self.len as usize));
-            map.write_chunk(g, chunk, self.len as usize, more);
+            chunks.write(g, chunk, self.len as usize, more);
             input.consume(more.len());
             self.len += more.len() as u32;
         }
@@ -87,10 +88,10 @@ impl Spill {
     /// # Errors
     /// The launch is over.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn clear<G: Group>(&mut self, g: &G, context: &Context, map: &Map) -> Result<()> {
+    pub fn clear<G: Group, S: Structure>(&mut self, g: &G, context: &Context, map: &Map<S>) -> Result<()> {
         self.len = 0;
         match Chunk::from_raw(core::mem::take(&mut self.chunk)) {
-            Some(chunk) => map.free_chunk(g, context, chunk),
+            Some(chunk) => Chunks::of(map.heap()).free(g, context.net, chunk),
             None => Ok(()),
         }
     }

@@ -21,13 +21,13 @@ pub(crate) use nvptx::nap;
 
 /// A fence among the blocks of a device: what this thread has read and written before comes before what it does after.
 #[inline(always)]
-pub(crate) fn fence() {
+pub fn fence() {
     scope::fence();
 }
 
 /// A word of 32 bits in the device's memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Word32(*mut u32);
+pub struct Word32(*mut u32);
 
 impl Word32 {
     /// # Safety
@@ -45,13 +45,14 @@ impl Word32 {
 
     /// Reads it. Ordering: Relaxed; who needs order holds a lock.
     #[inline(always)]
-    pub(crate) fn get(self) -> u32 {
+    #[must_use]
+    pub fn get(self) -> u32 {
         self.atomic().load(Ordering::Relaxed)
     }
 
     /// Writes it. Ordering: Relaxed, ordered by the release of the lock under which it is written.
     #[inline(always)]
-    pub(crate) fn set(self, value: u32) {
+    pub fn set(self, value: u32) {
         self.atomic().store(value, Ordering::Relaxed);
     }
 
@@ -81,7 +82,7 @@ impl Word32 {
 
     /// Adds to it; returns what it was. Ordering: Relaxed; a count, nothing is ordered by it.
     #[inline(always)]
-    pub(crate) fn add(self, more: u32) -> u32 {
+    pub fn fetch_add(self, more: u32) -> u32 {
         // SAFETY: the contract of `from_ptr`.
         unsafe { scope::add(self.0, more) }
     }
@@ -95,7 +96,7 @@ impl Word32 {
 
 /// As [`Word32`], of 64 bits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Word64(*mut u64);
+pub struct Word64(*mut u64);
 
 impl Word64 {
     /// # Safety
@@ -113,13 +114,14 @@ impl Word64 {
 
     /// Reads it. Ordering: Relaxed; a figure, nothing is ordered by it.
     #[inline(always)]
-    pub(crate) fn get(self) -> u64 {
+    #[must_use]
+    pub fn get(self) -> u64 {
         self.atomic().load(Ordering::Relaxed)
     }
 
     /// Writes it. Ordering: Relaxed, as above.
     #[inline(always)]
-    pub(crate) fn set(self, value: u64) {
+    pub fn set(self, value: u64) {
         self.atomic().store(value, Ordering::Relaxed);
     }
 
@@ -131,7 +133,8 @@ impl Word64 {
 
     /// Reads it, and what its writer wrote before. Ordering: Acquire, pairs with [`Word64::publish`].
     #[inline(always)]
-    pub(crate) fn observe(self) -> u64 {
+    #[must_use]
+    pub fn observe(self) -> u64 {
         // SAFETY: the contract of `from_ptr`.
         device_scope::observe(unsafe { Word::from_ptr(self.0) })
     }
@@ -139,14 +142,14 @@ impl Word64 {
     /// Adds one; returns what it was. Ordering: Acquire, pairs with [`Word64::publish`] before it: what was published goes on with each
     /// addition.
     #[inline(always)]
-    pub(crate) fn take_next(self) -> u64 {
+    pub fn take_next(self) -> u64 {
         // SAFETY: the contract of `from_ptr`.
         unsafe { scope::take_next(self.0) }
     }
 
     /// Writes it after all that was written before. Ordering: Release, pairs with [`Word64::observe`].
     #[inline(always)]
-    pub(crate) fn publish(self, value: u64) {
+    pub fn publish(self, value: u64) {
         // SAFETY: the contract of `from_ptr`.
         device_scope::publish(unsafe { Word::from_ptr(self.0) }, value);
     }

@@ -1,4 +1,4 @@
-//! The commands.
+//! The commands: the table of all, and a file for each family.
 
 mod add;
 mod keys;
@@ -7,12 +7,12 @@ mod similar;
 mod strings;
 mod vectors;
 
+use crate::own;
 use crate::reply::Reply;
 use crate::resp::Arguments;
-use crate::service::{Resume, own};
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Connections, Context, Counters};
+use gpunet_serve::{Bytes, Connections, Context, Counters, Pin};
 
 /// How far a command came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,17 @@ pub(crate) enum Outcome {
     Unfinished,
     /// The connection ends.
     Quit,
+}
+
+/// How far the answer to the present request is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Resume {
+    /// Parts of the answer that are in the writer, or sent.
+    pub(crate) step: usize,
+    /// A value that is being sent from where it lies, and how many bytes of it are sent.
+    pub(crate) sending: Option<(Pin, usize)>,
+    /// The connection's `CLIENT ID`; 0: it has none yet.
+    pub(crate) id: u64,
 }
 
 /// What commands work with.
@@ -60,10 +71,11 @@ impl<'a, G: Group> Cx<'a, '_, G> {
 }
 
 /// The name of a command in lower case, as a number: 8 bytes at most. 0: it is none, or longer.
-const fn code(name: &[u8]) -> u64 {
+const fn code(name: &str) -> u64 {
+    assert!(name.len() <= 8, "a command's name is too long for its number");
     let (mut code, mut at) = (0, 0);
     while at < name.len() {
-        code = code << 8 | name[at] as u64;
+        code = code << 8 | name.as_bytes()[at].to_ascii_lowercase() as u64;
         at += 1;
     }
     code
@@ -81,93 +93,85 @@ fn code_of(name: Bytes<'_>) -> u64 {
     code
 }
 
-macro_rules! names {
-    ($($constant:ident = $name:literal;)*) => { $(const $constant: u64 = code($name);)* };
-}
+/// The table of commands becomes one `match`, and the list that a test compares with README.md.
+///
+/// A line has a command's name, a pattern of how many arguments it takes, what README.md says behind its name, if anything, and what
+/// executes it.
+macro_rules! commands {
+    (
+        ($cx:ident, $name:ident, $arguments:ident)
+        $($command:ident($($count:tt)+) $($supported:literal)? => $execution:expr;)+
+    ) => {
+        $(const $command: u64 = code(stringify!($command));)+
 
-names! {
-    PING = b"ping"; ECHO = b"echo"; QUIT = b"quit"; SELECT = b"select"; COMMAND = b"command"; CONFIG = b"config";
-    CLIENT = b"client"; INFO = b"info"; DBSIZE = b"dbsize"; FLUSHALL = b"flushall"; FLUSHDB = b"flushdb";
-    GET = b"get"; SET = b"set"; MGET = b"mget"; MSET = b"mset"; APPEND = b"append"; STRLEN = b"strlen";
-    INCR = b"incr"; DECR = b"decr"; INCRBY = b"incrby"; DECRBY = b"decrby";
-    DEL = b"del"; UNLINK = b"unlink"; EXISTS = b"exists"; EXPIRE = b"expire"; PEXPIRE = b"pexpire"; TTL = b"ttl";
-    VADD = b"vadd"; VSIM = b"vsim"; VREM = b"vrem"; VCARD = b"vcard"; VDIM = b"vdim"; VEMB = b"vemb";
-    HELLO = b"hello"; PTTL = b"pttl"; PERSIST = b"persist";
-}
+        #[cfg(test)]
+        const DOCUMENTED: &[&str] = &[$(concat!(stringify!($command) $(, " ", $supported)?)),+];
 
-/// Executes a request, or goes on with it.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Arguments<'_>) -> Result<Outcome> {
-    let mut arguments = request;
-    // An empty request has no answer.
-    let Some(name) = arguments.next() else { return Ok(Outcome::Done) };
-    let command = code_of(name);
-    // How many arguments it takes, at least and at most.
-    let (least, most) = match command {
-        PING => (0, 1),
-        ECHO | SELECT | GET | STRLEN | INCR | DECR | TTL | PTTL | PERSIST => (1, 1),
-        QUIT | COMMAND | INFO | HELLO => (0, usize::MAX),
-        CONFIG | CLIENT | MGET | DEL | UNLINK | EXISTS => (1, usize::MAX),
-        DBSIZE => (0, 0),
-        FLUSHALL | FLUSHDB => (0, usize::MAX),
-        SET | MSET | EXPIRE | PEXPIRE => (2, usize::MAX),
-        APPEND | INCRBY | DECRBY | VREM => (2, 2),
-        VADD => (4, usize::MAX),
-        VSIM => (3, usize::MAX),
-        VEMB => (2, usize::MAX),
-        VCARD | VDIM => (1, 1),
-        _ => {
-            unknown(cx, name, arguments);
-            return Ok(Outcome::Done);
+        /// Executes a request, or goes on with it.
+        #[cfg_attr(target_arch = "nvptx64", inline(never))]
+        pub(crate) fn execute<G: Group>(
+            $cx: &mut Cx<'_, '_, G>,
+            mut $arguments: Arguments<'_>,
+        ) -> Result<Outcome> {
+            // An empty request has no answer.
+            let Some($name) = $arguments.next() else { return Ok(Outcome::Done) };
+            let outcome = match code_of($name) {
+                $($command if matches!($arguments.len(), $($count)+) => $execution,)+
+                $($command)|+ => {
+                    $cx.reply.wrong_count($name, None);
+                    return Ok(Outcome::Done);
+                }
+                _ => {
+                    unknown($cx, $name, $arguments);
+                    return Ok(Outcome::Done);
+                }
+            };
+            if outcome != Outcome::Unfinished {
+                $cx.counters.own[own::COMMANDS] += 1;
+            }
+            Ok(outcome)
         }
     };
-    if arguments.len() < least
-        || arguments.len() > most
-        || (command == MSET && !arguments.len().is_multiple_of(2))
-    {
-        cx.reply.wrong_count(name, None);
-        return Ok(Outcome::Done);
-    }
-    let outcome = match command {
-        PING => server::ping(cx, arguments)?,
-        ECHO => server::echo(cx, arguments)?,
-        QUIT => server::quit(cx),
-        SELECT => server::select(cx, arguments),
-        COMMAND => server::command(cx, arguments),
-        CONFIG => server::config(cx, arguments),
-        CLIENT => server::client(cx, arguments)?,
-        INFO => server::info(cx),
-        HELLO => server::hello(cx, arguments),
-        DBSIZE => server::dbsize(cx),
-        FLUSHALL | FLUSHDB => server::flush(cx, arguments)?,
-        GET => strings::get(cx, arguments)?,
-        SET => strings::set(cx, arguments)?,
-        MGET => strings::mget(cx, arguments)?,
-        MSET => strings::mset(cx, arguments)?,
-        APPEND => strings::append(cx, arguments)?,
-        STRLEN => strings::strlen(cx, arguments)?,
-        INCR => strings::add(cx, arguments, 1, false)?,
-        DECR => strings::add(cx, arguments, -1, false)?,
-        INCRBY => strings::add(cx, arguments, 1, true)?,
-        DECRBY => strings::add(cx, arguments, -1, true)?,
-        DEL | UNLINK => keys::count(cx, arguments, true)?,
-        EXISTS => keys::count(cx, arguments, false)?,
-        EXPIRE => keys::expire(cx, arguments, name, 1000)?,
-        PEXPIRE => keys::expire(cx, arguments, name, 1)?,
-        VADD => add::vadd(cx, arguments)?,
-        VSIM => similar::vsim(cx, arguments)?,
-        VREM => vectors::vrem(cx, arguments)?,
-        VCARD => vectors::size(cx, arguments, false)?,
-        VDIM => vectors::size(cx, arguments, true)?,
-        VEMB => vectors::vemb(cx, arguments)?,
-        TTL => keys::ttl(cx, arguments, 1000)?,
-        PTTL => keys::ttl(cx, arguments, 1)?,
-        _ => keys::persist(cx, arguments)?,
-    };
-    if outcome != Outcome::Unfinished {
-        cx.counters.own[own::COMMANDS] += 1;
-    }
-    Ok(outcome)
+}
+
+commands! {
+    (cx, name, arguments)
+    PING(0..=1) => server::ping(cx, arguments)?;
+    ECHO(1) => server::echo(cx, arguments)?;
+    QUIT(_) => server::quit(cx);
+    SELECT(1) "(0)" => server::select(cx, arguments);
+    HELLO(_) "(2)" => server::hello(cx, arguments);
+    COMMAND(_) "(empty)" => server::command(cx, arguments);
+    CONFIG(1..) "GET" => server::config(cx, arguments);
+    CLIENT(1..) "ID/GETNAME/SETINFO" => server::client(cx, arguments)?;
+    INFO(_) => server::info(cx);
+    DBSIZE(0) => server::dbsize(cx);
+    FLUSHALL(_) => server::flush(cx, arguments)?;
+    FLUSHDB(_) => server::flush(cx, arguments)?;
+    GET(1) => strings::get(cx, arguments)?;
+    SET(2..) "(EX, PX, NX, XX)" => strings::set(cx, arguments)?;
+    MGET(1..) => strings::mget(cx, arguments)?;
+    MSET(2.. if arguments.len().is_multiple_of(2)) => strings::mset(cx, arguments)?;
+    APPEND(2) => strings::append(cx, arguments)?;
+    STRLEN(1) => strings::strlen(cx, arguments)?;
+    INCR(1) => strings::add(cx, arguments, 1, false)?;
+    DECR(1) => strings::add(cx, arguments, -1, false)?;
+    INCRBY(2) => strings::add(cx, arguments, 1, true)?;
+    DECRBY(2) => strings::add(cx, arguments, -1, true)?;
+    DEL(1..) => keys::count(cx, arguments, true)?;
+    UNLINK(1..) => keys::count(cx, arguments, true)?;
+    EXISTS(1..) => keys::count(cx, arguments, false)?;
+    EXPIRE(2..) => keys::expire(cx, arguments, name, 1000)?;
+    PEXPIRE(2..) => keys::expire(cx, arguments, name, 1)?;
+    TTL(1) => keys::ttl(cx, arguments, 1000)?;
+    PTTL(1) => keys::ttl(cx, arguments, 1)?;
+    PERSIST(1) => keys::persist(cx, arguments)?;
+    VADD(4..) => add::vadd(cx, arguments)?;
+    VSIM(3..) => similar::vsim(cx, arguments)?;
+    VREM(2) => vectors::vrem(cx, arguments)?;
+    VCARD(1) => vectors::size(cx, arguments, false)?;
+    VDIM(1) => vectors::size(cx, arguments, true)?;
+    VEMB(2..) => vectors::vemb(cx, arguments)?;
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
@@ -187,4 +191,17 @@ fn unknown<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>, mut arguments: Arg
         len += argument.len().min(most) + 3;
     }
     cx.reply.raw(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readme_lists_the_commands_of_the_table() {
+        let readme = include_str!("../../README.md");
+        let (_, section) = readme.split_once("## Commands\n\n").unwrap();
+        let (list, _) = section.split_once(".\n").unwrap();
+        assert_eq!(list.replace('\n', " "), DOCUMENTED.join(", "));
+    }
 }

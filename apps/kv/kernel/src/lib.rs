@@ -4,20 +4,22 @@
 //! |---|---|
 //! | requests | `resp`: the parser, a pure function of bytes |
 //! | answers | `reply` |
-//! | what is kept | `store`: the map that all blocks share |
-//! | commands | `command`, a file for each family |
+//! | what is kept | `store`: the map that all blocks share, with sets of vectors (gpunet-kv-vectors) |
+//! | commands | `command`: the table of all, and a file for each family |
+//! | what is counted | [`own`] |
 //! | a connection's turn | `service` ([`Kv`]) |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 #![deny(unsafe_code)]
 
 mod command;
+pub mod own;
 mod reply;
 pub mod resp;
 mod service;
 mod store;
 
-pub use service::{Kv, own};
+pub use service::Kv;
 pub use store::{MAX_KEY, MAX_VALUE};
 
 #[cfg(target_arch = "nvptx64")]

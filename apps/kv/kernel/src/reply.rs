@@ -1,10 +1,14 @@
 //! Answers, as RESP2 writes them.
 
 use gpunet_device::Group;
-use gpunet_serve::{Bytes, Digits, Writer};
+use gpunet_kv_vectors::Map;
+use gpunet_serve::{Bytes, Digits, Text, Writer};
 
 /// Room in the writer that every command has before it starts: for any answer without a value in it.
 pub(crate) const ROOM: usize = 2048;
+
+/// The end of a line.
+pub(crate) const LINE_END: &[u8; 2] = b"\r\n";
 
 /// Answers of one connection. Who calls has made room for them.
 pub(crate) struct Reply<'a, 't, G: Group> {
@@ -110,4 +114,21 @@ impl<G: Group> Reply<'_, '_, G> {
         }
         self.raw(b"' command\r\n");
     }
+}
+
+/// The first line of an array, in a text that is sent later.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(crate) fn text_array<G: Group>(g: &G, map: &Map, text: &mut Text, len: usize) {
+    map.append_all(g, text, [b"*".into(), Digits::of(len as i64).bytes(), LINE_END.into()]);
+}
+
+/// A bulk string in a text that is sent later; the last one without its line end.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(crate) fn text_bulk<G: Group>(g: &G, map: &Map, text: &mut Text, bytes: Bytes<'_>, is_last: bool) {
+    let end = if is_last { Bytes::EMPTY } else { LINE_END.into() };
+    map.append_all(
+        g,
+        text,
+        [b"$".into(), Digits::of(bytes.len() as i64).bytes(), LINE_END.into(), bytes, end],
+    );
 }

@@ -1,28 +1,17 @@
 //! A connection's turn: requests one after another, long ones collected, long answers sent from where they lie.
 
-use crate::command::{self, Outcome};
+use crate::command::{self, Outcome, Resume};
+use crate::own;
 use crate::reply::{ROOM, Reply};
 use crate::resp::{self, Parsed, Progress};
 use crate::store::Store;
 use gpunet_device::{Error, Group, Result};
-use gpunet_serve::{Carve, Context, Line, Next, Pin, Service, Spill, SpillError, Turn, Writer};
+use gpunet_serve::{Carve, Context, Line, Next, Service, Spill, SpillError, Turn, Writer};
 
 /// Requests from this length on are collected in the heap, so that they need not fit into a ring.
 const COLLECTED_FROM: usize = 16 << 10;
 /// Requests of one connection before the next one has its turn.
 const REQUESTS_OF_A_TURN: usize = 1024;
-
-/// The service's own counters: their places in [`gpunet_serve::Counters::own`].
-pub mod own {
-    /// Commands carried out.
-    pub const COMMANDS: usize = 0;
-    /// Reads of keys that were there.
-    pub const HITS: usize = 1;
-    /// Reads of keys that were not.
-    pub const MISSES: usize = 2;
-    /// Connections closed because of what they sent.
-    pub const PROTOCOL_ERRORS: usize = 3;
-}
 
 /// The key-value server.
 #[derive(Clone, Copy, Debug)]
@@ -40,17 +29,6 @@ pub struct State {
     progress: Progress,
     spill: Spill,
     pub(crate) resume: Resume,
-}
-
-/// How far the answer to the present request is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Resume {
-    /// Parts of the answer that are in the writer, or sent.
-    pub(crate) step: usize,
-    /// A value that is being sent from where it lies, and how many bytes of it are sent.
-    pub(crate) sending: Option<(Pin, usize)>,
-    /// The connection's `CLIENT ID`; 0: it has none yet.
-    pub(crate) id: u64,
 }
 
 impl Service for Kv {

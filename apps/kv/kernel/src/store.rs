@@ -1,6 +1,7 @@
 //! What all blocks keep together.
 
-use gpunet_serve::{Carve, Heap, Map, Shared, Vectors};
+use gpunet_kv_vectors::{Map, Vectors};
+use gpunet_serve::{Carve, Heap, Shared};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 64 << 10;

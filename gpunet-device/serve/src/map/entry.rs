@@ -26,8 +26,8 @@ mod at {
 const USED: u32 = 1;
 /// It is in no bucket any more.
 const DEAD: u32 = 2;
-/// It is a set of vectors: its value is the set's head, and its value's length 0.
-const SET: u32 = 4;
+/// Its value is a structure: it begins with the root, and its length is 0.
+const STRUCTURE: u32 = 4;
 
 /// An entry.
 #[derive(Clone, Copy, Debug)]
@@ -110,13 +110,13 @@ impl Entry {
         flags.set(flags.get() | DEAD);
     }
 
-    pub(super) fn is_set(self) -> bool {
-        self.memory.u32(at::FLAGS).get() & SET != 0
+    pub(super) fn is_structure(self) -> bool {
+        self.memory.u32(at::FLAGS).get() & STRUCTURE != 0
     }
 
-    pub(super) fn set_set(self) {
+    pub(super) fn set_structure(self) {
         let flags = self.memory.u32(at::FLAGS);
-        flags.set(flags.get() | SET);
+        flags.set(flags.get() | STRUCTURE);
     }
 
     /// Makes it an entry of no bucket that its one holder frees, with so much of its room as its value.
@@ -190,23 +190,4 @@ impl Entry {
 /// Where a value begins, 16-aligned, so that lanes copy it by whole chunks.
 const fn value_at(key_len: usize) -> usize {
     (at::KEY + key_len).next_multiple_of(16)
-}
-
-/// The head of a set.
-pub(crate) fn head_memory(heap: Heap, entry: Chunk) -> Memory {
-    Entry::at(heap, entry).room().part(0, crate::vectors::HEAD)
-}
-
-/// The first bytes of a chunk that the caller has.
-pub(crate) fn chunk_bytes<'a>(heap: Heap, chunk: Chunk, len: usize) -> Bytes<'a> {
-    let memory = heap.memory(chunk).part(0, len);
-    // SAFETY: inside the chunk (checked by `part`), which the caller has and does not write meanwhile.
-    unsafe { Bytes::from_raw_parts(memory.as_ptr(), len) }
-}
-
-/// Writes into a chunk that the caller has.
-pub(super) fn write_chunk<G: Group>(heap: Heap, g: &G, chunk: Chunk, at: usize, bytes: Bytes<'_>) {
-    let memory = heap.memory(chunk).part(at, bytes.len());
-    // SAFETY: inside the chunk (checked by `part`), which is the caller's alone; the bytes are a request's or another chunk's.
-    unsafe { bytes.copy_to(g, memory.as_ptr()) };
 }

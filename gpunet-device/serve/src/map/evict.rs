@@ -1,7 +1,7 @@
 //! Making room: a clock's hand that goes round the buckets.
 
-use super::Map;
 use super::entry::Entry;
+use super::{Map, Structure};
 use crate::Context;
 use crate::heap::Chunk;
 use gpunet_device::{Group, Result};
@@ -12,14 +12,19 @@ const STEP: usize = 16;
 /// Which entries a sweep removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Those that have expired, and those that were not used since the last sweep and are no sets of vectors.
+    /// Those that have expired, and those that were not used since the last sweep and are no structures.
     Unused,
     All,
 }
 
 /// Allocates, and evicts entries until that succeeds. Each entry is passed at most twice before it gives up.
 #[inline(never)]
-pub(super) fn alloc<G: Group>(map: &Map, g: &G, context: &Context, bytes: usize) -> Result<Option<Chunk>> {
+pub(super) fn alloc<G: Group, S: Structure>(
+    map: &Map<S>,
+    g: &G,
+    context: &Context,
+    bytes: usize,
+) -> Result<Option<Chunk>> {
     let mut passed = 0;
     loop {
         if let Some(chunk) = map.heap.alloc(g, context.net, bytes)? {
@@ -46,7 +51,7 @@ pub(super) fn alloc<G: Group>(map: &Map, g: &G, context: &Context, bytes: usize)
 }
 
 /// Which of the next buckets have entries, a bit each: a sweep of an empty one would cost several barriers.
-fn filled<G: Group>(map: &Map, g: &G, start: usize) -> u64 {
+fn filled<G: Group, S: Structure>(map: &Map<S>, g: &G, start: usize) -> u64 {
     let (mut filled, mut at) = (0, 0);
     while g.is_leader() && at < STEP && at <= map.mask {
         // Without the lock: an entry that comes in at this moment is as good as one that comes after the sweep.
@@ -57,7 +62,7 @@ fn filled<G: Group>(map: &Map, g: &G, start: usize) -> u64 {
 }
 
 /// Moves the hand; returns where it was.
-fn take_turn<G: Group>(map: &Map, g: &G) -> usize {
+fn take_turn<G: Group, S: Structure>(map: &Map<S>, g: &G) -> usize {
     let mut at = 0;
     if g.is_leader() {
         let hand = map.clock.u32(0);
@@ -73,8 +78,8 @@ fn take_turn<G: Group>(map: &Map, g: &G) -> usize {
 
 /// Removes entries of one bucket; returns how many.
 #[inline(never)]
-pub(super) fn sweep<G: Group>(
-    map: &Map,
+pub(super) fn sweep<G: Group, S: Structure>(
+    map: &Map<S>,
     g: &G,
     context: &Context,
     bucket: usize,
@@ -92,7 +97,7 @@ pub(super) fn sweep<G: Group>(
             let entry = Entry::at(map.heap, chunk);
             at = entry.next();
             let expired = entry.expires() != 0 && entry.expires() <= context.now;
-            if which == Which::Unused && !expired && (entry.is_used() || entry.is_set()) {
+            if which == Which::Unused && !expired && (entry.is_used() || entry.is_structure()) {
                 entry.set_used(false);
                 previous = Some(entry);
                 continue;

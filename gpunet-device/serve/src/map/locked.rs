@@ -1,7 +1,7 @@
 //! A bucket that a group has locked, and the entry of one key in it.
 
 use super::entry::Entry;
-use super::{Fresh, Map, Pin};
+use super::{Fresh, Map, NoStructure, Pin, Structure};
 use crate::heap::Chunk;
 use crate::lock::Lock;
 use crate::{Bytes, Context};
@@ -12,8 +12,8 @@ use gpunet_device::{Group, Net, Result};
 /// # Cooperation
 /// All lanes call every method, and drop it together.
 #[derive(Debug)]
-pub struct Locked<'a, G: Group> {
-    map: &'a Map,
+pub struct Locked<'a, G: Group, S: Structure = NoStructure> {
+    map: &'a Map<S>,
     g: &'a G,
     net: Net,
     lock: Lock,
@@ -25,9 +25,9 @@ pub struct Locked<'a, G: Group> {
     garbage: Option<Chunk>,
 }
 
-impl<'a, G: Group> Locked<'a, G> {
+impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn find(map: &'a Map, g: &'a G, context: &Context, key: Bytes<'_>) -> Result<Self> {
+    pub(super) fn find(map: &'a Map<S>, g: &'a G, context: &Context, key: Bytes<'_>) -> Result<Self> {
         let hash = key.hash() as u32;
         let bucket = hash as usize & map.mask;
         let lock = map.bucket_lock(bucket);
@@ -63,10 +63,10 @@ impl<'a, G: Group> Locked<'a, G> {
         self.entry.map(Entry::value)
     }
 
-    /// Returns whether the value is a set of vectors ([`crate::Vectors`]); [`Locked::value`] is empty then.
+    /// Returns whether the value is a structure; [`Locked::value`] is empty then.
     #[must_use]
-    pub fn is_set(&self) -> bool {
-        self.entry.is_some_and(Entry::is_set)
+    pub fn is_structure(&self) -> bool {
+        self.entry.is_some_and(Entry::is_structure)
     }
 
     /// Returns whether the entry is the one that was pinned.
@@ -111,7 +111,7 @@ impl<'a, G: Group> Locked<'a, G> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn overwrite(&mut self, value: Bytes<'_>) -> bool {
         let Some(entry) = self.entry else { return false };
-        if entry.pins() > 0 || entry.is_set() || !entry.write(self.g, 0, value) {
+        if entry.pins() > 0 || entry.is_structure() || !entry.write(self.g, 0, value) {
             return false;
         }
         self.set_expires(0);
@@ -123,7 +123,7 @@ impl<'a, G: Group> Locked<'a, G> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn append(&mut self, bytes: Bytes<'_>) -> bool {
         match self.entry {
-            Some(entry) if !entry.is_set() => entry.write(self.g, entry.value().len(), bytes),
+            Some(entry) if !entry.is_structure() => entry.write(self.g, entry.value().len(), bytes),
             _ => false,
         }
     }
@@ -190,7 +190,7 @@ impl<'a, G: Group> Locked<'a, G> {
     }
 }
 
-impl<G: Group> Drop for Locked<'_, G> {
+impl<G: Group, S: Structure> Drop for Locked<'_, G, S> {
     fn drop(&mut self) {
         self.lock.release(self.g);
         if let Some(chunk) = self.garbage.take() {

@@ -8,6 +8,10 @@ use std::vec::Vec;
 const G: Solo = Solo::new(0, 1);
 
 fn map(bytes: usize, buckets: usize) -> Map {
+    map_of(bytes, buckets)
+}
+
+fn map_of<S: Structure>(bytes: usize, buckets: usize) -> Map<S> {
     let make = |carve: &mut Carve| {
         let heap = Heap::new(carve, bytes);
         Map::new(carve, heap, buckets)
@@ -28,7 +32,7 @@ fn get(map: Map, now: u64, key: &[u8]) -> Option<Vec<u8>> {
     value
 }
 
-fn set<G: Group>(g: &G, map: Map, key: &[u8], value: &[u8], expires: u64) -> bool {
+fn set<G: Group, S: Structure>(g: &G, map: Map<S>, key: &[u8], value: &[u8], expires: u64) -> bool {
     let Some(fresh) = map.fresh(g, &at(0), key.into(), value.into(), 0).unwrap() else { return false };
     let mut locked = map.lock(g, &at(0), key.into()).unwrap();
     locked.put(fresh);
@@ -120,6 +124,71 @@ fn a_pinned_value_outlives_its_key() {
     assert!(set(&G, map, b"key", b"another", 0));
     assert!(map.pinned(&pin).equals(b"value".into()));
     map.unpin(&G, &at(0), pin).unwrap();
+    map.clear(&G, &at(0)).unwrap();
+    assert_eq!(map.heap.used(&G), 0);
+}
+
+/// A value whose root names one more chunk.
+#[derive(Clone, Copy, Debug)]
+enum OneChunk {}
+
+#[allow(unsafe_code)]
+// SAFETY: the root names the chunk, which nobody else has.
+unsafe impl Structure for OneChunk {
+    const ROOT: usize = 4;
+
+    fn free<G: Group>(g: &G, net: Net, chunks: Chunks, entry: Chunk) -> Result<()> {
+        chunks.free(g, net, Chunk::from_raw(chunks.root::<Self>(entry).u32(0).get()).unwrap())
+    }
+}
+
+#[allow(unsafe_code)]
+fn set_structure(map: Map<OneChunk>, key: &[u8], expires: u64) {
+    let chunk = map.room(&G, &at(0), 1000).unwrap().unwrap();
+    // SAFETY: a value has a chunk of its own.
+    let fresh = unsafe { map.fresh_structure(&G, &at(0), key.into(), |root| root.u32(0).set(chunk.raw())) };
+    let fresh = fresh.unwrap().unwrap();
+    let mut locked = map.lock(&G, &at(0), key.into()).unwrap();
+    locked.put(fresh);
+    locked.set_expires(expires);
+    assert!(locked.is_structure() && locked.value().is_some_and(|value| value.is_empty()));
+    assert!(!locked.overwrite(b"x".into()) && !locked.append(b"x".into()), "it is no byte string");
+    locked.unlock().unwrap();
+}
+
+#[test]
+fn structures_are_freed_with_their_keys_and_never_evicted() {
+    let map = map_of::<OneChunk>(4 << 20, 16);
+    let is_freed = || (map.len(&G), map.heap.used(&G)) == (0, 0);
+    set_structure(map, b"expires", 100);
+    let locked = map.lock(&G, &at(100), b"expires".into()).unwrap();
+    assert!(locked.value().is_none());
+    locked.unlock().unwrap();
+    assert!(is_freed());
+
+    set_structure(map, b"removed", 0);
+    let mut locked = map.lock(&G, &at(0), b"removed".into()).unwrap();
+    let pin = locked.pin().unwrap();
+    assert!(locked.remove());
+    locked.unlock().unwrap();
+    assert!(map.heap.used(&G) >= 1000, "it is pinned");
+    map.unpin(&G, &at(0), pin).unwrap();
+    assert!(is_freed());
+
+    set_structure(map, b"replaced", 0);
+    assert!(set(&G, map, b"replaced", b"", 0));
+    assert!(map.heap.used(&G) < 1000);
+    set_structure(map, b"cleared", 0);
+    map.clear(&G, &at(0)).unwrap();
+    assert!(is_freed());
+
+    set_structure(map, b"stays", 0);
+    for number in 0u32..10_000 {
+        assert!(set(&G, map, &number.to_le_bytes(), &[7; 1000], 0), "{number}");
+    }
+    let locked = map.lock(&G, &at(0), b"stays".into()).unwrap();
+    assert!(map.evicted(&G) > 1000 && locked.is_structure());
+    locked.unlock().unwrap();
     map.clear(&G, &at(0)).unwrap();
     assert_eq!(map.heap.used(&G), 0);
 }

@@ -4,7 +4,8 @@ use super::vectors::{Given, Opened, close, open, vector, wrong_dim};
 use super::{Cx, Outcome};
 use crate::resp::Arguments;
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Change, MAX_ELEMENT, Storage, Vector};
+use gpunet_kv_vectors::{Change, MAX_ELEMENT, Storage, Vector};
+use gpunet_serve::Bytes;
 
 /// `VADD key FP32|FP16|VALUES vector element [CAS] [NOQUANT|FP16] [EF n] [M n]`
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
@@ -97,7 +98,7 @@ fn add<G: Group>(
             Opened::Nothing => {
                 let default = if is_half { Storage::Half } else { Storage::Single };
                 let storage = asked.unwrap_or(default);
-                let Some(fresh) = map.fresh_set(g, &context, key, vector.dim(), storage)? else {
+                let Some(fresh) = vectors.fresh_set(g, &context, key, vector.dim(), storage)? else {
                     cx.reply.no_memory();
                     return Ok(());
                 };

@@ -1,8 +1,8 @@
 //! Commands about the server and the connection.
 
 use super::{Cx, Outcome};
+use crate::own;
 use crate::resp::Arguments;
-use crate::service::own;
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Bytes, Digits};
 

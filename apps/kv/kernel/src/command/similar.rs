@@ -2,13 +2,14 @@
 
 use super::vectors::{Given, Opened, open, vector, wrong_dim};
 use super::{Cx, Outcome};
+use crate::reply::{LINE_END, text_array};
 use crate::resp::Arguments;
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Decimal, Digits, MAX_COUNT, Map, Pin, Reading, Text, Vector, VectorError};
+use gpunet_kv_vectors::{Decimal, MAX_COUNT, Reading, Vector, VectorError};
+use gpunet_serve::{Bytes, Digits, Pin};
 
 /// How many are found unless `COUNT` says otherwise, as in Redis.
 const COUNT: usize = 10;
-const LINE_END: &[u8; 2] = b"\r\n";
 /// Bytes of a score, and of what is around a name.
 const SCORE: usize = 32;
 const FRAME: usize = 16;
@@ -177,7 +178,7 @@ fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: 
         cx.reply.no_memory();
         return Ok(Outcome::Done);
     };
-    head(g, map, &mut text, b"*", lines);
+    text_array(g, map, &mut text, lines);
     let item = |at| Item { is_last: at + 1 == near, ..item(at) };
     map.append_each(g, &mut text, near, item, Item::parts);
     drop(reading);
@@ -217,21 +218,4 @@ impl<'r> Item<'r> {
             None => [sign, len, line_end, name, end, none, none, none, none, none],
         }
     }
-}
-
-/// The first line of an array or of a bulk string.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn head<G: Group>(g: &G, map: &Map, text: &mut Text, sign: &'static [u8; 1], number: usize) {
-    map.append_all(g, text, [sign.into(), Digits::of(number as i64).bytes(), LINE_END.into()]);
-}
-
-/// A bulk string; the last one without its line end.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn bulk<G: Group>(g: &G, map: &Map, text: &mut Text, bytes: Bytes<'_>, is_last: bool) {
-    let end = if is_last { Bytes::EMPTY } else { LINE_END.into() };
-    map.append_all(
-        g,
-        text,
-        [b"$".into(), Digits::of(bytes.len() as i64).bytes(), LINE_END.into(), bytes, end],
-    );
 }

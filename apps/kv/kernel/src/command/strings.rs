@@ -42,7 +42,7 @@ pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>) -
 fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Bytes<'_>, is_many: bool) -> Result<Outcome> {
     let g = cx.g();
     let mut locked = cx.store.map.lock(g, &cx.context, key)?;
-    if locked.is_set() {
+    if locked.is_structure() {
         locked.unlock()?;
         // MGET takes it for nothing.
         match is_many {
@@ -210,7 +210,7 @@ pub(super) fn mset<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
 pub(super) fn strlen<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
     let locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
-    let (len, is_set) = (locked.value().map(|value| value.len()), locked.is_set());
+    let (len, is_set) = (locked.value().map(|value| value.len()), locked.is_structure());
     locked.unlock()?;
     if is_set {
         cx.reply.wrong_type();
@@ -240,7 +240,7 @@ pub(super) fn append<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
             },
         };
         let mut locked = map.lock(g, &context, key)?;
-        if locked.is_set() {
+        if locked.is_structure() {
             locked.unlock()?;
             if let Some(fresh) = fresh {
                 map.discard(g, &context, fresh)?;
@@ -304,7 +304,7 @@ pub(super) fn add<G: Group>(
     let mut fresh = None;
     let answer = loop {
         let mut locked = map.lock(g, &context, key)?;
-        if locked.is_set() {
+        if locked.is_structure() {
             break Err(NotAdded::WrongType);
         }
         let old = match locked.value() {

@@ -1,9 +1,11 @@
 //! Commands on sets of vectors: VREM, VCARD, VDIM, VEMB, and what all of them need. VADD is in `add`, VSIM in `similar`.
 
 use super::{Cx, Outcome};
+use crate::reply::{text_array, text_bulk};
 use crate::resp::Arguments;
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Change, Decimal, Pin, Vector, VectorError};
+use gpunet_kv_vectors::{Change, Decimal, Vector, VectorError};
+use gpunet_serve::{Bytes, Pin};
 
 /// What a key has for a command on vectors.
 pub(super) enum Opened {
@@ -17,7 +19,7 @@ pub(super) enum Opened {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn open<G: Group>(cx: &Cx<'_, '_, G>, key: Bytes<'_>) -> Result<Opened> {
     let mut locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
-    let opened = match (locked.value().is_some(), locked.is_set()) {
+    let opened = match (locked.value().is_some(), locked.is_structure()) {
         (false, _) => Opened::Nothing,
         (true, false) => Opened::WrongType,
         (true, true) => locked.pin().map_or(Opened::Nothing, Opened::Set),
@@ -174,11 +176,11 @@ pub(super) fn vemb<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
     let found = reading.find(element);
     let outcome = match (found, text) {
         (Some(index), Some(mut text)) => {
-            super::similar::head(g, map, &mut text, b"*", dim);
+            text_array(g, map, &mut text, dim);
             let mut at = 0;
             while at < dim {
                 let number = Decimal::of(reading.number(index, at) as f64);
-                super::similar::bulk(g, map, &mut text, number.bytes(), at + 1 == dim);
+                text_bulk(g, map, &mut text, number.bytes(), at + 1 == dim);
                 at += 1;
             }
             cx.resume.sending = Some((map.finish(g, text), 0));

@@ -1,17 +1,15 @@
 //! The search: every vector of a set is compared, by all blocks that have nothing else to do.
 
-use super::access::{Reading, pause};
+use super::access::Reading;
 use super::best::Best;
 use super::desk::{Desk, Search};
 use super::head::Head;
 use super::number::{key_of, of_key};
 use super::tile::{Comparison, TILE};
 use super::{MAX_COUNT, OWN_LISTS, Vector, Vectors};
-use crate::Context;
-use crate::heap::Chunk;
-use crate::memory::Memory;
-use crate::word::fence;
 use gpunet_device::{Group, Result};
+use gpunet_serve::raw::{fence, pause};
+use gpunet_serve::{Chunk, Context, Memory};
 
 /// The fewest vectors of a share: a smaller one takes as long to claim as to search.
 const LEAST_SHARE: usize = 32 * TILE;
@@ -69,7 +67,7 @@ impl Vectors {
     /// All lanes call it.
     ///
     /// # Errors
-    /// As [`crate::Lock::acquire`].
+    /// As [`gpunet_serve::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn search<G: Group>(
         &self,
@@ -86,7 +84,7 @@ impl Vectors {
         let shares = count.div_ceil(share);
         let keys = self.blocks * most;
         let chunk = match self.blocks > 1 && shares > 1 && keys > OWN_LISTS {
-            true => self.map.heap().alloc(g, context.net, keys * 8)?,
+            true => self.chunks().alloc(g, context.net, keys * 8)?,
             false => None,
         };
         // Without memory for the lists of others, it searches alone.
@@ -125,7 +123,7 @@ impl Vectors {
         self.merge_lists(g, &mut best, desk, number, self.lists(g.index() as usize, chunk), most);
         best.finish(g);
         if let Some(chunk) = chunk {
-            self.map.free_chunk(g, context, chunk)?;
+            self.chunks().free(g, context.net, chunk)?;
         }
         Ok(Found { best })
     }
@@ -179,13 +177,13 @@ impl Vectors {
         let desk = self.desk(block);
         let Some((number, mut which)) = desk.claim(g) else { return false };
         let search = desk.search();
-        let heap = self.map.heap();
+        let chunks = self.chunks();
         // They stay until this block has said that it is done.
         let (Some(set), Some(query)) = (Chunk::from_raw(search.set), Chunk::from_raw(search.query)) else {
             return false;
         };
         let lists = self.lists(block, Chunk::from_raw(search.lists));
-        let head = Head::of(heap, set);
+        let head = Head::of(chunks, set);
         let vectors = head.tiles().compare_with(self.query(query, head.dim()));
         let mut best = Best::new(g, self.best_of(me), search.most as usize);
         let mut shares = 0;
@@ -216,12 +214,12 @@ impl Vectors {
         if !g.is_leader() {
             return;
         }
-        self.open.u32(open::NOW).add(more as u32);
+        self.open.u32(open::NOW).fetch_add(more as u32);
         if more > 0 {
             self.open.u32(open::LAST).set(g.index());
             // Ordering: Release fence, pairs with the Acquire fence in `help`.
             fence();
-            self.open.u32(open::ALL).add(1);
+            self.open.u32(open::ALL).fetch_add(1);
         }
     }
 
@@ -273,7 +271,7 @@ impl Vectors {
     /// Where blocks leave what they have found for the one that searches.
     fn lists(&self, block: usize, chunk: Option<Chunk>) -> Memory {
         match chunk {
-            Some(chunk) => self.map.heap().memory(chunk),
+            Some(chunk) => self.chunks().memory(chunk),
             None => self.lists.part(block * OWN_LISTS * 8, OWN_LISTS * 8),
         }
     }

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::MAX_COUNT;
-use crate::memory::Memory;
-use crate::word::Word32;
 use gpunet_device::Group;
+use gpunet_serve::Memory;
+use gpunet_serve::raw::Word32;
 
 /// The most lanes of a block.
 const MOST_LANES: usize = 1024;
@@ -80,7 +80,7 @@ impl Best {
             let key = key(which);
             if key > self.threshold {
                 // There is a place: fewer than `MAX_COUNT` were there before all lanes offered theirs.
-                let place = self.fill_word().add(1) as usize;
+                let place = self.fill_word().fetch_add(1) as usize;
                 self.memory.u64(at::CANDIDATES + 8 * place).set(key);
             }
             which += 1;
@@ -199,7 +199,7 @@ impl Best {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::for_test;
+    use crate::tests::for_test;
     use gpunet_device::group::Lanes;
     use proptest::prelude::*;
     use std::vec::Vec;

@@ -4,15 +4,12 @@ use super::Storage;
 use super::array::Array;
 use super::names::Names;
 use super::tile::{Tiles, tile_bytes};
-use crate::heap::{Chunk, Heap};
-use crate::lock::Lock;
-use crate::map::head_memory;
-use crate::memory::Memory;
-use crate::word::Word32;
 use gpunet_device::{Group, Net, Result};
+use gpunet_serve::raw::{Chunks, Word32};
+use gpunet_serve::{Chunk, Lock, Memory, Structure};
 
 /// Bytes of a head.
-pub(crate) const HEAD: usize = 96;
+const HEAD: usize = 96;
 
 /// Where things are in a head. Dimension and storage never change; access is decided under the lock, and the rest is changed by
 /// the group that may change the set.
@@ -40,13 +37,13 @@ mod at {
 /// A set's head. Whoever has it has pinned the entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
-    heap: Heap,
+    chunks: Chunks,
     memory: Memory,
 }
 
 impl Head {
-    pub(super) fn of(heap: Heap, entry: Chunk) -> Self {
-        Self { heap, memory: head_memory(heap, entry) }
+    pub(super) fn of(chunks: Chunks, entry: Chunk) -> Self {
+        Self { chunks, memory: chunks.root::<VectorSet>(entry) }
     }
 
     pub(super) fn dim(self) -> usize {
@@ -89,14 +86,14 @@ impl Head {
 
     pub(super) fn tiles(self) -> Tiles {
         let (dim, storage) = (self.dim(), self.storage());
-        let array = Array::new(self.heap, self.memory.part(at::TILES, 16), tile_bytes(dim, storage));
+        let array = Array::new(self.chunks, self.memory.part(at::TILES, 16), tile_bytes(dim, storage));
         Tiles::new(array, dim, storage)
     }
 
     pub(super) fn names(self) -> Names {
         let part = |at| self.memory.part(at, 16);
         Names::new(
-            self.heap,
+            self.chunks,
             part(at::ROWS),
             part(at::BUCKETS),
             self.memory.u32(at::BUCKET_COUNT),
@@ -105,29 +102,30 @@ impl Head {
     }
 }
 
-/// Fills the head of a new entry. All lanes; ends with a barrier.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(crate) fn init<G: Group>(g: &G, heap: Heap, entry: Chunk, dim: usize, storage: Storage) {
-    let memory = head_memory(heap, entry);
-    if g.is_leader() {
-        let mut at = 0;
-        while at < HEAD {
-            memory.u32(at).set(0);
-            at += 4;
-        }
-        memory.u32(at::DIM).set(dim as u32);
-        memory.u32(at::HALF).set(u32::from(storage == Storage::Half));
+/// Fills the head of a new set. By one lane.
+pub(super) fn init(head: Memory, dim: usize, storage: Storage) {
+    let mut at = 0;
+    while at < HEAD {
+        head.u32(at).set(0);
+        at += 4;
     }
-    g.sync();
+    head.u32(at::DIM).set(dim as u32);
+    head.u32(at::HALF).set(u32::from(storage == Storage::Half));
 }
 
-/// Gives back the memory of a set that no group has any more.
-///
-/// # Errors
-/// The launch is over.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(crate) fn free_storage<G: Group>(g: &G, net: Net, heap: Heap, entry: Chunk) -> Result<()> {
-    let head = Head::of(heap, entry);
-    head.names().free(g, net, head.count())?;
-    head.tiles().free(g, net)
+/// A set, as a kind of values of a map.
+#[derive(Clone, Copy, Debug)]
+pub enum VectorSet {}
+
+#[allow(unsafe_code)]
+// SAFETY: names and tiles give back the chunks that the head names, which are the set's alone (`Vectors::insert` takes them).
+unsafe impl Structure for VectorSet {
+    const ROOT: usize = HEAD;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn free<G: Group>(g: &G, net: Net, chunks: Chunks, entry: Chunk) -> Result<()> {
+        let head = Head::of(chunks, entry);
+        head.names().free(g, net, head.count())?;
+        head.tiles().free(g, net)
+    }
 }

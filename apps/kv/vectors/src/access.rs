@@ -2,10 +2,9 @@
 
 use super::Vectors;
 use super::head::Head;
-use crate::heap::Chunk;
-use crate::lock::wait_a_little;
-use crate::{Bytes, Context, Pin};
 use gpunet_device::{Error, Group, Net, Result};
+use gpunet_serve::raw::pause;
+use gpunet_serve::{Bytes, Chunk, Context, Pin};
 
 /// Leave to read a set: until it is dropped, nobody changes it. A group that wants to change it has precedence over groups that come to
 /// read it later.
@@ -33,7 +32,7 @@ impl Vectors {
     /// Waits until a set may be read. The group helps with the searches that are put out meanwhile.
     ///
     /// # Errors
-    /// As [`crate::Lock::acquire`].
+    /// As [`gpunet_serve::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn read<'a, G: Group>(&self, g: &'a G, context: &Context, set: &'a Pin) -> Result<Reading<'a, G>> {
         let head = self.head(set);
@@ -96,16 +95,6 @@ impl Vectors {
             round += 1;
             pause(g, context.net, round)?;
         }
-    }
-}
-
-/// A moment's pause, in which one lane sees whether the launch is over. All lanes.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn pause<G: Group>(g: &G, net: Net, round: u32) -> Result<()> {
-    let over = if g.is_leader() { wait_a_little(g, net, round) } else { Ok(()) };
-    match g.broadcast(over.err().map_or(0, |error| error.errno() as u64)) {
-        0 => Ok(()),
-        errno => Err(Error::from_errno(errno as i32)),
     }
 }
 

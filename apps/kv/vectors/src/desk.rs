@@ -1,8 +1,8 @@
 //! Where a block puts a search out, so that others take shares of it.
 
-use crate::memory::Memory;
-use crate::word::Word64;
 use gpunet_device::Group;
+use gpunet_serve::Memory;
+use gpunet_serve::raw::Word64;
 
 /// Where things are on a desk. The block that it belongs to writes the description before it publishes the ticket; every block
 /// writes its own word of what is done.

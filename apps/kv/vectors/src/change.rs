@@ -1,8 +1,9 @@
 //! Adding vectors to a set, and removing them.
 
-use super::{Vector, Vectors};
-use crate::{Bytes, Context, Pin};
+use super::head;
+use super::{Storage, Vector, Vectors};
 use gpunet_device::{Group, Result};
+use gpunet_serve::{Bytes, Context, Fresh, Pin};
 
 /// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +25,33 @@ pub enum Change {
 }
 
 impl Vectors {
+    /// Makes an empty set, which [`gpunet_serve::Locked::put`] puts into the map. `None`: there is no memory.
+    ///
+    /// # Cooperation
+    /// All lanes call it, with no bucket locked.
+    ///
+    /// # Errors
+    /// As [`gpunet_serve::Lock::acquire`].
+    #[allow(unsafe_code)]
+    pub fn fresh_set<G: Group>(
+        &self,
+        g: &G,
+        context: &Context,
+        key: Bytes<'_>,
+        dim: usize,
+        storage: Storage,
+    ) -> Result<Option<Fresh>> {
+        // SAFETY: an empty set has no chunks.
+        unsafe { self.map.fresh_structure(g, context, key, |root| head::init(root, dim, storage)) }
+    }
+
     /// Adds a vector of the set's dimension, or replaces the one of that name.
     ///
     /// # Cooperation
     /// All lanes call it, with no bucket locked.
     ///
     /// # Errors
-    /// As [`crate::Lock::acquire`].
+    /// As [`gpunet_serve::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn insert<G: Group>(
         &self,
@@ -77,7 +98,7 @@ impl Vectors {
     /// All lanes call it, with no bucket locked.
     ///
     /// # Errors
-    /// As [`crate::Lock::acquire`].
+    /// As [`gpunet_serve::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn close_if_empty<G: Group>(&self, g: &G, context: &Context, set: &Pin) -> Result<bool> {
         let writing = self.write(g, context, set)?;
@@ -96,7 +117,7 @@ impl Vectors {
     /// All lanes call it, with no bucket locked.
     ///
     /// # Errors
-    /// As [`crate::Lock::acquire`].
+    /// As [`gpunet_serve::Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn remove<G: Group>(&self, g: &G, context: &Context, set: &Pin, name: Bytes<'_>) -> Result<Change> {
         let writing = self.write(g, context, set)?;

@@ -1,12 +1,10 @@
 //! The names of a set's vectors: a row for each, found by linear hashing, so that no insertion moves more than one bucket.
 
 use super::array::Array;
-use crate::heap::{Chunk, Heap};
-use crate::map::chunk_bytes;
-use crate::memory::Memory;
-use crate::word::Word32;
-use crate::{Bytes, Context, Map};
+use crate::Map;
 use gpunet_device::{Group, Net, Result};
+use gpunet_serve::raw::{Chunks, Word32};
+use gpunet_serve::{Bytes, Chunk, Context, Memory};
 
 /// Bytes of a row.
 const ROW: usize = 64;
@@ -30,7 +28,7 @@ const SHORT: usize = ROW - at::NAME;
 /// The names of a set. Whoever may read the set may find names; whoever may change the set may change them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
-    heap: Heap,
+    chunks: Chunks,
     rows: Array,
     buckets: Array,
     bucket_count: Word32,
@@ -39,14 +37,14 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) const fn new(
-        heap: Heap,
+        chunks: Chunks,
         rows: Memory,
         buckets: Memory,
         bucket_count: Word32,
         long: Word32,
     ) -> Self {
-        let (rows, buckets) = (Array::new(heap, rows, ROW), Array::new(heap, buckets, 4));
-        Self { heap, rows, buckets, bucket_count, long }
+        let (rows, buckets) = (Array::new(chunks, rows, ROW), Array::new(chunks, buckets, 4));
+        Self { chunks, rows, buckets, bucket_count, long }
     }
 
     /// The name of a vector.
@@ -55,7 +53,7 @@ impl Names {
         let row = self.rows.unit(index);
         let len = row.u32(at::LEN).get() as usize;
         match Chunk::from_raw(row.u32(at::CHUNK).get()) {
-            Some(chunk) => chunk_bytes(self.heap, chunk, len),
+            Some(chunk) => self.chunks.bytes(chunk, len),
             None => row.part(at::NAME, len).stable_bytes(),
         }
     }
@@ -117,7 +115,7 @@ impl Names {
         let row = self.rows.unit(index);
         let chunk = if name.len() > SHORT {
             let Some(chunk) = map.room(g, context, name.len())? else { return Ok(false) };
-            map.write_chunk(g, chunk, 0, name);
+            self.chunks.write(g, chunk, 0, name);
             chunk.raw()
         } else {
             row.part(at::NAME, name.len()).fill(g, name);
@@ -168,7 +166,7 @@ impl Names {
             }
         }
         g.sync();
-        chunk.map_or(Ok(()), |chunk| self.heap.free(g, net, chunk))
+        chunk.map_or(Ok(()), |chunk| self.chunks.free(g, net, chunk))
     }
 
     /// Gives all of it back. All lanes.
@@ -177,7 +175,7 @@ impl Names {
         let (mut index, mut long) = (0, self.long.get());
         while index < count && long > 0 {
             if let Some(chunk) = Chunk::from_raw(self.rows.unit(index).u32(at::CHUNK).get()) {
-                self.heap.free(g, net, chunk)?;
+                self.chunks.free(g, net, chunk)?;
                 long -= 1;
             }
             index += 1;

@@ -1,28 +1,38 @@
+#![allow(unsafe_code)]
+
 use super::*;
-use crate::memory::{for_test, no_net};
-use crate::{Bytes, Context, Heap};
-use gpunet_device::Group;
 use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::team::F16;
+use gpunet_device::{Buffer, Group, Net};
+use gpunet_serve::{Bytes, Context, Heap};
 use proptest::prelude::*;
 use std::string::String;
 use std::vec::Vec;
 
-const CONTEXT: Context = Context { net: no_net(), now: 0 };
+// SAFETY: 0 is no attachment: calls that would look at it do not.
+const CONTEXT: Context = Context { net: unsafe { Net::from_raw(0) }, now: 0 };
 
-fn server(heap: usize, blocks: usize) -> (Map, Vectors) {
+/// Zeroed memory.
+pub(crate) fn for_test(len: usize) -> Memory {
+    let cells = std::vec![0u128; len.div_ceil(16) + 4].leak();
+    let ptr = cells.as_mut_ptr().cast::<u8>();
+    // SAFETY: leaked, so it lives for ever; each test has its own.
+    unsafe { Memory::new(Buffer::from_raw_parts(ptr.wrapping_add(ptr.align_offset(64)), len)) }
+}
+
+fn server(heap: usize, blocks: usize) -> (Heap, Map, Vectors) {
     let make = |carve: &mut Carve| {
         let heap = Heap::new(carve, heap);
         let map = Map::new(carve, heap, 16);
-        (map, Vectors::new(carve, map))
+        (heap, map, Vectors::new(carve, map))
     };
     let mut measure = Carve::measure_for(blocks);
     let _ = make(&mut measure);
     make(&mut Carve::new(for_test(measure.used()), blocks))
 }
 
-fn new_set<G: Group>(g: &G, map: Map, key: &[u8], dim: usize, storage: Storage) -> Pin {
-    let fresh = map.fresh_set(g, &CONTEXT, key.into(), dim, storage).unwrap().unwrap();
+fn new_set<G: Group>(g: &G, map: Map, vectors: Vectors, key: &[u8], dim: usize, storage: Storage) -> Pin {
+    let fresh = vectors.fresh_set(g, &CONTEXT, key.into(), dim, storage).unwrap().unwrap();
     let mut locked = map.lock(g, &CONTEXT, key.into()).unwrap();
     locked.put(fresh);
     let pin = locked.pin().unwrap();
@@ -127,9 +137,9 @@ proptest! {
         half: bool,
         long: bool,
     ) {
-        let (g, (map, vectors)) = (Solo::new(0, 1), server(16 << 20, 1));
+        let (g, (heap, map, vectors)) = (Solo::new(0, 1), server(16 << 20, 1));
         let storage = if half { Storage::Half } else { Storage::Single };
-        let set = new_set(&g, map, b"set", dim, storage);
+        let set = new_set(&g, map, vectors, b"set", dim, storage);
         let mut model = Model { half, all: Vec::new() };
         let name = |which: u64| if long { std::format!("{which:050}") } else { std::format!("v{which}") };
         for (step, which, seed) in steps {
@@ -159,18 +169,18 @@ proptest! {
             prop_assert_eq!(vectors.len(&g, &set), model.all.len());
         }
         map.clear(&g, &CONTEXT).unwrap();
-        prop_assert!(map.heap().used(&g) > 0, "it is pinned");
+        prop_assert!(heap.used(&g) > 0, "it is pinned");
         map.unpin(&g, &CONTEXT, set).unwrap();
-        prop_assert_eq!(map.heap().used(&g), 0);
+        prop_assert_eq!(heap.used(&g), 0);
     }
 }
 
 #[test]
 fn all_blocks_and_lanes_find_the_same() {
     for (dim, storage, lanes) in [(20, Storage::Half, 3), (8, Storage::Single, 33), (100, Storage::Half, 1)] {
-        let (map, vectors) = server(64 << 20, 3);
+        let (_, map, vectors) = server(64 << 20, 3);
         let g = Solo::new(0, 3);
-        let set = new_set(&g, map, b"set", dim, storage);
+        let set = new_set(&g, map, vectors, b"set", dim, storage);
         let mut model = Model { half: storage == Storage::Half, all: Vec::new() };
         for which in 0..9000 {
             // Each vector is there twice: the first one comes first.
@@ -204,9 +214,9 @@ fn all_blocks_and_lanes_find_the_same() {
 
 #[test]
 fn sets_change_while_they_are_searched() {
-    let (map, vectors) = server(64 << 20, 3);
+    let (_, map, vectors) = server(64 << 20, 3);
     let g = Solo::new(0, 3);
-    let set = new_set(&g, map, b"set", 16, Storage::Half);
+    let set = new_set(&g, map, vectors, b"set", 16, Storage::Half);
     // These stay; others come and go.
     for which in 0..3000 {
         insert(&g, vectors, &set, &std::format!("stays {which}"), &numbers(which + 1, 16));
@@ -245,9 +255,9 @@ fn sets_change_while_they_are_searched() {
 
 #[test]
 fn memory_comes_back_and_its_end_is_said() {
-    let (map, vectors) = server(8 << 20, 1);
+    let (heap, map, vectors) = server(8 << 20, 1);
     let g = Solo::new(0, 1);
-    let set = new_set(&g, map, b"set", 256, Storage::Single);
+    let set = new_set(&g, map, vectors, b"set", 256, Storage::Single);
     let mut count = 0;
     loop {
         match insert_or_full(&g, vectors, &set, count) {
@@ -268,7 +278,7 @@ fn memory_comes_back_and_its_end_is_said() {
     assert_eq!(insert_or_full(&g, vectors, &set, 0), Some(Change::Closed));
     map.clear(&g, &CONTEXT).unwrap();
     map.unpin(&g, &CONTEXT, set).unwrap();
-    assert_eq!(map.heap().used(&g), 0);
+    assert_eq!(heap.used(&g), 0);
 }
 
 fn insert_or_full(g: &Solo, vectors: Vectors, set: &Pin, which: u64) -> Option<Change> {
@@ -281,7 +291,7 @@ fn insert_or_full(g: &Solo, vectors: Vectors, set: &Pin, which: u64) -> Option<C
 
 #[test]
 fn what_is_no_vector_is_refused() {
-    let (map, vectors) = server(4 << 20, 1);
+    let (heap, _, vectors) = server(4 << 20, 1);
     let g = Solo::new(0, 1);
     for bad in [&[][..], &[1.0, f32::NAN], &[f32::INFINITY], &[0.0; MAX_DIM + 1]] {
         assert!(matches!(vector(&g, vectors, bad), Err(VectorError::Invalid)));
@@ -290,5 +300,5 @@ fn what_is_no_vector_is_refused() {
     vectors.set(&g, &mut builder, 0, b"1".into());
     vectors.set(&g, &mut builder, 1, b"x".into());
     assert!(matches!(vectors.finish(&g, &CONTEXT, builder), Err(VectorError::Invalid)));
-    assert_eq!(map.heap().used(&g), 0);
+    assert_eq!(heap.used(&g), 0);
 }

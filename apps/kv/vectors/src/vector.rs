@@ -5,11 +5,9 @@ use super::decimal::parse;
 use super::number::root;
 use super::tile::{SUMS, padded};
 use super::{MAX_DIM, Vectors};
-use crate::heap::Chunk;
-use crate::memory::Memory;
-use crate::{Bytes, Context};
 use gpunet_device::team::F16;
 use gpunet_device::{Error, Group, Result};
+use gpunet_serve::{Bytes, Chunk, Context, Memory};
 
 /// Why there is no vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +80,7 @@ impl Vectors {
     }
 
     fn numbers(&self, chunk: Chunk, dim: usize) -> Memory {
-        self.map.heap().memory(chunk).part(0, padded(dim) * 4)
+        self.chunks().memory(chunk).part(0, padded(dim) * 4)
     }
 
     pub(super) fn query(&self, chunk: Chunk, dim: usize) -> Memory {
@@ -132,11 +130,11 @@ impl Vectors {
         // Also a barrier: all numbers are there.
         let bad = g.sum(u32::from(builder.is_bad));
         let (memory, numbers) = (self.numbers(builder.chunk, builder.dim), padded(builder.dim));
-        let squares = self.map.heap().memory(builder.chunk).part(numbers * 4, SQUARES);
+        let squares = self.chunks().memory(builder.chunk).part(numbers * 4, SQUARES);
         let square = if bad == 0 { square(g, memory, squares) } else { f64::NAN };
         if !square.is_finite() {
             g.sync();
-            self.map.free_chunk(g, context, builder.chunk)?;
+            self.chunks().free(g, context.net, builder.chunk)?;
             return Err(VectorError::Invalid);
         }
         let norm = root(square);
@@ -183,7 +181,7 @@ impl Vectors {
     /// # Errors
     /// The launch is over.
     pub fn forget<G: Group>(&self, g: &G, context: &Context, vector: Vector) -> Result<()> {
-        self.map.free_chunk(g, context, vector.chunk)
+        self.chunks().free(g, context.net, vector.chunk)
     }
 }
 

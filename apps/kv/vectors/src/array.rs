@@ -1,18 +1,17 @@
 //! Memory of a set that grows: units of one size in segments of the heap.
 
-use crate::heap::{Chunk, Heap, MAX_CHUNK};
-use crate::memory::Memory;
-use crate::word::Word32;
-use crate::{Context, Map};
+use crate::Map;
 use core::cell::Cell;
 use gpunet_device::{Group, Net, Result};
+use gpunet_serve::raw::{Chunks, Word32};
+use gpunet_serve::{Chunk, Context, MAX_CHUNK, Memory};
 
 /// Units of one size. The first segment grows by doubling until it has the size of the largest chunk; all others have that.
 ///
 /// Whoever may read the set may read it; whoever may change the set may let it grow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Array {
-    heap: Heap,
+    chunks: Chunks,
     /// The chunk of the table with the segments' chunks, how many segments there are, and how many units in all.
     head: Memory,
     /// Bytes of a unit.
@@ -22,7 +21,7 @@ pub(super) struct Array {
 /// An [`Array`] that does not grow meanwhile, as one lane sees it.
 #[derive(Debug)]
 pub(super) struct Still {
-    heap: Heap,
+    chunks: Chunks,
     /// Where the table begins.
     table: usize,
     unit: usize,
@@ -38,8 +37,8 @@ impl Still {
         let (segment, unit) = (index / self.per_segment, index % self.per_segment);
         let (last, mut start) = self.last.get();
         if segment != last {
-            start = match Chunk::from_raw(self.heap.word(self.table + 4 * segment as usize)) {
-                Some(chunk) => self.heap.address(self.heap.start(chunk)),
+            start = match Chunk::from_raw(self.chunks.word(self.table + 4 * segment as usize)) {
+                Some(chunk) => self.chunks.address(self.chunks.start(chunk)),
                 None => core::ptr::null(),
             };
             self.last.set((segment, start));
@@ -49,8 +48,8 @@ impl Still {
 }
 
 impl Array {
-    pub(super) const fn new(heap: Heap, head: Memory, unit: usize) -> Self {
-        Self { heap, head, unit }
+    pub(super) const fn new(chunks: Chunks, head: Memory, unit: usize) -> Self {
+        Self { chunks, head, unit }
     }
 
     fn table(self) -> Word32 {
@@ -74,24 +73,24 @@ impl Array {
     fn place(self, index: usize) -> Option<(Chunk, usize)> {
         // Both have 32 bits: a division of 64 takes a GPU long.
         let (index, per) = (index as u32, self.per_segment() as u32);
-        let table = self.heap.start(Chunk::from_raw(self.table().get())?);
-        let chunk = Chunk::from_raw(self.heap.word(table + 4 * (index / per) as usize))?;
+        let table = self.chunks.start(Chunk::from_raw(self.table().get())?);
+        let chunk = Chunk::from_raw(self.chunks.word(table + 4 * (index / per) as usize))?;
         Some((chunk, (index % per) as usize))
     }
 
     /// The memory of a unit that there is.
     pub(super) fn unit(self, index: usize) -> Memory {
         match self.place(index) {
-            Some((chunk, unit)) => self.heap.memory(chunk).part(unit * self.unit, self.unit),
+            Some((chunk, unit)) => self.chunks.memory(chunk).part(unit * self.unit, self.unit),
             None => panic!("a unit that the array does not have"),
         }
     }
 
     /// The array as it is while the set is read: its table stays where it is.
     pub(super) fn still(self) -> Still {
-        let table = Chunk::from_raw(self.table().get()).map_or(0, |table| self.heap.start(table));
+        let table = Chunk::from_raw(self.table().get()).map_or(0, |table| self.chunks.start(table));
         Still {
-            heap: self.heap,
+            chunks: self.chunks,
             table,
             unit: self.unit,
             per_segment: self.per_segment() as u32,
@@ -130,11 +129,11 @@ impl Array {
         let units = (2 * capacity).min(self.per_segment());
         let Some(new) = map.room(g, context, units * self.unit)? else { return Ok(false) };
         let Some((old, _)) = self.place(0) else { return Ok(false) };
-        map.write_chunk(g, new, 0, map.chunk_bytes(old, capacity * self.unit));
+        self.chunks.write(g, new, 0, self.chunks.bytes(old, capacity * self.unit));
         // All lanes have copied, and read the table.
         g.sync();
         self.install(g, 0, new, 0);
-        self.heap.free(g, context.net, old)?;
+        self.chunks.free(g, context.net, old)?;
         Ok(true)
     }
 
@@ -150,12 +149,12 @@ impl Array {
 
     /// Puts a segment into the table, which the units of those before it precede. All lanes; begins and ends with a barrier.
     fn install<G: Group>(self, g: &G, segment: usize, new: Chunk, before: usize) {
-        let units = (self.heap.capacity(new) / self.unit).min(self.per_segment());
+        let units = (self.chunks.capacity(new) / self.unit).min(self.per_segment());
         g.sync();
         if g.is_leader()
             && let Some(table) = Chunk::from_raw(self.table().get())
         {
-            self.heap.memory(table).u32(4 * segment).set(new.raw());
+            self.chunks.memory(table).u32(4 * segment).set(new.raw());
             self.capacity().set((before + units) as u32);
             self.segments().set(segment as u32 + 1);
         }
@@ -164,13 +163,13 @@ impl Array {
 
     fn grow_table<G: Group>(self, g: &G, context: &Context, map: &Map, segments: usize) -> Result<bool> {
         let old = Chunk::from_raw(self.table().get());
-        let len = old.map_or(0, |table| self.heap.capacity(table));
+        let len = old.map_or(0, |table| self.chunks.capacity(table));
         if 4 * segments <= len {
             return Ok(true);
         }
         let Some(new) = map.room(g, context, 2 * len)? else { return Ok(false) };
         if let Some(old) = old {
-            map.write_chunk(g, new, 0, map.chunk_bytes(old, len));
+            self.chunks.write(g, new, 0, self.chunks.bytes(old, len));
         }
         g.sync();
         if g.is_leader() {
@@ -178,7 +177,7 @@ impl Array {
         }
         g.sync();
         if let Some(old) = old {
-            self.heap.free(g, context.net, old)?;
+            self.chunks.free(g, context.net, old)?;
         }
         Ok(true)
     }
@@ -189,11 +188,11 @@ impl Array {
         let Some(table) = Chunk::from_raw(self.table().get()) else { return Ok(()) };
         let (segments, mut segment) = (self.segments().get() as usize, 0);
         while segment < segments {
-            if let Some(chunk) = Chunk::from_raw(self.heap.memory(table).u32(4 * segment).get()) {
-                self.heap.free(g, net, chunk)?;
+            if let Some(chunk) = Chunk::from_raw(self.chunks.memory(table).u32(4 * segment).get()) {
+                self.chunks.free(g, net, chunk)?;
             }
             segment += 1;
         }
-        self.heap.free(g, net, table)
+        self.chunks.free(g, net, table)
     }
 }

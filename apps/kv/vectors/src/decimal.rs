@@ -1,6 +1,6 @@
 //! Decimal text of numbers, both ways. The kernel has no formatting of its own.
 
-use crate::Bytes;
+use gpunet_serve::Bytes;
 
 /// Ten to the power of a number.
 fn power_of_ten(exponent: u32) -> f64 {
@@ -92,7 +92,8 @@ fn exponent_of(text: Bytes<'_>) -> Option<i32> {
 /// # Examples
 ///
 /// ```
-/// use gpunet_serve::{Bytes, Decimal};
+/// use gpunet_kv_vectors::Decimal;
+/// use gpunet_serve::Bytes;
 ///
 /// assert!(Decimal::of(-0.25).bytes().equals(Bytes::from(b"-0.25")));
 /// assert!(Decimal::of(1.5e-12).bytes().equals(Bytes::from(b"1.5e-12")));

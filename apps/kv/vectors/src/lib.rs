@@ -1,4 +1,4 @@
-//! Sets of named vectors in the heap of a [`crate::Map`], searched exactly by all blocks of a launch.
+//! Sets of named vectors as values of a [`gpunet_serve::Map`], searched exactly by all blocks of a launch.
 //!
 //! | part | module |
 //! |---|---|
@@ -8,6 +8,9 @@
 //! | the names of vectors | `names` |
 //! | a vector from outside | `vector`, `number` (halves, keys), `decimal` (text) |
 //! | operations on a set | `change`, `search` (its shares: `desk`; the nearest so far: `best`) |
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
+#![deny(unsafe_code)]
 
 mod access;
 mod array;
@@ -22,17 +25,20 @@ mod search;
 mod tile;
 mod vector;
 
-use crate::memory::{Carve, Memory};
-use crate::{Map, Pin};
 pub use access::Reading;
 use best::Best;
 pub use change::Change;
 pub use decimal::Decimal;
 use desk::Desk;
+use gpunet_serve::raw::Chunks;
+use gpunet_serve::{Carve, Memory, Pin};
 use head::Head;
-pub(crate) use head::{HEAD, free_storage, init as init_head};
+pub use head::VectorSet;
 pub use search::Found;
 pub use vector::{Vector, VectorBuilder, VectorError};
+
+/// A map of byte strings and sets of vectors.
+pub type Map = gpunet_serve::Map<VectorSet>;
 
 /// The most numbers of a vector.
 pub const MAX_DIM: usize = 32 << 10;
@@ -58,14 +64,15 @@ pub enum Storage {
 /// A search is divided into shares. Blocks that have nothing else to do take shares of it ([`Vectors::help`]); the block that
 /// searches takes shares until none is left, and then waits only for those that others have begun.
 ///
-/// A set is the value of a key ([`Map::fresh_set`]); who has pinned it may use it, whatever happens to the key. Groups that want to change it
+/// A set is the value of a key ([`Vectors::fresh_set`]); who has pinned it may use it, whatever happens to the key. Groups that want to change it
 /// wait until nobody reads it, and help with searches meanwhile. Who waits for a set holds no bucket and no other set.
 ///
 /// # Examples
 ///
 /// ```
 /// use gpunet_device::Group;
-/// use gpunet_serve::{Bytes, Context, Pin, VectorError, Vectors};
+/// use gpunet_kv_vectors::{VectorError, Vectors};
+/// use gpunet_serve::{Bytes, Context, Pin};
 ///
 /// /// Where the nearest vector is, and its score.
 /// fn nearest<G: Group>(
@@ -100,20 +107,31 @@ pub struct Vectors {
 impl Vectors {
     /// Searches of sets in `map`.
     #[must_use]
+    #[allow(unsafe_code)]
     pub fn new(carve: &mut Carve, map: Map) -> Self {
         let blocks = carve.blocks();
+        // SAFETY: every block makes them here, in the same order. `open`, desks and lists are used as words; what is in `best` is a block's own.
+        let mut take = |len| unsafe { carve.memory(len) };
         Self {
             map,
-            open: carve.take(64),
-            desks: carve.take(blocks * Desk::bytes(blocks)),
-            best: carve.take(blocks * Best::BYTES),
-            lists: carve.take(blocks * OWN_LISTS * 8),
+            open: take(64),
+            desks: take(blocks * Desk::bytes(blocks)),
+            best: take(blocks * Best::BYTES),
+            lists: take(blocks * OWN_LISTS * 8),
             blocks,
         }
     }
 
+    /// The chunks of the map's heap.
+    #[allow(unsafe_code)]
+    const fn chunks(&self) -> Chunks {
+        // SAFETY: this crate uses chunks that it has taken for a vector, a list or a set, and those of sets that the caller has pinned: as
+        // readers, or as the one who changes it (`access`). All offsets of words are multiples of their size.
+        unsafe { self.map.chunks() }
+    }
+
     fn head(&self, set: &Pin) -> Head {
-        Head::of(self.map.heap(), set.entry())
+        Head::of(self.chunks(), set.entry())
     }
 
     /// How many numbers the vectors of a set have. It never changes.

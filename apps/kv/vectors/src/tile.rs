@@ -13,10 +13,10 @@
 use super::Storage;
 use super::array::{Array, Still};
 use super::number::halves;
-use crate::memory::Memory;
-use crate::{Context, Map};
+use crate::Map;
 use gpunet_device::team::F16;
 use gpunet_device::{Group, Net, Result};
+use gpunet_serve::{Context, Memory};
 
 /// Vectors of a tile.
 pub(super) const TILE: usize = 32;

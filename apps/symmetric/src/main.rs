@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what to do | `args` |
 //! | a member | `member` (how it runs a kernel: the one module with unsafe code) |
-//! | the examples | `examples` (what each allocates, runs and checks), `on_stream` |
+//! | the examples | `examples` (what each allocates, runs and checks) |
 //!
 //! The kernels themselves are in the package gpunet-symmetric-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -13,7 +13,6 @@ mod args;
 mod error;
 mod examples;
 mod member;
-mod on_stream;
 
 use args::Args;
 use error::Error;

@@ -1,7 +1,7 @@
 //! A kernel and a queue that take turns: NVSHMEM's on-stream.
 
+use super::check;
 use crate::error::Error;
-use crate::examples::check;
 use crate::member::Member;
 use gpunet_symmetric_kernel::{OnStream, SUMMED, TOLD};
 
@@ -22,11 +22,7 @@ fn turns(size: u32, elements: usize, threshold: u64) -> u32 {
     (0..ROUNDS).fold(0, |taken, _| taken + u32::from(sum(taken) > threshold))
 }
 
-/// Runs the example. All members run the same.
-///
-/// # Errors
-/// [`Error`]; a number that differs, too.
-pub fn run(member: &Member, elements: usize) -> Result<(), Error> {
+pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
     let team = &member.team;
     let (own, size) = (team.rank(), team.size());
     let threshold = elements as u64 * u64::from(size);

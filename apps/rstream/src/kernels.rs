@@ -8,10 +8,10 @@
 use crate::args::DeviceArgs;
 use crate::error::Error;
 use gpunet_abi::{Handle, Options};
-use gpunet_app::kernel::{RunningKernel, row, rows};
+use gpunet_app::kernel::{NUMBER, RunningKernel, row, rows};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Program};
-use gpunet_rstream_kernel::record::{Ended, Listening, NUMBER, Test};
+use gpunet_rstream_kernel::record::{Ended, Listening, Test};
 use gpunet_rstream_kernel::{Rstream, RstreamListen};
 use std::net::SocketAddr;
 

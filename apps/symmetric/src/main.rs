@@ -22,7 +22,6 @@ use gpunet_proxy::team::{Team, TeamError, TeamListener, TeamOptions};
 use gpunet_proxy::{Attachment, Config, Proxy};
 use member::Member;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 const NAME: &str = "gpunet-symmetric";
 
@@ -31,9 +30,7 @@ fn main() -> ExitCode {
         Err(error) => return error.report(NAME),
         Ok(args) => args,
     };
-    // GPUNET_LOG=debug shows what the proxy does.
-    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    gpunet_app::cli::start_log();
     args.devices.iter().for_each(|&device| load_driver(device));
     let run = if args.launched { launched(&args) } else { all(&args) };
     match run {
@@ -73,9 +70,8 @@ fn launched(args: &Args) -> Result<(), Error> {
 fn all(args: &Args) -> Result<(), Error> {
     let proxy = open(args)?;
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener = TeamListener::bind(local).map_err(|source| {
-        Error::Team(TeamError::Io { doing: "cannot listen at 127.0.0.1".to_owned(), source })
-    })?;
+    let listener = TeamListener::bind(local)
+        .map_err(|source| TeamError::Io { doing: "cannot listen at 127.0.0.1".to_owned(), source })?;
     let id = listener.id();
     let attachments =
         (0..args.members).map(|rank| attach(&proxy, args, rank)).collect::<Result<Vec<_>, _>>()?;

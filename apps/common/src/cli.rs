@@ -1,13 +1,15 @@
-//! What command lines have in common: sizes, addresses, transports, and one-line errors.
+//! What command lines have in common: sizes, addresses, transports, one-line errors, and output.
 
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use gpunet_proxy::abi::options::TransportKind;
+use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
 
 /// The exit code of a bad command line.
 const BAD_COMMAND_LINE: u8 = 2;
@@ -165,6 +167,18 @@ impl fmt::Display for Endpoint {
 pub fn print(text: &impl fmt::Display) {
     let mut out = io::stdout().lock();
     let _ = write!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Prints one JSON object.
+pub fn print_json(value: &impl Serialize) {
+    // The programs' structures have only string keys and finite numbers, which JSON has.
+    print(&format_args!("{}\n", serde_json::to_string(value).unwrap_or_default()));
+}
+
+/// Starts logging to stderr. GPUNET_LOG=debug shows what the proxy does.
+pub fn start_log() {
+    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
 }
 
 /// Reads a number of bytes within bounds, with K or M for 2^10 or 2^20 of them.

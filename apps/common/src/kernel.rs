@@ -1,6 +1,7 @@
 //! A running kernel with the memory it uses, and the results it leaves there.
 
 use gpu_usermap::cuda::CopyError;
+pub use gpunet_app_kernel::NUMBER;
 use gpunet_proxy::abi::Error;
 use gpunet_proxy::{DeviceBuffer, FinishPolicy, KernelError, Launch};
 use std::time::Duration;
@@ -103,9 +104,6 @@ impl<M> Drop for RunningKernel<M> {
         let _ = launch.finish(FinishPolicy::Close);
     }
 }
-
-/// Bytes of a number that a kernel leaves.
-const NUMBER: usize = size_of::<u64>();
 
 /// Reads the first `count` rows of `N` numbers that a kernel has left.
 ///

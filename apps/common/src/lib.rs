@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod device;
+pub mod error;
 pub mod interrupt;
 pub mod kernel;
 pub mod proxy;

@@ -1,5 +1,6 @@
 //! Which proxy is used.
 
+use crate::cli::{Transport, UsageError};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use gpunet_proxy::config::Lines;
 use gpunet_proxy::{Config, DaemonError, EmbedError, Proxy, attach, embed};
@@ -35,6 +36,20 @@ impl ProxyArgs {
     #[must_use]
     pub fn names_a_daemon(&self) -> bool {
         self.daemon.as_ref().is_some_and(|path| !path.as_os_str().is_empty())
+    }
+
+    /// Rejects peer from a process with a proxy of its own, which can reach nobody. `otherwise` is what does it without a
+    /// daemon.
+    ///
+    /// # Errors
+    /// The line for the user.
+    pub fn can_reach_others(&self, transport: Transport, otherwise: &str) -> Result<(), UsageError> {
+        if transport == Transport::Peer && !self.names_a_daemon() {
+            return Err(UsageError::Invalid(format!(
+                "--transport peer needs both ends under one proxy: add --daemon PATH, or {otherwise}"
+            )));
+        }
+        Ok(())
     }
 
     /// Attaches to the daemon that was asked for, or starts a proxy. It never falls back from a named daemon to a proxy

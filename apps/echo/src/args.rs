@@ -183,6 +183,9 @@ impl LoadArgs {
     }
 }
 
+/// Both ends without a daemon.
+const OTHERWISE: &str = "run gpunet-echo without a command";
+
 /// Reads the command line.
 pub fn parse<I>(args: I) -> Result<Job, UsageError>
 where
@@ -193,24 +196,15 @@ where
     Ok(match cli.command {
         None => Job::Demo(cli.demo),
         Some(Command::Server(args)) => {
-            reachable(args.transport, &args.device)?;
+            args.device.proxy.can_reach_others(args.transport, OTHERWISE)?;
             Job::Server(args)
         }
         Some(Command::Client(args)) => {
-            reachable(args.transport, &args.device)?;
+            args.device.proxy.can_reach_others(args.transport, OTHERWISE)?;
             Job::Client(args)
         }
         Some(Command::Probe) => Job::Probe,
     })
-}
-
-/// Rejects peer from a process with a proxy of its own, which can reach nobody.
-fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), UsageError> {
-    if transport == Transport::Peer && !device.proxy.names_a_daemon() {
-        let line = "--transport peer needs both ends under one proxy: add --daemon PATH, or run gpunet-echo without a command";
-        return Err(UsageError::Invalid(line.to_owned()));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

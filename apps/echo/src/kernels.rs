@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::ticks::Ticks;
 use gpunet_abi::Options;
 use gpunet_app::cli::Transport;
-use gpunet_app::kernel::{RunningKernel, rows};
-use gpunet_echo_kernel::record::{Driven, NUMBER};
+use gpunet_app::kernel::{NUMBER, RunningKernel, rows};
+use gpunet_echo_kernel::record::Driven;
 use gpunet_echo_kernel::{Echo, EchoClient};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, LaunchError, Program};
@@ -122,7 +122,7 @@ impl Kernels {
             None if attachment.cuda().is_some() => GPU_THREADS.to_vec(),
             None => vec![1],
         };
-        let program = attachment.load_entries(PTX, entries, threads[0]).map_err(Error::Load)?;
+        let program = attachment.load_entries(PTX, entries, threads[0])?;
         Ok(Self { program, attachment, threads, entries })
     }
 
@@ -150,7 +150,7 @@ impl Kernels {
                 Err(LaunchError::NotCoResident(_)) if self.threads.len() > 1 => {
                     self.threads.remove(0);
                     let program = self.attachment.load_entries(PTX, self.entries, self.threads[0]);
-                    self.program = program.map_err(Error::Load)?;
+                    self.program = program?;
                 }
                 result => return Ok(result?),
             }
@@ -178,7 +178,8 @@ impl Kernels {
             reserved: 0,
         };
         let shape = (blocks, self.threads[0]);
-        Ok(start(&self.attachment, &self.program, shape, addr, options, settings, Echo { piece: PIECE })?)
+        let echo = Echo { piece: PIECE };
+        start(&self.attachment, &self.program, shape, addr, options, settings, echo).map_err(Error::Server)
     }
 
     /// Memory for clients of `blocks` blocks, enough for each of the wanted sizes.

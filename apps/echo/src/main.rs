@@ -23,12 +23,12 @@ mod ticks;
 use args::Job;
 use error::Error;
 use gpu_usermap::region::{MemoryGroup, check_room};
-use gpunet_app::cli::print;
+use gpunet_app::cli::{print, start_log};
+use gpunet_app::error::AppError;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
@@ -41,14 +41,12 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(job: &Job) -> Result<ExitCode, Error> {
-    // GPUNET_LOG=debug shows what the proxy does.
-    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    start_log();
     // Hundreds of connections need more than the usual 1,024 descriptors. A lower hard limit is respected:
     // connections beyond it fail with an error.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    let interrupt = Interrupt::install().map_err(Error::Signals)?;
+    let interrupt = Interrupt::install().map_err(AppError::Signals)?;
     match job {
         Job::Probe => {
             print(&gpu_usermap::probe());

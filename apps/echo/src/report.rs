@@ -1,6 +1,6 @@
 //! What is printed at the end: a table, or one JSON object.
 
-use gpunet_app::cli::{print, spell};
+use gpunet_app::cli::{print, print_json, spell};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
@@ -88,12 +88,6 @@ impl Report {
     pub fn print(&self, json: bool) {
         if json { print_json(self) } else { print(self) }
     }
-}
-
-/// Prints one JSON object.
-pub fn print_json(value: &impl Serialize) {
-    // These structures have only string keys and finite numbers, which JSON has.
-    print(&format_args!("{}\n", serde_json::to_string(value).unwrap_or_default()));
 }
 
 const HEADINGS: [&str; 10] = [

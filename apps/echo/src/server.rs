@@ -3,9 +3,9 @@
 use crate::args::ServerArgs;
 use crate::error::Error;
 use crate::kernels::{self, Kernels};
-use crate::report::{grouped, print_json};
+use crate::report::grouped;
 use gpunet_abi::Options;
-use gpunet_app::cli::print;
+use gpunet_app::cli::{print, print_json};
 use gpunet_app::interrupt::Interrupt;
 use gpunet_serve_host::{Counters, Running};
 use serde::Serialize;
@@ -46,12 +46,12 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
         print(&format_args!("{greeting}\n"))
     }
 
-    while !interrupt.asked() && !server.is_finished()? {
+    while !interrupt.asked() && !server.is_finished().map_err(Error::Server)? {
         print_log(&mut server);
         std::thread::sleep(Duration::from_millis(20));
     }
     print_log(&mut server);
-    let blocks = server.stop()?;
+    let blocks = server.stop().map_err(Error::Server)?;
     let device = kernels.device_name();
     let totals = Totals {
         device,

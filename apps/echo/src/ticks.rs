@@ -5,10 +5,9 @@ use crate::error::Error;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Device, Registration};
 use gpunet_abi::Word;
+use gpunet_app::kernel::NUMBER;
 use gpunet_proxy::device::Buffer;
 use std::sync::Arc;
-
-const NUMBER: usize = size_of::<u64>();
 
 /// One number per block. Each block writes its own, the host reads them all while kernels run.
 pub struct Ticks {

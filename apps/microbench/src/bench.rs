@@ -6,6 +6,7 @@ mod members;
 mod windows;
 mod words;
 
+use crate::outcome::Outcome;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Registration;
 use gpunet_app::device::{self, DeviceChoice};
@@ -18,7 +19,6 @@ use gpunet_proxy::{
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,6 @@ pub use lent::Lent;
 pub use members::{Members, pointer};
 pub use windows::Windows;
 pub use words::Words;
-
-pub type Outcome<T> = Result<T, Box<dyn StdError>>;
 
 /// Any device: a GPU if there is one.
 pub const AUTO: &str = "auto";

@@ -3,7 +3,7 @@
 mod axis;
 mod panel;
 
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::report::{Axis, Figure, Report, Role, Row, Table};
 use plotters::prelude::*;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! From the command line to the measurements.
 
 use crate::args::What;
-use crate::bench::Outcome;
 use crate::measure::*;
+use crate::outcome::Outcome;
 
 /// Runs one measurement, or all; returns false if a check failed.
 pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {

@@ -1,6 +1,7 @@
 //! What the hardware gives: data and flag between two devices of this process, without sockets.
 
-use crate::bench::{Bench, Outcome, Windows};
+use crate::bench::{Bench, Windows};
+use crate::outcome::Outcome;
 use crate::report::{Role, Row};
 use gpunet_bench_kernel::{Bare, Copy};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! JSON values, one a line, between this program and the processes of it that it starts.
 
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, Write};

@@ -41,8 +41,9 @@ pub use stream::{StreamArgs, stream};
 pub use symmetric::{SymmetricArgs, symmetric};
 pub use watch::watch;
 
-use crate::bench::{self, Bench, Outcome};
+use crate::bench::{self, Bench};
 use crate::effort::Effort;
+use crate::outcome::Outcome;
 use crate::pair::{self, PairArgs, Transport};
 use crate::report::{Recorder, counted};
 use gpu_usermap::cuda::Cuda;

@@ -6,7 +6,8 @@ mod plain;
 mod serve;
 mod task;
 
-use crate::bench::{Bench, Outcome, device_name};
+use crate::bench::{Bench, device_name};
+use crate::outcome::Outcome;
 use crate::report::{Recorder, counted};
 pub use child::Daemon;
 use child::EndProcess;

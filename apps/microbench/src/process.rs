@@ -1,6 +1,6 @@
 //! Resources of this process: processor time of the proxy's threads, memory, descriptors; and programs that it starts.
 
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use rustix::process::{
     Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };

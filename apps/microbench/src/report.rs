@@ -9,7 +9,7 @@ mod progress;
 mod recorder;
 mod text;
 
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use gpunet_proxy::files::read_text;
 use hdrhistogram::Histogram;
 pub use keep::{Json, check_target};

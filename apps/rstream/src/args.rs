@@ -172,6 +172,9 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
     Endpoint::parse(text, Some(PORT))
 }
 
+/// Both ends without a daemon.
+const OTHERWISE: &str = "gpunet-rstream both";
+
 /// Reads the command line.
 pub fn parse<I>(args: I) -> Result<Job, UsageError>
 where
@@ -180,25 +183,15 @@ where
 {
     Ok(match Cli::try_parse_from(args).map_err(usage_error)?.command {
         Command::Server(args) => {
-            reachable(args.transport, &args.device)?;
+            args.device.proxy.can_reach_others(args.transport, OTHERWISE)?;
             Job::Server(args)
         }
         Command::Client(args) => {
-            reachable(args.transport, &args.device)?;
+            args.device.proxy.can_reach_others(args.transport, OTHERWISE)?;
             Job::Client(args)
         }
         Command::Both(args) => Job::Both(args),
     })
-}
-
-/// Rejects peer from a process with a proxy of its own, which can reach nobody.
-fn reachable(transport: Transport, device: &DeviceArgs) -> Result<(), UsageError> {
-    if transport == Transport::Peer && !device.proxy.names_a_daemon() {
-        let line =
-            "--transport peer needs both ends under one proxy: add --daemon PATH, or gpunet-rstream both";
-        return Err(UsageError::Invalid(line.to_owned()));
-    }
-    Ok(())
 }
 
 /// Names the commands if none is given; clap would print the whole help.

@@ -6,12 +6,12 @@
 #![allow(unsafe_code)]
 
 use crate::args::DeviceArgs;
-use crate::error::Error;
 use gpunet_abi::{Handle, Options};
-use gpunet_app::kernel::{RunningKernel, row, rows};
+use gpunet_app::error::AppError;
+use gpunet_app::kernel::{NUMBER, RunningKernel, row, rows};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Program};
-use gpunet_rstream_kernel::record::{Ended, Listening, NUMBER, Test};
+use gpunet_rstream_kernel::record::{Ended, Listening, Test};
 use gpunet_rstream_kernel::{Rstream, RstreamListen};
 use std::net::SocketAddr;
 
@@ -72,14 +72,14 @@ pub struct Positions {
 
 impl Kernels {
     /// Starts a proxy with room for streams of such rings, attaches the device and loads the kernels.
-    pub fn open(args: &DeviceArgs) -> Result<Self, Error> {
+    pub fn open(args: &DeviceArgs) -> Result<Self, AppError> {
         // Two rings a stream, and some.
         let rings = STREAMS * 2 * args.ring + (8 << 20);
         let config = Config { sockets: 64, shared_rings: rings, device_rings: rings, ..Config::default() };
         let proxy = args.proxy.open(config)?;
         let attachment = gpunet_app::device::attach(&proxy, "gpunet-rstream", args.device)?;
         let threads = args.threads.unwrap_or(if attachment.cuda().is_some() { GPU_THREADS } else { 1 });
-        let program = attachment.load(PTX, threads).map_err(Error::Load)?;
+        let program = attachment.load(PTX, threads)?;
         Ok(Self { program, attachment, threads })
     }
 
@@ -90,12 +90,12 @@ impl Kernels {
 
     /// Makes sure that both ends run at the same time: otherwise each would wait for the other
     /// forever.
-    pub fn fit_both(&self) -> Result<(), Error> {
+    pub fn fit_both(&self) -> Result<(), AppError> {
         Ok(self.attachment.check_co_resident(&self.program, &[(Rstream::ENTRY, 2, self.threads)])?)
     }
 
     /// Binds a listener.
-    pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, Error> {
+    pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, AppError> {
         let record = self.attachment.alloc(Listening::NUMBERS * NUMBER)?;
         // SAFETY: `RunningKernel` keeps the record until the kernel has ended, and one block uses it.
         let buffer = unsafe { record.buffer() };
@@ -114,13 +114,13 @@ impl Kernels {
             Listening::from_numbers(row(&RunningKernel::new(launch, record).finish(FinishPolicy::Keep)?)?);
         match (record.errno, Handle::from_raw(record.handle), record.addr.to_std()) {
             (0, Some(handle), Some(addr)) => Ok(Bound { handle, addr }),
-            (0, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::Protocol }),
-            (errno, ..) => Err(Error::Listen { addr, error: gpunet_abi::Error::from_errno(errno) }),
+            (0, ..) => Err(AppError::Listen { addr, error: gpunet_abi::Error::Protocol }),
+            (errno, ..) => Err(AppError::Listen { addr, error: gpunet_abi::Error::from_errno(errno) }),
         }
     }
 
     /// Memory for one end of connections with up to `tests` tests and transfers of up to `size` bytes.
-    pub fn memory(&self, size: u64, tests: usize) -> Result<Memory, Error> {
+    pub fn memory(&self, size: u64, tests: usize) -> Result<Memory, AppError> {
         Ok(Memory {
             work: self.attachment.alloc(Rstream::work_bytes(size))?,
             tests: self.attachment.alloc(Test::NUMBERS * NUMBER * tests)?,
@@ -138,7 +138,7 @@ impl Kernels {
         tests: &[Test],
         positions: Positions,
         verify: bool,
-    ) -> Result<RunningKernel<Memory>, Error> {
+    ) -> Result<RunningKernel<Memory>, AppError> {
         let numbers: Vec<u8> =
             tests.iter().flat_map(|test| test.numbers()).flat_map(u64::to_ne_bytes).collect();
         memory.tests.write(0, &numbers)?;
@@ -181,7 +181,7 @@ impl Kernels {
 }
 
 /// Waits for a kernel and reads its results: how it ended, and the nanoseconds of each finished test.
-pub fn finish(kernel: RunningKernel<Memory>) -> Result<(Memory, Ended, Vec<u64>), Error> {
+pub fn finish(kernel: RunningKernel<Memory>) -> Result<(Memory, Ended, Vec<u64>), AppError> {
     // The listener stays open.
     let memory = kernel.finish(FinishPolicy::Keep)?;
     let ended = Ended::from_numbers(row(&memory.record)?);

@@ -10,18 +10,17 @@
 #![deny(unsafe_code)]
 
 mod args;
-mod error;
 mod kernels;
 mod plan;
 mod report;
 mod run;
 
 use args::Job;
-use error::Error;
+use gpunet_app::cli::start_log;
+use gpunet_app::error::AppError;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
@@ -33,11 +32,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(job: &Job) -> Result<ExitCode, Error> {
-    // GPUNET_LOG=debug shows what the proxy does.
-    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let interrupt = Interrupt::install().map_err(Error::Signals)?;
+fn dispatch(job: &Job) -> Result<ExitCode, AppError> {
+    start_log();
+    let interrupt = Interrupt::install().map_err(AppError::Signals)?;
     let report = match job {
         Job::Server(args) => run::run_server(args, &interrupt)?,
         Job::Client(args) => run::run_client(args, &interrupt)?,

@@ -1,7 +1,7 @@
 //! What is printed: rstream's table, or one JSON object.
 
 use crate::plan::{Step, count_text, size_text};
-use gpunet_app::cli::print;
+use gpunet_app::cli::{print, print_json};
 use gpunet_rstream_kernel::record::Test;
 use serde::Serialize;
 use std::fmt;
@@ -126,8 +126,7 @@ impl Report {
     /// Prints the report at the end.
     pub fn print(&self) {
         if self.json {
-            // The structure has only string keys and finite numbers, which JSON has.
-            print(&format_args!("{}\n", serde_json::to_string(self).unwrap_or_default()));
+            print_json(self);
         } else {
             print(&format_args!("{self}\n"));
         }

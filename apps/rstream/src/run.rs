@@ -1,12 +1,12 @@
 //! The three programs: server, client, and both in this process.
 
 use crate::args::{BothArgs, ClientArgs, DeviceArgs, ServerArgs, TestArgs};
-use crate::error::Error;
 use crate::kernels::{self, Bound, Kernels, Memory, Positions, Role};
 use crate::plan::{Step, plan};
 use crate::report::{Report, Row, headings};
 use gpunet_abi::Options;
 use gpunet_app::cli::{Endpoint, Transport};
+use gpunet_app::error::AppError;
 use gpunet_app::interrupt::Interrupt;
 use gpunet_app::kernel::{RunningKernel, errno_text};
 use gpunet_rstream_kernel::record::{Ended, Outcome, Test};
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves clients, one after another.
-pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<Report, Error> {
+pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<Report, AppError> {
     let mut session = Session::open(&args.test, &args.device, args.transport)?;
     let bound = session.listen(&args.addr)?;
     let mut server = session.end("server")?;
@@ -41,7 +41,7 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<Report, Er
 }
 
 /// Runs the tests against a server.
-pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Error> {
+pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, AppError> {
     let mut addrs = args.addr.resolve()?;
     let mut session = Session::open(&args.test, &args.device, args.transport)?;
     let mut client = session.end("client")?;
@@ -69,7 +69,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
 }
 
 /// Runs both ends in this process. The table is the client's.
-pub fn run_both(args: &BothArgs, interrupt: &Interrupt) -> Result<Report, Error> {
+pub fn run_both(args: &BothArgs, interrupt: &Interrupt) -> Result<Report, AppError> {
     let mut session = Session::open(&args.test, &args.device, args.transport)?;
     session.kernels.fit_both()?;
     let bound = session.listen(&args.addr)?;
@@ -123,7 +123,7 @@ struct End {
 }
 
 impl Session {
-    fn open(test: &TestArgs, device: &DeviceArgs, transport: Transport) -> Result<Self, Error> {
+    fn open(test: &TestArgs, device: &DeviceArgs, transport: Transport) -> Result<Self, AppError> {
         let kernels = Kernels::open(device)?;
         let report = Report::new(kernels.device_name(), transport.name(), test.verify, test.json);
         let limit = TIMEOUT.as_nanos() as u64;
@@ -142,11 +142,11 @@ impl Session {
         })
     }
 
-    fn listen(&self, addr: &Endpoint) -> Result<Bound, Error> {
+    fn listen(&self, addr: &Endpoint) -> Result<Bound, AppError> {
         addr.try_each(|addr| self.kernels.listen(addr, self.options))
     }
 
-    fn end(&self, name: &'static str) -> Result<End, Error> {
+    fn end(&self, name: &'static str) -> Result<End, AppError> {
         let steps = self.plan.iter().flatten();
         let size = steps.map(|step| step.test.size).max().unwrap_or(0);
         let tests = self.plan.iter().map(Vec::len).max().unwrap_or(0);
@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Starts one end of one connection of the plan.
-    fn start(&self, end: &mut End, role: Role, connection: usize) -> Result<RunningKernel<Memory>, Error> {
+    fn start(&self, end: &mut End, role: Role, connection: usize) -> Result<RunningKernel<Memory>, AppError> {
         let tests: Vec<Test> = self.plan[connection].iter().map(|step| step.test).collect();
         let Some(memory) = end.memory.take() else {
             unreachable!("`finish` puts it back, and an error in between ends the program")
@@ -170,7 +170,7 @@ impl Session {
         kernel: RunningKernel<Memory>,
         connection: usize,
         interrupt: &Interrupt,
-    ) -> Result<Ended, Error> {
+    ) -> Result<Ended, AppError> {
         while !kernel.wait(LOOK)? {
             if interrupt.asked() {
                 kernel.end()?;

@@ -1,32 +1,16 @@
 //! What can go wrong.
 
-use gpu_usermap::cuda::CopyError;
-use gpunet_app::device::DeviceError;
-use gpunet_app::proxy::ProxyError;
-use gpunet_proxy::KernelError;
-use gpunet_proxy::team::TeamError;
+use gpunet_app::error::AppError;
 
 /// Why an example did not come to its end, or came to a wrong one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no proxy.
+    /// What ends any program.
     #[error(transparent)]
-    Proxy(#[from] ProxyError),
-    /// The device cannot be used.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The team.
-    #[error(transparent)]
-    Team(#[from] TeamError),
-    /// The kernels cannot be loaded.
-    #[error("cannot load the kernels: {0}")]
-    Load(String),
+    App(AppError),
     /// A kernel cannot be started.
     #[error("cannot start a kernel: {0}")]
     Launch(String),
-    /// A kernel has failed.
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
     /// A block of a kernel has failed.
     #[error("block {block}: {reason}")]
     Block {
@@ -35,12 +19,9 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// CUDA.
-    #[error(transparent)]
-    Copy(#[from] CopyError),
     /// A queue.
     #[error(transparent)]
-    Queue(#[from] std::io::Error),
+    Queue(std::io::Error),
     /// An element is not what it should be.
     #[error("element {at} of {what} is {found} instead of {expected}")]
     Differs {
@@ -53,4 +34,13 @@ pub enum Error {
         /// As it should be.
         expected: String,
     },
+}
+
+impl<E> From<E> for Error
+where
+    AppError: From<E>,
+{
+    fn from(error: E) -> Self {
+        Self::App(error.into())
+    }
 }

@@ -2,12 +2,12 @@
 
 mod jacobi;
 mod moe_shuffle;
+mod on_stream;
 mod thread_group;
 
 use crate::args::{Args, Example};
 use crate::error::Error;
 use crate::member::Member;
-use crate::on_stream;
 use gpunet_proxy::device::team::Element;
 use gpunet_proxy::team::Symmetric;
 use gpunet_symmetric_kernel::{Collectives, Hello, PutBlock, Ring, RingBroadcast, RingReduce};

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what to do | `args` |
 //! | a member | `member` (how it runs a kernel: the one module with unsafe code) |
-//! | the examples | `examples` (what each allocates, runs and checks), `on_stream` |
+//! | the examples | `examples` (what each allocates, runs and checks) |
 //!
 //! The kernels themselves are in the package gpunet-symmetric-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -13,7 +13,6 @@ mod args;
 mod error;
 mod examples;
 mod member;
-mod on_stream;
 
 use args::Args;
 use error::Error;
@@ -23,7 +22,6 @@ use gpunet_proxy::team::{Team, TeamError, TeamListener, TeamOptions};
 use gpunet_proxy::{Attachment, Config, Proxy};
 use member::Member;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 const NAME: &str = "gpunet-symmetric";
 
@@ -32,9 +30,7 @@ fn main() -> ExitCode {
         Err(error) => return error.report(NAME),
         Ok(args) => args,
     };
-    // GPUNET_LOG=debug shows what the proxy does.
-    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    gpunet_app::cli::start_log();
     args.devices.iter().for_each(|&device| load_driver(device));
     let run = if args.launched { launched(&args) } else { all(&args) };
     match run {
@@ -74,9 +70,8 @@ fn launched(args: &Args) -> Result<(), Error> {
 fn all(args: &Args) -> Result<(), Error> {
     let proxy = open(args)?;
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener = TeamListener::bind(local).map_err(|source| {
-        Error::Team(TeamError::Io { doing: "cannot listen at 127.0.0.1".to_owned(), source })
-    })?;
+    let listener = TeamListener::bind(local)
+        .map_err(|source| TeamError::Io { doing: "cannot listen at 127.0.0.1".to_owned(), source })?;
     let id = listener.id();
     let attachments =
         (0..args.members).map(|rank| attach(&proxy, args, rank)).collect::<Result<Vec<_>, _>>()?;

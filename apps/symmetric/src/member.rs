@@ -41,7 +41,7 @@ impl Member {
     /// The kernels cannot be loaded.
     pub fn new(attachment: Attachment, team: Team, args: &Args) -> Result<Self, Error> {
         let threads = if attachment.cuda().is_some() { GPU_THREADS } else { 1 };
-        let program = attachment.load(PTX, threads).map_err(|error| Error::Load(error.to_string()))?;
+        let program = attachment.load(PTX, threads)?;
         Ok(Self { attachment, program, threads, team, blocks: args.blocks })
     }
 
@@ -104,9 +104,14 @@ impl Member {
     /// # Errors
     /// What the system, or CUDA, refuses.
     pub fn queue(&self) -> Result<Queue, Error> {
-        let Some(device) = self.attachment.cuda() else { return Ok(Queue::cpu(&self.attachment)?) };
-        let stream = device.create_stream(StreamPriority::Normal).map_err(std::io::Error::other)?;
-        Ok(Queue::cuda(&self.attachment, stream)?)
+        let queue = match self.attachment.cuda() {
+            None => Queue::cpu(&self.attachment),
+            Some(device) => device
+                .create_stream(StreamPriority::Normal)
+                .map_err(std::io::Error::other)
+                .and_then(|stream| Queue::cuda(&self.attachment, stream)),
+        };
+        queue.map_err(Error::Queue)
     }
 
     /// The pointer for a kernel of [`Member::run`], to whose `memory` it belongs.

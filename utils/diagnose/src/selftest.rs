@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `device` | opening a device; memory, launches, ends (the module with `unsafe`) |
 //! | `words` | round trips of two words between the device and a CPU thread |
+//! | `ends` | what tests with two ends share: who plays which end |
+//! | `litmus` | what tests share that count what must not be seen |
 //! | `ring` | bytes through a ring, both ways and between two blocks, with CRC |
 //! | `order` | stale reads after a published word, and proof that they would be counted |
 //! | `lines` | units of lines whose bytes come without their tag, and proof that they would be counted |
@@ -16,7 +18,9 @@
 #[allow(unsafe_code)]
 pub mod device;
 mod echo;
+mod ends;
 mod lines;
+mod litmus;
 mod order;
 mod pattern;
 mod ring;

@@ -1,7 +1,8 @@
 //! The echo client: sends messages, waits for each to come back, and checks it with all lanes.
 
 use crate::pattern::Pattern;
-use crate::record::{Driven, NUMBER, Outcome, put};
+use crate::record::{Driven, Outcome};
+use gpunet_app_kernel::{NUMBER, put};
 use gpunet_device::poll::{POLLIN, POLLOUT, poll};
 use gpunet_device::{
     Buffer, Error, Group, Kernel, Net, Options, PollFd, PollSet, Shutdown, SockAddr, Stream, now_ns,

@@ -1,24 +1,7 @@
 //! What client kernels and their host exchange beside the sockets: rows of 64-bit numbers.
 
+use gpunet_app_kernel::put;
 use gpunet_device::Buffer;
-use gpunet_device::abi::Word;
-
-/// Bytes of a number.
-pub const NUMBER: usize = 8;
-
-/// Writes number `index` of a buffer; nothing past its end. One lane.
-#[inline(always)]
-#[allow(unsafe_code)]
-pub(crate) fn put(buffer: Buffer, index: usize, value: u64) {
-    let cell = buffer.skip(index * NUMBER);
-    if cell.len() >= NUMBER {
-        // SAFETY: eight bytes inside the buffer, which is writable by its constructor's contract;
-        // the host makes buffers of numbers 8-aligned.
-        let word = unsafe { Word::from_ptr(cell.as_ptr().cast()) };
-        // A host may be watching; it uses nothing but the number, so nothing is ordered by it.
-        word.set(value);
-    }
-}
 
 /// How a client's connection ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +86,7 @@ impl Driven {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpunet_app_kernel::NUMBER;
 
     #[allow(unsafe_code)]
     fn stored<const N: usize>(store: impl FnOnce(Buffer)) -> [u64; N] {
@@ -120,11 +104,5 @@ mod tests {
             let record = Driven { outcome, detail: 1, messages: 2, started_ns: 3, ended_ns: u64::MAX };
             assert_eq!(Driven::from_numbers(stored(|b| record.store(b))), record);
         }
-    }
-
-    #[test]
-    fn nothing_is_written_past_a_buffer() {
-        let numbers: [u64; 2] = stored(|b| (0..4).for_each(|at| put(b.first(12), at, 7)));
-        assert_eq!(numbers, [7, 0]);
     }
 }

@@ -1,6 +1,7 @@
 //! A stream's operations written by hand: what a queue stands beside. On the CPU device a thread carries them out.
 
-use super::{Bench, Outcome};
+use super::Bench;
+use crate::outcome::Outcome;
 use crate::sockets::{are_cores_few, spin};
 use gpu_usermap::cuda::{CudaStream, StreamPriority};
 use gpunet_device::abi::Word;

@@ -1,6 +1,7 @@
 //! Queues, and the memory and the sockets that they use.
 
-use super::{Bench, Outcome};
+use super::Bench;
+use crate::outcome::Outcome;
 use gpu_usermap::cuda::StreamPriority;
 use gpunet_device::{Buffer, Options};
 use gpunet_proxy::DeviceBuffer;

@@ -1,6 +1,7 @@
 //! A team of devices of this process, and kernels that its members run together.
 
-use super::{Bench, Outcome};
+use super::Bench;
+use crate::outcome::Outcome;
 use gpunet_bench_kernel::Results;
 use gpunet_device::Kernel;
 use gpunet_device::team::{Element, Rank, SymmetricPtr, TeamHandle};

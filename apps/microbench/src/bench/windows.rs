@@ -1,6 +1,7 @@
 //! Memory that two devices can both access, for floors without sockets.
 
-use super::{Bench, Outcome, Pinned};
+use super::{Bench, Pinned};
+use crate::outcome::Outcome;
 use crate::report::print_error;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{ImportedBuffer, ShareableBuffer};

@@ -1,6 +1,7 @@
 //! Words that streams, kernels and this program share.
 
-use super::{Bench, Outcome, Pinned};
+use super::{Bench, Pinned};
+use crate::outcome::Outcome;
 use crate::sockets::{are_cores_few, spin};
 use gpunet_bench_kernel::Turns;
 use gpunet_device::abi::Word;

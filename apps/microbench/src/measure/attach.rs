@@ -1,7 +1,7 @@
 //! How long it takes to attach to a daemon, without a GPU.
 
 use super::Run;
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::report::{Axis, Role, Row};
 use gpunet_proxy::Config;
 use std::time::Instant;

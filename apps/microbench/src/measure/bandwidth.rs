@@ -3,10 +3,11 @@
 mod by_size;
 
 use super::{Run, each_pair};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
 use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
+use crate::outcome::Outcome;
 use crate::pair::{
     BlockShape, Direction, EndpointKind, Flow, How, Pair, PairArgs, Transport, Work, record_placement, waits,
 };

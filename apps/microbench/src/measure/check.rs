@@ -2,8 +2,9 @@
 
 use super::tally::{Tally, at_most};
 use super::{Run, far_check};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
 use crate::effort::Effort;
+use crate::outcome::Outcome;
 use crate::pair::{PairArgs, Ports, Transport};
 use crate::report::{Axis, counted};
 use clap::Args;

@@ -5,7 +5,7 @@ mod load;
 mod plain;
 
 use super::Run;
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::are_cores_few;
 use clap::{Args, ValueEnum};

@@ -1,7 +1,8 @@
 //! Connections that carry a byte each way, one after another.
 
 use super::{Run, crowd, handoff};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
+use crate::outcome::Outcome;
 use crate::pair::{Ports, TIMEOUT_NS, Transport};
 use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::{Kind, Listener, Socket, join, spawn};

@@ -1,9 +1,10 @@
 //! The copy routine between device and pinned memory.
 
 use super::Run;
-use crate::bench::{Bench, Outcome, Pinned};
+use crate::bench::{Bench, Pinned};
 use crate::effort::Effort;
 use crate::foreign;
+use crate::outcome::Outcome;
 use crate::report::{Axis, Role, Row, counted};
 use gpunet_bench_kernel::Copy;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! An attachment with many open, silent sockets.
 
 use super::Run;
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
+use crate::outcome::Outcome;
 use crate::pair::{Ports, TIMEOUT_NS, Transport};
 use crate::process;
 use gpunet_bench_kernel::Hold;

@@ -2,8 +2,8 @@
 
 use super::Run;
 use super::tally::{Tally, at_most};
-use crate::bench::Outcome;
 use crate::effort::Effort;
+use crate::outcome::Outcome;
 use crate::pair::{BlockShape, Pair, PairArgs, Transport, Work};
 use crate::report::{Axis, counted};
 use gpunet_bench_kernel::failed;

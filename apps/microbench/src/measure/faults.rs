@@ -4,7 +4,8 @@ mod child;
 mod tcp_ends;
 
 use super::{Run, settings};
-use crate::bench::{Bench, Job, Outcome, Pinned};
+use crate::bench::{Bench, Job, Pinned};
+use crate::outcome::Outcome;
 use crate::pair::TIMEOUT_NS;
 use crate::report::{Axis, Role, Row};
 pub use child::{AttendArgs, attend};

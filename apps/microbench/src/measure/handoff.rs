@@ -1,7 +1,8 @@
 //! Where the time of one hand-off goes.
 
 use super::{Run, crowd};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
+use crate::outcome::Outcome;
 use crate::pair::{TIMEOUT_NS, Transport};
 use crate::report::{Axis, Role, Row};
 use crate::stamps::{self, Step};

@@ -6,7 +6,8 @@ pub use wake::{REFERENCE, asks, plain_asks};
 
 use super::crowd::{self, Crowd};
 use super::{Run, settings};
-use crate::bench::{Bench, Job, Outcome};
+use crate::bench::{Bench, Job};
+use crate::outcome::Outcome;
 use crate::pair::{TIMEOUT_NS, Transport};
 use crate::process::{self, Cost};
 use crate::report::{Axis, Role, Row};

@@ -3,8 +3,9 @@
 mod plain;
 
 use super::{Run, crowd};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
 use crate::floor;
+use crate::outcome::Outcome;
 use crate::pair::{Ports, TIMEOUT_NS, Transport};
 use crate::process;
 use crate::report::{Axis, Role, Row};

@@ -1,10 +1,11 @@
 //! Ping-pong, one way.
 
 use super::{Run, each_pair};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
 use crate::effort::Effort;
 use crate::floor;
 use crate::foreign;
+use crate::outcome::Outcome;
 use crate::pair::{
     BlockShape, Cooperation, EndpointKind, Pair, PairArgs, Transport, Work, record_placement, waits,
 };

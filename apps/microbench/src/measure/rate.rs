@@ -1,8 +1,8 @@
 //! Small messages a second.
 
 use super::{Run, each_pair};
-use crate::bench::Outcome;
 use crate::foreign;
+use crate::outcome::Outcome;
 use crate::pair::{BlockShape, Flow, How, Pair, PairArgs, Transport, Work, record_placement};
 use crate::report::{Axis, Role, Row, counted};
 use clap::Args;

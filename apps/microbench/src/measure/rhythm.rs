@@ -2,7 +2,7 @@
 
 use super::idle::{REFERENCE, asks, plain_asks};
 use super::{Run, settings};
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::process::Cost;
 use crate::report::{Axis, Role, Row};
 use crate::sockets::are_cores_few;

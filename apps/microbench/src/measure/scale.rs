@@ -3,8 +3,9 @@
 mod plain;
 
 use super::{Run, crowd, crowd::Crowd};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
 use crate::floor;
+use crate::outcome::Outcome;
 use crate::pair::{TIMEOUT_NS, Transport};
 use crate::process::{self, Cost, Spent};
 use crate::report::{Axis, Percentiles, Role, Row, counted};

@@ -4,8 +4,8 @@ mod alone;
 mod queues;
 
 use super::{Failed, Run};
-use crate::bench::Outcome;
 use crate::floor;
+use crate::outcome::Outcome;
 use crate::report::{Axis, Role, Row, counted};
 use clap::Args;
 use gpunet_app::cli::{self, spell};

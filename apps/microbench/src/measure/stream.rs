@@ -8,7 +8,8 @@ mod triggers;
 mod waiting;
 
 use super::{Failed, Run};
-use crate::bench::{Bench, Lent, Outcome, device_name};
+use crate::bench::{Bench, Lent, device_name};
+use crate::outcome::Outcome;
 use crate::pair::Transport;
 use clap::{Args, ValueEnum};
 use gpunet_device::Options;

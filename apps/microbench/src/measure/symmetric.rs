@@ -7,7 +7,8 @@ mod put;
 mod put_signal;
 
 use super::{Failed, Run};
-use crate::bench::{self, Members, Outcome, device_name};
+use crate::bench::{self, Members, device_name};
+use crate::outcome::Outcome;
 use crate::report::counted;
 use clap::{Args, ValueEnum};
 use gpu_usermap::cuda::Cuda;

@@ -1,6 +1,6 @@
 //! The results of verified streams over many shapes.
 
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::report::{Recorder, Role, Row};
 
 /// Counts of verified bytes and of failed shapes.

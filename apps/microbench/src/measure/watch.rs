@@ -1,7 +1,8 @@
 //! One block that watches many connections of which one is busy.
 
 use super::{Run, crowd, settings};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
+use crate::outcome::Outcome;
 use crate::pair::{Ports, TIMEOUT_NS};
 use crate::process;
 use crate::report::{Axis, Role, Row};

@@ -1,8 +1,8 @@
 //! Ends in processes of their own, which get tasks and return results as JSON lines.
 
 use super::task::Task;
-use crate::bench::Outcome;
 use crate::json_lines;
+use crate::outcome::Outcome;
 use crate::process::start_bound;
 use crate::scratch::Scratch;
 use gpunet_app::proxy::ProxyArgs;

@@ -3,7 +3,8 @@
 use super::child::EndProcess;
 use super::plain;
 use super::task::{EndpointKind, Side, Task, Work};
-use crate::bench::{Bench, Job, Outcome};
+use crate::bench::{Bench, Job};
+use crate::outcome::Outcome;
 use gpunet_bench_kernel::{Duplex, Flow, PingPong};
 use gpunet_device::Options;
 use gpunet_proxy::Launch;

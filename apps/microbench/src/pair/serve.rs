@@ -3,8 +3,9 @@
 use super::child::PairEvent;
 use super::end::End;
 use super::task::Task;
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
 use crate::json_lines;
+use crate::outcome::Outcome;
 use clap::Args;
 use gpunet_proxy::Config;
 use std::path::{Path, PathBuf};

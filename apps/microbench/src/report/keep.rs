@@ -1,7 +1,7 @@
 //! The files of a report, checked before anything is measured.
 
 use super::{Report, lines};
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::scratch::Scratch;
 use rustix::fs::{Access, access};
 use std::fs::OpenOptions;

@@ -1,7 +1,7 @@
 //! Tables for documents.
 
 use super::{Axis, Figure, Report, Role, Row, Table};
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use gpunet_app::cli::spell;
 use gpunet_proxy::files::read_text;
 use std::fmt::Write;

@@ -3,7 +3,7 @@
 use super::output::Output;
 use super::progress::Progress;
 use super::{Axis, Json, Machine, Percentiles, Report, Row, Table, text};
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 
 /// Records what is measured, and prints it.
 pub struct Recorder {

@@ -1,41 +1,7 @@
 //! What kernels and host exchange beside the sockets: rows of 64-bit numbers.
 
-use gpunet_device::abi::Word;
+use gpunet_app_kernel::{get, put};
 use gpunet_device::{Buffer, SockAddr};
-
-/// Bytes of a number.
-pub const NUMBER: usize = 8;
-
-/// The word of number `index` of a buffer; none past its end.
-#[inline(always)]
-#[allow(unsafe_code)]
-fn cell(buffer: Buffer, index: usize) -> Option<Word> {
-    let cell = buffer.slice(index * NUMBER, NUMBER);
-    if cell.len() < NUMBER {
-        return None;
-    }
-    // SAFETY: eight bytes inside the buffer, which is mapped by its constructor's contract; the host
-    // makes buffers of numbers 8-aligned, and kernels access them by words only.
-    Some(unsafe { Word::from_ptr(cell.as_ptr().cast()) })
-}
-
-/// Writes number `index` of a buffer; nothing past its end. One lane.
-#[inline(always)]
-pub(crate) fn put(buffer: Buffer, index: usize, value: u64) {
-    if let Some(word) = cell(buffer, index) {
-        // The host reads it after the kernel's end, which orders it.
-        word.set(value);
-    }
-}
-
-/// Reads number `index` of a buffer, which the host wrote before the launch; 0 past its end.
-#[inline(always)]
-fn get(buffer: Buffer, index: usize) -> u64 {
-    match cell(buffer, index) {
-        Some(word) => word.peek(),
-        None => 0,
-    }
-}
 
 /// What [`crate::RstreamListen`] leaves: [`Listening::NUMBERS`] numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +154,7 @@ impl Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpunet_app_kernel::NUMBER;
 
     #[allow(unsafe_code)]
     fn stored<const N: usize>(store: impl FnOnce(Buffer)) -> [u64; N] {

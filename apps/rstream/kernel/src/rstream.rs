@@ -1,7 +1,8 @@
 //! One end of one connection of the rstream test.
 
 use crate::counting::{self, PERIOD};
-use crate::record::{Ended, NUMBER, Outcome, Test, put};
+use crate::record::{Ended, Outcome, Test};
+use gpunet_app_kernel::{NUMBER, put};
 use gpunet_device::{
     Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, Result, SockAddr, Stream, now_ns,
 };

@@ -42,8 +42,8 @@ impl Kernel for Echo {
     fn run<G: Group>(self, g: &G) {
         let buffer = self.buffer.slice(g.index() as usize * self.size as usize, self.size as usize);
         match g.index() {
-            0 => self.results.set(g, 0, self.serve(g, buffer)),
-            1 => self.results.set(g, 1, self.ask(g, buffer)),
+            0 => self.results.set_result(g, 0, self.serve(g, buffer)),
+            1 => self.results.set_result(g, 1, self.ask(g, buffer)),
             _ => {}
         }
     }

@@ -19,15 +19,16 @@ mod echo;
 mod lengths;
 mod lines;
 mod order;
-mod results;
 mod ring;
+mod roles;
 mod wait;
 mod words;
 
 pub use crc::crc32;
 pub use echo::Echo;
+pub use gpunet_app_kernel::{Results, failed};
 pub use lines::Lines;
 pub use order::Order;
-pub use results::{Results, failed};
 pub use ring::Ring;
+pub use roles::{FIRST, SECOND};
 pub use words::Words;

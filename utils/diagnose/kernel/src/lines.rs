@@ -1,6 +1,7 @@
 //! Units of a line: a litmus test of stores of eight bytes.
 
 use crate::Results;
+use crate::roles::play;
 use crate::wait::{pause, until};
 use gpunet_device::abi::Word;
 use gpunet_device::abi::line::{has_tag, unit};
@@ -24,7 +25,7 @@ pub struct Lines {
     pub rounds: u64,
     /// Not 0: the writer stores the bytes of the round before with each tag.
     pub broken: u32,
-    /// Which roles this launch plays: [`Lines::WRITES`], [`Lines::READS`].
+    /// Which roles this launch plays: [`crate::FIRST`], [`crate::SECOND`].
     pub roles: u32,
     /// Nanoseconds that the whole test may take.
     pub limit_ns: u64,
@@ -39,23 +40,12 @@ impl Kernel for Lines {
     const ENTRY: &'static str = "gpunet_diagnose_lines";
 
     fn run<G: Group>(self, g: &G) {
-        let writes = self.roles & Self::WRITES != 0;
-        let reads = self.roles & Self::READS != 0;
-        if writes && g.index() == 0 {
-            self.results.set(g, 0, self.write(g));
-        } else if reads && g.index() == u32::from(writes) {
-            self.results.set(g, 1, self.read(g));
-        }
+        play(g, &self.results, self.roles, || self.write(g), || self.read(g));
     }
 }
 kernel_entry!(lines, "gpunet_diagnose_lines", Lines);
 
 impl Lines {
-    /// The writer's role.
-    pub const WRITES: u32 = 1;
-    /// The reader's role.
-    pub const READS: u32 = 2;
-
     /// Unit `at`.
     #[inline(always)]
     fn unit(&self, at: u64) -> Word {

@@ -1,6 +1,7 @@
 //! Message passing: a litmus test of release and acquire.
 
 use crate::Results;
+use crate::roles::play;
 use crate::wait::until;
 use gpunet_device::abi::position::StreamWord;
 use gpunet_device::abi::ring::RingEnd;
@@ -34,7 +35,7 @@ pub struct Order {
     pub broken: u32,
     /// Not 0: both ends are blocks of one device.
     pub near: u32,
-    /// Which roles this launch plays: [`Order::WRITES`], [`Order::READS`].
+    /// Which roles this launch plays: [`crate::FIRST`], [`crate::SECOND`].
     pub roles: u32,
     /// 0.
     pub reserved: u32,
@@ -51,23 +52,12 @@ impl Kernel for Order {
     const ENTRY: &'static str = "gpunet_diagnose_order";
 
     fn run<G: Group>(self, g: &G) {
-        let writes = self.roles & Self::WRITES != 0;
-        let reads = self.roles & Self::READS != 0;
-        if writes && g.index() == 0 {
-            self.results.set(g, 0, self.write(g));
-        } else if reads && g.index() == u32::from(writes) {
-            self.results.set(g, 1, self.read(g));
-        }
+        play(g, &self.results, self.roles, || self.write(g), || self.read(g));
     }
 }
 kernel_entry!(order, "gpunet_diagnose_order", Order);
 
 impl Order {
-    /// The writer's role.
-    pub const WRITES: u32 = 1;
-    /// The reader's role.
-    pub const READS: u32 = 2;
-
     fn end(&self, mine: *mut u64, theirs: *mut u64) -> RingEnd {
         // SAFETY: the launcher gave two aligned words that stay while this runs.
         let (mine, theirs) = unsafe { (Word::from_ptr(mine), Word::from_ptr(theirs)) };

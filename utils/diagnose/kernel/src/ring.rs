@@ -3,6 +3,7 @@
 use crate::Results;
 use crate::crc::crc32;
 use crate::lengths::Lengths;
+use crate::roles::play;
 use crate::wait::until;
 use gpunet_device::abi::position::StreamWord;
 use gpunet_device::abi::ring::{Consumer, Producer, RingEnd};
@@ -33,7 +34,7 @@ pub struct Ring {
     pub total: u64,
     /// The lengths of the pieces.
     pub seed: u64,
-    /// Which roles this launch plays: [`Ring::SENDS`], [`Ring::RECEIVES`].
+    /// Which roles this launch plays: [`crate::FIRST`], [`crate::SECOND`].
     pub roles: u32,
     /// Not 0: both ends are blocks of one device.
     pub near: u32,
@@ -50,23 +51,12 @@ impl Kernel for Ring {
     const ENTRY: &'static str = "gpunet_diagnose_ring";
 
     fn run<G: Group>(self, g: &G) {
-        let sends = self.roles & Self::SENDS != 0;
-        let receives = self.roles & Self::RECEIVES != 0;
-        if sends && g.index() == 0 {
-            self.results.set(g, 0, self.send(g));
-        } else if receives && g.index() == u32::from(sends) {
-            self.results.set(g, 1, self.receive(g));
-        }
+        play(g, &self.results, self.roles, || self.send(g), || self.receive(g));
     }
 }
 kernel_entry!(ring, "gpunet_diagnose_ring", Ring);
 
 impl Ring {
-    /// The sender's role.
-    pub const SENDS: u32 = 1;
-    /// The receiver's role.
-    pub const RECEIVES: u32 = 2;
-
     fn end(&self, mine: *mut u64, theirs: *mut u64) -> RingEnd {
         // SAFETY: the launcher gave two aligned words that stay while this runs.
         let (mine, theirs) = unsafe { (Word::from_ptr(mine), Word::from_ptr(theirs)) };

@@ -29,7 +29,7 @@ impl Kernel for Words {
 
     fn run<G: Group>(self, g: &G) {
         if g.index() == 0 {
-            self.results.set(g, 0, self.play(g));
+            self.results.set_result(g, 0, self.play(g));
         }
     }
 }

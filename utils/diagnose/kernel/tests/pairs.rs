@@ -1,7 +1,7 @@
 //! The kernels between blocks of CPU threads, with one lane and with several.
 
 use gpunet_device::cpu;
-use gpunet_diagnose_kernel::{Order, Results, Ring, Words, failed};
+use gpunet_diagnose_kernel::{FIRST, Order, Results, Ring, SECOND, Words, failed};
 
 const LIMIT_NS: u64 = 20_000_000_000;
 /// Mirrors the errno of [`gpunet_device::Error::TimedOut`].
@@ -52,7 +52,7 @@ fn every_byte_crosses_a_ring_whatever_the_number_of_lanes() {
         let bytes: Vec<u8> = (0..TOTAL).map(|i| (i * 7 + i / 251) as u8).collect();
         // SAFETY: room for all of them, as `ring` lays it out.
         unsafe { memory.at(1024).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), TOTAL) };
-        let kernel = ring(&mut memory, TOTAL, LIMIT_NS, Ring::SENDS | Ring::RECEIVES);
+        let kernel = ring(&mut memory, TOTAL, LIMIT_NS, FIRST | SECOND);
         cpu::launch(2, lanes, kernel).expect("threads").wait().expect("no panic");
         let crc = u64::from(crc32fast::hash(&bytes));
         assert_eq!(memory.words[..2], [crc, crc], "{lanes} lanes");
@@ -72,7 +72,7 @@ fn order(memory: &mut Memory, rounds: u64, broken: u32) -> Order {
         rounds,
         broken,
         near: 1,
-        roles: Order::WRITES | Order::READS,
+        roles: FIRST | SECOND,
         reserved: 0,
         limit_ns: LIMIT_NS,
         results: memory.results(),
@@ -94,7 +94,7 @@ fn a_writer_that_keeps_the_rules_leaves_no_stale_word_and_one_that_does_not_only
 #[test]
 fn a_kernel_whose_partner_is_gone_ends_with_a_timeout() {
     let mut memory = Memory::new(1024 + 2 * 20_000);
-    let kernel = ring(&mut memory, 20_000, 50_000_000, Ring::RECEIVES);
+    let kernel = ring(&mut memory, 20_000, 50_000_000, SECOND);
     cpu::launch(1, 1, kernel).expect("threads").wait().expect("no panic");
     assert_eq!(failed(memory.words[1]), Some(TIMED_OUT));
 

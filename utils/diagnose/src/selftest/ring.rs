@@ -1,10 +1,12 @@
 //! Bytes through rings: both ways between device and CPU, and between two blocks.
 
-use super::device::{Job, TestDevice, of_host, outcome};
+use super::device::TestDevice;
+use super::ends::{Ends, play};
 use super::{Direction, Found, LIMIT, pattern};
-use gpunet_device::group::Solo;
 use gpunet_diagnose_kernel::Ring;
 
+const ENDS: Ends<Ring> =
+    Ends { roles: [Ring::send, Ring::receive], names: ["the sending block", "the receiving block"] };
 /// Bytes of a case: odd, and several times the larger ring.
 const TOTAL: usize = 50_021;
 /// Rings: the smallest of a socket, and one in which pieces seldom meet the end.
@@ -47,51 +49,21 @@ fn one(device: &TestDevice, direction: Direction, capacity: usize, shift: usize)
     } else {
         job.fill_own(SOURCE + shift, &bytes)?;
     }
-    let roles = match direction {
-        Direction::ToDevice => Ring::RECEIVES,
-        Direction::FromDevice => Ring::SENDS,
-        Direction::BetweenBlocks => Ring::SENDS | Ring::RECEIVES,
-    };
-    // Both ends' bytes are the end's own; ring and words are shared, or the device's own if both ends are.
-    let ring =
-        |job: &Job, own: &dyn Fn(usize, usize) -> *mut u8, shared: &dyn Fn(usize, usize) -> *mut u8| Ring {
-            src: own(SOURCE + shift, TOTAL),
-            dst: own(TARGET, TOTAL),
-            base: shared(RING, capacity),
-            capacity: capacity as u64,
-            published: shared(PUBLISHED, 8).cast(),
-            consumed: shared(CONSUMED, 8).cast(),
-            total: TOTAL as u64,
-            seed: (capacity * 16 + shift) as u64,
-            roles,
-            near: u32::from(direction == Direction::BetweenBlocks),
-            limit_ns: LIMIT.as_nanos() as u64,
-            results: job.results(),
-        };
-    let kernel = |_, job: &Job| match direction {
-        Direction::BetweenBlocks => ring(job, &|at, len| job.own(at, len), &|at, len| job.own(at, len)),
-        _ => ring(job, &|at, len| job.own(at, len), &|at, len| job.device(at, len)),
-    };
-    let host = |job: &Job| {
-        let ring = ring(job, &|at, len| job.host(at, len), &|at, len| job.host(at, len));
-        let alone = Solo::new(0, 1);
-        match direction {
-            Direction::ToDevice => Some(ring.send(&alone)),
-            Direction::FromDevice => Some(ring.receive(&alone)),
-            Direction::BetweenBlocks => None,
-        }
-    };
-    let blocks = if direction == Direction::BetweenBlocks { 2 } else { 1 };
-    let (mine, words, job) = device.run(job, blocks, kernel, host)?;
-    let mine = mine.map(of_host).transpose()?;
-    let sent = match (direction, mine) {
-        (Direction::ToDevice, Some(crc)) => crc,
-        _ => outcome(&words, 0, "the sending block")?,
-    };
-    let received = match (direction, mine) {
-        (Direction::FromDevice, Some(crc)) => crc,
-        _ => outcome(&words, 1, "the receiving block")?,
-    };
+    // Both ends' bytes are the end's own; ring and words are shared.
+    let ([sent, received], job) = play(device, job, direction, &ENDS, |job, roles, own, shared| Ring {
+        src: own(SOURCE + shift, TOTAL),
+        dst: own(TARGET, TOTAL),
+        base: shared(RING, capacity),
+        capacity: capacity as u64,
+        published: shared(PUBLISHED, 8).cast(),
+        consumed: shared(CONSUMED, 8).cast(),
+        total: TOTAL as u64,
+        seed: (capacity * 16 + shift) as u64,
+        roles,
+        near: u32::from(direction == Direction::BetweenBlocks),
+        limit_ns: LIMIT.as_nanos() as u64,
+        results: job.results(),
+    })?;
     let arrived = match direction {
         Direction::FromDevice => job.read_shared(TARGET, TOTAL),
         _ => job.read_own(TARGET, TOTAL)?,

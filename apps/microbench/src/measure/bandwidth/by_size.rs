@@ -1,8 +1,8 @@
 //! One stream, by the bytes of a call.
 
 use super::{Plan, flow_row, span};
-use crate::bench::Outcome;
 use crate::measure::Run;
+use crate::outcome::Outcome;
 use crate::pair::{BlockShape, EndpointKind, Flow, Pair, Transport, Work};
 use crate::report::{Axis, Role, Row};
 use gpunet_app::cli::spell;

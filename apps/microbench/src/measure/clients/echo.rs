@@ -1,7 +1,7 @@
 //! `gpunet-echo server` as a process of its own.
 
-use crate::bench::Outcome;
 use crate::measure::Run;
+use crate::outcome::Outcome;
 use crate::process::{Owned, start_bound};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};

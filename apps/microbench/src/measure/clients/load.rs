@@ -1,6 +1,6 @@
 //! What clients do: they know of the server its address alone.
 
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::sockets::{ListenAddr, Socket, are_cores_few, join, spawn, spin};
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,6 +1,6 @@
 //! A plain echo server of this process, to compare with: kernel TCP and threads.
 
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::sockets::{are_cores_few, spin};
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,10 @@
 //! A process whose kernel serves clients: to be stopped, or to have its kernel panic.
 
 use super::{SOON, Shown, Words, until};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
 use crate::json_lines;
 use crate::measure::Run;
+use crate::outcome::Outcome;
 use crate::pair::Ports;
 use crate::process::{Owned, start_bound};
 use crate::sockets::{ListenAddr, Socket};

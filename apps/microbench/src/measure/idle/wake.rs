@@ -1,8 +1,9 @@
 //! The first message after a silence.
 
 use super::{SHORT, Served, THREADS};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
 use crate::measure::{Run, crowd, settings};
+use crate::outcome::Outcome;
 use crate::pair::{Ports, TIMEOUT_NS, Transport, waits};
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{Kind, ListenAddr, Listener, Socket, are_cores_few, join, spawn};

@@ -1,8 +1,8 @@
 //! Many plain sockets of which few are busy.
 
 use super::{MANY, SAMPLES, SIZE, Scene, memory};
-use crate::bench::Outcome;
 use crate::measure::Run;
+use crate::outcome::Outcome;
 use crate::pair::waits;
 use crate::process;
 use crate::report::{Role, Row};

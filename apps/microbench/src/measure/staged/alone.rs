@@ -1,7 +1,8 @@
 //! What queues stand beside: copies without sockets, and sockets without a device.
 
 use super::{LIMIT, Load, PIECE, Way};
-use crate::bench::{Bench, ByHand, Lent, Outcome, Step, Words};
+use crate::bench::{Bench, ByHand, Lent, Step, Words};
+use crate::outcome::Outcome;
 use crate::report::{Role, Row};
 use crate::sockets::{Kind, Socket, join, spawn};
 use std::io::Result;

@@ -2,7 +2,8 @@
 
 use super::alone::{drain, pour};
 use super::{LIMIT, Load, Way};
-use crate::bench::{Bench, Lent, Outcome, Words};
+use crate::bench::{Bench, Lent, Words};
+use crate::outcome::Outcome;
 use crate::sockets::{Kind, ListenAddr, Listener, join, spawn};
 use gpunet_device::{Buffer, Options, TransportKind};
 use gpunet_proxy::queue::Queue;

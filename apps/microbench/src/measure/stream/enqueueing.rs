@@ -1,8 +1,9 @@
 //! What it takes to enqueue: the program's side of a queue.
 
 use super::{End, LIMIT, settings};
-use crate::bench::{Bench, Outcome, Step, Words};
+use crate::bench::{Bench, Step, Words};
 use crate::measure::Run;
+use crate::outcome::Outcome;
 use crate::pair::Transport;
 use crate::report::{Axis, Role, Row};
 use std::time::Instant;

@@ -4,8 +4,9 @@
 //! of all others: what is left of the one before is found.
 
 use super::{End, LIMIT, settings, unfailed};
-use crate::bench::{Bench, Outcome, Words};
+use crate::bench::{Bench, Words};
 use crate::measure::Run;
+use crate::outcome::Outcome;
 use crate::pair::Transport;
 use crate::report::{Axis, Role, Row, counted};
 use gpunet_bench_kernel::Turns;

@@ -5,8 +5,9 @@
 
 use super::portion::{BEGUN, ENDED, FREE, START, Timed};
 use super::{End, LIMIT, settings, unfailed};
-use crate::bench::{Bench, ByHand, Lent, Outcome, Pinned, Step, Windows, Words};
+use crate::bench::{Bench, ByHand, Lent, Pinned, Step, Windows, Words};
 use crate::measure::Run;
+use crate::outcome::Outcome;
 use crate::pair::Transport;
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{Kind, Socket, are_cores_few, join, spawn};

@@ -1,6 +1,7 @@
 //! Rounds that are enqueued together, held back by a word, and timed.
 
-use crate::bench::{Bench, Outcome, Words};
+use crate::bench::{Bench, Words};
+use crate::outcome::Outcome;
 use gpunet_device::now_ns;
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
 //! Kernels that fill and release prepared messages, beside kernels that send by the socket's handle.
 
 use super::{options, settings};
-use crate::bench::{Bench, Outcome};
+use crate::bench::Bench;
 use crate::floor;
 use crate::measure::Run;
+use crate::outcome::Outcome;
 use crate::pair::Transport;
 use crate::report::{Axis, Role, Row, counted};
 use gpunet_bench_kernel::{Bare, Triggered};

@@ -3,8 +3,9 @@
 
 use super::portion::{BEGUN, ENDED, FREE, START, Timed};
 use super::{LIMIT, RING, options, settings, unfailed};
-use crate::bench::{Bench, ByHand, Lent, Outcome, Step, Words};
+use crate::bench::{Bench, ByHand, Lent, Step, Words};
 use crate::measure::Run;
+use crate::outcome::Outcome;
 use crate::pair::Transport;
 use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::{are_cores_few, spin};

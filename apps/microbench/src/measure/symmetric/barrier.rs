@@ -2,7 +2,7 @@
 
 use super::collectives::{Operation, times};
 use super::{Run, each, plain, settings, team};
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::report::{Axis, Role, Row, counted};
 use crate::{floor, foreign};
 use gpunet_bench_kernel::Called;

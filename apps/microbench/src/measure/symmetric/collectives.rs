@@ -1,8 +1,9 @@
 //! Collectives of all members, one block each.
 
 use super::{Run, plain, settings};
-use crate::bench::{Members, Outcome, pointer};
+use crate::bench::{Members, pointer};
 use crate::effort::Effort;
+use crate::outcome::Outcome;
 use crate::report::{Axis, Role, Row};
 use crate::{floor, foreign};
 use gpunet_app::cli::spell;

@@ -1,6 +1,6 @@
 //! The same by threads of a plain program: `std::sync::Barrier`, and memory that they share.
 
-use crate::bench::Outcome;
+use crate::outcome::Outcome;
 use crate::report::{Role, Row};
 use std::sync::{Barrier, Mutex, PoisonError, RwLock};
 use std::time::Instant;

@@ -1,8 +1,9 @@
 //! Puts, by the number of blocks and by the bytes of a call.
 
 use super::{Run, settings, team};
-use crate::bench::{Members, Outcome, pointer};
+use crate::bench::{Members, pointer};
 use crate::foreign;
+use crate::outcome::Outcome;
 use crate::report::{Axis, Role, Row, counted};
 use gpunet_app::cli::spell;
 use gpunet_bench_kernel::{PutWay, Puts};

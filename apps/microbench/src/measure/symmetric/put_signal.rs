@@ -1,7 +1,8 @@
 //! Ping-pong by `put_signal`.
 
 use super::{Run, settings, team};
-use crate::bench::{Members, Outcome, pointer};
+use crate::bench::{Members, pointer};
+use crate::outcome::Outcome;
 use crate::report::{Axis, Role, Row};
 use crate::{floor, foreign};
 use gpunet_bench_kernel::PutSignal;

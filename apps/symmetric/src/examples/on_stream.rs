@@ -1,7 +1,7 @@
 //! A kernel and a queue that take turns: NVSHMEM's on-stream.
 
+use super::check;
 use crate::error::Error;
-use crate::examples::check;
 use crate::member::Member;
 use gpunet_symmetric_kernel::{OnStream, SUMMED, TOLD};
 
@@ -22,11 +22,7 @@ fn turns(size: u32, elements: usize, threshold: u64) -> u32 {
     (0..ROUNDS).fold(0, |taken, _| taken + u32::from(sum(taken) > threshold))
 }
 
-/// Runs the example. All members run the same.
-///
-/// # Errors
-/// [`Error`]; a number that differs, too.
-pub fn run(member: &Member, elements: usize) -> Result<(), Error> {
+pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
     let team = &member.team;
     let (own, size) = (team.rank(), team.size());
     let threshold = elements as u64 * u64::from(size);
@@ -42,17 +38,17 @@ pub fn run(member: &Member, elements: usize) -> Result<(), Error> {
     };
     let mut queue = member.queue()?;
     // A driver loads code when it is first used, which would wait for a stream that waits.
-    queue.barrier(team)?;
-    queue.synchronize()?;
+    queue.barrier(team).map_err(Error::Queue)?;
+    queue.synchronize().map_err(Error::Queue)?;
     run(0)?;
     // All of the queue's part is there before the kernel begins.
     for round in 1..=ROUNDS {
-        queue.wait_until(team, SUMMED, own, round)?;
-        queue.all_gather(gathered, partial)?;
-        queue.signal(team, TOLD, round, own)?;
+        queue.wait_until(team, SUMMED, own, round).map_err(Error::Queue)?;
+        queue.all_gather(gathered, partial).map_err(Error::Queue)?;
+        queue.signal(team, TOLD, round, own).map_err(Error::Queue)?;
     }
     run(ROUNDS)?;
-    queue.synchronize()?;
+    queue.synchronize().map_err(Error::Queue)?;
     let taken = turns(size, elements, threshold);
     check("the numbers", input, |at| number(own.0, at).saturating_sub(taken))
 }

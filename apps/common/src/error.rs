@@ -1,18 +1,22 @@
-//! Why the program cannot go on.
+//! Why a program cannot go on.
 
-use gpu_usermap::cuda::{CopyError, LoadModuleError};
-use gpunet_app::cli::ResolveError;
-use gpunet_app::device::DeviceError;
-use gpunet_app::kernel::RunError;
-use gpunet_app::proxy::ProxyError;
+use crate::cli::ResolveError;
+use crate::device::DeviceError;
+use crate::kernel::RunError;
+use crate::proxy::ProxyError;
+use gpu_usermap::RegionError;
+use gpu_usermap::cuda::{CopyError, LoadModuleError, RegisterError};
 use gpunet_proxy::descriptors::hint;
+use gpunet_proxy::team::TeamError;
 use gpunet_proxy::{AllocError, KernelError, LaunchError};
 use std::io;
 use std::net::SocketAddr;
 
-/// Everything that ends the program early. A connection that fails does not; it is counted.
+/// What ends any of the programs early. A connection that fails does not; it is counted.
+///
+/// A program with reasons of its own has an enum with this one in it, and a `From` for whatever becomes this one.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum AppError {
     /// The system refused a thread or signal handlers.
     #[error("cannot take signals: {0}{hint}", hint = hint(.0))]
     Signals(io::Error),
@@ -25,7 +29,7 @@ pub enum Error {
         /// Where.
         addr: SocketAddr,
         /// The errno.
-        error: gpunet_abi::Error,
+        error: gpunet_proxy::abi::Error,
     },
     /// The proxy.
     #[error(transparent)]
@@ -35,7 +39,7 @@ pub enum Error {
     Device(#[from] DeviceError),
     /// The PTX.
     #[error("cannot load the kernels: {0}")]
-    Load(LoadModuleError),
+    Load(#[from] LoadModuleError),
     /// A launch.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -45,10 +49,19 @@ pub enum Error {
     /// A kernel failed, or did not end after it was cancelled.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A team.
+    #[error(transparent)]
+    Team(#[from] TeamError),
     /// Device memory.
     #[error(transparent)]
     Memory(#[from] AllocError),
     /// Copies from and to it.
     #[error(transparent)]
     Copy(#[from] CopyError),
+    /// Memory that host and device share.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The same, on a GPU.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
 }

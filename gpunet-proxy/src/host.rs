@@ -49,6 +49,14 @@
 //! write is the device's own non-blocking call. Requests (connect, accept, close) go to the control
 //! plane as messages, because a caller would have to wait for a control slot. The module `reactor` says who
 //! wakes a task, and why no wake-up is lost.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `host` | [`Host`] |
+//! | `stream`, `listener` | [`Stream`] and its halves; [`Listener`] |
+//! | `ask` | requests to the control plane as futures |
+//! | `reactor` | the thread that wakes tasks |
+//! | `bytes` | rings and the memory of programs |
 
 mod ask;
 #[allow(unsafe_code)]

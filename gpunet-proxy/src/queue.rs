@@ -26,6 +26,13 @@
 //! # Failures
 //! An operation that fails does not stop those behind it: a stream that waits is released, and runs on. The first failure
 //! is kept ([`Queue::outcome`]); what the queue received after it is void.
+//!
+//! # Files
+//! | file | holds |
+//! |---|---|
+//! | `queue` | [`Queue`]: what is enqueued |
+//! | `cpu`, `cuda` | what carries it out: a thread, or a CUDA stream |
+//! | `team` | operations of teams |
 
 #[allow(unsafe_code)]
 mod cpu;

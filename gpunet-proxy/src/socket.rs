@@ -5,6 +5,13 @@
 //! hands the connection over.
 //!
 //! Sockets of [`host`](crate::host) are for the program's own reads and writes.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `socket` | [`Socket`], [`Listener`], and what they share |
+//! | `open`, `pending` | a slot, a request, an entry in the device's table; sockets that are being opened |
+//! | `direction` | [`Sender`] and [`Receiver`]: directions that the program has taken, and messages in them |
+//! | `operations` | what the program tells the proxy in shared memory |
 
 mod direction;
 mod open;

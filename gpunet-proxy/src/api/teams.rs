@@ -10,7 +10,7 @@ impl Team {
     /// Member 0 listens at the id's address; the others may start before it.
     ///
     /// # Errors
-    /// [`TeamError`]; the same [`TeamFailure`] for all members.
+    /// [`TeamError`]; the same [`TeamFailure`](crate::team::TeamFailure) for all members.
     pub fn join(attachment: &Attachment, id: TeamId, rank: Rank, size: u32) -> Result<Self, TeamError> {
         Self::join_with(attachment, id, rank, size, &TeamOptions::default())
     }

@@ -4,7 +4,7 @@ use crate::attached::device::AttachedDevice;
 use gpu_usermap::cuda::{Device, LoadModuleError, Module};
 use gpunet_abi::panic_record::PANIC_SYMBOL;
 
-/// The kernels that an attachment can run, made by [`Attachment::load`].
+/// The kernels that an attachment can run, made by [`Attachment::load`](crate::Attachment::load).
 ///
 /// On a GPU it is a loaded module. On the CPU, where kernels are ordinary functions, it holds nothing.
 ///

@@ -1,0 +1,75 @@
+//! The names of threads and of memory, against the tables in ARCHITECTURE.md.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The crates that programs link.
+const LIBRARIES: [&str; 6] = [
+    "gpunet-core",
+    "gpunet-device",
+    "gpunet-device/serve/host",
+    "gpunet-proxy",
+    "gpunet-proxy/capi",
+    "gpu-usermap",
+];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("readable").path()) {
+        if entry.is_dir() {
+            files(&entry, found);
+        } else if entry.extension().is_some_and(|end| end == "rs") && !entry.ends_with("tests.rs") {
+            found.push(entry);
+        }
+    }
+}
+
+/// Returns the literals in which a name of gpunet's begins, each up to what is filled in.
+fn names(text: &str) -> impl Iterator<Item = String> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default().lines();
+    code.filter(|line| !line.trim_start().starts_with("//"))
+        .flat_map(|line| line.split('"').skip(1).step_by(2))
+        .filter_map(|literal| {
+            let end = literal.find('{').unwrap_or(literal.len());
+            let name = literal[..end].trim_end_matches(['-', '.']);
+            let is_name = ["gpunet-", "gpunetd-"].iter().any(|start| name.starts_with(start));
+            (is_name && name.chars().all(|c| c.is_ascii_lowercase() || c == '-')).then(|| name.to_owned())
+        })
+}
+
+/// A name that shows in /proc and is not explained helps nobody.
+#[test]
+fn every_name_in_proc_is_explained() {
+    let mut sources = Vec::new();
+    for library in LIBRARIES {
+        files(&repository().join(library).join("src"), &mut sources);
+    }
+    let used: BTreeSet<String> = sources
+        .iter()
+        .flat_map(|file| names(&std::fs::read_to_string(file).expect("readable")).collect::<Vec<_>>())
+        .collect();
+    assert!(used.len() > 20, "the names are looked for in the wrong place: {used:?}");
+    let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("it is there");
+    let rows = text.lines().filter(|line| line.starts_with("| `gpunet"));
+    let explained: BTreeSet<String> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2))
+        .map(plain)
+        .filter(|name| name.contains('-'))
+        .collect();
+    let missing: Vec<_> = used.difference(&explained).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md does not explain {missing:?}");
+    let gone: Vec<_> = explained.difference(&used).collect();
+    assert!(gone.is_empty(), "ARCHITECTURE.md explains {gone:?}, which nothing is called");
+}
+
+/// Returns a name without the numbers of its instances: `gpunet-data-N`, `gpunet-block-B[.L]`.
+fn plain(name: &str) -> String {
+    name.split(|c: char| c.is_ascii_uppercase() || c == '[')
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches(['-', '.'])
+        .to_owned()
+}

@@ -22,7 +22,10 @@ fn no_import_runs_up() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
-/// Every member of the workspace, but those of a single file.
+/// Crates whose modules still form a circle.
+const WITHOUT_FLOORS: [&str; 1] = ["gpunet-device"];
+
+/// Every member of the workspace has floors, but those of a single file.
 #[test]
 fn the_map_has_every_crate() {
     let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("it is there");
@@ -37,7 +40,7 @@ fn the_map_has_every_crate() {
         .filter(|member| {
             Tree::read(&repository().join(member).join("src")).expect("readable").top_level().next().is_some()
         })
-        .filter(|member| !listed.contains(*member))
+        .filter(|member| !listed.contains(*member) && !WITHOUT_FLOORS.contains(member))
         .collect();
     assert!(missing.is_empty(), "the map in ARCHITECTURE.md lacks {missing:?}");
 }

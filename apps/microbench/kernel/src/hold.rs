@@ -2,7 +2,7 @@
 
 use crate::Results;
 use crate::ends::End;
-use crate::ping_pong::connect;
+use crate::ping_pong::{connect, serve};
 use gpunet_device::{Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, kernel_entry, now_ns};
 
 /// The pairs together open `connections` connections, which stay silent, and leave them open: they outlive
@@ -104,20 +104,11 @@ impl Busy {
         let buffer = self.buffer.slice(g.index() as usize * self.size as usize, self.size as usize);
         let mut addr = self.addr;
         addr.port += end.pair as u16;
-        if end.listens { self.serve(g, addr, buffer) } else { self.measure(g, addr, buffer, base) }
-    }
-
-    fn serve<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer) -> Result<u64, Error> {
-        let listener = Listener::bind_with(g, self.net, addr, self.options, 8)?;
-        let mut stream = listener.accept(g)?;
-        let mut served = 0;
-        while stream.recv_exact(g, buffer)? == buffer.len() {
-            stream.send_all(g, buffer)?;
-            served += 1;
+        if end.listens {
+            serve(g, self.net, addr, self.options, buffer)
+        } else {
+            self.measure(g, addr, buffer, base)
         }
-        stream.close(g)?;
-        listener.close(g)?;
-        Ok(served)
     }
 
     fn measure<G: Group>(&self, g: &G, addr: SockAddr, buffer: Buffer, base: usize) -> Result<u64, Error> {

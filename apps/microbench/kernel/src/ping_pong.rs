@@ -46,23 +46,12 @@ impl PingPong {
     fn play<G: Group>(&self, g: &G, block: u32) {
         let buffer = self.buffer.slice(block as usize * self.size as usize, self.size as usize);
         match End::of(self.ends, block) {
-            End { pair: 0, listens: true } => self.results.set_result(g, 0, self.serve(g, buffer)),
+            End { pair: 0, listens: true } => {
+                self.results.set_result(g, 0, serve(g, self.net, self.addr, self.options, buffer))
+            }
             End { pair: 0, listens: false } => self.results.set_result(g, 1, self.measure(g, buffer)),
             _ => {}
         }
-    }
-
-    fn serve<G: Group>(&self, g: &G, buffer: Buffer) -> Result<u64, Error> {
-        let listener = Listener::bind_with(g, self.net, self.addr, self.options, 8)?;
-        let mut stream = listener.accept(g)?;
-        let mut served = 0;
-        while stream.recv_exact(g, buffer)? == buffer.len() {
-            stream.send_all(g, buffer)?;
-            served += 1;
-        }
-        stream.close(g)?;
-        listener.close(g)?;
-        Ok(served)
     }
 
     fn measure<G: Group>(&self, g: &G, buffer: Buffer) -> Result<u64, Error> {
@@ -111,4 +100,25 @@ pub(crate) fn pause(ns: u64) {
     while now_ns() < until {
         core::hint::spin_loop();
     }
+}
+
+/// Echoes messages as long as `buffer` for one client, until it ends its stream; returns how many.
+#[inline(always)]
+pub(crate) fn serve<G: Group>(
+    g: &G,
+    net: Net,
+    addr: SockAddr,
+    options: Options,
+    buffer: Buffer,
+) -> Result<u64, Error> {
+    let listener = Listener::bind_with(g, net, addr, options, 8)?;
+    let mut stream = listener.accept(g)?;
+    let mut served = 0;
+    while stream.recv_exact(g, buffer)? == buffer.len() {
+        stream.send_all(g, buffer)?;
+        served += 1;
+    }
+    stream.close(g)?;
+    listener.close(g)?;
+    Ok(served)
 }

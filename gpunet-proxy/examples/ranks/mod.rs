@@ -112,11 +112,11 @@ pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
 }
 
 /// Words that queues, kernels and the program share.
-pub struct Words<const COUNT: usize>([AtomicU64; COUNT]);
+pub struct Words<const COUNT: usize>(Box<[AtomicU64; COUNT]>);
 
 impl<const COUNT: usize> Words<COUNT> {
     pub fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; COUNT])
+        Self(Box::new([const { AtomicU64::new(0) }; COUNT]))
     }
 
     pub fn at(&self, index: usize) -> Word {

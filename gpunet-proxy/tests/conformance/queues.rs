@@ -10,6 +10,7 @@ use gpunet_device::{Group, Net, Prepared};
 use gpunet_proxy::abi::TransportKind;
 use gpunet_proxy::queue::{Done, Queue};
 use gpunet_proxy::socket::{Receiver, RecvMessage, SendMessage, Sender, Socket};
+use gpunet_proxy::{FinishPolicy, LaunchToken};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -208,6 +209,11 @@ pub fn batches_wait_for_words_and_messages(case: &Case) {
     world.end();
 }
 
+/// Launches of either end: what they know is free when they have ended.
+fn launches(world: &World) -> [LaunchToken; 2] {
+    [world.connecting(), world].map(|world| world.attachment().token().expect("a number"))
+}
+
 /// Bytes of a message that a kernel makes of another one.
 const MADE: usize = 48;
 
@@ -273,9 +279,10 @@ pub fn kernels_take_turns_between_messages(case: &Case) {
     far.queue.wait_word(start.at(0), 1).expect("enqueued");
     let question = Memory::filled(9, 0, MADE);
     let mut ends = [&mut near, &mut far];
+    let tokens = launches(&world);
     let mut ahead: VecDeque<[Done; 2]> = VecDeque::new();
     std::thread::scope(|scope| {
-        let nets = [world.there(), world.net()];
+        let nets = tokens.each_ref().map(LaunchToken::net);
         for batch in 0..batches {
             if ahead.len() == AHEAD {
                 start.at(0).publish(1);
@@ -308,6 +315,9 @@ pub fn kernels_take_turns_between_messages(case: &Case) {
         start.at(0).publish(1);
         ahead.into_iter().flatten().for_each(|done| done.wait().expect("no failure"));
     });
+    for token in tokens {
+        token.finish(FinishPolicy::Close);
+    }
     let outcome = near.receiver.outcome().expect("readable");
     assert_eq!((outcome.position, outcome.error.is_none()), (turns * MADE as u64, true));
     drop((near, far));
@@ -320,12 +330,12 @@ pub fn kernels_at_both_ends_play_what_was_prepared(case: &Case) {
     let len = |i: usize| 8 * (i + 1);
     let total = (0..COUNT).map(len).sum();
     let world = World::of(case);
-    let mut ends = ends(case, &world);
+    let (mut ends, tokens) = (ends(case, &world), launches(&world));
     let (sent, came) =
         ([1, 2].map(|seed| Memory::filled(seed, 0, total)), [0; 2].map(|_| Memory::new(total)));
     std::thread::scope(|scope| {
         for (at, end) in ends.iter_mut().enumerate() {
-            let net = [world.there(), world.net()][at];
+            let net = tokens[at].net();
             let sends: [_; COUNT] =
                 std::array::from_fn(|i| end.sender.prepare(len(i)).expect("room").prepared);
             let receives: [_; COUNT] =
@@ -350,6 +360,9 @@ pub fn kernels_at_both_ends_play_what_was_prepared(case: &Case) {
             scope.spawn(move || team(lanes, play).expect("the stream goes on"));
         }
     });
+    for token in tokens {
+        token.finish(FinishPolicy::Close);
+    }
     assert!(came[0].holds(0, total, 2, 0) && came[1].holds(0, total, 1, 0));
     drop(ends);
     world.end();

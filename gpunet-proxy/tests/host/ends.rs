@@ -18,7 +18,7 @@ async fn expect_errors(bench: &Bench, expected: i32, end: impl AsyncFnOnce()) {
     let (mut writer, full) = bench.pair_with(bench.options().with_rings(4096, 4096)).await;
     let listener = bench.listen().await;
     let steps = Arc::new(AtomicU32::new(0));
-    let (read, wrote) = (steps.clone(), steps.clone());
+    let [read, wrote, accepted] = [(); 3].map(|()| steps.clone());
     let reads = tokio::spawn(async move {
         let mut reader = reader;
         read.fetch_add(1, Ordering::Relaxed);
@@ -36,12 +36,16 @@ async fn expect_errors(bench: &Bench, expected: i32, end: impl AsyncFnOnce()) {
             }
         }
     });
-    let accepts = tokio::spawn(async move { errno(listener.accept().await) });
-    let mut last = 0;
+    let accepts = tokio::spawn(async move {
+        accepted.fetch_add(1, Ordering::Relaxed);
+        errno(listener.accept().await)
+    });
+    let (mut last, mut looks) = (0, 0);
     eventually("all three wait", || {
         let now = steps.load(Ordering::Relaxed);
         let rests = std::mem::replace(&mut last, now) == now;
-        rests && now > 2 && bench.host.usage().requests == 1
+        looks = if rests && now > 3 { looks + 1 } else { 0 };
+        looks == 5
     })
     .await;
     end().await;

@@ -99,6 +99,8 @@ impl Sender {
     /// they were prepared, a later one publishes all before it. A message lies behind those that were prepared, and behind
     /// all that is published: wait for kernels that play messages of their own ([`Prepared::nth`]) before the next one.
     ///
+    /// [`Prepared::nth`]: gpunet_abi::Prepared::nth
+    ///
     /// # Errors
     /// ENOBUFS, when what is prepared and not published would not fit into the ring; EMSGSIZE, for a message longer than
     /// the ring; EINVAL, for 0 bytes; the stream's failure.

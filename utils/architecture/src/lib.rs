@@ -28,9 +28,25 @@ pub enum Violation {
     /// A floor that is no module.
     Missing(String),
     /// An import of `to`, which lies higher.
-    Up { file: String, from: String, to: String, path: String },
+    Up {
+        /// The file with the import.
+        file: String,
+        /// Its floor.
+        from: String,
+        /// The floor above.
+        to: String,
+        /// The path as it stands there.
+        path: String,
+    },
     /// Siblings that import from each other, and an import from each to the next.
-    Circle { within: String, members: Vec<String>, imports: Vec<String> },
+    Circle {
+        /// The module whose children they are.
+        within: String,
+        /// The siblings.
+        members: Vec<String>,
+        /// The imports.
+        imports: Vec<String>,
+    },
 }
 
 impl fmt::Display for Violation {
@@ -74,18 +90,18 @@ pub fn check(tree: &Tree, floors: &[String]) -> Vec<Violation> {
     let mut levels: BTreeMap<String, Level> = BTreeMap::new();
     for import in tree.imports() {
         let Some((within, from, to)) = siblings(&import.from, &import.to) else { continue };
-        if within.is_empty() {
-            if let (Some(low), Some(high)) = (place(from), place(to)) {
-                if high > low {
-                    found.push(Violation::Up {
-                        file: import.file.clone(),
-                        from: from.to_owned(),
-                        to: to.to_owned(),
-                        path: import.path.clone(),
-                    });
-                }
-                continue;
+        if within.is_empty()
+            && let (Some(low), Some(high)) = (place(from), place(to))
+        {
+            if high > low {
+                found.push(Violation::Up {
+                    file: import.file.clone(),
+                    from: from.to_owned(),
+                    to: to.to_owned(),
+                    path: import.path.clone(),
+                });
             }
+            continue;
         }
         let text = format!("{}: {}", import.file, import.path);
         levels.entry(within.join("::")).or_default().add(from, to, text);

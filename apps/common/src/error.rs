@@ -39,7 +39,7 @@ pub enum AppError {
     Device(#[from] DeviceError),
     /// The PTX.
     #[error("cannot load the kernels: {0}")]
-    Load(#[from] LoadModuleError),
+    Load(LoadModuleError),
     /// A launch.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -64,4 +64,11 @@ pub enum AppError {
     /// The same, on a GPU.
     #[error(transparent)]
     Register(#[from] RegisterError),
+}
+
+/// Not `#[from]`, which would return as the source what the message says already.
+impl From<LoadModuleError> for AppError {
+    fn from(error: LoadModuleError) -> Self {
+        Self::Load(error)
+    }
 }

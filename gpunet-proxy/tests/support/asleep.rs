@@ -1,8 +1,13 @@
 //! Threads that are to wait in a call before a test goes on, on however busy a machine.
 
 use super::until;
+use gpunet_device::abi::hand_off::blocks_poll;
 use std::sync::mpsc;
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a block that polls has to come to its call.
+const POLLER_BEGINS: Duration = Duration::from_millis(50);
 
 /// A thread of this process, by the number that Linux gives it.
 #[derive(Clone, Copy, Debug)]
@@ -13,14 +18,16 @@ impl Tid {
         Self(rustix::thread::gettid().as_raw_nonzero().get())
     }
 
-    /// Waits until the thread sleeps, or has ended. A block that polls as a GPU's does sleeps between two polls.
+    /// Waits until the thread sleeps, or has ended. A block that polls as a GPU's does sleeps for moments only, and on a busy machine
+    /// is hardly seen so: it has some time to come to its call.
     #[track_caller]
     pub fn until_asleep(self) {
+        let begun = Instant::now();
         // A single look might meet it at a lock on its way.
         let mut looks = 0;
         until("the thread sleeps", || {
             looks = if self.is_asleep() { looks + 1 } else { 0 };
-            looks == 3
+            looks == 3 || (blocks_poll() && begun.elapsed() > POLLER_BEGINS)
         });
     }
 

@@ -167,3 +167,99 @@ impl Level {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// A crate's sources in a folder of their own.
+    struct Sources(PathBuf);
+
+    impl Sources {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let folder =
+                std::env::temp_dir().join(format!("gpunet-architecture-{name}-{}", std::process::id()));
+            for (file, text) in files {
+                let path = folder.join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            Self(folder)
+        }
+
+        fn check(&self, floors: &[&str]) -> Vec<Violation> {
+            let floors: Vec<_> = floors.iter().map(|&floor| floor.to_owned()).collect();
+            check(&Tree::read(&self.0).unwrap(), &floors)
+        }
+    }
+
+    impl Drop for Sources {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn ups(found: &[Violation]) -> BTreeSet<(&str, &str)> {
+        let up = |violation| match violation {
+            &Violation::Up { ref from, ref to, .. } => Some((from.as_str(), to.as_str())),
+            _ => None,
+        };
+        found.iter().filter_map(up).collect()
+    }
+
+    #[test]
+    fn imports_that_run_up_are_found_however_they_are_written() {
+        let lib = "mod high; mod low; mod test_only; pub use high::Thing;";
+        let tests = "fn f() {} #[cfg(test)] mod tests { use crate::high::Thing; }";
+        for import in [
+            "use crate::high::Thing;",
+            "use super::high::{self, Thing};",
+            "fn f() { crate::high::f(); }",
+            "use crate::Thing;",
+            "use crate::*; fn f(_: Thing) {}",
+        ] {
+            let files = [
+                ("lib.rs", lib),
+                ("high.rs", "pub struct Thing; pub fn f() {}"),
+                ("low.rs", import),
+                ("test_only.rs", tests),
+            ];
+            let sources = Sources::new("up", &files);
+            assert_eq!(
+                ups(&sources.check(&["test_only", "low", "high"])),
+                [("low", "high")].into(),
+                "{import}"
+            );
+            assert_eq!(sources.check(&["test_only", "high", "low"]), [], "{import}");
+        }
+    }
+
+    #[test]
+    fn siblings_that_import_from_each_other_are_found_and_a_parent_and_its_child_are_not() {
+        let files = [
+            ("lib.rs", "mod a;"),
+            ("a.rs", "mod b; mod c; mod d; use b::B; pub struct A;"),
+            ("a/b.rs", "use super::{A, c::deep::C}; pub struct B;"),
+            ("a/c.rs", "mod deep; pub use deep::C;"),
+            ("a/c/deep.rs", "use crate::a::d::D; pub struct C;"),
+            ("a/d.rs", "use super::b::B; pub struct D;"),
+        ];
+        let sources = Sources::new("circle", &files);
+        let found = sources.check(&["a"]);
+        assert!(
+            matches!(&found[..], [Violation::Circle { within, members, imports }]
+                if within == "a" && members == &["b", "c", "d"] && imports.len() == 3),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn modules_that_the_map_lacks_and_those_that_are_gone_are_told() {
+        let sources = Sources::new("map", &[("lib.rs", "mod here;"), ("here.rs", "")]);
+        assert_eq!(
+            sources.check(&["gone"]),
+            [Violation::Unplaced("here".into()), Violation::Missing("gone".into())]
+        );
+    }
+}

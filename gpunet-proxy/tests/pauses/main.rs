@@ -1,9 +1,9 @@
 //! Threads that pause, yield or stop for good at the moments when one agent hands something to another.
 //!
-//! `cargo test -p gpunet-proxy --features pauses --test pauses` plays the scenarios in turn, each with a
-//! seed of its own, for `GPUNET_PAUSES_SECONDS` (10). `GPUNET_PAUSES_SEED` begins with that seed;
-//! `GPUNET_PAUSES_ONLY` names one scenario. A failure names scenario and seed. The other suites run
-//! under pauses, too, when they are built with the feature and `GPUNET_PAUSES_SEED` is set.
+//! `cargo test --test pauses` plays the scenarios in turn, each with a seed of its own, for
+//! `GPUNET_PAUSES_SECONDS` (10). `GPUNET_PAUSES_SEED` begins with that seed; `GPUNET_PAUSES_ONLY` names one
+//! scenario. A failure names scenario and seed. The other suites run under pauses, too, when
+//! `GPUNET_PAUSES_SEED` is set.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,10 +4,10 @@
 //! cargo run --example queue_backpressure [tcp|peer]
 //! ```
 //!
-//! Rank 0 enqueues batches of messages, of which each is fifteen times as long as the ring, and an acknowledgement that it
-//! receives. Rank 1 receives a batch, runs a kernel that counts what is right in it, and acknowledges with the count. Its
-//! queue waits for a word of the program after every few messages: while it waits, no more is sent than the ring takes. The
-//! shape is that of libmp's `mp_producer_consumer_kernel_stream`.
+//! Rank 0 sends batches of messages. Each batch is fifteen times as long as the ring. After each batch rank 0 receives an
+//! acknowledgement. Rank 1 receives a batch, runs a kernel that counts the right bytes, and sends the count as the acknowledgement.
+//! After every few messages its queue waits for a word of the program: while it waits, the ring fills and rank 0 stops. libmp's
+//! `mp_producer_consumer_kernel_stream` has the same shape.
 
 mod ranks;
 

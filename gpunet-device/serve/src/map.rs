@@ -329,9 +329,9 @@ impl<S: Structure> Map<S> {
     /// The chunks of the map's heap, for a structure that is built of them.
     ///
     /// # Safety
-    /// What is done with a chunk is done by who has it: took it ([`Map::room`], [`Chunks::alloc`]) and has not given it back, or may use the
-    /// value that owns it. Words are at places that are aligned. Bytes that a group copies there, or reads in another way than as words, are
-    /// used by no other group meanwhile.
+    /// Only the group that has a chunk uses it. A group has a chunk from [`Map::room`] or [`Chunks::alloc`] until it gives it back, and the
+    /// chunks of a value that it may use. Words are aligned. While a group copies bytes, or reads them other than as words, no other group
+    /// uses them.
     #[must_use]
     #[allow(unsafe_code)]
     pub const unsafe fn chunks(&self) -> Chunks {

@@ -2,7 +2,7 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | `numbers` | numbers of a [`gpunet_device::Buffer`], of which records are made |
+//! | `numbers` | [`put`] and [`get`]: the numbers in a [`gpunet_device::Buffer`]. Records consist of them |
 //! | `results` | [`Results`]: a table whose words hold a number or an errno |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 

@@ -11,10 +11,10 @@ use gpunet_device::{Group, Net, Result};
 /// A kind of values that have chunks of the heap besides their entry's: a list, a table, an index.
 ///
 /// A [`super::Map`] of the kind has such values beside byte strings ([`super::Map::fresh_structure`]). Deletion, expiry and overwriting free
-/// them; eviction passes them by.
+/// them. Eviction leaves them alone.
 ///
 /// # Safety
-/// `free` gives back chunks that the value owns, each once, and nothing else; what it does is what [`super::Map::chunks`] allows.
+/// `free` gives back the chunks that the value owns, each once, and nothing else. It uses chunks only as [`super::Map::chunks`] allows.
 pub unsafe trait Structure: Copy + Debug + 'static {
     /// Bytes of a value's root, which is in its entry and names its chunks.
     const ROOT: usize;

@@ -22,11 +22,9 @@ use support::place::places;
 type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 fn everywhere(example: fn(&Attachment, &Attachment, TransportKind) -> Ended) {
-    bounded(move || {
-        for place in places() {
-            place.run(|near, far| example(near, far, place.kind()).expect("it runs"));
-        }
-    });
+    for place in places() {
+        bounded(move || place.run(|near, far| example(near, far, place.kind()).expect("it runs")));
+    }
 }
 
 #[test]

@@ -200,11 +200,14 @@ mod tests {
         }
     }
 
-    fn ups(found: &[Violation]) -> BTreeSet<(&str, &str)> {
-        let up = |violation| match violation {
-            &Violation::Up { ref from, ref to, .. } => Some((from.as_str(), to.as_str())),
+    fn up(violation: &Violation) -> Option<(&str, &str)> {
+        match violation {
+            Violation::Up { from, to, .. } => Some((from, to)),
             _ => None,
-        };
+        }
+    }
+
+    fn ups(found: &[Violation]) -> BTreeSet<(&str, &str)> {
         found.iter().filter_map(up).collect()
     }
 

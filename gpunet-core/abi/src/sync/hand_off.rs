@@ -9,7 +9,7 @@
 #[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
 mod plan;
 #[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
-pub use plan::{Counts, Plan, at, blocks_poll, hold, is_running, sleeps_are_endless, start, stop};
+pub use plan::{Counts, Plan, at, blocks_poll, counts, hold, is_running, sleeps_are_endless, start, stop};
 
 /// A hand-off that a thread has just made, or is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

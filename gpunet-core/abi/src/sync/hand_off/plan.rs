@@ -96,6 +96,12 @@ pub fn start(plan: Plan) {
 /// Ends the plan: threads go on undisturbed, but those that stopped for good. Returns what was done.
 pub fn stop() -> [Counts; HAND_OFFS] {
     ON.store(false, Ordering::Release);
+    counts()
+}
+
+/// Returns what this plan, or the last one, has done so far.
+#[must_use]
+pub fn counts() -> [Counts; HAND_OFFS] {
     std::array::from_fn(|at| {
         let [passed, paused, died] = &COUNTS[at];
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -204,40 +210,4 @@ fn next(state: &mut u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// One test, since a plan is the whole process's.
-    #[test]
-    fn a_plan_pauses_some_and_stops_those_that_may_die() {
-        let plan = Plan {
-            longest: Duration::from_micros(1),
-            deaths: vec![("mortal", 1_000_000)],
-            deadly: vec![HandOff::SlotTaken],
-            ..Plan::new(7)
-        };
-        start(plan);
-        for _ in 0..1000 {
-            at(HandOff::Claimed);
-        }
-        hold(|| at(HandOff::Claimed));
-        let dies = || {
-            at(HandOff::CellRead);
-            at(HandOff::SlotTaken);
-        };
-        let mortal = std::thread::Builder::new().name("mortal-0".into()).spawn(dies).unwrap();
-        while COUNTS[HandOff::SlotTaken as usize][2].load(Ordering::Relaxed) == 0 {
-            std::thread::yield_now();
-        }
-        assert!(!mortal.is_finished());
-        let counts = stop();
-        let claimed = counts[HandOff::Claimed as usize];
-        assert_eq!((claimed.passed, claimed.died), (1000, 0));
-        assert!((20..200).contains(&claimed.paused), "{claimed:?}");
-        at(HandOff::Claimed);
-        assert_eq!(stop()[HandOff::Claimed as usize].passed, 1000);
-    }
 }

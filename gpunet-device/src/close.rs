@@ -6,12 +6,12 @@ use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::request::{self, Claim};
 use crate::send::SendHalf;
-use crate::slots::{self, Half};
+use crate::slots;
 use crate::timeout::Deadline;
 use crate::{Group, Net, accept_queue, platform, poll_group, table};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::{Kind, lock};
-use gpunet_abi::{Error, Handle, Result};
+use gpunet_abi::{Direction, Error, Handle, Result};
 
 /// A socket whose handle is dead, which the proxy does not know yet: the caller still has its slot.
 pub(crate) struct Closing {
@@ -34,7 +34,9 @@ impl Closing {
             return Err(Error::BadHandle);
         }
         if kind == Kind::Stream
-            && [Half::Send, Half::Recv].iter().any(|half| slots::is_taken(net, handle.slot(), *half))
+            && [Direction::Send, Direction::Recv]
+                .iter()
+                .any(|half| slots::is_taken(net, handle.slot(), *half))
         {
             return Err(Error::Busy);
         }
@@ -92,7 +94,7 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
     let entry = net.entry(handle.slot());
     let link = table::link_of(entry);
     // A poller that found the handle open may announce, or publish, at this moment: after the ends it would take them back.
-    let locked = [Half::Send, Half::Recv].map(|half| lock_for_end(net, handle.slot(), half));
+    let locked = [Direction::Send, Direction::Recv].map(|half| lock_for_end(net, handle.slot(), half));
     let mut send = SendHalf::load_at(net, handle, entry, link, false);
     let mut recv = RecvHalf::load_at(net, handle, entry, link);
     // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
@@ -101,7 +103,7 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
         recv.end();
     }
     // The slot is the next socket's once the close is posted.
-    for (half, locked) in [Half::Send, Half::Recv].into_iter().zip(locked) {
+    for (half, locked) in [Direction::Send, Direction::Recv].into_iter().zip(locked) {
         if locked {
             slots::unlock(net, handle.slot(), half);
         }
@@ -111,7 +113,7 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
 
 /// Locks a half of a stream whose handle has just died, unless a call by handle uses it, which finds that out by itself: whoever
 /// locks it next finds the handle dead. By one lane.
-fn lock_for_end(net: Net, slot: u32, half: Half) -> bool {
+fn lock_for_end(net: Net, slot: u32, half: Direction) -> bool {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     loop {
         if slots::lock(net, slot, half, lock::ANNOUNCE) {

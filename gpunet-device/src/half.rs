@@ -4,7 +4,7 @@ use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
 use crate::platform::CallGuard;
 use crate::send::become_sender;
-use crate::slots::{self, Caller, Half};
+use crate::slots::{self, Caller};
 use crate::timeout::Deadline;
 use crate::{Group, Net, platform, poll_group, table};
 use core::mem::offset_of;
@@ -12,7 +12,7 @@ use gpunet_abi::entry::{Entry, GroupId, HalfEntry, Kind, lock};
 use gpunet_abi::layout::SocketLine;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
-use gpunet_abi::{Error, Handle, Link, Result, Word};
+use gpunet_abi::{Direction, Error, Handle, Link, Result, Word};
 
 /// The ring's end that a direction in the table describes.
 pub(crate) fn ring_end(d: &HalfEntry, link: Link) -> RingEnd {
@@ -32,23 +32,32 @@ pub(crate) fn check_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<
 
 /// Wakes whoever advances the other side of a half, after its word has changed. By one lane.
 #[inline(always)]
-pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Half) {
+pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Direction) {
     if !platform::may_sleep() {
         // A GPU wakes nobody.
         return;
     }
     if let Some(partner) = end.link.partner() {
         platform::wake(match half {
-            Half::Send => net.recv_park(partner),
-            Half::Recv => net.send_park(partner),
+            Direction::Send => net.recv_park(partner),
+            Direction::Recv => net.send_park(partner),
         });
         platform::wake_pollers(net.pollers(), net.epoch().as_ptr(), partner);
     } else if end.link.is_remote() {
-        platform::wake(remote_park(end.mine, half.other()));
+        platform::wake(remote_park(end.mine, opposite(half)));
         platform::ring_bell(table::remote_part(net, slot));
     } else if let Some(thread) = end.link.data_thread() {
         let (sleeping, doorbell) = net.data_thread(thread);
         platform::ring_doorbell(sleeping, doorbell);
+    }
+}
+
+/// What the other end calls the direction.
+#[inline(always)]
+const fn opposite(direction: Direction) -> Direction {
+    match direction {
+        Direction::Send => Direction::Recv,
+        Direction::Recv => Direction::Send,
     }
 }
 
@@ -66,12 +75,12 @@ pub(crate) fn wake_waiting(net: Net, handle: Handle) {
         // A GPU's groups poll.
         return;
     }
-    for direction in [Half::Send, Half::Recv] {
+    for direction in [Direction::Send, Direction::Recv] {
         let (half, link) = table::half(net, handle, direction);
         platform::wake(match direction {
             _ if link.is_remote() => remote_park(ring_end(&half, link).theirs, direction),
-            Half::Send => net.send_park(handle.slot()),
-            Half::Recv => net.recv_park(handle.slot()),
+            Direction::Send => net.send_park(handle.slot()),
+            Direction::Recv => net.recv_park(handle.slot()),
         });
     }
 }
@@ -79,10 +88,10 @@ pub(crate) fn wake_waiting(net: Net, handle: Handle) {
 /// The park flag of the waiter for a word of a stream in an arena, by the half that polls it: in the line
 /// that the word lies in.
 #[inline(always)]
-pub(crate) fn remote_park(word: Word, half: Half) -> *mut u32 {
+pub(crate) fn remote_park(word: Word, half: Direction) -> *mut u32 {
     let (word_at, flag_at) = match half {
-        Half::Recv => (offset_of!(SocketLine, landed), offset_of!(SocketLine, recv_park)),
-        Half::Send => (offset_of!(SocketLine, released), offset_of!(SocketLine, send_park)),
+        Direction::Recv => (offset_of!(SocketLine, landed), offset_of!(SocketLine, recv_park)),
+        Direction::Send => (offset_of!(SocketLine, released), offset_of!(SocketLine, send_park)),
     };
     word.as_ptr().cast::<u8>().wrapping_sub(word_at).wrapping_add(flag_at).cast()
 }
@@ -94,7 +103,7 @@ const MIRROR_EVERY: u64 = 8 << 20;
 /// Shows the proxy how far a half of a direct stream is, now and then: the words that it would scan of a
 /// driven one. By one lane.
 #[inline(always)]
-pub(crate) fn mirror(net: Net, slot: u32, half: Half, link: Link, before: u64, now: u64) {
+pub(crate) fn mirror(net: Net, slot: u32, half: Direction, link: Link, before: u64, now: u64) {
     if link.is_direct() && before / MIRROR_EVERY != now / MIRROR_EVERY {
         show(net, slot, half, now);
     }
@@ -102,10 +111,10 @@ pub(crate) fn mirror(net: Net, slot: u32, half: Half, link: Link, before: u64, n
 
 /// Shows the proxy the position of a half of a direct stream, and how many lines it has sent. Nobody acts on it.
 #[inline(always)]
-pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
+pub(crate) fn show(net: Net, slot: u32, half: Direction, position: u64) {
     match half {
-        Half::Send => net.published(slot).set(position),
-        Half::Recv => net.consumed(slot).set(position),
+        Direction::Send => net.published(slot).set(position),
+        Direction::Recv => net.consumed(slot).set(position),
     }
     net.lines_sent(slot).set(table::lines_sent(net.entry(slot)));
 }
@@ -117,7 +126,7 @@ pub(crate) fn show(net: Net, slot: u32, half: Half, position: u64) {
 /// half in local memory and not in registers, for what never happens.
 #[cold]
 #[inline(never)]
-pub(crate) fn give_up(net: Net, handle: Handle, half: Half, word: StreamWord, seen: StreamWord) {
+pub(crate) fn give_up(net: Net, handle: Handle, half: Direction, word: StreamWord, seen: StreamWord) {
     table::set_error(net, handle, Error::Protocol);
     table::store_positions(net.entry(handle.slot()), half, word, seen);
     let (direction, link) = table::half(net, handle, half);
@@ -142,12 +151,12 @@ pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, halves: Ha
 /// Which halves of a stream a group is to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halves {
-    One(Half),
+    One(Direction),
     Both,
 }
 
 impl Halves {
-    const fn have(self, half: Half) -> bool {
+    const fn have(self, half: Direction) -> bool {
         match self {
             Self::One(one) => one as u8 == half as u8,
             Self::Both => true,
@@ -164,15 +173,15 @@ fn use_stream(net: Net, handle: Handle, halves: Halves, caller: Caller) -> Resul
     if slots::use_handle(net, handle)? != Kind::Stream {
         return Err(Error::NotConnected);
     }
-    for half in [Half::Send, Half::Recv] {
+    for half in [Direction::Send, Direction::Recv] {
         if halves.have(half) && slots::is_taken(net, handle.slot(), half) {
             return Err(Error::Busy);
         }
     }
-    if halves.have(Half::Recv) {
+    if halves.have(Direction::Recv) {
         become_receiver(net, handle, caller.id(net))?;
     }
-    if halves.have(Half::Send) { become_sender(net, handle).map(u64::from) } else { Ok(0) }
+    if halves.have(Direction::Send) { become_sender(net, handle).map(u64::from) } else { Ok(0) }
 }
 
 /// Makes a group the one that announces what is consumed of a stream, before it uses the receiving half
@@ -187,8 +196,8 @@ pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Resul
         return Ok(());
     }
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
-    while !slots::lock(net, handle.slot(), Half::Recv, lock::ANNOUNCE) {
-        match slots::locked_as(net, handle.slot(), Half::Recv) {
+    while !slots::lock(net, handle.slot(), Direction::Recv, lock::ANNOUNCE) {
+        match slots::locked_as(net, handle.slot(), Direction::Recv) {
             // A group that receives by handle at this moment: it announces.
             lock::CALL => return Ok(()),
             held if lock::is_taken(held) => return Err(Error::Busy),
@@ -200,7 +209,7 @@ pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Resul
         platform::back_off();
     }
     table::receiver(entry).set(group.0);
-    slots::unlock(net, handle.slot(), Half::Recv);
+    slots::unlock(net, handle.slot(), Direction::Recv);
     Ok(())
 }
 
@@ -214,23 +223,25 @@ pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     let _call = CallGuard::enter_any(net);
     let entry = net.entry(handle.slot());
     let is_ours = || table::receiver(entry).peek() == group.0;
-    let (before, (recv, link)) = (table::announced(entry).peek(), table::half(net, handle, Half::Recv));
+    let (before, (recv, link)) = (table::announced(entry).peek(), table::half(net, handle, Direction::Recv));
     let now = StreamWord(recv.position);
-    if now.position() == before || !is_ours() || !slots::lock(net, handle.slot(), Half::Recv, lock::ANNOUNCE)
+    if now.position() == before
+        || !is_ours()
+        || !slots::lock(net, handle.slot(), Direction::Recv, lock::ANNOUNCE)
     {
         return;
     }
     if is_ours() && slots::kind_of(net, handle).is_ok() {
         announce(net, handle.slot(), entry, ring_end(&recv, link), now, before);
     }
-    slots::unlock(net, handle.slot(), Half::Recv);
+    slots::unlock(net, handle.slot(), Direction::Recv);
 }
 
 /// Publishes the word of a receiving half and wakes its waiter. `before` bytes were announced earlier. By one lane.
 #[inline(always)]
 pub(crate) fn announce(net: Net, slot: u32, entry: *mut Entry, end: RingEnd, word: StreamWord, before: u64) {
     end.publish(word);
-    mirror(net, slot, Half::Recv, end.link, before, word.position());
+    mirror(net, slot, Direction::Recv, end.link, before, word.position());
     table::announced(entry).set(word.position());
-    notify(net, slot, end, Half::Recv);
+    notify(net, slot, end, Direction::Recv);
 }

@@ -6,7 +6,6 @@ use crate::half::{self, Halves, check_handle, check_stream, give_up, ring_end};
 use crate::outcome::by_leader;
 use crate::platform::CallGuard;
 use crate::send::publish_deferred;
-use crate::slots::Half;
 use crate::table::Deferred;
 use crate::timeout::Timeout;
 use crate::wait::{
@@ -17,7 +16,7 @@ use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
-use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line as abi_line};
+use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, line as abi_line};
 
 /// What a receive has found.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,7 +71,7 @@ impl RecvHalf {
     /// As [`RecvHalf::load`], of the entry of that handle. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
-        let d = table::half_entry(entry, Half::Recv);
+        let d = table::half_entry(entry, Direction::Recv);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let consumer =
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
@@ -102,7 +101,7 @@ impl RecvHalf {
     /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle, Halves::One(Half::Recv))?;
+        check_stream(g, net, handle, Halves::One(Direction::Recv))?;
         Ok(Self::load(net, handle))
     }
 
@@ -366,7 +365,7 @@ impl RecvHalf {
             };
             if is_taken { found } else { NOTHING_YET }
         };
-        let wait = Wait { net: self.net, handle: self.handle, half: Half::Recv, end, seen, ahead };
+        let wait = Wait { net: self.net, handle: self.handle, half: Direction::Recv, end, seen, ahead };
         await_line(front, self.entry, wait, timeout, look, || self.announce_all())
     }
 
@@ -399,7 +398,7 @@ impl RecvHalf {
         }
         self.consumer.fail();
         if lane.is_leader() {
-            give_up(self.net, self.handle, Half::Recv, self.consumer.word(), self.consumer.landed());
+            give_up(self.net, self.handle, Direction::Recv, self.consumer.word(), self.consumer.landed());
         }
         g.sync();
         Err(Error::Protocol)
@@ -423,7 +422,7 @@ impl RecvHalf {
     /// Keeps the positions in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
     pub(crate) fn keep(&self) {
-        table::store_positions(self.entry, Half::Recv, self.consumer.word(), self.consumer.landed());
+        table::store_positions(self.entry, Direction::Recv, self.consumer.word(), self.consumer.landed());
     }
 
     #[inline(always)]
@@ -457,7 +456,7 @@ impl RecvHalf {
         await_word(
             (self.net, self.entry),
             self.handle,
-            Half::Recv,
+            Direction::Recv,
             self.consumer.end(),
             (seen, ahead),
             timeout,
@@ -562,7 +561,7 @@ impl RecvHalf {
         }
         let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         // How long this call may wait, however often something comes.
-        let deadline = timeout.resolve(self.entry, Half::Recv).deadline();
+        let deadline = timeout.resolve(self.entry, Direction::Recv).deadline();
         while self.consumer.available() <= have as u64 && self.consumer.is_open() {
             let lane = Lane::of(g);
             let found = if lane.is_leader() { self.await_landed(timeout.until(deadline)) } else { 0 };

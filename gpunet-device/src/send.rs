@@ -6,7 +6,7 @@ use crate::group::Lane;
 use crate::guard::WaitGuard;
 use crate::half::{Halves, check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
 use crate::platform::CallGuard;
-use crate::slots::{self, Half};
+use crate::slots;
 use crate::table::Deferred;
 use crate::timeout::{Deadline, Timeout};
 use crate::wait::{await_word, awaited};
@@ -15,7 +15,7 @@ use gpunet_abi::entry::{Entry, lock};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
-use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line, ring};
+use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, line, ring};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
 /// a piece's stores arrive); smaller: the other end starts earlier.
@@ -76,7 +76,7 @@ impl SendHalf {
     /// unpublished, as one lane has found for all. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, deferred: bool) -> Self {
-        let d = table::half_entry(entry, Half::Send);
+        let d = table::half_entry(entry, Direction::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
@@ -104,7 +104,7 @@ impl SendHalf {
     /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        let deferred = check_stream(g, net, handle, Halves::One(Half::Send))?;
+        let deferred = check_stream(g, net, handle, Halves::One(Direction::Send))?;
         let entry = net.entry(handle.slot());
         Ok(Self::load_at(net, handle, entry, table::link_of(entry), deferred))
     }
@@ -484,7 +484,7 @@ impl SendHalf {
             mirror(
                 self.net,
                 self.handle.slot(),
-                Half::Send,
+                Direction::Send,
                 self.producer.end().link,
                 before,
                 self.producer.position(),
@@ -498,7 +498,7 @@ impl SendHalf {
     /// Keeps the position in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
     pub(crate) fn keep(&self) {
-        table::store_positions(self.entry, Half::Send, self.producer.word(), self.producer.released());
+        table::store_positions(self.entry, Direction::Send, self.producer.word(), self.producer.released());
         let deferred = match (self.deferred, self.by_handle) {
             (false, _) => Deferred::None,
             (true, false) => Deferred::ByOwner,
@@ -511,7 +511,7 @@ impl SendHalf {
     #[inline(always)]
     fn announce(&self) {
         self.producer.announce();
-        notify(self.net, self.handle.slot(), self.producer.end(), Half::Send);
+        notify(self.net, self.handle.slot(), self.producer.end(), Direction::Send);
     }
 
     /// Polls for free space, waiting for it up to `timeout`. All lanes.
@@ -532,7 +532,7 @@ impl SendHalf {
         await_word(
             (self.net, self.entry),
             self.handle,
-            Half::Send,
+            Direction::Send,
             self.producer.end(),
             (self.producer.released(), 0),
             timeout,
@@ -547,7 +547,7 @@ impl SendHalf {
         }
         self.producer.fail();
         if lane.is_leader() {
-            give_up(self.net, self.handle, Half::Send, self.producer.word(), self.producer.released());
+            give_up(self.net, self.handle, Direction::Send, self.producer.word(), self.producer.released());
         }
         g.sync();
         Err(Error::Protocol)
@@ -749,7 +749,7 @@ pub(crate) fn publish_deferred(net: Net, handle: Handle) {
     let _call = CallGuard::enter_any(net);
     let (slot, entry) = (handle.slot(), net.entry(handle.slot()));
     let is_left = || table::deferred(entry) == Deferred::ByHandle;
-    if !is_left() || !slots::lock(net, slot, Half::Send, lock::ANNOUNCE) {
+    if !is_left() || !slots::lock(net, slot, Direction::Send, lock::ANNOUNCE) {
         // A call that sends at this moment publishes, or the one after it.
         return;
     }
@@ -758,7 +758,7 @@ pub(crate) fn publish_deferred(net: Net, handle: Handle) {
         SendHalf::load_locked(net, handle).announce();
         table::end_deferred(entry);
     }
-    slots::unlock(net, slot, Half::Send);
+    slots::unlock(net, slot, Direction::Send);
 }
 
 /// Makes sure, before a group uses the sending half without its lock, that no other publishes in it: what calls by handle have
@@ -782,7 +782,7 @@ fn end_deferred(net: Net, handle: Handle) -> Result<bool> {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     loop {
         publish_deferred(net, handle);
-        match (table::observe_deferred(entry), slots::locked_as(net, handle.slot(), Half::Send)) {
+        match (table::observe_deferred(entry), slots::locked_as(net, handle.slot(), Direction::Send)) {
             // A call by handle goes on with them: this group uses the other half.
             (_, lock::CALL) => return Ok(false),
             (Deferred::ByHandle, held) if lock::is_taken(held) => return Err(Error::Busy),

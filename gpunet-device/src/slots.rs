@@ -274,34 +274,9 @@ fn note_user(net: Net, slot: u32) {
     fence(Ordering::SeqCst);
 }
 
-/// Which half of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
-    Send,
-    Recv,
-}
-
-impl Half {
-    /// The half of this end in a direction.
-    pub(crate) const fn of(direction: Direction) -> Self {
-        match direction {
-            Direction::Send => Self::Send,
-            Direction::Recv => Self::Recv,
-        }
-    }
-
-    /// The half that the other end has of the same direction.
-    pub(crate) const fn other(self) -> Self {
-        match self {
-            Self::Send => Self::Recv,
-            Self::Recv => Self::Send,
-        }
-    }
-}
-
 /// Takes a half of a stream for a call by handle, or (`ANNOUNCE`) for one announcement; returns whether
 /// it was free.
-pub(crate) fn lock(net: Net, slot: u32, half: Half, value: u32) -> bool {
+pub(crate) fn lock(net: Net, slot: u32, half: Direction, value: u32) -> bool {
     // SAFETY: an aligned word in device memory that outlives every kernel, used as a lock only.
     let taken = unsafe { platform::lock(lock_word(net, slot, half), lock::FREE, value) };
     hand_off::at(HandOff::Locked);
@@ -309,14 +284,14 @@ pub(crate) fn lock(net: Net, slot: u32, half: Half, value: u32) -> bool {
 }
 
 /// Gives a half back.
-pub(crate) fn unlock(net: Net, slot: u32, half: Half) {
+pub(crate) fn unlock(net: Net, slot: u32, half: Direction) {
     // SAFETY: as in `lock`.
     unsafe { platform::unlock(lock_word(net, slot, half), lock::FREE) };
     hand_off::at(HandOff::Locked);
 }
 
 /// Locks a half that the host has taken, to release a trigger; returns whether no other group had it locked.
-pub(crate) fn lock_taken(net: Net, slot: u32, half: Half) -> bool {
+pub(crate) fn lock_taken(net: Net, slot: u32, half: Direction) -> bool {
     // SAFETY: as in `lock`.
     let locked = unsafe { platform::lock(lock_word(net, slot, half), lock::TAKEN, lock::RELEASE) };
     hand_off::at(HandOff::Locked);
@@ -324,7 +299,7 @@ pub(crate) fn lock_taken(net: Net, slot: u32, half: Half) -> bool {
 }
 
 /// Leaves a half to the host again.
-pub(crate) fn unlock_taken(net: Net, slot: u32, half: Half) {
+pub(crate) fn unlock_taken(net: Net, slot: u32, half: Direction) {
     // SAFETY: as in `lock`.
     unsafe { platform::unlock(lock_word(net, slot, half), lock::TAKEN) };
     hand_off::at(HandOff::Locked);
@@ -333,23 +308,23 @@ pub(crate) fn unlock_taken(net: Net, slot: u32, half: Half) {
 /// Returns whether the host has taken a half. Asked after [`use_handle`]: the host takes a half only of a socket that no
 /// running launch uses.
 #[inline(always)]
-pub(crate) fn is_taken(net: Net, slot: u32, half: Half) -> bool {
+pub(crate) fn is_taken(net: Net, slot: u32, half: Direction) -> bool {
     lock::is_taken(locked_as(net, slot, half))
 }
 
 /// Returns who has a half: a value of [`gpunet_abi::entry::lock`].
-pub(crate) fn locked_as(net: Net, slot: u32, half: Half) -> u32 {
+pub(crate) fn locked_as(net: Net, slot: u32, half: Direction) -> u32 {
     // SAFETY: as in `lock`. Ordering: Relaxed; a hint.
     unsafe { AtomicU32::from_ptr(lock_word(net, slot, half)) }.load(Ordering::Relaxed)
 }
 
-fn lock_word(net: Net, slot: u32, half: Half) -> *mut u32 {
+fn lock_word(net: Net, slot: u32, half: Direction) -> *mut u32 {
     let entry = net.entry(slot);
     match half {
         // SAFETY: field address inside the table's entry.
-        Half::Send => unsafe { &raw mut (*entry).send_lock },
+        Direction::Send => unsafe { &raw mut (*entry).send_lock },
         // SAFETY: as above.
-        Half::Recv => unsafe { &raw mut (*entry).recv_lock },
+        Direction::Recv => unsafe { &raw mut (*entry).recv_lock },
     }
 }
 

@@ -1,13 +1,15 @@
 //! A socket's entry in the table: where its rings lie, its positions, options and addresses.
 
-use crate::slots::{self, Half};
+use crate::slots;
 use crate::{Net, plain};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::{DEFERRED, DEFERRED_BY_HANDLE, Entry, GroupId, HalfEntry, Kind};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Error, Handle, Link, Options, Result, SockAddr, Word, device_scope, line, options};
+use gpunet_abi::{
+    Direction, Error, Handle, Link, Options, Result, SockAddr, Word, device_scope, line, options,
+};
 
 /// Enters an open stream in the table, after checking that its rings and words lie inside the regions.
 /// The group `receiver` is the first to use it.
@@ -42,19 +44,19 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) 
 
 /// One half of a stream as the table has it, and who is at the other side. The handle was checked.
 #[inline(always)]
-pub(crate) fn half(net: Net, handle: Handle, half: Half) -> (HalfEntry, Link) {
+pub(crate) fn half(net: Net, handle: Handle, half: Direction) -> (HalfEntry, Link) {
     let entry = net.entry(handle.slot());
     (half_entry(entry, half), link_of(entry))
 }
 
 /// One half of a stream as its entry has it. The handle was checked.
 #[inline(always)]
-pub(crate) fn half_entry(entry: *mut Entry, half: Half) -> HalfEntry {
+pub(crate) fn half_entry(entry: *mut Entry, half: Direction) -> HalfEntry {
     let direction = match half {
         // SAFETY: field address inside the table's entry.
-        Half::Send => unsafe { &raw const (*entry).send },
+        Direction::Send => unsafe { &raw const (*entry).send },
         // SAFETY: as above.
-        Half::Recv => unsafe { &raw const (*entry).recv },
+        Direction::Recv => unsafe { &raw const (*entry).recv },
     };
     // SAFETY: the half belongs to the calling group, so nobody writes it now.
     unsafe { plain::load(direction) }
@@ -202,12 +204,12 @@ pub(crate) fn set_error(net: Net, handle: Handle, error: Error) {
 /// Keeps the words of a half, its own and the other end's as last believed, for the next call by
 /// handle, a later launch, or the C functions.
 #[inline(always)]
-pub(crate) fn store_positions(entry: *mut Entry, half: Half, position: StreamWord, seen: StreamWord) {
+pub(crate) fn store_positions(entry: *mut Entry, half: Direction, position: StreamWord, seen: StreamWord) {
     let (p, s) = match half {
         // SAFETY: field addresses inside the table's entry.
-        Half::Send => unsafe { (&raw mut (*entry).send.position, &raw mut (*entry).send.seen) },
+        Direction::Send => unsafe { (&raw mut (*entry).send.position, &raw mut (*entry).send.seen) },
         // SAFETY: as above.
-        Half::Recv => unsafe { (&raw mut (*entry).recv.position, &raw mut (*entry).recv.seen) },
+        Direction::Recv => unsafe { (&raw mut (*entry).recv.position, &raw mut (*entry).recv.seen) },
     };
     // SAFETY: plain integers of the half that the calling group owns.
     unsafe {
@@ -218,23 +220,23 @@ pub(crate) fn store_positions(entry: *mut Entry, half: Half, position: StreamWor
 
 /// The word that keeps what this end has published of a half: [`HalfEntry::position`].
 #[inline(always)]
-pub(crate) fn position(entry: *mut Entry, half: Half) -> Word {
+pub(crate) fn position(entry: *mut Entry, half: Direction) -> Word {
     match half {
         // SAFETY: an aligned word inside the table's entry.
-        Half::Send => unsafe { Word::from_ptr(&raw mut (*entry).send.position) },
+        Direction::Send => unsafe { Word::from_ptr(&raw mut (*entry).send.position) },
         // SAFETY: as above.
-        Half::Recv => unsafe { Word::from_ptr(&raw mut (*entry).recv.position) },
+        Direction::Recv => unsafe { Word::from_ptr(&raw mut (*entry).recv.position) },
     }
 }
 
 /// The word that keeps what was last believed of the other end's: [`HalfEntry::seen`].
 #[inline(always)]
-pub(crate) fn seen(entry: *mut Entry, half: Half) -> Word {
+pub(crate) fn seen(entry: *mut Entry, half: Direction) -> Word {
     match half {
         // SAFETY: an aligned word inside the table's entry.
-        Half::Send => unsafe { Word::from_ptr(&raw mut (*entry).send.seen) },
+        Direction::Send => unsafe { Word::from_ptr(&raw mut (*entry).send.seen) },
         // SAFETY: as above.
-        Half::Recv => unsafe { Word::from_ptr(&raw mut (*entry).recv.seen) },
+        Direction::Recv => unsafe { Word::from_ptr(&raw mut (*entry).recv.seen) },
     }
 }
 

@@ -32,7 +32,6 @@ pub use locked::LockedDirection;
 
 use crate::guard::WaitGuard;
 use crate::outcome::by_leader;
-use crate::slots::Half;
 use crate::timeout::Timeout;
 use crate::{Group, Net, platform, table};
 use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Trigger, Word};
@@ -207,7 +206,7 @@ impl PreparedExt for Prepared {
             return Err(Error::InvalidArgument);
         };
         // Where the ring lies does not change while this launch runs, which is a user of the socket now.
-        let ring = table::half_entry(net.entry(handle.slot()), Half::of(direction));
+        let ring = table::half_entry(net.entry(handle.slot()), direction);
         Ok(RingSpan::new(ring.base as *mut u8, ring.capacity as u64, self.position, self.len))
     }
 }

@@ -4,13 +4,13 @@ use crate::group::Front;
 use crate::guard::WaitGuard;
 use crate::half::{remote_park, show};
 use crate::send::publish_deferred;
-use crate::slots::{self, Half};
+use crate::slots;
 use crate::timeout::{Deadline, Timeout};
 use crate::{Net, platform, table};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
-use gpunet_abi::{Error, Handle, Result, Status};
+use gpunet_abi::{Direction, Error, Handle, Result, Status};
 
 /// Waits until the other end's word of a half differs from `seen` ([`is_news`]), or the half ends; returns what
 /// [`awaited`] unpacks after a broadcast. By one lane.
@@ -23,7 +23,7 @@ use gpunet_abi::{Error, Handle, Result, Status};
 pub(crate) fn await_word(
     (net, entry): (Net, *mut Entry),
     handle: Handle,
-    half: Half,
+    half: Direction,
     end: RingEnd,
     (seen, ahead): (StreamWord, u64),
     timeout: Timeout,
@@ -202,7 +202,7 @@ pub(crate) fn awaited(packed: u64) -> Result<Option<StreamWord>> {
 pub(crate) struct Wait {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
-    pub(crate) half: Half,
+    pub(crate) half: Direction,
     pub(crate) end: RingEnd,
     /// The other end's word as last believed.
     pub(crate) seen: StreamWord,
@@ -246,8 +246,8 @@ impl Wait {
         }
         let park = match self.half {
             half if link.is_remote() => remote_park(self.end.theirs, half),
-            Half::Send => self.net.send_park(self.handle.slot()),
-            Half::Recv => self.net.recv_park(self.handle.slot()),
+            Direction::Send => self.net.send_park(self.handle.slot()),
+            Direction::Recv => self.net.recv_park(self.handle.slot()),
         };
         let changed = || self.poll_word().is_some() || self.end_status().is_some() || self.is_closed();
         // At the gates of a direction that the host has taken, several groups may wait. They share a flag, and each of
@@ -259,7 +259,7 @@ impl Wait {
 
     /// Publishes what calls by handle have left of the other direction: the peer may wait for it before it sends what is waited for.
     fn publish_left(&self) {
-        if self.half == Half::Recv {
+        if self.half == Direction::Recv {
             publish_deferred(self.net, self.handle);
         }
     }
@@ -299,8 +299,8 @@ impl Wait {
     /// The status, if it ends this half.
     fn end_status(&self) -> Option<Status> {
         let flag = match self.half {
-            Half::Send => Status::NO_SEND,
-            Half::Recv => Status::EOF,
+            Direction::Send => Status::NO_SEND,
+            Direction::Recv => Status::EOF,
         };
         self.net
             .status(self.handle.slot(), self.handle.generation())
@@ -313,7 +313,7 @@ impl Wait {
         // Ordering: Acquire, pairs with the proxy's publish of the status: everything that landed
         // before it is visible to the poll that follows.
         core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
-        if self.half == Half::Recv
+        if self.half == Direction::Recv
             && let Some(found) = self.poll()
         {
             return Some(found);
@@ -323,8 +323,8 @@ impl Wait {
         }
         Some(match (status.error(), self.half) {
             (Some(error), _) => failed(error),
-            (None, Half::Send) => failed(Error::BrokenPipe),
-            (None, Half::Recv) => NO_WORD,
+            (None, Direction::Send) => failed(Error::BrokenPipe),
+            (None, Direction::Recv) => NO_WORD,
         })
     }
 }

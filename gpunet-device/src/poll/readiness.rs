@@ -1,12 +1,12 @@
 //! What is true of one socket that is polled.
 
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
-use crate::slots::{self, Half};
+use crate::slots;
 use crate::{Net, accept_queue, accept_turn, table};
 use gpunet_abi::entry::{HalfEntry, Kind};
 use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Error, Handle, Status, Word};
+use gpunet_abi::{Direction, Error, Handle, Status, Word};
 
 /// What is true of one entry of a set.
 pub(crate) struct Readiness {
@@ -44,12 +44,12 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     };
     let (mut send, mut recv, mut is_direct) = (HalfEntry::default(), HalfEntry::default(), false);
     if !is_listener {
-        let (half, link) = table::half(net, handle, Half::Send);
+        let (half, link) = table::half(net, handle, Direction::Send);
         (send, is_direct) = (half, link.is_direct());
         if !may_have_changed && !is_direct {
             return None;
         }
-        (recv, _) = table::half(net, handle, Half::Recv);
+        (recv, _) = table::half(net, handle, Direction::Recv);
     }
     // Listeners and streams are read by the same instructions: lanes that took turns would add up their
     // bus round trips. And these loads are relaxed, so that their round trips overlap: what they find is a

@@ -5,9 +5,8 @@ use super::{errno, handle, unless};
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::send::SendHalf;
-use crate::slots::Half;
 use crate::{Group, Net, Stream, slots, table};
-use gpunet_abi::{Error, Options, Result};
+use gpunet_abi::{Direction, Error, Options, Result};
 
 /// Bytes that can be received without waiting.
 pub const FIONREAD: u32 = 0x541b;
@@ -43,13 +42,13 @@ pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value:
     unless(!value.is_null(), errno::FAULT)?;
     let found = match request {
         FIONREAD => {
-            let taken = Taken::take(g, net, socket, Half::Recv)?;
+            let taken = Taken::take(g, net, socket, Direction::Recv)?;
             let found = RecvHalf::load(net, taken.handle).available(g);
             taken.give(g);
             found? as u64
         }
         GPUNET_SPACE => {
-            let taken = Taken::take(g, net, socket, Half::Send)?;
+            let taken = Taken::take(g, net, socket, Direction::Send)?;
             let mut half = SendHalf::load_locked(net, taken.handle);
             let found = half.free_space(g);
             taken.give(g);

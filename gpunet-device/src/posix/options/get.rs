@@ -11,7 +11,7 @@ use crate::posix::socket::SOCK_STREAM;
 use crate::posix::{errno, handle, unless};
 use crate::{Group, Net, slots, table};
 use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Handle, Options, Result};
+use gpunet_abi::{Direction, Error, Handle, Options, Result};
 
 /// Reads an option. Ring sizes of an open stream are those it got.
 ///
@@ -63,14 +63,14 @@ fn write(net: Net, handle: Handle, option: (i32, i32), value: Wanted) -> Result<
         (SOL_IPV6, IPV6_V6ONLY) => flag(Options::V6ONLY),
         (SOL_GPUNET, GPUNET_NONBLOCK) => flag(Options::NONBLOCK),
         (SOL_GPUNET, GPUNET_LINES) if kind == Kind::Stream => {
-            value.int(i32::from(table::half(net, handle, slots::Half::Send).0.line != 0))
+            value.int(i32::from(table::half(net, handle, Direction::Send).0.line != 0))
         }
         (SOL_GPUNET, GPUNET_LINES) => flag(Options::LINES),
         (SOL_SOCKET, SO_TYPE) => value.int(SOCK_STREAM),
         (SOL_SOCKET, SO_ACCEPTCONN) => value.int(i32::from(kind == Kind::Listener)),
         (SOL_SOCKET, SO_ERROR) => value.int(error(net, handle, kind)),
-        (SOL_SOCKET, SO_SNDBUF) => value.int(ring(net, handle, kind, slots::Half::Send, send_ring)),
-        (SOL_SOCKET, SO_RCVBUF) => value.int(ring(net, handle, kind, slots::Half::Recv, recv_ring)),
+        (SOL_SOCKET, SO_SNDBUF) => value.int(ring(net, handle, kind, Direction::Send, send_ring)),
+        (SOL_SOCKET, SO_RCVBUF) => value.int(ring(net, handle, kind, Direction::Recv, recv_ring)),
         (SOL_SOCKET, SO_SNDLOWAT) => value.int(options.low_water().0 as i32),
         (SOL_SOCKET, SO_RCVLOWAT) => value.int(options.low_water().1 as i32),
         (SOL_SOCKET, SO_SNDTIMEO) => value.timeval(options.send_timeout_ns),
@@ -85,7 +85,7 @@ fn write(net: Net, handle: Handle, option: (i32, i32), value: Wanted) -> Result<
 }
 
 /// The size of a ring: what an open stream has, else what was asked for.
-fn ring(net: Net, handle: Handle, kind: Kind, half: slots::Half, log2: u8) -> i32 {
+fn ring(net: Net, handle: Handle, kind: Kind, half: Direction, log2: u8) -> i32 {
     match kind {
         Kind::Stream => table::half(net, handle, half).0.capacity as i32,
         _ => 1i32.checked_shl(u32::from(log2)).unwrap_or(0),

@@ -4,7 +4,7 @@
 //! and the next connection waits behind these requests.
 
 use crate::turn::Turn;
-use crate::{Net, platform, poll_group};
+use crate::{Net, membership, platform};
 
 /// How long others leave a connection to the group that asks for it: some times what the answer takes.
 const TURN_NS: u64 = 500_000;
@@ -34,7 +34,7 @@ impl Drop for AcceptTurn {
     fn drop(&mut self) {
         self.turn.end();
         // A CPU block that saw the turn taken may sleep, although one more connection waits.
-        poll_group::touch(self.net, self.slot);
+        membership::touch(self.net, self.slot);
         platform::wake_pollers(self.net.pollers(), self.net.epoch().as_ptr(), self.slot);
     }
 }

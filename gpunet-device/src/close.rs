@@ -8,7 +8,7 @@ use crate::request::{self, Claim};
 use crate::send::SendHalf;
 use crate::slots;
 use crate::timeout::Deadline;
-use crate::{Group, Net, accept_queue, platform, poll_group, table};
+use crate::{Group, Net, accept_queue, membership, platform, table};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
@@ -47,9 +47,9 @@ impl Closing {
             claim.release();
             return Err(Error::BadHandle);
         }
-        poll_group::forget(net, handle);
+        membership::forget(net, handle);
         if kind == Kind::Group {
-            poll_group::close_lists(net, handle);
+            membership::close_lists(net, handle);
         }
         wake_waiters(net, handle, kind);
         // The close of a stream leaves nothing to report. The port of another socket is free when its close is answered.

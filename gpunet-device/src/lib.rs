@@ -19,6 +19,7 @@
 
 mod accept_queue;
 mod accept_turn;
+mod accepted;
 pub mod buffer;
 #[cfg(feature = "capi")]
 #[doc(hidden)]
@@ -27,14 +28,19 @@ mod close;
 pub mod copy;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cpu;
+mod free_slots;
 pub mod group;
 mod guard;
 mod half;
 pub mod kernel;
 mod line;
 pub mod listener;
+mod lists;
+mod member;
+mod membership;
 mod net;
 mod outcome;
+mod ownership;
 #[cfg(target_arch = "nvptx64")]
 mod panic;
 mod plain;
@@ -54,6 +60,7 @@ mod test_device;
 mod timeout;
 pub mod trigger;
 mod turn;
+mod unpublished;
 mod wait;
 
 pub use buffer::{Buffer, Source};

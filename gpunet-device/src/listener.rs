@@ -6,7 +6,7 @@ use crate::outcome::by_leader;
 use crate::slots::{self, Caller};
 use crate::stream::Stream;
 use crate::timeout::{Deadline, Timeout};
-use crate::{Group, Net, accept_queue, request, table};
+use crate::{Group, Net, accept_queue, accepted, request, table};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -283,7 +283,7 @@ fn accept(net: Net, caller: Caller, listener: Handle, timeout: Timeout) -> Resul
         }
         match ask(net, caller, listener, &options, waits, deadline) {
             // Meanwhile one was accepted ahead.
-            Err(Error::WouldBlock) if waits || accept_queue::has_untaken(net, listener) => {}
+            Err(Error::WouldBlock) if waits || accepted::has_untaken(net, listener) => {}
             asked => break asked?,
         }
     };
@@ -312,7 +312,7 @@ fn ask(
     }
     let (mut request, mut reply) = (request::new(net, Op::Accept, listener), Reply::new(0, 0));
     request.flags = if waits { 0 } else { Request::NO_WAIT };
-    request.value = accept_queue::taken(net, listener);
+    request.value = accepted::taken(net, listener);
     let handle = request::open(net, caller, options, waits, deadline, &mut request, &mut reply)?;
     drop(turn);
     table::open(net, handle, &reply.descriptor, caller.id(net))?;

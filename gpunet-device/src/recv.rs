@@ -2,12 +2,13 @@
 
 use crate::copy::copy_out_of_ring_by;
 use crate::group::{Front, Lane};
-use crate::half::{self, Halves, check_handle, check_stream, give_up, ring_end};
+use crate::half::{self, check_handle, give_up, ring_end};
 use crate::outcome::by_leader;
+use crate::ownership::{Halves, check_stream};
 use crate::platform::CallGuard;
-use crate::send::publish_deferred;
 use crate::table::Deferred;
 use crate::timeout::Timeout;
+use crate::unpublished::publish_deferred;
 use crate::wait::{
     GO_ON, NOTHING_YET, Wait, await_line, await_word, awaited, differs, is_news, taken, taken_len,
 };
@@ -561,7 +562,7 @@ impl RecvHalf {
         }
         let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         // How long this call may wait, however often something comes.
-        let deadline = timeout.resolve(self.entry, Direction::Recv).deadline();
+        let deadline = table::resolve_timeout(self.entry, timeout, Direction::Recv).deadline();
         while self.consumer.available() <= have as u64 && self.consumer.is_open() {
             let lane = Lane::of(g);
             let found = if lane.is_leader() { self.await_landed(timeout.until(deadline)) } else { 0 };

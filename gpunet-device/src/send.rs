@@ -3,15 +3,14 @@
 use crate::buffer::Source;
 use crate::copy::{copy_into_ring_by, copy_small_into_ring_by};
 use crate::group::Lane;
-use crate::guard::WaitGuard;
-use crate::half::{Halves, check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
+use crate::half::{check_handle, give_up, mirror, notify, ring_end, wake_own_pollers};
+use crate::ownership::{Halves, check_stream};
 use crate::platform::CallGuard;
-use crate::slots;
 use crate::table::Deferred;
-use crate::timeout::{Deadline, Timeout};
+use crate::timeout::Timeout;
 use crate::wait::{await_word, awaited};
 use crate::{Group, Net, platform, table};
-use gpunet_abi::entry::{Entry, lock};
+use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
@@ -739,62 +738,6 @@ impl SendHalf {
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.producer.position()
-    }
-}
-
-/// Publishes what calls by handle have left unpublished (MSG_MORE), before a group waits for the stream: the peer may not
-/// answer before it has them. By one lane.
-#[inline(never)]
-pub(crate) fn publish_deferred(net: Net, handle: Handle) {
-    let _call = CallGuard::enter_any(net);
-    let (slot, entry) = (handle.slot(), net.entry(handle.slot()));
-    let is_left = || table::deferred(entry) == Deferred::ByHandle;
-    if !is_left() || !slots::lock(net, slot, Direction::Send, lock::ANNOUNCE) {
-        // A call that sends at this moment publishes, or the one after it.
-        return;
-    }
-    // Once more, under the lock: they may be published by now, and more behind them by a group that needs no lock.
-    if is_left() && slots::kind_of(net, handle).is_ok() {
-        SendHalf::load_locked(net, handle).announce();
-        table::end_deferred(entry);
-    }
-    slots::unlock(net, slot, Direction::Send);
-}
-
-/// Makes sure, before a group uses the sending half without its lock, that no other publishes in it: what calls by handle have
-/// left is published, so nobody else has a reason to. Returns whether the half has other unpublished bytes. By one lane, for all.
-///
-/// # Errors
-/// Busy, when the host has taken the half; Canceled; NetworkDown.
-#[inline(always)]
-pub(crate) fn become_sender(net: Net, handle: Handle) -> Result<bool> {
-    match table::observe_deferred(net.entry(handle.slot())) {
-        Deferred::ByHandle => end_deferred(net, handle),
-        deferred => Ok(deferred == Deferred::ByOwner),
-    }
-}
-
-/// The part of [`become_sender`] for bytes that calls by handle have left.
-#[cold]
-#[inline(never)]
-fn end_deferred(net: Net, handle: Handle) -> Result<bool> {
-    let entry = net.entry(handle.slot());
-    let mut guard = WaitGuard::new(net, Deadline::NEVER);
-    loop {
-        publish_deferred(net, handle);
-        match (table::observe_deferred(entry), slots::locked_as(net, handle.slot(), Direction::Send)) {
-            // A call by handle goes on with them: this group uses the other half.
-            (_, lock::CALL) => return Ok(false),
-            (Deferred::ByHandle, held) if lock::is_taken(held) => return Err(Error::Busy),
-            (Deferred::ByHandle, _) => {}
-            (deferred, _) => return Ok(deferred == Deferred::ByOwner),
-        }
-        // A poller publishes them at this moment. A handle that was closed has nothing to publish.
-        slots::kind_of(net, handle)?;
-        if guard.is_due() {
-            guard.check()?;
-        }
-        platform::back_off();
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::buffer::Source;
 use crate::close::close_stream;
-use crate::half::{Halves, check_stream};
 use crate::outcome::by_leader;
+use crate::ownership::{Halves, check_stream};
 use crate::recv::RecvHalf;
 use crate::request;
 use crate::send::SendHalf;

@@ -1,6 +1,7 @@
 //! A socket's entry in the table: where its rings lie, its positions, options and addresses.
 
 use crate::slots;
+use crate::timeout::Timeout;
 use crate::{Net, plain};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::control::Descriptor;
@@ -87,6 +88,16 @@ pub(crate) fn options(net: Net, handle: Handle) -> Options {
 pub(crate) fn options_at(entry: *const Entry) -> Options {
     // SAFETY: field address inside the table's entry; written word by word.
     unsafe { plain::load(&raw const (*entry).options) }
+}
+
+/// What the options in an entry make of a call's timeout. By one lane.
+#[inline(always)]
+pub(crate) fn resolve_timeout(entry: *mut Entry, timeout: Timeout, half: Direction) -> Timeout {
+    if timeout != Timeout::SOCKET && timeout != Timeout::SOCKET_BLOCKING {
+        return timeout;
+    }
+    let of_half = Timeout::of_half(half, &options_at(entry));
+    if timeout == Timeout::SOCKET_BLOCKING && of_half.is_non_blocking() { Timeout::NEVER } else { of_half }
 }
 
 /// The low-water marks of a socket, for sending and for receiving: bytes, at least 1.

@@ -3,9 +3,9 @@
 use crate::group::Front;
 use crate::guard::WaitGuard;
 use crate::half::{remote_park, show};
-use crate::send::publish_deferred;
 use crate::slots;
 use crate::timeout::{Deadline, Timeout};
+use crate::unpublished::publish_deferred;
 use crate::{Net, platform, table};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
@@ -33,7 +33,7 @@ pub(crate) fn await_word(
         return word.0;
     }
     let wait = Wait { net, handle, half, end, seen, ahead };
-    let timeout = timeout.resolve(entry, half);
+    let timeout = table::resolve_timeout(entry, timeout, half);
     if timeout.is_non_blocking() {
         return look_once(wait);
     }
@@ -80,7 +80,8 @@ pub(crate) fn await_line<F: Front>(
             continue;
         }
         let Some(patience) = &mut patience else {
-            let timeout = if front.is_first() { timeout.resolve(entry, wait.half).packed() } else { 0 };
+            let timeout =
+                if front.is_first() { table::resolve_timeout(entry, timeout, wait.half).packed() } else { 0 };
             let timeout = Timeout::unpacked(front.first_of(timeout));
             if timeout.is_non_blocking() {
                 let found = if front.is_first() {

@@ -6,7 +6,7 @@
 
 use crate::close::wake_waiters;
 use crate::group::Solo;
-use crate::{Listener, Net, Stream, accept_queue, request, slots, table};
+use crate::{Listener, Net, Stream, accept_queue, accepted, free_slots, request, slots, table};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -78,7 +78,7 @@ impl Opening {
         let mut request = request::new(net, Op::Accept, listener);
         (request.target, request.target_generation) = (handle.slot(), handle.generation());
         request.flags = Request::NO_WAIT;
-        request.value = accept_queue::taken(net, listener);
+        request.value = accepted::taken(net, listener);
         Ok(Self { net, handle, kind: Kind::Stream, request })
     }
 
@@ -143,7 +143,7 @@ fn take(net: Net, options: &Options) -> Result<Handle> {
         return Err(Error::NetworkDown);
     }
     let options = options.with_flag(Options::NONBLOCK, false);
-    slots::take(net, &options)
+    free_slots::take(net, &options)
 }
 
 /// Ends a socket as [`Stream::close`] and [`Listener::close`] do, up to the request that is to be

@@ -2,12 +2,15 @@
 
 mod bells;
 mod futex;
+pub(crate) mod grace;
+pub(crate) mod panics;
+pub mod spin_yield;
 
 pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
 use self::futex::{futex_wait, futex_wake, futex_wake_for, longest_sleep};
-pub(crate) use crate::cpu::grace::CallGuard;
-use crate::cpu::spin_yield::{SpinYield, are_cores_few};
+pub(crate) use self::grace::CallGuard;
+use self::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::Word;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::epoch::Epoch;

@@ -2,7 +2,7 @@
 
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::slots;
-use crate::{Net, accept_queue, accept_turn, table};
+use crate::{Net, accept_turn, accepted, table};
 use gpunet_abi::entry::{HalfEntry, Kind};
 use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;
@@ -63,7 +63,7 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     let (landed, released) = (landed.peek(), released.peek());
     let status = net.status(handle.slot(), handle.generation());
     if is_listener {
-        if released > accept_queue::taken(net, handle) {
+        if released > accepted::taken(net, handle) {
             return found(POLLIN & fd.events);
         }
         // Another group asks for the connection that waits.

@@ -3,8 +3,9 @@
 use super::{call_timeout, handle, unless};
 use crate::group::Lane;
 use crate::guard::WaitGuard;
-use crate::half::{become_receiver, ring_end};
+use crate::half::ring_end;
 use crate::outcome::{by_leader, by_leader_once};
+use crate::ownership::become_receiver;
 use crate::platform::CallGuard;
 use crate::slots::{self, Caller};
 use crate::timeout::{Deadline, Timeout};

@@ -9,7 +9,7 @@ use crate::guard::WaitGuard;
 use crate::request::{self, Claim};
 use crate::slots::{self, Caller};
 use crate::timeout::Deadline;
-use crate::{Net, plain, platform, table};
+use crate::{Net, entry, plain, platform};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::accept::prepared_of;
 use gpunet_abi::control::Op;
@@ -36,11 +36,11 @@ pub(crate) fn take(net: Net, listener: Handle, options: &Options, caller: Caller
         }
         // Read by the proxy when this launch has ended.
         net.taker(handle.slot()).set(u64::from(net.context().launch) + 1);
-        table::set_options(net, handle, options);
+        entry::set_options(net, handle, options);
         // SAFETY: inside the region; the proxy wrote it before it counted the connection, and leaves it alone until the
         // socket is closed.
         let descriptor = unsafe { plain::load(net.accepted(handle.slot())) };
-        match table::open(net, handle, &descriptor, caller.id(net)) {
+        match entry::open(net, handle, &descriptor, caller.id(net)) {
             Ok(()) => return Ok(Some(handle)),
             Err(Error::BadHandle) => {}
             Err(error) => return Err(error),

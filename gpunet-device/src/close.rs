@@ -8,7 +8,7 @@ use crate::request::{self, Claim};
 use crate::send::SendHalf;
 use crate::slots;
 use crate::timeout::Deadline;
-use crate::{Group, Net, accept_queue, membership, platform, table};
+use crate::{Group, Net, accept_queue, entry, membership, platform};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
@@ -92,13 +92,13 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
     // The handle is dead before the other end learns of it: a waiter must not see the end with which the peer answers.
     let closing = Closing::begin(net, handle, Kind::Stream)?;
     let entry = net.entry(handle.slot());
-    let link = table::link_of(entry);
+    let link = entry::link_of(entry);
     // A poller that found the handle open may announce, or publish, at this moment: after the ends it would take them back.
     let locked = [Direction::Send, Direction::Recv].map(|half| lock_for_end(net, handle.slot(), half));
     let mut send = SendHalf::load_at(net, handle, entry, link, false);
     let mut recv = RecvHalf::load_at(net, handle, entry, link);
     // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
-    if table::options(net, handle).linger_ms != 0 {
+    if entry::options(net, handle).linger_ms != 0 {
         send.end();
         recv.end();
     }

@@ -3,7 +3,7 @@
 use crate::outcome::by_leader;
 use crate::platform::CallGuard;
 use crate::slots;
-use crate::{Group, Net, membership, platform, table};
+use crate::{Group, Net, entry, membership, platform};
 use core::mem::offset_of;
 use gpunet_abi::entry::{Entry, GroupId, HalfEntry, lock};
 use gpunet_abi::layout::SocketLine;
@@ -13,7 +13,7 @@ use gpunet_abi::{Direction, Error, Handle, Link, Result, Word};
 
 /// The ring's end that a direction in the table describes.
 pub(crate) fn ring_end(d: &HalfEntry, link: Link) -> RingEnd {
-    // SAFETY: addresses that `table::open` checked against the regions; they stay mapped while the
+    // SAFETY: addresses that `entry::open` checked against the regions; they stay mapped while the
     // attachment lives.
     let (mine, theirs) =
         unsafe { (Word::from_ptr(d.mine as *mut u64), Word::from_ptr(d.theirs as *mut u64)) };
@@ -42,7 +42,7 @@ pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Direction) {
         platform::wake_pollers(net.pollers(), net.epoch().as_ptr(), partner);
     } else if end.link.is_remote() {
         platform::wake(remote_park(end.mine, opposite(half)));
-        platform::ring_bell(table::remote_part(net, slot));
+        platform::ring_bell(entry::remote_part(net, slot));
     } else if let Some(thread) = end.link.data_thread() {
         let (sleeping, doorbell) = net.data_thread(thread);
         platform::ring_doorbell(sleeping, doorbell);
@@ -73,7 +73,7 @@ pub(crate) fn wake_waiting(net: Net, handle: Handle) {
         return;
     }
     for direction in [Direction::Send, Direction::Recv] {
-        let (half, link) = table::half(net, handle, direction);
+        let (half, link) = entry::half(net, handle, direction);
         platform::wake(match direction {
             _ if link.is_remote() => remote_park(ring_end(&half, link).theirs, direction),
             Direction::Send => net.send_park(handle.slot()),
@@ -113,7 +113,7 @@ pub(crate) fn show(net: Net, slot: u32, half: Direction, position: u64) {
         Direction::Send => net.published(slot).set(position),
         Direction::Recv => net.consumed(slot).set(position),
     }
-    net.lines_sent(slot).set(table::lines_sent(net.entry(slot)));
+    net.lines_sent(slot).set(entry::lines_sent(net.entry(slot)));
 }
 
 /// Records and publishes that this end gives a half up, because the other end wrote an invalid word. By
@@ -124,9 +124,9 @@ pub(crate) fn show(net: Net, slot: u32, half: Direction, position: u64) {
 #[cold]
 #[inline(never)]
 pub(crate) fn give_up(net: Net, handle: Handle, half: Direction, word: StreamWord, seen: StreamWord) {
-    table::set_error(net, handle, Error::Protocol);
-    table::store_positions(net.entry(handle.slot()), half, word, seen);
-    let (direction, link) = table::half(net, handle, half);
+    entry::set_error(net, handle, Error::Protocol);
+    entry::store_positions(net.entry(handle.slot()), half, word, seen);
+    let (direction, link) = entry::half(net, handle, half);
     let end = ring_end(&direction, link);
     // At system scope on every link: the host may have taken the other end's direction.
     end.mine.publish(word.0);
@@ -142,8 +142,8 @@ pub(crate) fn give_up(net: Net, handle: Handle, half: Direction, word: StreamWor
 pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     let _call = CallGuard::enter_any(net);
     let entry = net.entry(handle.slot());
-    let is_ours = || table::receiver(entry).peek() == group.0;
-    let (before, (recv, link)) = (table::announced(entry).peek(), table::half(net, handle, Direction::Recv));
+    let is_ours = || entry::receiver(entry).peek() == group.0;
+    let (before, (recv, link)) = (entry::announced(entry).peek(), entry::half(net, handle, Direction::Recv));
     let now = StreamWord(recv.position);
     if now.position() == before
         || !is_ours()
@@ -162,6 +162,6 @@ pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
 pub(crate) fn announce(net: Net, slot: u32, entry: *mut Entry, end: RingEnd, word: StreamWord, before: u64) {
     end.publish(word);
     mirror(net, slot, Direction::Recv, end.link, before, word.position());
-    table::announced(entry).set(word.position());
+    entry::announced(entry).set(word.position());
     notify(net, slot, end, Direction::Recv);
 }

@@ -20,6 +20,7 @@
 mod accept_queue;
 mod accept_turn;
 mod accepted;
+mod awaiting;
 pub mod buffer;
 #[cfg(feature = "capi")]
 #[doc(hidden)]
@@ -28,6 +29,7 @@ mod close;
 pub mod copy;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cpu;
+mod entry;
 mod free_slots;
 pub mod group;
 mod guard;
@@ -53,7 +55,6 @@ mod request;
 pub mod send;
 mod slots;
 pub mod stream;
-mod table;
 pub mod team;
 #[cfg(test)]
 mod test_device;
@@ -61,7 +62,6 @@ mod timeout;
 pub mod trigger;
 mod turn;
 mod unpublished;
-mod wait;
 
 pub use buffer::{Buffer, Source};
 pub use gpunet_abi as abi;

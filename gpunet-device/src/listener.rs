@@ -6,7 +6,7 @@ use crate::outcome::by_leader;
 use crate::slots::{self, Caller};
 use crate::stream::Stream;
 use crate::timeout::{Deadline, Timeout};
-use crate::{Group, Net, accept_queue, accepted, request, table};
+use crate::{Group, Net, accept_queue, accepted, entry, request};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -153,7 +153,7 @@ impl Listener {
     /// How long its options let an accept wait.
     #[inline(always)]
     pub(crate) fn timeout(&self) -> Timeout {
-        let options = table::options(self.net, self.handle);
+        let options = entry::options(self.net, self.handle);
         Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns)
     }
 
@@ -215,7 +215,7 @@ impl Listener {
     /// The address it listens at, with the port that was assigned.
     #[must_use]
     pub fn local_addr(&self) -> SockAddr {
-        table::local(self.net, self.handle)
+        entry::local(self.net, self.handle)
     }
 
     /// The listener's handle, good until it is closed.
@@ -261,7 +261,7 @@ fn bind(net: Net, caller: Caller, addr: &SockAddr, options: &Options, backlog: u
     // As connect; the receive timeout is accept's, and does not bound how soon a busy proxy answers.
     let deadline = Timeout::ns(options.send_timeout_ns).deadline();
     let handle = request::open(net, caller, options, true, deadline, &mut request, &mut reply)?;
-    table::set_local(net, handle, reply.descriptor.local);
+    entry::set_local(net, handle, reply.descriptor.local);
     if slots::turn_into(net, handle, Kind::Listener) {
         Ok(handle.raw() as u64)
     } else {
@@ -275,7 +275,7 @@ fn accept(net: Net, caller: Caller, listener: Handle, timeout: Timeout) -> Resul
     if slots::use_handle(net, listener)? != Kind::Listener {
         return Err(Error::InvalidArgument);
     }
-    let options = table::options(net, listener).with_flag(Options::NONBLOCK, false);
+    let options = entry::options(net, listener).with_flag(Options::NONBLOCK, false);
     let (waits, deadline) = (timeout != Timeout::NON_BLOCKING, timeout.deadline());
     let handle = loop {
         if let Some(handle) = accept_queue::take(net, listener, &options, caller)? {
@@ -315,6 +315,6 @@ fn ask(
     request.value = accepted::taken(net, listener);
     let handle = request::open(net, caller, options, waits, deadline, &mut request, &mut reply)?;
     drop(turn);
-    table::open(net, handle, &reply.descriptor, caller.id(net))?;
+    entry::open(net, handle, &reply.descriptor, caller.id(net))?;
     Ok(handle)
 }

@@ -5,7 +5,7 @@ use crate::outcome::by_leader;
 use crate::slots::{self, Caller};
 use crate::timeout::Deadline;
 use crate::unpublished::become_sender;
-use crate::{Group, Net, platform, table};
+use crate::{Group, Net, entry, platform};
 use gpunet_abi::entry::{GroupId, Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
 
@@ -65,7 +65,7 @@ fn use_stream(net: Net, handle: Handle, halves: Halves, caller: Caller) -> Resul
 #[inline(never)]
 pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Result<()> {
     let entry = net.entry(handle.slot());
-    if table::receiver(entry).peek() == group.0 {
+    if entry::receiver(entry).peek() == group.0 {
         return Ok(());
     }
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
@@ -81,7 +81,7 @@ pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Resul
         }
         platform::back_off();
     }
-    table::receiver(entry).set(group.0);
+    entry::receiver(entry).set(group.0);
     slots::unlock(net, handle.slot(), Direction::Recv);
     Ok(())
 }

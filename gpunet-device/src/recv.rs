@@ -1,18 +1,18 @@
 //! The receiving half of a stream.
 
+use crate::awaiting::{
+    GO_ON, NOTHING_YET, Wait, await_line, await_word, awaited, differs, is_news, taken, taken_len,
+};
 use crate::copy::copy_out_of_ring_by;
+use crate::entry::Deferred;
 use crate::group::{Front, Lane};
 use crate::half::{self, check_handle, give_up, ring_end};
 use crate::outcome::by_leader;
 use crate::ownership::{Halves, check_stream};
 use crate::platform::CallGuard;
-use crate::table::Deferred;
 use crate::timeout::Timeout;
 use crate::unpublished::publish_deferred;
-use crate::wait::{
-    GO_ON, NOTHING_YET, Wait, await_line, await_word, awaited, differs, is_news, taken, taken_len,
-};
-use crate::{Buffer, Group, Net, line, platform, table};
+use crate::{Buffer, Group, Net, entry, line, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
@@ -66,18 +66,18 @@ impl RecvHalf {
     #[inline(always)]
     pub(crate) fn load(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
-        Self::load_at(net, handle, entry, table::link_of(entry))
+        Self::load_at(net, handle, entry, entry::link_of(entry))
     }
 
     /// As [`RecvHalf::load`], of the entry of that handle. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
-        let d = table::half_entry(entry, Direction::Recv);
+        let d = entry::half_entry(entry, Direction::Recv);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let consumer =
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        let announced = table::announced(entry).peek();
-        let deferred = table::deferred(entry) == Deferred::ByHandle;
+        let announced = entry::announced(entry).peek();
+        let deferred = entry::deferred(entry) == Deferred::ByHandle;
         Self { net, handle, consumer, announced, deferred, entry }
     }
 
@@ -423,7 +423,7 @@ impl RecvHalf {
     /// Keeps the positions in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
     pub(crate) fn keep(&self) {
-        table::store_positions(self.entry, Direction::Recv, self.consumer.word(), self.consumer.landed());
+        entry::store_positions(self.entry, Direction::Recv, self.consumer.word(), self.consumer.landed());
     }
 
     #[inline(always)]
@@ -562,7 +562,7 @@ impl RecvHalf {
         }
         let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         // How long this call may wait, however often something comes.
-        let deadline = table::resolve_timeout(self.entry, timeout, Direction::Recv).deadline();
+        let deadline = entry::resolve_timeout(self.entry, timeout, Direction::Recv).deadline();
         while self.consumer.available() <= have as u64 && self.consumer.is_open() {
             let lane = Lane::of(g);
             let found = if lane.is_leader() { self.await_landed(timeout.until(deadline)) } else { 0 };

@@ -1,15 +1,15 @@
 //! The sending half of a stream.
 
+use crate::awaiting::{await_word, awaited};
 use crate::buffer::Source;
 use crate::copy::{copy_into_ring_by, copy_small_into_ring_by};
+use crate::entry::Deferred;
 use crate::group::Lane;
 use crate::half::{check_handle, give_up, mirror, notify, ring_end, wake_own_pollers};
 use crate::ownership::{Halves, check_stream};
 use crate::platform::CallGuard;
-use crate::table::Deferred;
 use crate::timeout::Timeout;
-use crate::wait::{await_word, awaited};
-use crate::{Group, Net, platform, table};
+use crate::{Group, Net, entry, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
@@ -67,19 +67,19 @@ impl SendHalf {
     pub(crate) fn load_locked(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
         // Nobody changes it now: all lanes find the same.
-        let deferred = table::deferred(entry) != Deferred::None;
-        Self { by_handle: true, ..Self::load_at(net, handle, entry, table::link_of(entry), deferred) }
+        let deferred = entry::deferred(entry) != Deferred::None;
+        Self { by_handle: true, ..Self::load_at(net, handle, entry, entry::link_of(entry), deferred) }
     }
 
     /// The half as the table has it, for a group that uses it without its lock. `deferred`: some of what is in the ring is
     /// unpublished, as one lane has found for all. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, deferred: bool) -> Self {
-        let d = table::half_entry(entry, Direction::Send);
+        let d = entry::half_entry(entry, Direction::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        let lines_sent = table::lines_sent(entry);
+        let lines_sent = entry::lines_sent(entry);
         Self { net, handle, producer, entry, lines_sent, deferred, by_handle: false }
     }
 
@@ -105,7 +105,7 @@ impl SendHalf {
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         let deferred = check_stream(g, net, handle, Halves::One(Direction::Send))?;
         let entry = net.entry(handle.slot());
-        Ok(Self::load_at(net, handle, entry, table::link_of(entry), deferred))
+        Ok(Self::load_at(net, handle, entry, entry::link_of(entry), deferred))
     }
 
     /// Sends bytes: copies them into the ring and publishes. Returns how many.
@@ -497,13 +497,13 @@ impl SendHalf {
     /// Keeps the position in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
     pub(crate) fn keep(&self) {
-        table::store_positions(self.entry, Direction::Send, self.producer.word(), self.producer.released());
+        entry::store_positions(self.entry, Direction::Send, self.producer.word(), self.producer.released());
         let deferred = match (self.deferred, self.by_handle) {
             (false, _) => Deferred::None,
             (true, false) => Deferred::ByOwner,
             (true, true) => Deferred::ByHandle,
         };
-        table::set_lines_sent(self.entry, self.lines_sent, deferred);
+        entry::set_lines_sent(self.entry, self.lines_sent, deferred);
     }
 
     /// Publishes the position and wakes who waits for it. By one lane.

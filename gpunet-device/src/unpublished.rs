@@ -1,10 +1,10 @@
 //! Bytes that sends have left in the ring unpublished (MSG_MORE), and who publishes them.
 
+use crate::entry::{self, Deferred};
 use crate::guard::WaitGuard;
 use crate::half::{notify, ring_end};
 use crate::platform::CallGuard;
 use crate::slots;
-use crate::table::{self, Deferred};
 use crate::timeout::Deadline;
 use crate::{Net, platform};
 use gpunet_abi::entry::lock;
@@ -18,20 +18,20 @@ use gpunet_abi::{Direction, Error, Handle, Result};
 pub(crate) fn publish_deferred(net: Net, handle: Handle) {
     let _call = CallGuard::enter_any(net);
     let (slot, entry) = (handle.slot(), net.entry(handle.slot()));
-    let is_left = || table::deferred(entry) == Deferred::ByHandle;
+    let is_left = || entry::deferred(entry) == Deferred::ByHandle;
     if !is_left() || !slots::lock(net, slot, Direction::Send, lock::ANNOUNCE) {
         // A call that sends at this moment publishes, or the one after it.
         return;
     }
     // Once more, under the lock: they may be published by now, and more behind them by a group that needs no lock.
     if is_left() && slots::kind_of(net, handle).is_ok() {
-        let (d, link) = table::half(net, handle, Direction::Send);
+        let (d, link) = entry::half(net, handle, Direction::Send);
         // SAFETY: as `ring_end`; the half is locked.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
         producer.announce();
         notify(net, slot, producer.end(), Direction::Send);
-        table::end_deferred(entry);
+        entry::end_deferred(entry);
     }
     slots::unlock(net, slot, Direction::Send);
 }
@@ -43,7 +43,7 @@ pub(crate) fn publish_deferred(net: Net, handle: Handle) {
 /// Busy, when the host has taken the half; Canceled; NetworkDown.
 #[inline(always)]
 pub(crate) fn become_sender(net: Net, handle: Handle) -> Result<bool> {
-    match table::observe_deferred(net.entry(handle.slot())) {
+    match entry::observe_deferred(net.entry(handle.slot())) {
         Deferred::ByHandle => end_deferred(net, handle),
         deferred => Ok(deferred == Deferred::ByOwner),
     }
@@ -57,7 +57,7 @@ fn end_deferred(net: Net, handle: Handle) -> Result<bool> {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     loop {
         publish_deferred(net, handle);
-        match (table::observe_deferred(entry), slots::locked_as(net, handle.slot(), Direction::Send)) {
+        match (entry::observe_deferred(entry), slots::locked_as(net, handle.slot(), Direction::Send)) {
             // A call by handle goes on with them: this group uses the other half.
             (_, lock::CALL) => return Ok(false),
             (Deferred::ByHandle, held) if lock::is_taken(held) => return Err(Error::Busy),

@@ -6,7 +6,7 @@
 
 use crate::close::wake_waiters;
 use crate::group::Solo;
-use crate::{Listener, Net, Stream, accept_queue, accepted, free_slots, request, slots, table};
+use crate::{Listener, Net, Stream, accept_queue, accepted, entry, free_slots, request, slots};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -74,7 +74,7 @@ impl Opening {
         if slots::kind_of(net, listener)? != Kind::Listener {
             return Err(Error::InvalidArgument);
         }
-        let handle = take(net, &table::options(net, listener))?;
+        let handle = take(net, &entry::options(net, listener))?;
         let mut request = request::new(net, Op::Accept, listener);
         (request.target, request.target_generation) = (handle.slot(), handle.generation());
         request.flags = Request::NO_WAIT;
@@ -96,10 +96,10 @@ impl Opening {
         let entered = match (reply.errno, self.kind) {
             (0, Kind::Stream) => {
                 let group = slots::Caller::of(&SOLO).id(self.net);
-                table::open(self.net, self.handle, &reply.descriptor, group)
+                entry::open(self.net, self.handle, &reply.descriptor, group)
             }
             (0, kind) => {
-                table::set_local(self.net, self.handle, reply.descriptor.local);
+                entry::set_local(self.net, self.handle, reply.descriptor.local);
                 if slots::turn_into(self.net, self.handle, kind) { Ok(()) } else { Err(Error::BadHandle) }
             }
             (errno, _) => Err(Error::from_errno(errno as i32)),

@@ -2,7 +2,7 @@
 
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::slots;
-use crate::{Net, accept_turn, accepted, table};
+use crate::{Net, accept_turn, accepted, entry};
 use gpunet_abi::entry::{HalfEntry, Kind};
 use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;
@@ -44,12 +44,12 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     };
     let (mut send, mut recv, mut is_direct) = (HalfEntry::default(), HalfEntry::default(), false);
     if !is_listener {
-        let (half, link) = table::half(net, handle, Direction::Send);
+        let (half, link) = entry::half(net, handle, Direction::Send);
         (send, is_direct) = (half, link.is_direct());
         if !may_have_changed && !is_direct {
             return None;
         }
-        (recv, _) = table::half(net, handle, Direction::Recv);
+        (recv, _) = entry::half(net, handle, Direction::Recv);
     }
     // Listeners and streams are read by the same instructions: lanes that took turns would add up their
     // bus round trips. And these loads are relaxed, so that their round trips overlap: what they find is a
@@ -57,7 +57,7 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     let (landed, released) = if is_listener {
         (net.ready(handle.slot()), net.accepted_ahead(handle.slot()))
     } else {
-        // SAFETY: addresses that `table::open` checked; mapped while the attachment lives.
+        // SAFETY: addresses that `entry::open` checked; mapped while the attachment lives.
         unsafe { (Word::from_ptr(recv.theirs as *mut u64), Word::from_ptr(send.theirs as *mut u64)) }
     };
     let (landed, released) = (landed.peek(), released.peek());
@@ -78,7 +78,7 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         landed: StreamWord::read(landed),
         send_capacity: send.capacity as u64,
         recv_capacity: recv.capacity as u64,
-        low_water: table::low_water(net.entry(handle.slot())),
+        low_water: entry::low_water(net.entry(handle.slot())),
         status,
     };
     let revents = ends.revents(fd.events);

@@ -9,7 +9,7 @@ use crate::member::{Member, Stack, queue};
 use crate::membership::{forget, raise, take_out};
 use crate::outcome::by_leader;
 use crate::timeout::Deadline;
-use crate::{Group, Net, platform, slots, table};
+use crate::{Group, Net, entry, platform, slots};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry};
 use gpunet_abi::ready_list::{self, CLAIMS};
@@ -154,7 +154,7 @@ fn add(group: &PollGroup, socket: Handle, events: i16, token: u64) -> Result<u64
     };
     make_room(group)?;
     let member = Member { net, slot: socket.slot() };
-    let is_direct = is_stream && table::link_of(net.entry(socket.slot())).is_direct();
+    let is_direct = is_stream && entry::link_of(net.entry(socket.slot())).is_direct();
     enter(group, socket, |state| state.added(socket.generation(), packed(events), is_direct))?;
     let words = net.group_words(group.handle.slot());
     // SAFETY: field addresses in the device region.

@@ -2,7 +2,7 @@
 
 use super::{call_timeout, handle, sockaddr};
 use crate::outcome::by_leader;
-use crate::{Group, Listener, Net, table};
+use crate::{Group, Listener, Net, entry};
 use gpunet_abi::{Error, Result};
 
 /// Accepts a connection; the peer's address goes to `addr` unless that is null. It waits at most `timeout_ns`
@@ -46,7 +46,7 @@ pub unsafe fn accept<G: Group>(
     // A write that other lanes may read: hence a broadcast, which is also a barrier.
     by_leader(g, || {
         // SAFETY: the caller's contract.
-        unsafe { sockaddr::write(&table::peer(net, handle), addr, len) };
+        unsafe { sockaddr::write(&entry::peer(net, handle), addr, len) };
         Ok(0)
     })?;
     Ok(i64::from(handle.raw()))

@@ -9,7 +9,7 @@ use crate::ownership::become_receiver;
 use crate::platform::CallGuard;
 use crate::slots::{self, Caller};
 use crate::timeout::{Deadline, Timeout};
-use crate::{Group, Net, platform, table};
+use crate::{Group, Net, entry, platform};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
 
@@ -38,7 +38,7 @@ impl Taken {
         let timeout = by_leader_once::<G, 1>(g, Lane::of(g), || take(net, handle, half, Caller::of(g)))
             .inspect_err(|_| g.sync())?;
         if CallGuard::IS_COUNTED {
-            let (direction, link) = table::half(net, handle, half);
+            let (direction, link) = entry::half(net, handle, half);
             call.narrow(ring_end(&direction, link).mine);
         }
         Ok(Self { net, handle, half, timeout: Timeout::unpacked(timeout), _call: call })
@@ -98,7 +98,7 @@ fn take(net: Net, handle: Handle, half: Direction, caller: Caller) -> Result<u64
     lock_for_call(net, handle, half)?;
     // It may have been closed, and even taken anew, between the two checks.
     slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle.slot(), half))?;
-    let options = table::options(net, handle);
+    let options = entry::options(net, handle);
     Ok(Timeout::of_half(half, &options).packed())
 }
 

@@ -5,7 +5,7 @@ use super::{errno, handle, unless};
 use crate::outcome::by_leader;
 use crate::recv::RecvHalf;
 use crate::send::SendHalf;
-use crate::{Group, Net, Stream, slots, table};
+use crate::{Group, Net, Stream, entry, slots};
 use gpunet_abi::{Direction, Error, Options, Result};
 
 /// Bytes that can be received without waiting.
@@ -91,8 +91,8 @@ pub fn nonblocking<G: Group>(g: &G, net: Net, socket: i32, on: bool) -> Result<i
     by_leader(g, || {
         unless(net.is_attached(), Error::NetworkDown)?;
         slots::kind_of(net, handle)?;
-        let options = table::options(net, handle).with_flag(Options::NONBLOCK, on);
-        table::set_options(net, handle, &options);
+        let options = entry::options(net, handle).with_flag(Options::NONBLOCK, on);
+        entry::set_options(net, handle, &options);
         Ok(0)
     })?;
     Ok(0)

@@ -1,11 +1,11 @@
 //! Waiting at a gate: for the other end's word of a direction that the host has taken.
 
 use super::taken::TakenDirection;
+use crate::awaiting::{await_word, awaited};
 use crate::guard::WaitGuard;
 use crate::half::give_up;
 use crate::timeout::{Deadline, Timeout};
-use crate::wait::{await_word, awaited};
-use crate::{Net, table};
+use crate::{Net, entry};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::position::{MASK, StreamWord, advance};
 use gpunet_abi::ring::RingEnd;
@@ -59,7 +59,7 @@ impl Wait {
             return self.passed();
         }
         self.check_own()?;
-        let timeout = table::resolve_timeout(self.direction.entry(), timeout, self.direction.half());
+        let timeout = entry::resolve_timeout(self.direction.entry(), timeout, self.direction.half());
         let deadline = timeout.deadline();
         let mut left = timeout;
         loop {

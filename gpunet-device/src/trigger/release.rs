@@ -2,7 +2,7 @@
 
 use super::taken::TakenDirection;
 use crate::half::{mirror, notify};
-use crate::{Net, table};
+use crate::{Net, entry};
 use gpunet_abi::position::{MASK, StreamWord};
 use gpunet_abi::{Direction, Error, Result, Trigger};
 
@@ -48,7 +48,7 @@ pub(super) fn announce(direction: &TakenDirection, from: u64, to: StreamWord) {
     end.mine.publish(to.0);
     mirror(net, slot, half, end.link, from, to.position());
     if half == Direction::Recv {
-        table::announced(direction.entry()).set(to.position());
+        entry::announced(direction.entry()).set(to.position());
     }
     notify(net, slot, end, half);
 }

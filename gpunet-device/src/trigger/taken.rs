@@ -4,7 +4,7 @@ use crate::guard::WaitGuard;
 use crate::half::ring_end;
 use crate::slots;
 use crate::timeout::Deadline;
-use crate::{Net, platform, table};
+use crate::{Net, entry, platform};
 use gpunet_abi::entry::{Entry, Kind};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
@@ -61,7 +61,7 @@ impl TakenDirection {
     #[inline(always)]
     pub(super) fn of(net: Net, handle: Handle, half: Direction, seen: StreamWord) -> Self {
         let entry = net.entry(handle.slot());
-        let end = ring_end(&table::half_entry(entry, half), table::link_of(entry));
+        let end = ring_end(&entry::half_entry(entry, half), entry::link_of(entry));
         Self { net, handle, half, entry, end, is_taken: true, seen }
     }
 
@@ -127,13 +127,13 @@ impl TakenDirection {
     /// The word that keeps what was published; changed under the lock.
     #[inline(always)]
     pub(super) fn position(&self) -> Word {
-        table::position(self.entry, self.half)
+        entry::position(self.entry, self.half)
     }
 
     /// The word that keeps what was believed of the other end's.
     #[inline(always)]
     pub(super) fn seen(&self) -> Word {
-        table::seen(self.entry, self.half)
+        entry::seen(self.entry, self.half)
     }
 
     #[inline(always)]

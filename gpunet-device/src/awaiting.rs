@@ -6,7 +6,7 @@ use crate::half::{remote_park, show};
 use crate::slots;
 use crate::timeout::{Deadline, Timeout};
 use crate::unpublished::publish_deferred;
-use crate::{Net, platform, table};
+use crate::{Net, entry, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
@@ -33,7 +33,7 @@ pub(crate) fn await_word(
         return word.0;
     }
     let wait = Wait { net, handle, half, end, seen, ahead };
-    let timeout = table::resolve_timeout(entry, timeout, half);
+    let timeout = entry::resolve_timeout(entry, timeout, half);
     if timeout.is_non_blocking() {
         return look_once(wait);
     }
@@ -81,7 +81,7 @@ pub(crate) fn await_line<F: Front>(
         }
         let Some(patience) = &mut patience else {
             let timeout =
-                if front.is_first() { table::resolve_timeout(entry, timeout, wait.half).packed() } else { 0 };
+                if front.is_first() { entry::resolve_timeout(entry, timeout, wait.half).packed() } else { 0 };
             let timeout = Timeout::unpacked(front.first_of(timeout));
             if timeout.is_non_blocking() {
                 let found = if front.is_first() {
@@ -242,7 +242,7 @@ impl Wait {
         if !patience.shown && guard.rounds() > 16 {
             // Nothing else to do: let the proxy have the totals.
             patience.shown = true;
-            let (own, _) = table::half(self.net, self.handle, self.half);
+            let (own, _) = entry::half(self.net, self.handle, self.half);
             show(self.net, self.handle.slot(), self.half, StreamWord(own.position).position());
         }
         let park = match self.half {

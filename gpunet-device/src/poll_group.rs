@@ -20,13 +20,14 @@ mod wait;
 
 pub use event::{Event, Events};
 
-use crate::close::close;
-use crate::lists::List;
-use crate::member::Stack;
-use crate::outcome::by_leader;
-use crate::slots::{self, Caller};
-use crate::timeout::Deadline;
-use crate::{Group, Net, request};
+use crate::group::outcome::by_leader;
+use crate::socket::close::close;
+use crate::socket::request;
+use crate::table::lists::List;
+use crate::table::member::Stack;
+use crate::table::slots::{self, Caller};
+use crate::wait::timeout::Deadline;
+use crate::{Group, Net};
 use gpunet_abi::control::{Op, Reply};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::poll_group::{LISTS, list_bytes};

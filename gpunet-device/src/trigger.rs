@@ -30,10 +30,11 @@ mod taken;
 
 pub use locked::LockedDirection;
 
-use crate::guard::WaitGuard;
-use crate::outcome::by_leader;
-use crate::timeout::Timeout;
-use crate::{Group, Net, entry, platform};
+use crate::group::outcome::by_leader;
+use crate::table::entry;
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Timeout;
+use crate::{Group, Net, platform};
 use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Trigger, Word};
 use taken::TakenDirection;
 

@@ -4,9 +4,11 @@
 //! proxy's own process hands the same request over as a message, and continues when the reply comes.
 //! These are the two steps: what the device's table needs before, and after.
 
-use crate::close::wake_waiters;
 use crate::group::Solo;
-use crate::{Listener, Net, Stream, accept_queue, accepted, entry, free_slots, request, slots};
+use crate::socket::close::wake_waiters;
+use crate::socket::{accept_queue, request};
+use crate::table::{accepted, entry, free_slots, slots};
+use crate::{Listener, Net, Stream};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};

@@ -1,8 +1,9 @@
 //! What is true of one socket that is polled.
 
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
-use crate::slots;
-use crate::{Net, accept_turn, accepted, entry};
+use crate::Net;
+use crate::socket::accept_turn;
+use crate::table::{accepted, entry, slots};
 use gpunet_abi::entry::{HalfEntry, Kind};
 use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;

@@ -2,14 +2,15 @@
 
 use super::PollGroup;
 use super::settle::packed;
-use crate::guard::WaitGuard;
-use crate::half::wake_own_pollers;
-use crate::lists::{self, List};
-use crate::member::{Member, Stack, queue};
-use crate::membership::{forget, raise, take_out};
-use crate::outcome::by_leader;
-use crate::timeout::Deadline;
-use crate::{Group, Net, entry, platform, slots};
+use crate::group::outcome::by_leader;
+use crate::socket::half::wake_own_pollers;
+use crate::table::lists::{self, List};
+use crate::table::member::{Member, Stack, queue};
+use crate::table::membership::{forget, raise, take_out};
+use crate::table::{entry, slots};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Group, Net, platform};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry};
 use gpunet_abi::ready_list::{self, CLAIMS};

@@ -1,11 +1,11 @@
 //! Looks at a socket that the calling block holds: delivers it, or arms it.
 
-use crate::half::announce_consumed;
-use crate::member::Member;
-use crate::membership::forget;
 use crate::poll::readiness::examine;
 use crate::poll::{POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
-use crate::unpublished::publish_deferred;
+use crate::socket::half::announce_consumed;
+use crate::socket::unpublished::publish_deferred;
+use crate::table::member::Member;
+use crate::table::membership::forget;
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::Handle;
 use gpunet_abi::entry::GroupId;

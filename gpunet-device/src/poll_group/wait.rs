@@ -3,12 +3,12 @@
 use super::change::claimed;
 use super::settle::{is_ready, settle};
 use super::{Event, Events, PollGroup};
-use crate::lists::{self, List};
-use crate::member::{Member, Stack, holder, queue};
-use crate::outcome::by_leader;
+use crate::group::outcome::by_leader;
 use crate::poll::PollWait;
 use crate::poll::relay::Relay;
-use crate::slots::Caller;
+use crate::table::lists::{self, List};
+use crate::table::member::{Member, Stack, holder, queue};
+use crate::table::slots::Caller;
 use crate::{Group, Net};
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpunet_abi::entry::GroupId;

@@ -1,8 +1,9 @@
 //! `gaccept` and `gaccept_nb`.
 
 use super::{call_timeout, handle, sockaddr};
-use crate::outcome::by_leader;
-use crate::{Group, Listener, Net, entry};
+use crate::group::outcome::by_leader;
+use crate::table::entry;
+use crate::{Group, Listener, Net};
 use gpunet_abi::{Error, Result};
 
 /// Accepts a connection; the peer's address goes to `addr` unless that is null. It waits at most `timeout_ns`

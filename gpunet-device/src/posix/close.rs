@@ -3,8 +3,10 @@
 use super::direction::Taken;
 use super::handle;
 use super::opening::{give, take};
-use crate::outcome::by_leader;
-use crate::{Group, Listener, Net, PollGroup, close, slots};
+use crate::group::outcome::by_leader;
+use crate::socket::close;
+use crate::table::slots;
+use crate::{Group, Listener, Net, PollGroup};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Direction, Error, Result};
 

@@ -2,9 +2,10 @@
 
 use super::opening::turn;
 use super::{handle, sockaddr, unless};
-use crate::outcome::by_leader;
-use crate::request;
-use crate::{Group, Net, entry, slots};
+use crate::group::outcome::by_leader;
+use crate::socket::request;
+use crate::table::{entry, slots};
+use crate::{Group, Net};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Result};

@@ -2,14 +2,15 @@
 
 use super::{call_timeout, handle, unless};
 use crate::group::Lane;
-use crate::guard::WaitGuard;
-use crate::half::ring_end;
-use crate::outcome::{by_leader, by_leader_once};
-use crate::ownership::become_receiver;
+use crate::group::outcome::{by_leader, by_leader_once};
 use crate::platform::CallGuard;
-use crate::slots::{self, Caller};
-use crate::timeout::{Deadline, Timeout};
-use crate::{Group, Net, entry, platform};
+use crate::socket::half::ring_end;
+use crate::socket::ownership::become_receiver;
+use crate::table::entry;
+use crate::table::slots::{self, Caller};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::{Deadline, Timeout};
+use crate::{Group, Net, platform};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
 

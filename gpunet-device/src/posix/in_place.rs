@@ -6,8 +6,8 @@
 use super::direction::Taken;
 use super::unless;
 use crate::group::Lane;
-use crate::recv::RecvHalf;
-use crate::send::SendHalf;
+use crate::socket::recv::RecvHalf;
+use crate::socket::send::SendHalf;
 use crate::{Group, Net};
 use gpunet_abi::{Direction, Error, Result, RingSpan};
 

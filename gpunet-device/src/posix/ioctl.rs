@@ -2,10 +2,11 @@
 
 use super::direction::Taken;
 use super::{errno, handle, unless};
-use crate::outcome::by_leader;
-use crate::recv::RecvHalf;
-use crate::send::SendHalf;
-use crate::{Group, Net, Stream, entry, slots};
+use crate::group::outcome::by_leader;
+use crate::socket::recv::RecvHalf;
+use crate::socket::send::SendHalf;
+use crate::table::{entry, slots};
+use crate::{Group, Net, Stream};
 use gpunet_abi::{Direction, Error, Options, Result};
 
 /// Bytes that can be received without waiting.

@@ -1,8 +1,9 @@
 //! `ggetsockname` and `ggetpeername`.
 
 use super::{errno, handle, sockaddr, unless};
-use crate::outcome::by_leader;
-use crate::{Group, Net, entry, slots};
+use crate::group::outcome::by_leader;
+use crate::table::{entry, slots};
+use crate::{Group, Net};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Result, SockAddr};
 

@@ -3,8 +3,9 @@
 mod options;
 
 use super::{SOCKET_TIMEOUT, sockaddr, unless};
-use crate::outcome::by_leader;
-use crate::{Group, Listener, Net, Stream, entry};
+use crate::group::outcome::by_leader;
+use crate::table::entry;
+use crate::{Group, Listener, Net, Stream};
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
 pub use options::{CallOptions, DELAY, EXCLUSIVE, KEEPALIVE, LINGER, NONBLOCK, OPTION_FLAGS, V6ONLY};
 

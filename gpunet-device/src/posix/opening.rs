@@ -5,9 +5,9 @@
 //! and whoever takes it anew starts with free locks.
 
 use crate::Net;
-use crate::request::Claim;
-use crate::slots;
-use crate::timeout::Timeout;
+use crate::socket::request::Claim;
+use crate::table::slots;
+use crate::wait::timeout::Timeout;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};

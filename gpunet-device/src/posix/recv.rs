@@ -3,7 +3,7 @@
 use super::direction::Taken;
 use super::send::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, waits};
 use super::{SOCKET_TIMEOUT, errno};
-use crate::recv::RecvHalf;
+use crate::socket::recv::RecvHalf;
 use crate::{Buffer, Group, Net};
 use gpunet_abi::{Direction, Error, Result};
 

@@ -2,9 +2,9 @@
 
 use super::direction::Taken;
 use super::{SOCKET_TIMEOUT, errno};
-use crate::buffer::Source;
-use crate::send::SendHalf;
-use crate::timeout::{Deadline, Timeout};
+use crate::memory::buffer::Source;
+use crate::socket::send::SendHalf;
+use crate::wait::timeout::{Deadline, Timeout};
 use crate::{Buffer, Group, Net};
 use gpunet_abi::{Direction, Error, Result};
 

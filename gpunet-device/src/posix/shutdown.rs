@@ -1,8 +1,8 @@
 //! `gshutdown`.
 
 use super::direction::Taken;
-use crate::recv::RecvHalf;
-use crate::send::SendHalf;
+use crate::socket::recv::RecvHalf;
+use crate::socket::send::SendHalf;
 use crate::{Group, Net};
 use gpunet_abi::{Direction, Error, Result};
 

@@ -1,8 +1,9 @@
 //! `gsocket`.
 
 use super::{errno, unless};
-use crate::outcome::by_leader;
-use crate::{Group, Net, free_slots};
+use crate::group::outcome::by_leader;
+use crate::table::free_slots;
+use crate::{Group, Net};
 use gpunet_abi::addr::{AF_INET, AF_INET6};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options, Result};

@@ -1,11 +1,12 @@
 //! Waiting at a gate: for the other end's word of a direction that the host has taken.
 
 use super::taken::TakenDirection;
-use crate::awaiting::{await_word, awaited};
-use crate::guard::WaitGuard;
-use crate::half::give_up;
-use crate::timeout::{Deadline, Timeout};
-use crate::{Net, entry};
+use crate::Net;
+use crate::socket::awaiting::{await_word, awaited};
+use crate::socket::half::give_up;
+use crate::table::entry;
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::{Deadline, Timeout};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::position::{MASK, StreamWord, advance};
 use gpunet_abi::ring::RingEnd;

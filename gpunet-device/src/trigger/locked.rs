@@ -3,8 +3,8 @@
 use super::gate::Wait;
 use super::release::announce;
 use super::taken::TakenDirection;
-use crate::outcome::by_leader;
-use crate::timeout::Timeout;
+use crate::group::outcome::by_leader;
+use crate::wait::timeout::Timeout;
 use crate::{Group, Net};
 use gpunet_abi::position::{MASK, StreamWord};
 use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Trigger};

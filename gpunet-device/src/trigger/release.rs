@@ -1,8 +1,9 @@
 //! Releasing a trigger: one published word, in order with the direction's other triggers.
 
 use super::taken::TakenDirection;
-use crate::half::{mirror, notify};
-use crate::{Net, entry};
+use crate::Net;
+use crate::socket::half::{mirror, notify};
+use crate::table::entry;
 use gpunet_abi::position::{MASK, StreamWord};
 use gpunet_abi::{Direction, Error, Result, Trigger};
 

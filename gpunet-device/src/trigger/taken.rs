@@ -1,10 +1,10 @@
 //! A direction that the host has taken, found by what a trigger or a gate names.
 
-use crate::guard::WaitGuard;
-use crate::half::ring_end;
-use crate::slots;
-use crate::timeout::Deadline;
-use crate::{Net, entry, platform};
+use crate::socket::half::ring_end;
+use crate::table::{entry, slots};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Net, platform};
 use gpunet_abi::entry::{Entry, Kind};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;

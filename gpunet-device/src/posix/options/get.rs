@@ -6,10 +6,11 @@ use super::names::{
     SO_TYPE, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
 use super::value::Wanted;
-use crate::outcome::by_leader;
+use crate::group::outcome::by_leader;
 use crate::posix::socket::SOCK_STREAM;
 use crate::posix::{errno, handle, unless};
-use crate::{Group, Net, entry, slots};
+use crate::table::{entry, slots};
+use crate::{Group, Net};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Direction, Error, Handle, Options, Result};
 

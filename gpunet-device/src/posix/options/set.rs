@@ -6,9 +6,11 @@ use super::names::{
     SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
 use super::value::Given;
-use crate::outcome::by_leader;
+use crate::group::outcome::by_leader;
 use crate::posix::{errno, handle, unless};
-use crate::{Group, Net, entry, request, slots};
+use crate::socket::request;
+use crate::table::{entry, slots};
+use crate::{Group, Net};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::options::{TransportKind, ring_log2};

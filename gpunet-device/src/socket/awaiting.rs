@@ -1,12 +1,12 @@
 //! Waiting for the other end's word: what the leader checks beside it.
 
 use crate::group::Front;
-use crate::guard::WaitGuard;
-use crate::half::{remote_park, show};
-use crate::slots;
-use crate::timeout::{Deadline, Timeout};
-use crate::unpublished::publish_deferred;
-use crate::{Net, entry, platform};
+use crate::socket::half::{remote_park, show};
+use crate::socket::unpublished::publish_deferred;
+use crate::table::{entry, slots};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::{Deadline, Timeout};
+use crate::{Net, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;

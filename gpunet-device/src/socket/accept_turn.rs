@@ -3,8 +3,9 @@
 //! Without turns each of a server's idle blocks sends a request for the same connection, all but one of them in vain,
 //! and the next connection waits behind these requests.
 
-use crate::turn::Turn;
-use crate::{Net, membership, platform};
+use crate::table::membership;
+use crate::wait::turn::Turn;
+use crate::{Net, platform};
 
 /// How long others leave a connection to the group that asks for it: some times what the answer takes.
 const TURN_NS: u64 = 500_000;

@@ -1,11 +1,11 @@
 //! Bytes that sends have left in the ring unpublished (MSG_MORE), and who publishes them.
 
-use crate::entry::{self, Deferred};
-use crate::guard::WaitGuard;
-use crate::half::{notify, ring_end};
 use crate::platform::CallGuard;
-use crate::slots;
-use crate::timeout::Deadline;
+use crate::socket::half::{notify, ring_end};
+use crate::table::entry::{self, Deferred};
+use crate::table::slots;
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
 use crate::{Net, platform};
 use gpunet_abi::entry::lock;
 use gpunet_abi::position::StreamWord;

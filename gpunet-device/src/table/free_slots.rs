@@ -1,6 +1,8 @@
 //! Taking free socket slots, and preparing what lies in them for the next socket. The proxy gives slots back.
 
-use crate::{Net, accepted, membership, plain, slots};
+use crate::Net;
+use crate::memory::plain;
+use crate::table::{accepted, membership, slots};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::accept::PREPARED;
 use gpunet_abi::entry::{Entry, Kind, OwnWords, SlotState};

@@ -1,9 +1,11 @@
 //! Control requests: claim a control slot, post, wait for the answer.
 
-use crate::guard::WaitGuard;
-use crate::slots::Caller;
-use crate::timeout::Deadline;
-use crate::{Net, free_slots, plain, platform, slots};
+use crate::memory::plain;
+use crate::table::free_slots;
+use crate::table::slots::{self, Caller};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Net, platform};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpunet_abi::claim::{self, ClaimWord, Posted, Taken};

@@ -1,9 +1,9 @@
 //! What both halves of a stream do: find their ring, announce, and wake the other side.
 
-use crate::outcome::by_leader;
+use crate::group::outcome::by_leader;
 use crate::platform::CallGuard;
-use crate::slots;
-use crate::{Group, Net, entry, membership, platform};
+use crate::table::{entry, membership, slots};
+use crate::{Group, Net, platform};
 use core::mem::offset_of;
 use gpunet_abi::entry::{Entry, GroupId, HalfEntry, lock};
 use gpunet_abi::layout::SocketLine;

@@ -1,8 +1,9 @@
 //! Which sockets are in which poll group: what a close leaves, and what tells a group of a change.
 
-use crate::lists::List;
-use crate::member::{Member, Stack, queue};
-use crate::{Net, platform, slots};
+use crate::table::lists::List;
+use crate::table::member::{Member, Stack, queue};
+use crate::table::slots;
+use crate::{Net, platform};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use gpunet_abi::Handle;
 use gpunet_abi::entry::Kind;

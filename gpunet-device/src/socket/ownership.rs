@@ -1,11 +1,12 @@
 //! Which group uses a half of a stream: checked before each use by handle.
 
-use crate::guard::WaitGuard;
-use crate::outcome::by_leader;
-use crate::slots::{self, Caller};
-use crate::timeout::Deadline;
-use crate::unpublished::become_sender;
-use crate::{Group, Net, entry, platform};
+use crate::group::outcome::by_leader;
+use crate::socket::unpublished::become_sender;
+use crate::table::entry;
+use crate::table::slots::{self, Caller};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Group, Net, platform};
 use gpunet_abi::entry::{GroupId, Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
 

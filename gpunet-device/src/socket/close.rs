@@ -1,14 +1,15 @@
 //! Closing a socket: its handle dies at once, and the proxy learns of it by a request.
 
-use crate::guard::WaitGuard;
-use crate::half::{wake_own_pollers, wake_waiting};
-use crate::outcome::by_leader;
-use crate::recv::RecvHalf;
-use crate::request::{self, Claim};
-use crate::send::SendHalf;
-use crate::slots;
-use crate::timeout::Deadline;
-use crate::{Group, Net, accept_queue, entry, membership, platform};
+use crate::group::outcome::by_leader;
+use crate::socket::accept_queue;
+use crate::socket::half::{wake_own_pollers, wake_waiting};
+use crate::socket::recv::RecvHalf;
+use crate::socket::request::{self, Claim};
+use crate::socket::send::SendHalf;
+use crate::table::{entry, membership, slots};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Group, Net, platform};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};

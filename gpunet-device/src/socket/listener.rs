@@ -1,12 +1,14 @@
 //! Listeners: bind, accept, close.
 
-use crate::accept_turn::AcceptTurn;
-use crate::close::close;
-use crate::outcome::by_leader;
-use crate::slots::{self, Caller};
-use crate::stream::Stream;
-use crate::timeout::{Deadline, Timeout};
-use crate::{Group, Net, accept_queue, accepted, entry, request};
+use crate::group::outcome::by_leader;
+use crate::socket::accept_turn::AcceptTurn;
+use crate::socket::close::close;
+use crate::socket::stream::Stream;
+use crate::socket::{accept_queue, request};
+use crate::table::slots::{self, Caller};
+use crate::table::{accepted, entry};
+use crate::wait::timeout::{Deadline, Timeout};
+use crate::{Group, Net};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};

@@ -1,15 +1,16 @@
 //! A connected stream: connect, both halves together, close.
 
-use crate::buffer::Source;
-use crate::close::close_stream;
-use crate::outcome::by_leader;
-use crate::ownership::{Halves, check_stream};
-use crate::recv::RecvHalf;
-use crate::request;
-use crate::send::SendHalf;
-use crate::slots::Caller;
-use crate::timeout::Timeout;
-use crate::{Buffer, Group, Net, entry};
+use crate::group::outcome::by_leader;
+use crate::memory::buffer::Source;
+use crate::socket::close::close_stream;
+use crate::socket::ownership::{Halves, check_stream};
+use crate::socket::recv::RecvHalf;
+use crate::socket::request;
+use crate::socket::send::SendHalf;
+use crate::table::entry;
+use crate::table::slots::Caller;
+use crate::wait::timeout::Timeout;
+use crate::{Buffer, Group, Net};
 use gpunet_abi::control::{Op, Query, Reply};
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, TransportKind};
 

@@ -1,18 +1,19 @@
 //! The receiving half of a stream.
 
-use crate::awaiting::{
+use crate::group::outcome::by_leader;
+use crate::group::{Front, Lane};
+use crate::memory::copy::copy_out_of_ring_by;
+use crate::memory::line;
+use crate::platform::CallGuard;
+use crate::socket::awaiting::{
     GO_ON, NOTHING_YET, Wait, await_line, await_word, awaited, differs, is_news, taken, taken_len,
 };
-use crate::copy::copy_out_of_ring_by;
-use crate::entry::Deferred;
-use crate::group::{Front, Lane};
-use crate::half::{self, check_handle, give_up, ring_end};
-use crate::outcome::by_leader;
-use crate::ownership::{Halves, check_stream};
-use crate::platform::CallGuard;
-use crate::timeout::Timeout;
-use crate::unpublished::publish_deferred;
-use crate::{Buffer, Group, Net, entry, line, platform};
+use crate::socket::half::{self, check_handle, give_up, ring_end};
+use crate::socket::ownership::{Halves, check_stream};
+use crate::socket::unpublished::publish_deferred;
+use crate::table::entry::{self, Deferred};
+use crate::wait::timeout::Timeout;
+use crate::{Buffer, Group, Net, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;

@@ -3,13 +3,14 @@
 //! Any group takes from the queue of a listener, without a request. A group that has accepted a connection prepares slots
 //! when few are left, and waits for no answer. The queue's words are in `accepted`.
 
-use crate::accepted::Queue;
-use crate::free_slots;
-use crate::guard::WaitGuard;
-use crate::request::{self, Claim};
-use crate::slots::{self, Caller};
-use crate::timeout::Deadline;
-use crate::{Net, entry, plain, platform};
+use crate::memory::plain;
+use crate::socket::request::{self, Claim};
+use crate::table::accepted::Queue;
+use crate::table::slots::{self, Caller};
+use crate::table::{entry, free_slots};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Net, platform};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::accept::prepared_of;
 use gpunet_abi::control::Op;

@@ -1,15 +1,15 @@
 //! The sending half of a stream.
 
-use crate::awaiting::{await_word, awaited};
-use crate::buffer::Source;
-use crate::copy::{copy_into_ring_by, copy_small_into_ring_by};
-use crate::entry::Deferred;
 use crate::group::Lane;
-use crate::half::{check_handle, give_up, mirror, notify, ring_end, wake_own_pollers};
-use crate::ownership::{Halves, check_stream};
+use crate::memory::buffer::Source;
+use crate::memory::copy::{copy_into_ring_by, copy_small_into_ring_by};
 use crate::platform::CallGuard;
-use crate::timeout::Timeout;
-use crate::{Group, Net, entry, platform};
+use crate::socket::awaiting::{await_word, awaited};
+use crate::socket::half::{check_handle, give_up, mirror, notify, ring_end, wake_own_pollers};
+use crate::socket::ownership::{Halves, check_stream};
+use crate::table::entry::{self, Deferred};
+use crate::wait::timeout::Timeout;
+use crate::{Group, Net, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
@@ -361,7 +361,9 @@ impl SendHalf {
         if let Some(front) = g.front(lane) {
             // SAFETY: the source is readable by its constructor's contract; this half's owner is the one that writes the
             // ring's line.
-            unsafe { crate::line::store(&front, self.producer.end().line(), position, source.ptr, len) };
+            unsafe {
+                crate::memory::line::store(&front, self.producer.end().line(), position, source.ptr, len)
+            };
         }
         hand_off::at(HandOff::LineStored);
         let span = self.producer.span(len as u64);

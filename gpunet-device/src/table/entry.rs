@@ -1,8 +1,9 @@
 //! A socket's entry in the table: where its rings lie, its positions, options and addresses.
 
-use crate::slots;
-use crate::timeout::Timeout;
-use crate::{Net, plain};
+use crate::Net;
+use crate::memory::plain;
+use crate::table::slots;
+use crate::wait::timeout::Timeout;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::{DEFERRED, DEFERRED_BY_HANDLE, Entry, GroupId, HalfEntry, Kind};

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`buffer`] | memory that a kernel sends from and receives into |
 //! | [`copy`](mod@copy) | copies by all lanes of a group |
-//! | [`line`] | small messages in the line beside a ring |
+//! | [`line`](mod@line) | small messages in the line beside a ring |
 //! | [`plain`] | integers that are moved word by word |
 
 pub mod buffer;

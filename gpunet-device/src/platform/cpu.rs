@@ -162,7 +162,7 @@ pub(crate) fn ring_bell(remote_part: *mut PartHeader) {
     if !may_sleep() {
         return;
     }
-    // SAFETY: `table::open` checked that a part begins there; it stays mapped while the attachment lives.
+    // SAFETY: `entry::open` checked that a part begins there; it stays mapped while the attachment lives.
     let (pollers, bell) = unsafe { (&raw mut (*remote_part).pollers, &raw mut (*remote_part).bell) };
     // SAFETY: as in `pause`.
     let count = unsafe { SharedFlag::from_ptr(pollers) };

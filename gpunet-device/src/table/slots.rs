@@ -1,7 +1,7 @@
 //! The device's socket slots: who uses them, and in which state.
 //!
 //! A slot's state, its users and its entry lie in device memory (`gpunet_abi::entry`). What each call
-//! finds there by a handle is in `table`.
+//! finds there by a handle is in `entry`.
 
 use crate::{Group, Net, platform};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

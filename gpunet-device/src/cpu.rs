@@ -2,15 +2,14 @@
 //! with them.
 
 pub mod deferred;
-pub(crate) mod grace;
-pub(crate) mod panics;
-pub mod spin_yield;
 pub mod watch;
 
 use crate::group::{Lanes, Solo};
+pub use crate::platform::cpu::grace::GracePeriod;
+use crate::platform::cpu::panics;
+pub use crate::platform::cpu::panics::BlockPanicked;
+pub use crate::platform::cpu::spin_yield;
 use crate::{Kernel, platform};
-pub use grace::GracePeriod;
-pub use panics::BlockPanicked;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;

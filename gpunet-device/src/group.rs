@@ -8,6 +8,7 @@ pub use nvptx::{Thread, ThreadBlock, Warp};
 mod front;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod lanes;
+pub(crate) mod outcome;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod solo;
 #[cfg(not(target_arch = "nvptx64"))]

@@ -2,6 +2,8 @@
 
 use crate::Group;
 
+#[cfg(target_arch = "nvptx64")]
+mod panic;
 #[doc(hidden)]
 pub mod parameters;
 #[cfg(target_arch = "nvptx64")]

@@ -4,59 +4,52 @@
 //! and closes. Kernels are written once, generic over [`Group`], and run as PTX on a GPU or as CPU
 //! thread blocks.
 //!
-//! | layer | modules |
+//! The modules, from below; each imports from those above it in this table only:
+//!
+//! | module | holds |
 //! |---|---|
-//! | the API | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`], [`poll()`], [`PollGroup`], [`trigger`] (what the host prepares), [`team`] (memory that several devices share) |
-//! | who calls | [`group`] ([`Group`] and its implementations), [`kernel`] ([`Kernel`], `kernel_entry!`) |
-//! | what moves | [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
-//! | below | `half` (what sending and receiving share), `close`, `net` (addresses), `slots` and `table` (the device's socket table), `request` (control slots), `wait` (for the other end's word), `guard` and `timeout` (what ends a wait), `platform` (what differs between GPU and CPU), `panic` (the record of a GPU's panic) |
-//! | C | [`posix`]: the calls as C programs know them; `capi` exports them from the PTX (feature `capi`) |
+//! | `net` | [`Net`], the kernel's way to its sockets, and every address derived from it |
+//! | `platform` | what differs between GPU and CPU: time, waiting, waking, vector accesses |
+//! | [`group`] | who calls: [`Group`] and its implementations |
+//! | `memory` | what moves: [`buffer`] ([`Buffer`], [`Source`]), [`copy`](mod@copy) |
+//! | `wait` | what ends a wait: timeouts, deadlines, cancel, turns |
+//! | `table` | the device's socket table |
+//! | `socket` | [`Listener`], [`Stream`] with its halves [`SendHalf`] and [`RecvHalf`] |
+//! | [`poll`](mod@poll) | [`poll()`]: one of many sockets |
+//! | [`poll_group`] | [`PollGroup`]: many groups of threads wait for many sockets |
+//! | [`trigger`] | what the host prepares, and kernels release and wait for |
+//! | [`team`] | memory that several devices share |
+//! | [`kernel`] | [`Kernel`], `kernel_entry!`, the record of a GPU's panic |
+//! | `cpu` | kernels as CPU thread blocks, and what host programs share with them |
+//! | [`posix`] | the calls as C programs know them |
+//! | `capi` | exports of these from the PTX (feature `capi`) |
 //!
 //! Data never passes through a control request: a send is a copy and one published word, a receive
 //! one observed word and a copy.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, auto_traits, negative_impls))]
 
-mod accept_queue;
-mod accept_turn;
-pub mod buffer;
 #[cfg(feature = "capi")]
 #[doc(hidden)]
 pub mod capi;
-mod close;
-pub mod copy;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cpu;
 pub mod group;
-mod guard;
-mod half;
 pub mod kernel;
-mod line;
-pub mod listener;
+mod memory;
 mod net;
-mod outcome;
-#[cfg(target_arch = "nvptx64")]
-mod panic;
-mod plain;
 mod platform;
 pub mod poll;
 pub mod poll_group;
 pub mod posix;
-pub mod recv;
-mod request;
-pub mod send;
-mod slots;
-pub mod stream;
+mod socket;
 mod table;
 pub mod team;
 #[cfg(test)]
 mod test_device;
-mod timeout;
 pub mod trigger;
-mod turn;
 mod wait;
 
-pub use buffer::{Buffer, Source};
 pub use gpunet_abi as abi;
 pub use gpunet_abi::options::TransportKind;
 pub use gpunet_abi::{
@@ -64,13 +57,16 @@ pub use gpunet_abi::{
 };
 pub use group::Group;
 pub use kernel::Kernel;
-pub use listener::Listener;
+pub use memory::buffer::{Buffer, Source};
+pub use memory::{buffer, copy};
 pub use net::Net;
 pub use poll::{PollFd, PollSet, poll, poll_until};
 pub use poll_group::PollGroup;
-pub use recv::RecvHalf;
-pub use send::SendHalf;
-pub use stream::{Shutdown, Stream};
+pub use socket::listener::Listener;
+pub use socket::recv::RecvHalf;
+pub use socket::send::SendHalf;
+pub use socket::stream::{Shutdown, Stream};
+pub use socket::{listener, recv, send, stream};
 pub use team::{Rank, Signal, SymmetricPtr, TeamHandle};
 
 /// Nanoseconds of the device's monotonic clock, for measuring within one device.

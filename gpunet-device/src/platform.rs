@@ -8,6 +8,6 @@ mod nvptx;
 pub(crate) use nvptx::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
-mod cpu;
+pub(crate) mod cpu;
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) use cpu::*;

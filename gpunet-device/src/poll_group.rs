@@ -9,32 +9,29 @@
 //! | `event` | [`Event`] and [`Events`] |
 //! | `wait` | [`PollGroup::wait`] |
 //! | `settle` | a socket that a block holds is looked at: delivered, or armed |
-//! | `member` | the state of a socket, and the stack of those to look at |
-//! | `list` | the lists that the proxy pushes to |
-//! | `change` | add, modify, remove, rearm; what a close leaves |
+//! | `change` | add, modify, remove, rearm |
+//!
+//! What groups and sockets are to each other lies in the table below: `member`, `lists`, `membership`.
 
 mod change;
 mod event;
-mod list;
-mod member;
 mod settle;
 mod wait;
 
-pub(crate) use change::{forget, reset, touch};
 pub use event::{Event, Events};
-pub(crate) use wait::relay_words;
 
-use crate::close::close;
-use crate::outcome::by_leader;
-use crate::slots::{self, Caller};
-use crate::timeout::Deadline;
-use crate::{Group, Net, request};
+use crate::group::outcome::by_leader;
+use crate::socket::close::close;
+use crate::socket::request;
+use crate::table::lists::List;
+use crate::table::member::Stack;
+use crate::table::slots::{self, Caller};
+use crate::wait::timeout::Deadline;
+use crate::{Group, Net};
 use gpunet_abi::control::{Op, Reply};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::poll_group::{LISTS, list_bytes};
 use gpunet_abi::{Error, Handle, Options, Result};
-use list::List;
-use member::Stack;
 
 /// A set of sockets that groups of threads wait for, in the sense of epoll: level-triggered, and each event is one group's.
 ///
@@ -209,13 +206,4 @@ fn create(net: Net, caller: Caller, capacity: u32) -> Result<u64> {
     }
     Stack::of(net, handle).begin();
     if slots::turn_into(net, handle, Kind::Group) { Ok(handle.raw() as u64) } else { Err(Error::BadHandle) }
-}
-
-/// Closes the lists of a group whose handle has died, and lets its sockets go. By one lane.
-pub(crate) fn close_lists(net: Net, handle: Handle) {
-    for index in 0..LISTS {
-        List::of(net, handle, index).close();
-    }
-    Stack::of(net, handle).close();
-    change::let_all_go(net, handle);
 }

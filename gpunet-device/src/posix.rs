@@ -45,7 +45,7 @@ pub mod socket;
 pub mod team;
 pub mod trigger;
 
-use crate::timeout::Timeout;
+use crate::wait::timeout::Timeout;
 use gpunet_abi::{Error, Handle, Result};
 
 /// The handle that a C program passed.

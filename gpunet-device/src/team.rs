@@ -32,7 +32,7 @@ mod transfer;
 mod wait;
 
 use crate::Net;
-use crate::timeout::{Deadline, Timeout};
+use crate::wait::timeout::{Deadline, Timeout};
 use core::mem::offset_of;
 pub use element::{Bf16, Element, F16};
 use gpunet_abi::arena::PartHeader;

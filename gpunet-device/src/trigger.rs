@@ -30,11 +30,11 @@ mod taken;
 
 pub use locked::LockedDirection;
 
-use crate::guard::WaitGuard;
-use crate::outcome::by_leader;
-use crate::slots::Half;
-use crate::timeout::Timeout;
-use crate::{Group, Net, platform, table};
+use crate::group::outcome::by_leader;
+use crate::table::entry;
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Timeout;
+use crate::{Group, Net, platform};
 use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Trigger, Word};
 use taken::TakenDirection;
 
@@ -207,7 +207,7 @@ impl PreparedExt for Prepared {
             return Err(Error::InvalidArgument);
         };
         // Where the ring lies does not change while this launch runs, which is a user of the socket now.
-        let ring = table::half_entry(net.entry(handle.slot()), Half::of(direction));
+        let ring = entry::half_entry(net.entry(handle.slot()), direction);
         Ok(RingSpan::new(ring.base as *mut u8, ring.capacity as u64, self.position, self.len))
     }
 }

@@ -360,7 +360,7 @@ fn a_task_that_waits_is_always_woken() {
     }
 }
 
-/// The recycling ring on loom's atomics, with the orderings of gpunet-device's `slots` and of the proxy's
+/// The recycling ring on loom's atomics, with the orderings of gpunet-device's `free_slots` and of the proxy's
 /// `recycle`.
 struct Slots {
     taken: AtomicU64,

@@ -2,7 +2,7 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom_accept --release`.
 //!
-//! The models use loom's atomics in the shapes and orderings of gpunet-device's `accept_queue` and of the proxy's
+//! The models use loom's atomics in the shapes and orderings of gpunet-device's `accepted` and `accept_queue`, and of the proxy's
 //! `hand_over`; `recycle::take` and `TakenWord` are the shipped ones. How a connection is taken over is in `loom.rs`.
 #![cfg(loom)]
 

@@ -1,10 +1,9 @@
 //! Sending and receiving by a block, a warp or a thread, by a copy and in place; and poll.
 
 use super::callers::{block, thread, warp};
-use crate::posix::SOCKET_TIMEOUT;
-use crate::posix::in_place;
 use crate::posix::recv::recv_timeout;
 use crate::posix::send::{MSG_DONTWAIT, send_timeout};
+use crate::posix::{SOCKET_TIMEOUT, in_place};
 use crate::{PollFd, PollSet, poll, posix};
 use gpunet_abi::{Piece, Result, RingSpan};
 

@@ -4,9 +4,11 @@
 //! proxy's own process hands the same request over as a message, and continues when the reply comes.
 //! These are the two steps: what the device's table needs before, and after.
 
-use crate::close::wake_waiters;
 use crate::group::Solo;
-use crate::{Listener, Net, Stream, accept_queue, request, slots, table};
+use crate::socket::close::wake_waiters;
+use crate::socket::{accept_queue, request};
+use crate::table::{accepted, entry, free_slots, slots};
+use crate::{Listener, Net, Stream};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -74,11 +76,11 @@ impl Opening {
         if slots::kind_of(net, listener)? != Kind::Listener {
             return Err(Error::InvalidArgument);
         }
-        let handle = take(net, &table::options(net, listener))?;
+        let handle = take(net, &entry::options(net, listener))?;
         let mut request = request::new(net, Op::Accept, listener);
         (request.target, request.target_generation) = (handle.slot(), handle.generation());
         request.flags = Request::NO_WAIT;
-        request.value = accept_queue::taken(net, listener);
+        request.value = accepted::taken(net, listener);
         Ok(Self { net, handle, kind: Kind::Stream, request })
     }
 
@@ -96,10 +98,10 @@ impl Opening {
         let entered = match (reply.errno, self.kind) {
             (0, Kind::Stream) => {
                 let group = slots::Caller::of(&SOLO).id(self.net);
-                table::open(self.net, self.handle, &reply.descriptor, group)
+                entry::open(self.net, self.handle, &reply.descriptor, group)
             }
             (0, kind) => {
-                table::set_local(self.net, self.handle, reply.descriptor.local);
+                entry::set_local(self.net, self.handle, reply.descriptor.local);
                 if slots::turn_into(self.net, self.handle, kind) { Ok(()) } else { Err(Error::BadHandle) }
             }
             (errno, _) => Err(Error::from_errno(errno as i32)),
@@ -143,7 +145,7 @@ fn take(net: Net, options: &Options) -> Result<Handle> {
         return Err(Error::NetworkDown);
     }
     let options = options.with_flag(Options::NONBLOCK, false);
-    slots::take(net, &options)
+    free_slots::take(net, &options)
 }
 
 /// Ends a socket as [`Stream::close`] and [`Listener::close`] do, up to the request that is to be

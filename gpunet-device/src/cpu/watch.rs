@@ -4,9 +4,9 @@
 //! needs no table: it is a copy of what its socket believed when it had to wait, and reads only words
 //! of the other end and of the proxy, so any thread may poll it.
 
-use crate::guard::WaitGuard;
-use crate::timeout::Deadline;
-use crate::wait::differs;
+use crate::socket::awaiting::differs;
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
 use crate::{Listener, Net, RecvHalf, Result, SendHalf, platform};
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::layout::HEARTBEAT_DOWN;

@@ -1,7 +1,7 @@
 //! CPU threads that form a group, with a real barrier: for tests of what lanes do together.
 
 use super::{Alone, Group, Lane, Solo};
-use crate::cpu::panics;
+use crate::platform::cpu::panics;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 

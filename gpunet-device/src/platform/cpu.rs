@@ -2,12 +2,15 @@
 
 mod bells;
 mod futex;
+pub(crate) mod grace;
+pub(crate) mod panics;
+pub mod spin_yield;
 
 pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
 use self::futex::{futex_wait, futex_wake, futex_wake_for, longest_sleep};
-pub(crate) use crate::cpu::grace::CallGuard;
-use crate::cpu::spin_yield::{SpinYield, are_cores_few};
+pub(crate) use self::grace::CallGuard;
+use self::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::Word;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::epoch::Epoch;
@@ -159,7 +162,7 @@ pub(crate) fn ring_bell(remote_part: *mut PartHeader) {
     if !may_sleep() {
         return;
     }
-    // SAFETY: `table::open` checked that a part begins there; it stays mapped while the attachment lives.
+    // SAFETY: `entry::open` checked that a part begins there; it stays mapped while the attachment lives.
     let (pollers, bell) = unsafe { (&raw mut (*remote_part).pollers, &raw mut (*remote_part).bell) };
     // SAFETY: as in `pause`.
     let count = unsafe { SharedFlag::from_ptr(pollers) };

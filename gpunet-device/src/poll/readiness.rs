@@ -1,12 +1,13 @@
 //! What is true of one socket that is polled.
 
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
-use crate::slots::{self, Half};
-use crate::{Net, accept_queue, accept_turn, table};
+use crate::Net;
+use crate::socket::accept_turn;
+use crate::table::{accepted, entry, slots};
 use gpunet_abi::entry::{HalfEntry, Kind};
 use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Error, Handle, Status, Word};
+use gpunet_abi::{Direction, Error, Handle, Status, Word};
 
 /// What is true of one entry of a set.
 pub(crate) struct Readiness {
@@ -44,12 +45,12 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     };
     let (mut send, mut recv, mut is_direct) = (HalfEntry::default(), HalfEntry::default(), false);
     if !is_listener {
-        let (half, link) = table::half(net, handle, Half::Send);
+        let (half, link) = entry::half(net, handle, Direction::Send);
         (send, is_direct) = (half, link.is_direct());
         if !may_have_changed && !is_direct {
             return None;
         }
-        (recv, _) = table::half(net, handle, Half::Recv);
+        (recv, _) = entry::half(net, handle, Direction::Recv);
     }
     // Listeners and streams are read by the same instructions: lanes that took turns would add up their
     // bus round trips. And these loads are relaxed, so that their round trips overlap: what they find is a
@@ -57,13 +58,13 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     let (landed, released) = if is_listener {
         (net.ready(handle.slot()), net.accepted_ahead(handle.slot()))
     } else {
-        // SAFETY: addresses that `table::open` checked; mapped while the attachment lives.
+        // SAFETY: addresses that `entry::open` checked; mapped while the attachment lives.
         unsafe { (Word::from_ptr(recv.theirs as *mut u64), Word::from_ptr(send.theirs as *mut u64)) }
     };
     let (landed, released) = (landed.peek(), released.peek());
     let status = net.status(handle.slot(), handle.generation());
     if is_listener {
-        if released > accept_queue::taken(net, handle) {
+        if released > accepted::taken(net, handle) {
             return found(POLLIN & fd.events);
         }
         // Another group asks for the connection that waits.
@@ -78,7 +79,7 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         landed: StreamWord::read(landed),
         send_capacity: send.capacity as u64,
         recv_capacity: recv.capacity as u64,
-        low_water: table::low_water(net.entry(handle.slot())),
+        low_water: entry::low_water(net.entry(handle.slot())),
         status,
     };
     let revents = ends.revents(fd.events);

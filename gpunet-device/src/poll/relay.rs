@@ -4,8 +4,7 @@
 //! the epoch, a send of 64 bytes took 6 to 25 us on an H100, by the place of its SM, and 2.5 us without them.
 
 use crate::Net;
-use crate::poll_group::relay_words;
-use crate::turn::Turn;
+use crate::wait::turn::Turn;
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Word, device_scope};
@@ -33,9 +32,8 @@ impl Relay {
         Self { host, copy, turn_word: net.relay_turn(), turn: None, rounds: 0 }
     }
 
-    /// The relay of the poll group in a slot, whose count of changes is `host`.
-    pub(crate) fn of_group(net: Net, slot: u32, host: Word) -> Self {
-        let (copy, turn_word) = relay_words(net, slot);
+    /// The relay of a poll group whose count of changes is `host`: `copy` and `turn_word` are words of the group.
+    pub(crate) fn of_group((copy, turn_word): (*mut u64, *mut u64), host: Word) -> Self {
         // SAFETY: an aligned word of the device region.
         let copy = unsafe { Word::from_ptr(copy) };
         Self { host, copy, turn_word, turn: None, rounds: 0 }

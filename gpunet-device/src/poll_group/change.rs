@@ -1,17 +1,18 @@
-//! What changes the sockets of a poll group: add, modify, remove, rearm; and what closing a socket or a group does.
+//! What changes the sockets of a poll group: add, modify, remove, rearm.
 
 use super::PollGroup;
-use super::list::{self, List};
-use super::member::{Member, Stack, queue};
 use super::settle::packed;
-use crate::guard::WaitGuard;
-use crate::half::wake_own_pollers;
-use crate::outcome::by_leader;
-use crate::timeout::Deadline;
-use crate::{Group, Net, platform, slots, table};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use crate::group::outcome::by_leader;
+use crate::socket::half::wake_own_pollers;
+use crate::table::lists::{self, List};
+use crate::table::member::{Member, Stack, queue};
+use crate::table::membership::{forget, raise, take_out};
+use crate::table::{entry, slots};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Group, Net, platform};
 use gpunet_abi::entry::Kind;
-use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry, WatchWord};
+use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry};
 use gpunet_abi::ready_list::{self, CLAIMS};
 use gpunet_abi::{Error, Handle, Result};
 
@@ -154,12 +155,12 @@ fn add(group: &PollGroup, socket: Handle, events: i16, token: u64) -> Result<u64
     };
     make_room(group)?;
     let member = Member { net, slot: socket.slot() };
-    let is_direct = is_stream && table::link_of(net.entry(socket.slot())).is_direct();
+    let is_direct = is_stream && entry::link_of(net.entry(socket.slot())).is_direct();
     enter(group, socket, |state| state.added(socket.generation(), packed(events), is_direct))?;
     let words = net.group_words(group.handle.slot());
     // SAFETY: field addresses in the device region.
     let (members, below) = unsafe { (&raw mut (*words).members, &raw mut (*words).direct_below) };
-    let capacity = list::capacity(net, group.handle);
+    let capacity = lists::capacity(net, group.handle);
     if !raise(members, |count| (count < capacity).then_some(count + 1)) {
         member.change(|state| Some(state.removed()));
         return Err(Error::NoSpace);
@@ -225,27 +226,12 @@ fn is_left_behind(member: Member, state: PollState, socket: Handle) -> bool {
     is_older || group.is_none_or(|group| slots::kind_of(member.net, group) != Ok(Kind::Group))
 }
 
-/// Changes a count of a group if `change` gives a new one; returns whether it did.
-fn raise(count: *mut u32, change: impl Fn(u32) -> Option<u32>) -> bool {
-    // SAFETY: an aligned word of the device region, which only this device's threads touch, atomically.
-    let count = unsafe { AtomicU32::from_ptr(count) };
-    // Ordering: Relaxed; a count, which brings no data. What follows orders it.
-    let mut old = count.load(Ordering::Relaxed);
-    while let Some(new) = change(old) {
-        match count.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => return true,
-            Err(now) => old = now,
-        }
-    }
-    false
-}
-
 /// Takes entries out of lists that are filled with those of sockets that have left the group, because nobody waits.
 fn make_room(group: &PollGroup) -> Result<()> {
     let (net, handle) = (group.net, group.handle);
-    for index in 0..list::count(net, handle) {
+    for index in 0..lists::count(net, handle) {
         let list = List::of(net, handle, index);
-        while list.unclaimed() > u64::from(list::capacity(net, handle)) {
+        while list.unclaimed() > u64::from(lists::capacity(net, handle)) {
             let mut entries = [0; CLAIMS];
             let count = ready_list::claim(&list, CLAIMS, &mut entries).map_err(|_| Error::Protocol)?;
             if count == 0 {
@@ -282,65 +268,4 @@ pub(super) fn claimed(net: Net, group: Handle, entry: ReadyEntry) -> Result<Opti
         Some((old, new)) if old.phase() == Phase::Armed => Some((member, new)),
         _ => None,
     })
-}
-
-/// Takes a socket out of its group, if it is in one: it is closed, or removed. By one lane.
-#[inline(never)]
-pub(crate) fn forget(net: Net, socket: Handle) {
-    let member = Member { net, slot: socket.slot() };
-    take_out(member, |state| state.generation() == socket.generation());
-}
-
-/// Takes a socket out of its group if `which` says so.
-fn take_out(member: Member, which: impl Fn(PollState) -> bool) {
-    let leaving = |state: PollState| {
-        let is_it = state.phase() != Phase::None && which(state);
-        is_it.then(|| state.with_phase(Phase::Changing))
-    };
-    // A launch that was cancelled while another block stores the watch word: that block goes on, and finds the socket closed.
-    let Ok(Some(_)) = member.change_settled(leaving) else { return };
-    member.net.watch(member.slot).set(WatchWord::NONE.0);
-    let group = Handle::from_raw(member.group());
-    member.change(|state| Some(state.removed()));
-    let Some(group) = group.filter(|group| slots::kind_of(member.net, *group) == Ok(Kind::Group)) else {
-        return;
-    };
-    let words = member.net.group_words(group.slot());
-    // SAFETY: a field address in the device region.
-    let members = unsafe { &raw mut (*words).members };
-    raise(members, |count| count.checked_sub(1));
-}
-
-/// Has a block look again at a socket of which this device has changed what a poll finds. By one lane.
-#[inline(never)]
-pub(crate) fn touch(net: Net, slot: u32) {
-    let member = Member { net, slot };
-    // Ordering: SeqCst, pairs with the fence in `settle`: either the look that follows it finds what this device has changed,
-    // or the socket is seen to be armed here.
-    fence(Ordering::SeqCst);
-    if member.state().phase() == Phase::Armed
-        && queue(member, |state| (state.phase() == Phase::Armed).then_some(state))
-        && let Some(group) = Handle::from_raw(member.group())
-    {
-        platform::wake_pollers(net.pollers(), net.epoch().as_ptr(), group.slot());
-    }
-}
-
-/// Takes all sockets out of a group that was closed.
-pub(super) fn let_all_go(net: Net, group: Handle) {
-    for slot in 0..net.context().slots {
-        let member = Member { net, slot };
-        if member.group() == group.raw() {
-            take_out(member, |_| member.group() == group.raw());
-        }
-    }
-}
-
-/// Takes whatever stood in a slot that was just taken anew out of its group: the proxy has closed it. By who took it.
-pub(crate) fn reset(net: Net, slot: u32) {
-    let member = Member { net, slot };
-    if member.state().phase() != Phase::None {
-        take_out(member, |_| true);
-    }
-    net.watch(slot).set(WatchWord::NONE.0);
 }

@@ -1,10 +1,11 @@
 //! Looks at a socket that the calling block holds: delivers it, or arms it.
 
-use super::member::Member;
-use crate::half::announce_consumed;
 use crate::poll::readiness::examine;
 use crate::poll::{POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
-use crate::send::publish_deferred;
+use crate::socket::half::announce_consumed;
+use crate::socket::unpublished::publish_deferred;
+use crate::table::member::Member;
+use crate::table::membership::forget;
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::Handle;
 use gpunet_abi::entry::GroupId;
@@ -63,7 +64,7 @@ pub(super) fn settle(
         match look(member, held) {
             Found::Ready(revents) => return Some((revents, held)),
             Found::Gone => {
-                super::forget(member.net, handle);
+                forget(member.net, handle);
                 return None;
             }
             Found::Nothing => {}
@@ -84,7 +85,7 @@ pub(super) fn settle(
     match look(member, armed) {
         Found::Nothing => None,
         Found::Gone => {
-            super::forget(member.net, handle);
+            forget(member.net, handle);
             None
         }
         Found::Ready(revents) => {

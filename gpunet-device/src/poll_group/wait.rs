@@ -1,14 +1,14 @@
 //! Waiting for the sockets of a poll group.
 
 use super::change::claimed;
-use super::list::{self, List};
-use super::member::{Member, Stack, holder, queue};
 use super::settle::{is_ready, settle};
 use super::{Event, Events, PollGroup};
-use crate::outcome::by_leader;
+use crate::group::outcome::by_leader;
 use crate::poll::PollWait;
 use crate::poll::relay::Relay;
-use crate::slots::Caller;
+use crate::table::lists::{self, List};
+use crate::table::member::{Member, Stack, holder, queue};
+use crate::table::slots::Caller;
 use crate::{Group, Net};
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpunet_abi::entry::GroupId;
@@ -44,7 +44,8 @@ impl PollGroup {
             return Err(Error::InvalidArgument);
         }
         by_leader(g, || self.check().map(|()| 0))?;
-        let relay = Relay::of_group(self.net, self.handle.slot(), list::changes(self.net, self.handle));
+        let relay =
+            Relay::of_group(relay_words(self.net, self.handle.slot()), lists::changes(self.net, self.handle));
         let mut pause = PollWait::new(self.net, timeout_ns, relay);
         let result = self.wait_by(g, events, timeout_ns == 0, &mut pause);
         if g.is_leader() {
@@ -143,7 +144,7 @@ impl PollGroup {
     fn gather_behind(&self, events: &Events, gathered: &mut usize) -> Result<()> {
         let (net, group) = (self.net, self.handle);
         let (mut count, mut result) = (*gathered, Ok(()));
-        for index in 0..list::count(net, group) {
+        for index in 0..lists::count(net, group) {
             let list = List::of(net, group, index);
             while count < events.capacity() {
                 let mut entries = [0; CLAIMS];
@@ -315,7 +316,7 @@ fn compact(events: &Events, count: usize) -> usize {
 }
 
 /// Returns the address of a group's relayed count and of its relay's turn.
-pub(crate) fn relay_words(net: Net, slot: u32) -> (*mut u64, *mut u64) {
+fn relay_words(net: Net, slot: u32) -> (*mut u64, *mut u64) {
     let words = net.group_words(slot);
     // SAFETY: field addresses in the device region.
     unsafe { (&raw mut (*words).relayed, &raw mut (*words).relay_turn) }

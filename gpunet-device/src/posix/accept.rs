@@ -1,8 +1,9 @@
 //! `gaccept` and `gaccept_nb`.
 
 use super::{call_timeout, handle, sockaddr};
-use crate::outcome::by_leader;
-use crate::{Group, Listener, Net, table};
+use crate::group::outcome::by_leader;
+use crate::table::entry;
+use crate::{Group, Listener, Net};
 use gpunet_abi::{Error, Result};
 
 /// Accepts a connection; the peer's address goes to `addr` unless that is null. It waits at most `timeout_ns`
@@ -46,7 +47,7 @@ pub unsafe fn accept<G: Group>(
     // A write that other lanes may read: hence a broadcast, which is also a barrier.
     by_leader(g, || {
         // SAFETY: the caller's contract.
-        unsafe { sockaddr::write(&table::peer(net, handle), addr, len) };
+        unsafe { sockaddr::write(&entry::peer(net, handle), addr, len) };
         Ok(0)
     })?;
     Ok(i64::from(handle.raw()))

@@ -2,9 +2,10 @@
 
 use super::opening::turn;
 use super::{handle, sockaddr, unless};
-use crate::outcome::by_leader;
-use crate::request;
-use crate::{Group, Net, slots, table};
+use crate::group::outcome::by_leader;
+use crate::socket::request;
+use crate::table::{entry, slots};
+use crate::{Group, Net};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Result, SockAddr};
@@ -89,10 +90,10 @@ fn post(
     operands: impl FnOnce(&mut Request),
 ) -> Result<u64> {
     let mut request = request::new(net, op, handle);
-    request.options = table::options(net, handle);
+    request.options = entry::options(net, handle);
     operands(&mut request);
     turn(net, handle, from, &request, 0, |reply| {
-        table::set_local(net, handle, reply.descriptor.local);
+        entry::set_local(net, handle, reply.descriptor.local);
         unless(slots::turn_into(net, handle, to), Error::BadHandle)
     })
 }

@@ -3,11 +3,12 @@
 use super::direction::Taken;
 use super::handle;
 use super::opening::{give, take};
-use crate::outcome::by_leader;
-use crate::slots::Half;
-use crate::{Group, Listener, Net, PollGroup, close, slots};
+use crate::group::outcome::by_leader;
+use crate::socket::close;
+use crate::table::slots;
+use crate::{Group, Listener, Net, PollGroup};
 use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Result};
+use gpunet_abi::{Direction, Error, Result};
 
 /// Closes a socket of any kind, or a poll group; returns once the close is queued.
 ///
@@ -36,10 +37,10 @@ pub fn close<G: Group>(g: &G, net: Net, socket: i32) -> Result<i64> {
     })?;
     match Kind::from_raw(kind as u32) {
         Kind::Stream => {
-            let send = Taken::take(g, net, socket, Half::Send)?;
+            let send = Taken::take(g, net, socket, Direction::Send)?;
             // The lanes meet between the two: both use the same place of a broadcast.
             g.sync();
-            let recv = match Taken::take(g, net, socket, Half::Recv) {
+            let recv = match Taken::take(g, net, socket, Direction::Recv) {
                 Ok(recv) => recv,
                 Err(error) => {
                     send.give(g);

@@ -2,9 +2,10 @@
 
 use super::opening::turn;
 use super::{handle, sockaddr, unless};
-use crate::outcome::by_leader;
-use crate::request;
-use crate::{Group, Net, slots, table};
+use crate::group::outcome::by_leader;
+use crate::socket::request;
+use crate::table::{entry, slots};
+use crate::{Group, Net};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Result};
@@ -42,11 +43,11 @@ pub unsafe fn connect<G: Group>(g: &G, net: Net, socket: i32, addr: *const u8, l
         unless(kind != Kind::Stream, Error::IsConnected)?;
         unless(kind == Kind::Fresh || kind == Kind::Bound, Error::NotSupported)?;
         let mut request = request::new(net, Op::Connect, handle);
-        request.options = table::options(net, handle);
+        request.options = entry::options(net, handle);
         request.address = addr;
         let limit = request.options.send_timeout_ns;
         let group = slots::Caller::of(g).id(net);
-        turn(net, handle, kind, &request, limit, |reply| table::open(net, handle, &reply.descriptor, group))
+        turn(net, handle, kind, &request, limit, |reply| entry::open(net, handle, &reply.descriptor, group))
     })?;
     Ok(0)
 }

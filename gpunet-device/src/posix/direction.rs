@@ -2,21 +2,23 @@
 
 use super::{call_timeout, handle, unless};
 use crate::group::Lane;
-use crate::guard::WaitGuard;
-use crate::half::{become_receiver, ring_end};
-use crate::outcome::{by_leader, by_leader_once};
+use crate::group::outcome::{by_leader, by_leader_once};
 use crate::platform::CallGuard;
-use crate::slots::{self, Caller, Half};
-use crate::timeout::{Deadline, Timeout};
-use crate::{Group, Net, platform, table};
+use crate::socket::half::ring_end;
+use crate::socket::ownership::become_receiver;
+use crate::table::entry;
+use crate::table::slots::{self, Caller};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::{Deadline, Timeout};
+use crate::{Group, Net, platform};
 use gpunet_abi::entry::{Kind, lock};
-use gpunet_abi::{Error, Handle, Result};
+use gpunet_abi::{Direction, Error, Handle, Result};
 
 /// A direction that the calling group holds.
 pub(crate) struct Taken {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
-    half: Half,
+    half: Direction,
     /// How long the call may wait, by the socket's options unless it was told. All lanes have the options' from the
     /// leader: another group may change them meanwhile, and lanes that differ would part at a barrier.
     pub(super) timeout: Timeout,
@@ -30,14 +32,14 @@ impl Taken {
     /// # Errors
     /// BadHandle; NotConnected; Busy when another group has the direction, or the host has taken it.
     #[inline(always)]
-    pub(crate) fn take<G: Group>(g: &G, net: Net, socket: i32, half: Half) -> Result<Self> {
+    pub(crate) fn take<G: Group>(g: &G, net: Net, socket: i32, half: Direction) -> Result<Self> {
         let handle = handle(socket)?;
         // Each lane, before one of them checks the handle.
         let call = CallGuard::enter_any(net);
         let timeout = by_leader_once::<G, 1>(g, Lane::of(g), || take(net, handle, half, Caller::of(g)))
             .inspect_err(|_| g.sync())?;
         if CallGuard::IS_COUNTED {
-            let (direction, link) = table::half(net, handle, half);
+            let (direction, link) = entry::half(net, handle, half);
             call.narrow(ring_end(&direction, link).mine);
         }
         Ok(Self { net, handle, half, timeout: Timeout::unpacked(timeout), _call: call })
@@ -88,16 +90,16 @@ impl Taken {
 /// # Errors
 /// As [`Taken::take`].
 #[inline(never)]
-fn take(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
+fn take(net: Net, handle: Handle, half: Direction, caller: Caller) -> Result<u64> {
     unless(net.is_attached(), Error::NetworkDown)?;
     unless(slots::use_handle(net, handle)? == Kind::Stream, Error::NotConnected)?;
-    if half == Half::Recv {
+    if half == Direction::Recv {
         become_receiver(net, handle, caller.id(net))?;
     }
     lock_for_call(net, handle, half)?;
     // It may have been closed, and even taken anew, between the two checks.
     slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle.slot(), half))?;
-    let options = table::options(net, handle);
+    let options = entry::options(net, handle);
     Ok(Timeout::of_half(half, &options).packed())
 }
 
@@ -105,7 +107,7 @@ fn take(net: Net, handle: Handle, half: Half, caller: Caller) -> Result<u64> {
 ///
 /// # Errors
 /// Busy when another call has it, or the host; Canceled; NetworkDown.
-fn lock_for_call(net: Net, handle: Handle, half: Half) -> Result<()> {
+fn lock_for_call(net: Net, handle: Handle, half: Direction) -> Result<()> {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     while !slots::lock(net, handle.slot(), half, lock::CALL) {
         // A poller that announces what it has consumed has the lock for one store, and may have given it back by now.

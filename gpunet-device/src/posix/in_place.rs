@@ -6,11 +6,10 @@
 use super::direction::Taken;
 use super::unless;
 use crate::group::Lane;
-use crate::recv::RecvHalf;
-use crate::send::SendHalf;
-use crate::slots::Half;
+use crate::socket::recv::RecvHalf;
+use crate::socket::send::SendHalf;
 use crate::{Group, Net};
-use gpunet_abi::{Error, Result, RingSpan};
+use gpunet_abi::{Direction, Error, Result, RingSpan};
 
 /// Reserves up to `len` bytes of ring space to write in place: at least one, and what is free by now. The
 /// timeout is as in [`super::send::send_timeout`].
@@ -38,7 +37,7 @@ use gpunet_abi::{Error, Result, RingSpan};
 /// ```
 #[inline(always)]
 pub fn reserve<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i64) -> Result<RingSpan> {
-    let taken = Taken::take(g, net, socket, Half::Send)?.with_timeout(timeout_ns);
+    let taken = Taken::take(g, net, socket, Direction::Send)?.with_timeout(timeout_ns);
     let mut half = SendHalf::load_locked(net, taken.handle);
     let reserved = half.reserve_with(g, len, taken.timeout);
     // What this call has learnt is what the commit goes by. All lanes have met since they loaded the half.
@@ -62,7 +61,7 @@ pub fn reserve<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i
 /// See [`reserve`].
 #[inline(always)]
 pub fn commit<G: Group>(g: &G, net: Net, socket: i32, len: usize) -> Result<i64> {
-    let taken = Taken::take(g, net, socket, Half::Send)?;
+    let taken = Taken::take(g, net, socket, Direction::Send)?;
     let mut half = SendHalf::load_locked(net, taken.handle);
     let committed = half
         .check()
@@ -95,7 +94,7 @@ pub fn commit<G: Group>(g: &G, net: Net, socket: i32, len: usize) -> Result<i64>
 #[inline(always)]
 pub fn peek<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i64) -> Result<RingSpan> {
     unless(len > 0, Error::InvalidArgument)?;
-    let taken = Taken::take(g, net, socket, Half::Recv)?.with_timeout(timeout_ns);
+    let taken = Taken::take(g, net, socket, Direction::Recv)?.with_timeout(timeout_ns);
     let mut half = RecvHalf::load(net, taken.handle);
     let peeked = half.peek_with(g, len, taken.timeout);
     // As in `reserve`.
@@ -136,7 +135,7 @@ pub fn peek_more<G: Group>(
     timeout_ns: i64,
 ) -> Result<RingSpan> {
     unless(len > 0, Error::InvalidArgument)?;
-    let taken = Taken::take(g, net, socket, Half::Recv)?.with_timeout(timeout_ns);
+    let taken = Taken::take(g, net, socket, Direction::Recv)?.with_timeout(timeout_ns);
     let mut half = RecvHalf::load(net, taken.handle);
     let peeked = half.peek_more_with(g, have, len, taken.timeout);
     // As in `reserve`.
@@ -160,7 +159,7 @@ pub fn peek_more<G: Group>(
 /// See [`peek`].
 #[inline(always)]
 pub fn release<G: Group>(g: &G, net: Net, socket: i32, len: usize) -> Result<i64> {
-    let taken = Taken::take(g, net, socket, Half::Recv)?;
+    let taken = Taken::take(g, net, socket, Direction::Recv)?;
     let mut half = RecvHalf::load(net, taken.handle);
     let released = unless(len as u64 <= half.consumer.available(), Error::InvalidArgument)
         .map(|()| half.release(g, len));

@@ -2,12 +2,12 @@
 
 use super::direction::Taken;
 use super::{errno, handle, unless};
-use crate::outcome::by_leader;
-use crate::recv::RecvHalf;
-use crate::send::SendHalf;
-use crate::slots::Half;
-use crate::{Group, Net, Stream, slots, table};
-use gpunet_abi::{Error, Options, Result};
+use crate::group::outcome::by_leader;
+use crate::socket::recv::RecvHalf;
+use crate::socket::send::SendHalf;
+use crate::table::{entry, slots};
+use crate::{Group, Net, Stream};
+use gpunet_abi::{Direction, Error, Options, Result};
 
 /// Bytes that can be received without waiting.
 pub const FIONREAD: u32 = 0x541b;
@@ -43,13 +43,13 @@ pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value:
     unless(!value.is_null(), errno::FAULT)?;
     let found = match request {
         FIONREAD => {
-            let taken = Taken::take(g, net, socket, Half::Recv)?;
+            let taken = Taken::take(g, net, socket, Direction::Recv)?;
             let found = RecvHalf::load(net, taken.handle).available(g);
             taken.give(g);
             found? as u64
         }
         GPUNET_SPACE => {
-            let taken = Taken::take(g, net, socket, Half::Send)?;
+            let taken = Taken::take(g, net, socket, Direction::Send)?;
             let mut half = SendHalf::load_locked(net, taken.handle);
             let found = half.free_space(g);
             taken.give(g);
@@ -92,8 +92,8 @@ pub fn nonblocking<G: Group>(g: &G, net: Net, socket: i32, on: bool) -> Result<i
     by_leader(g, || {
         unless(net.is_attached(), Error::NetworkDown)?;
         slots::kind_of(net, handle)?;
-        let options = table::options(net, handle).with_flag(Options::NONBLOCK, on);
-        table::set_options(net, handle, &options);
+        let options = entry::options(net, handle).with_flag(Options::NONBLOCK, on);
+        entry::set_options(net, handle, &options);
         Ok(0)
     })?;
     Ok(0)

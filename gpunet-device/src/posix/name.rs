@@ -1,8 +1,9 @@
 //! `ggetsockname` and `ggetpeername`.
 
 use super::{errno, handle, sockaddr, unless};
-use crate::outcome::by_leader;
-use crate::{Group, Net, slots, table};
+use crate::group::outcome::by_leader;
+use crate::table::{entry, slots};
+use crate::{Group, Net};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Result, SockAddr};
 
@@ -62,8 +63,8 @@ fn find(net: Net, handle: Handle, end: End) -> Result<SockAddr> {
     let kind = slots::kind_of(net, handle)?;
     unless(end == End::Local || kind == Kind::Stream, Error::NotConnected)?;
     let found = match end {
-        End::Local => table::local(net, handle),
-        End::Peer => table::peer(net, handle),
+        End::Local => entry::local(net, handle),
+        End::Peer => entry::peer(net, handle),
     };
     Ok(if found == SockAddr::NONE { SockAddr::v4([0; 4], 0) } else { found })
 }

@@ -3,8 +3,9 @@
 mod options;
 
 use super::{SOCKET_TIMEOUT, sockaddr, unless};
-use crate::outcome::by_leader;
-use crate::{Group, Listener, Net, Stream, table};
+use crate::group::outcome::by_leader;
+use crate::table::entry;
+use crate::{Group, Listener, Net, Stream};
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
 pub use options::{CallOptions, DELAY, EXCLUSIVE, KEEPALIVE, LINGER, NONBLOCK, OPTION_FLAGS, V6ONLY};
 
@@ -121,7 +122,7 @@ unsafe fn read<G: Group>(
 /// Sets the options of a stream that has just been opened. All lanes.
 fn set<G: Group>(g: &G, net: Net, stream: Handle, options: &Options) {
     if g.is_leader() {
-        table::set_options(net, stream, options);
+        entry::set_options(net, stream, options);
     }
     g.sync();
 }

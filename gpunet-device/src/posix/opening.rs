@@ -5,19 +5,19 @@
 //! and whoever takes it anew starts with free locks.
 
 use crate::Net;
-use crate::request::Claim;
-use crate::slots::{self, Half};
-use crate::timeout::Timeout;
+use crate::socket::request::Claim;
+use crate::table::slots;
+use crate::wait::timeout::Timeout;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::entry::{Kind, lock};
-use gpunet_abi::{Error, Handle, Result};
+use gpunet_abi::{Direction, Error, Handle, Result};
 
 /// Takes a socket that is `kind`. By one lane.
 ///
 /// # Errors
 /// Busy when another group has it, or has just changed it; BadHandle.
 pub(super) fn take(net: Net, handle: Handle, kind: Kind) -> Result<()> {
-    if !slots::lock(net, handle.slot(), Half::Send, lock::CALL) {
+    if !slots::lock(net, handle.slot(), Direction::Send, lock::CALL) {
         return Err(Error::Busy);
     }
     match slots::use_handle(net, handle) {
@@ -31,7 +31,7 @@ pub(super) fn take(net: Net, handle: Handle, kind: Kind) -> Result<()> {
 
 /// Gives a socket back that lives on. By one lane.
 pub(super) fn give(net: Net, handle: Handle) {
-    slots::unlock(net, handle.slot(), Half::Send);
+    slots::unlock(net, handle.slot(), Direction::Send);
 }
 
 /// Posts a request that turns a socket of kind `from` into something else, and enters the answer in

@@ -3,10 +3,9 @@
 use super::direction::Taken;
 use super::send::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, waits};
 use super::{SOCKET_TIMEOUT, errno};
-use crate::recv::RecvHalf;
-use crate::slots::Half;
+use crate::socket::recv::RecvHalf;
 use crate::{Buffer, Group, Net};
-use gpunet_abi::{Error, Result};
+use gpunet_abi::{Direction, Error, Result};
 
 /// Receives bytes; 0 at the end of the stream. MSG_PEEK leaves them where they are. It waits as the socket's
 /// options say.
@@ -92,7 +91,7 @@ pub unsafe fn recv_timeout<G: Group>(
     if data.is_null() && len > 0 {
         return Err(errno::FAULT);
     }
-    let taken = Taken::take(g, net, socket, Half::Recv)?.with_timeout(timeout_ns);
+    let taken = Taken::take(g, net, socket, Direction::Recv)?.with_timeout(timeout_ns);
     let (mut timeout, deadline) = waits(flags, taken.timeout);
     let mut half = RecvHalf::load(net, taken.handle);
     // SAFETY: the caller's contract.

@@ -2,12 +2,11 @@
 
 use super::direction::Taken;
 use super::{SOCKET_TIMEOUT, errno};
-use crate::buffer::Source;
-use crate::send::SendHalf;
-use crate::slots::Half;
-use crate::timeout::{Deadline, Timeout};
+use crate::memory::buffer::Source;
+use crate::socket::send::SendHalf;
+use crate::wait::timeout::{Deadline, Timeout};
 use crate::{Buffer, Group, Net};
-use gpunet_abi::{Error, Result};
+use gpunet_abi::{Direction, Error, Result};
 
 /// Linux's `MSG_PEEK`: receive without taking.
 pub const MSG_PEEK: i32 = 0x2;
@@ -112,7 +111,7 @@ pub unsafe fn send_timeout<G: Group>(
     if data.is_null() && len > 0 {
         return Err(errno::FAULT);
     }
-    let taken = Taken::take(g, net, socket, Half::Send)?.with_timeout(timeout_ns);
+    let taken = Taken::take(g, net, socket, Direction::Send)?.with_timeout(timeout_ns);
     let (mut timeout, deadline) = waits(flags, taken.timeout);
     let mut half = SendHalf::load_locked(net, taken.handle);
     // SAFETY: readable by the caller's contract; a source is only read.

@@ -1,11 +1,10 @@
 //! `gshutdown`.
 
 use super::direction::Taken;
-use crate::recv::RecvHalf;
-use crate::send::SendHalf;
-use crate::slots::Half;
+use crate::socket::recv::RecvHalf;
+use crate::socket::send::SendHalf;
 use crate::{Group, Net};
-use gpunet_abi::{Error, Result};
+use gpunet_abi::{Direction, Error, Result};
 
 /// Linux's `SHUT_RD`.
 pub const SHUT_RD: i32 = 0;
@@ -37,12 +36,12 @@ pub fn shutdown<G: Group>(g: &G, net: Net, socket: i32, how: i32) -> Result<i64>
         return Err(Error::InvalidArgument);
     }
     if how != SHUT_RD {
-        let taken = Taken::take(g, net, socket, Half::Send)?;
+        let taken = Taken::take(g, net, socket, Direction::Send)?;
         SendHalf::load_locked(net, taken.handle).shutdown(g);
         taken.give(g);
     }
     if how != SHUT_WR {
-        let taken = Taken::take(g, net, socket, Half::Recv)?;
+        let taken = Taken::take(g, net, socket, Direction::Recv)?;
         RecvHalf::load(net, taken.handle).shutdown(g);
         taken.give(g);
     }

@@ -1,8 +1,9 @@
 //! `gsocket`.
 
 use super::{errno, unless};
-use crate::outcome::by_leader;
-use crate::{Group, Net, slots};
+use crate::group::outcome::by_leader;
+use crate::table::free_slots;
+use crate::{Group, Net};
 use gpunet_abi::addr::{AF_INET, AF_INET6};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, Options, Result};
@@ -56,7 +57,7 @@ pub fn socket<G: Group>(g: &G, net: Net, domain: i32, kind: i32, protocol: i32) 
         let options = Options::DEFAULT
             .with_transport(transport)
             .with_flag(Options::NONBLOCK, kind & SOCK_NONBLOCK != 0);
-        slots::take(net, &options).map(|handle| handle.raw() as u64)
+        free_slots::take(net, &options).map(|handle| handle.raw() as u64)
     })
     .map(|raw| raw as i64)
 }

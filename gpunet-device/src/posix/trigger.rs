@@ -1,8 +1,8 @@
 //! `gtrigger_release`, `gwait`, `gtest` and `gprepared_span`: directions that the host has taken.
 
 use super::call_timeout;
-use crate::timeout::Timeout;
 use crate::trigger::{GateExt, TriggerExt, pass};
+use crate::wait::timeout::Timeout;
 use crate::{Group, Net};
 use gpunet_abi::{Error, Gate, Result, Trigger};
 

@@ -1,7 +1,7 @@
 //! Meeting all members.
 
 use super::TeamHandle;
-use crate::outcome::by_leader;
+use crate::group::outcome::by_leader;
 use crate::{Group, platform};
 use core::mem::offset_of;
 use gpunet_abi::team::{Rank, TeamState};

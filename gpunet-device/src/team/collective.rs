@@ -1,7 +1,7 @@
 //! Collectives that move elements: each begins and ends with a barrier.
 
 use super::{Element, SymmetricPtr, TeamHandle};
-use crate::copy::copy;
+use crate::memory::copy::copy;
 use crate::{Group, Source};
 use gpunet_abi::team::Rank;
 use gpunet_abi::{Error, Result};

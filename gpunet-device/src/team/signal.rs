@@ -56,7 +56,7 @@ impl TeamHandle {
     pub fn signal_add<G: Group>(self, g: &G, signal: Signal, value: u64, member: Rank) -> Result<()> {
         self.check_signal_to(signal, value, member)?;
         g.sync();
-        crate::outcome::by_leader(g, || self.add(signal, value, member))?;
+        crate::group::outcome::by_leader(g, || self.add(signal, value, member))?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Moving elements between members: by stores and loads.
 
 use super::{Element, SymmetricPtr, TeamHandle};
-use crate::copy::copy;
+use crate::memory::copy::copy;
 use crate::{Buffer, Group, Source};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::team::Rank;

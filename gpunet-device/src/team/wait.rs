@@ -1,8 +1,8 @@
 //! Waiting for other members.
 
 use super::{SymmetricPtr, TeamHandle};
-use crate::guard::WaitGuard;
-use crate::outcome::by_leader;
+use crate::group::outcome::by_leader;
+use crate::wait::guard::WaitGuard;
 use crate::{Group, platform};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::team::{MAX_VALUE, Rank, Signal};

@@ -2,16 +2,16 @@
 
 use super::taken::TakenDirection;
 use crate::Net;
-use crate::guard::WaitGuard;
-use crate::half::give_up;
-use crate::slots::Half;
-use crate::timeout::{Deadline, Timeout};
-use crate::wait::{await_word, awaited};
+use crate::socket::awaiting::{await_word, awaited};
+use crate::socket::half::give_up;
+use crate::table::entry;
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::{Deadline, Timeout};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::position::{MASK, StreamWord, advance};
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::trigger::reached;
-use gpunet_abi::{Error, Gate, Result, Status, device_scope};
+use gpunet_abi::{Direction, Error, Gate, Result, Status, device_scope};
 
 /// Waits until the gate passes; `late` is what it returns when the time is over. By one lane, before a barrier of its group.
 ///
@@ -60,7 +60,7 @@ impl Wait {
             return self.passed();
         }
         self.check_own()?;
-        let timeout = timeout.resolve(self.direction.entry(), self.direction.half());
+        let timeout = entry::resolve_timeout(self.direction.entry(), timeout, self.direction.half());
         let deadline = timeout.deadline();
         let mut left = timeout;
         loop {
@@ -113,8 +113,8 @@ impl Wait {
         // publishes, so this is no older.
         let own = StreamWord(self.direction.position().peek()).position();
         let limit = match self.direction.half() {
-            Half::Send => own,
-            Half::Recv => own + self.end.capacity,
+            Direction::Send => own,
+            Direction::Recv => own + self.end.capacity,
         };
         if word.err() {
             // Not the other end's, perhaps: whoever releases the waiters of a socket that is dead marks the word so,
@@ -143,9 +143,9 @@ impl Wait {
         }
         self.failure().map_or(Ok(()), Err)?;
         Err(match self.direction.half() {
-            Half::Send => Error::BrokenPipe,
-            Half::Recv if self.seen.err() => Error::ConnectionReset,
-            Half::Recv => Error::NoData,
+            Direction::Send => Error::BrokenPipe,
+            Direction::Recv if self.seen.err() => Error::ConnectionReset,
+            Direction::Recv => Error::NoData,
         })
     }
 
@@ -154,8 +154,8 @@ impl Wait {
         let own = StreamWord(self.direction.position().peek());
         match self.direction.half() {
             _ if own.err() => Err(Error::Protocol),
-            Half::Send if own.end() && own.position() < self.position => Err(Error::BrokenPipe),
-            Half::Recv if own.end() => Err(Error::NoData),
+            Direction::Send if own.end() && own.position() < self.position => Err(Error::BrokenPipe),
+            Direction::Recv if own.end() => Err(Error::NoData),
             _ => Ok(()),
         }
     }

@@ -3,9 +3,8 @@
 use super::gate::Wait;
 use super::release::announce;
 use super::taken::TakenDirection;
-use crate::outcome::by_leader;
-use crate::slots::Half;
-use crate::timeout::Timeout;
+use crate::group::outcome::by_leader;
+use crate::wait::timeout::Timeout;
 use crate::{Group, Net};
 use gpunet_abi::position::{MASK, StreamWord};
 use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Trigger};
@@ -84,7 +83,7 @@ impl LockedDirection {
         let seen = StreamWord(seen?);
         // It is this group's, and its entry stays.
         let (socket, half) = (handle.raw(), direction as u32);
-        let direction = TakenDirection::of(net, handle, Half::of(direction), seen);
+        let direction = TakenDirection::of(net, handle, direction, seen);
         let own = StreamWord(direction.position().peek());
         Ok(Self { direction, socket, half, own, seen })
     }

@@ -1,11 +1,11 @@
 //! Releasing a trigger: one published word, in order with the direction's other triggers.
 
 use super::taken::TakenDirection;
-use crate::half::{mirror, notify};
-use crate::slots::Half;
-use crate::{Net, table};
+use crate::Net;
+use crate::socket::half::{mirror, notify};
+use crate::table::entry;
 use gpunet_abi::position::{MASK, StreamWord};
-use gpunet_abi::{Error, Result, Trigger};
+use gpunet_abi::{Direction, Error, Result, Trigger};
 
 /// Publishes the direction up to the trigger's position, unless it is so far. By one lane, after a barrier of its group.
 ///
@@ -48,8 +48,8 @@ pub(super) fn announce(direction: &TakenDirection, from: u64, to: StreamWord) {
     // waits for the word: without it they could read bytes that the lanes have not written.
     end.mine.publish(to.0);
     mirror(net, slot, half, end.link, from, to.position());
-    if half == Half::Recv {
-        table::announced(direction.entry()).set(to.position());
+    if half == Direction::Recv {
+        entry::announced(direction.entry()).set(to.position());
     }
     notify(net, slot, end, half);
 }

@@ -1,10 +1,10 @@
 //! A direction that the host has taken, found by what a trigger or a gate names.
 
-use crate::guard::WaitGuard;
-use crate::half::ring_end;
-use crate::slots::{self, Half};
-use crate::timeout::Deadline;
-use crate::{Net, platform, table};
+use crate::socket::half::ring_end;
+use crate::table::{entry, slots};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Net, platform};
 use gpunet_abi::entry::{Entry, Kind};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
@@ -15,7 +15,7 @@ use gpunet_abi::{Direction, Error, Handle, Result, Word, device_scope};
 pub(super) struct TakenDirection {
     net: Net,
     handle: Handle,
-    half: Half,
+    half: Direction,
     entry: *mut Entry,
     /// Where the ring and its words lie: that stays while a launch that runs is a user of the socket.
     end: RingEnd,
@@ -40,7 +40,7 @@ impl TakenDirection {
             return Err(Error::NetworkDown);
         }
         let handle = Handle::from_raw(socket).ok_or(Error::BadHandle)?;
-        let half = Half::of(Direction::from_raw(direction).ok_or(Error::InvalidArgument)?);
+        let half = Direction::from_raw(direction).ok_or(Error::InvalidArgument)?;
         if handle.slot() >= net.context().slots {
             return Err(Error::BadHandle);
         }
@@ -59,14 +59,14 @@ impl TakenDirection {
 
     /// A direction that the calling group has locked, with what it believes of the other end's word. All lanes.
     #[inline(always)]
-    pub(super) fn of(net: Net, handle: Handle, half: Half, seen: StreamWord) -> Self {
+    pub(super) fn of(net: Net, handle: Handle, half: Direction, seen: StreamWord) -> Self {
         let entry = net.entry(handle.slot());
-        let end = ring_end(&table::half_entry(entry, half), table::link_of(entry));
+        let end = ring_end(&entry::half_entry(entry, half), entry::link_of(entry));
         Self { net, handle, half, entry, end, is_taken: true, seen }
     }
 
     #[inline(always)]
-    fn load(net: Net, handle: Handle, half: Half) -> Self {
+    fn load(net: Net, handle: Handle, half: Direction) -> Self {
         let is_taken = slots::is_taken(net, handle.slot(), half);
         let mut found = Self::of(net, handle, half, StreamWord::at(0));
         // Ordering: Acquire, pairs with the Release store in `gate` by another group: what that group's word made
@@ -127,13 +127,13 @@ impl TakenDirection {
     /// The word that keeps what was published; changed under the lock.
     #[inline(always)]
     pub(super) fn position(&self) -> Word {
-        table::position(self.entry, self.half)
+        entry::position(self.entry, self.half)
     }
 
     /// The word that keeps what was believed of the other end's.
     #[inline(always)]
     pub(super) fn seen(&self) -> Word {
-        table::seen(self.entry, self.half)
+        entry::seen(self.entry, self.half)
     }
 
     #[inline(always)]
@@ -147,7 +147,7 @@ impl TakenDirection {
     }
 
     #[inline(always)]
-    pub(super) const fn half(&self) -> Half {
+    pub(super) const fn half(&self) -> Direction {
         self.half
     }
 

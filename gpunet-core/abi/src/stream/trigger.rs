@@ -24,7 +24,7 @@ use crate::types::handle::Handle;
 
 /// A direction of a stream, as its owner sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum Direction {
     /// What this end sends. This end publishes, the other one releases.
     Send = 0,

@@ -8,8 +8,8 @@
 //! counts, scan, sleep while the counts are the same.
 
 use super::futex::{futex_wait_for, longest_sleep, monotonic_after};
+use super::grace::Keeper;
 use crate::Net;
-use crate::cpu::grace::Keeper;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag};
 use gpunet_abi::region::Region;

@@ -6,12 +6,13 @@ use super::names::{
     SO_TYPE, SOL_GPUNET, SOL_IPV6, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
 use super::value::Wanted;
-use crate::outcome::by_leader;
+use crate::group::outcome::by_leader;
 use crate::posix::socket::SOCK_STREAM;
 use crate::posix::{errno, handle, unless};
-use crate::{Group, Net, slots, table};
+use crate::table::{entry, slots};
+use crate::{Group, Net};
 use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Handle, Options, Result};
+use gpunet_abi::{Direction, Error, Handle, Options, Result};
 
 /// Reads an option. Ring sizes of an open stream are those it got.
 ///
@@ -53,7 +54,7 @@ pub unsafe fn get<G: Group>(
 fn write(net: Net, handle: Handle, option: (i32, i32), value: Wanted) -> Result<u64> {
     unless(net.is_attached(), Error::NetworkDown)?;
     let kind = slots::kind_of(net, handle)?;
-    let options = table::options(net, handle);
+    let options = entry::options(net, handle);
     let (send_ring, recv_ring) = options.rings();
     let flag = |bit| value.int(i32::from(options.has(bit)));
     match option {
@@ -63,21 +64,21 @@ fn write(net: Net, handle: Handle, option: (i32, i32), value: Wanted) -> Result<
         (SOL_IPV6, IPV6_V6ONLY) => flag(Options::V6ONLY),
         (SOL_GPUNET, GPUNET_NONBLOCK) => flag(Options::NONBLOCK),
         (SOL_GPUNET, GPUNET_LINES) if kind == Kind::Stream => {
-            value.int(i32::from(table::half(net, handle, slots::Half::Send).0.line != 0))
+            value.int(i32::from(entry::half(net, handle, Direction::Send).0.line != 0))
         }
         (SOL_GPUNET, GPUNET_LINES) => flag(Options::LINES),
         (SOL_SOCKET, SO_TYPE) => value.int(SOCK_STREAM),
         (SOL_SOCKET, SO_ACCEPTCONN) => value.int(i32::from(kind == Kind::Listener)),
         (SOL_SOCKET, SO_ERROR) => value.int(error(net, handle, kind)),
-        (SOL_SOCKET, SO_SNDBUF) => value.int(ring(net, handle, kind, slots::Half::Send, send_ring)),
-        (SOL_SOCKET, SO_RCVBUF) => value.int(ring(net, handle, kind, slots::Half::Recv, recv_ring)),
+        (SOL_SOCKET, SO_SNDBUF) => value.int(ring(net, handle, kind, Direction::Send, send_ring)),
+        (SOL_SOCKET, SO_RCVBUF) => value.int(ring(net, handle, kind, Direction::Recv, recv_ring)),
         (SOL_SOCKET, SO_SNDLOWAT) => value.int(options.low_water().0 as i32),
         (SOL_SOCKET, SO_RCVLOWAT) => value.int(options.low_water().1 as i32),
         (SOL_SOCKET, SO_SNDTIMEO) => value.timeval(options.send_timeout_ns),
         (SOL_SOCKET, SO_RCVTIMEO) => value.timeval(options.recv_timeout_ns),
         (SOL_SOCKET, SO_LINGER) => value.linger(options.linger_ms),
         (SOL_GPUNET, GPUNET_TRANSPORT) => {
-            let open = table::transport(net, handle) as i32;
+            let open = entry::transport(net, handle) as i32;
             value.int(if kind == Kind::Stream { open } else { i32::from(options.transport) })
         }
         _ => Err(errno::NO_OPTION),
@@ -85,9 +86,9 @@ fn write(net: Net, handle: Handle, option: (i32, i32), value: Wanted) -> Result<
 }
 
 /// The size of a ring: what an open stream has, else what was asked for.
-fn ring(net: Net, handle: Handle, kind: Kind, half: slots::Half, log2: u8) -> i32 {
+fn ring(net: Net, handle: Handle, kind: Kind, half: Direction, log2: u8) -> i32 {
     match kind {
-        Kind::Stream => table::half(net, handle, half).0.capacity as i32,
+        Kind::Stream => entry::half(net, handle, half).0.capacity as i32,
         _ => 1i32.checked_shl(u32::from(log2)).unwrap_or(0),
     }
 }
@@ -99,5 +100,5 @@ fn error(net: Net, handle: Handle, kind: Kind) -> i32 {
         _ => None,
     };
     let reported = status.and_then(|status| status.error()).map_or(0, Error::errno);
-    table::take_error(net, handle, reported as u32) as i32
+    entry::take_error(net, handle, reported as u32) as i32
 }

@@ -6,9 +6,11 @@ use super::names::{
     SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
 use super::value::Given;
-use crate::outcome::by_leader;
+use crate::group::outcome::by_leader;
 use crate::posix::{errno, handle, unless};
-use crate::{Group, Net, request, slots, table};
+use crate::socket::request;
+use crate::table::{entry, slots};
+use crate::{Group, Net};
 use gpunet_abi::control::Op;
 use gpunet_abi::entry::Kind;
 use gpunet_abi::options::{TransportKind, ring_log2};
@@ -56,7 +58,7 @@ pub unsafe fn set<G: Group>(
 fn change(net: Net, handle: Handle, option: (i32, i32), value: Given) -> Result<u64> {
     unless(net.is_attached(), Error::NetworkDown)?;
     let kind = slots::kind_of(net, handle)?;
-    let before = table::options(net, handle);
+    let before = entry::options(net, handle);
     let after = changed(before, option, value)?;
     let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport, o.has(Options::LINES));
     unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
@@ -70,7 +72,7 @@ fn change(net: Net, handle: Handle, option: (i32, i32), value: Given) -> Result<
         request.options = after;
         request::call(net, &request, handle)?;
     }
-    table::set_options(net, handle, &after);
+    entry::set_options(net, handle, &after);
     Ok(0)
 }
 

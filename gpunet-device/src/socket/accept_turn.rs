@@ -3,8 +3,9 @@
 //! Without turns each of a server's idle blocks sends a request for the same connection, all but one of them in vain,
 //! and the next connection waits behind these requests.
 
-use crate::turn::Turn;
-use crate::{Net, platform, poll_group};
+use crate::table::membership;
+use crate::wait::turn::Turn;
+use crate::{Net, platform};
 
 /// How long others leave a connection to the group that asks for it: some times what the answer takes.
 const TURN_NS: u64 = 500_000;
@@ -34,7 +35,7 @@ impl Drop for AcceptTurn {
     fn drop(&mut self) {
         self.turn.end();
         // A CPU block that saw the turn taken may sleep, although one more connection waits.
-        poll_group::touch(self.net, self.slot);
+        membership::touch(self.net, self.slot);
         platform::wake_pollers(self.net.pollers(), self.net.epoch().as_ptr(), self.slot);
     }
 }

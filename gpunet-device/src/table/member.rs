@@ -1,7 +1,7 @@
 //! What a poll group knows of one socket: its state, its token, and its place on the group's stack.
 
-use crate::guard::WaitGuard;
-use crate::timeout::Deadline;
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
 use crate::{Net, platform};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::hand_off::{self, HandOff};
@@ -10,15 +10,15 @@ use gpunet_abi::poll_stack::{self, SlotStack};
 use gpunet_abi::{Handle, Result};
 
 /// The present launch of that number as a holder.
-pub(super) fn holder(net: Net, launch: u32) -> Holder {
+pub(crate) fn holder(net: Net, launch: u32) -> Holder {
     Holder::new(launch, net.ended(launch))
 }
 
 /// The socket in a slot, as its poll group knows it.
 #[derive(Clone, Copy)]
-pub(super) struct Member {
-    pub(super) net: Net,
-    pub(super) slot: u32,
+pub(crate) struct Member {
+    pub(crate) net: Net,
+    pub(crate) slot: u32,
 }
 
 impl Member {
@@ -43,13 +43,13 @@ impl Member {
     }
 
     /// The state.
-    pub(super) fn state(self) -> PollState {
+    pub(crate) fn state(self) -> PollState {
         // Ordering: Acquire, pairs with the Release of `change` in another block: token and group.
         PollState(self.state_word().load(Ordering::Acquire))
     }
 
     /// Changes the state if `change` gives a new one; returns the old one and the new one.
-    pub(super) fn change(
+    pub(crate) fn change(
         self,
         change: impl Fn(PollState) -> Option<PollState>,
     ) -> Option<(PollState, PollState)> {
@@ -74,7 +74,7 @@ impl Member {
     ///
     /// # Errors
     /// Canceled; NetworkDown.
-    pub(super) fn change_settled(
+    pub(crate) fn change_settled(
         self,
         change: impl Fn(PollState) -> Option<PollState>,
     ) -> Result<Option<(PollState, PollState)>> {
@@ -95,30 +95,30 @@ impl Member {
     }
 
     /// The calling launch as a holder.
-    pub(super) fn caller(self) -> Holder {
+    pub(crate) fn caller(self) -> Holder {
         holder(self.net, self.net.context().launch)
     }
 
     /// The caller's number for the socket.
-    pub(super) fn token(self) -> u64 {
+    pub(crate) fn token(self) -> u64 {
         // Ordering: Relaxed; ordered by the state.
         self.token_word().load(Ordering::Relaxed)
     }
 
     /// Stores the caller's number.
-    pub(super) fn set_token(self, token: u64) {
+    pub(crate) fn set_token(self, token: u64) {
         // Ordering: Relaxed; made visible by the change of the state that follows.
         self.token_word().store(token, Ordering::Relaxed);
     }
 
     /// The group that has the socket, or had it last, as a number.
-    pub(super) fn group(self) -> i32 {
+    pub(crate) fn group(self) -> i32 {
         // Ordering: Relaxed; ordered by the state.
         self.group_word().load(Ordering::Relaxed)
     }
 
     /// Stores the group. By the block that adds the socket.
-    pub(super) fn set_group(self, group: i32) {
+    pub(crate) fn set_group(self, group: i32) {
         // Ordering: Relaxed, as in `set_token`.
         self.group_word().store(group, Ordering::Relaxed);
     }
@@ -126,13 +126,13 @@ impl Member {
 
 /// The sockets that some block of a group is to look at: those added, modified or rearmed, and direct streams that are ready.
 #[derive(Clone, Copy)]
-pub(super) struct Stack {
+pub(crate) struct Stack {
     net: Net,
     group: Handle,
 }
 
 impl Stack {
-    pub(super) const fn of(net: Net, group: Handle) -> Self {
+    pub(crate) const fn of(net: Net, group: Handle) -> Self {
         Self { net, group }
     }
 
@@ -142,29 +142,29 @@ impl Stack {
     }
 
     /// Begins the stack of a group that was just made. The slot's last group may not have been closed by this device.
-    pub(super) fn begin(self) {
+    pub(crate) fn begin(self) {
         poll_stack::replace(&self, StackTop::empty(self.group.generation()));
     }
 
     /// Closes the stack: nobody pushes or takes any more.
-    pub(super) fn close(self) {
+    pub(crate) fn close(self) {
         poll_stack::replace(&self, StackTop::default());
     }
 
     /// Returns whether nothing is on it.
-    pub(super) fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         // Ordering: Relaxed; a hint.
         StackTop(self.top_word().load(Ordering::Relaxed)).slot().is_none()
     }
 
     /// Takes sockets from the stack until one is to be looked at; returns it, held by the caller.
-    pub(super) fn take(self) -> Option<(Member, PollState)> {
+    pub(crate) fn take(self) -> Option<(Member, PollState)> {
         let taken = poll_stack::take(&self, holder(self.net, self.net.context().launch));
         taken.map(|(slot, state)| (Member { net: self.net, slot }, state))
     }
 
     /// Takes a socket off that has left the group, unless another block is about to.
-    pub(super) fn take_off(self, slot: u32) {
+    pub(crate) fn take_off(self, slot: u32) {
         if poll_stack::take_off(&self, slot) {
             platform::wake_pollers(self.net.pollers(), self.net.epoch().as_ptr(), self.group.slot());
         }
@@ -212,7 +212,7 @@ impl SlotStack for Stack {
 
 /// Makes some block of its group look at a socket if `queue` says so of its state, and puts what it gives in place;
 /// returns whether it did. The result of `queue` is queued.
-pub(super) fn queue(member: Member, queue: impl Fn(PollState) -> Option<PollState>) -> bool {
+pub(crate) fn queue(member: Member, queue: impl Fn(PollState) -> Option<PollState>) -> bool {
     let queued = member.change(|state| Some(queue(state)?.with_phase(Phase::Queued).with_stacked(true)));
     let Some((old, _)) = queued else { return false };
     // While it is marked, it stays this group's.

@@ -1,9 +1,11 @@
 //! Control requests: claim a control slot, post, wait for the answer.
 
-use crate::guard::WaitGuard;
-use crate::slots::Caller;
-use crate::timeout::Deadline;
-use crate::{Net, plain, platform, slots};
+use crate::memory::plain;
+use crate::table::free_slots;
+use crate::table::slots::{self, Caller};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Net, platform};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpunet_abi::claim::{self, ClaimWord, Posted, Taken};
@@ -310,7 +312,7 @@ pub(crate) fn call(net: Net, request: &Request, handle: Handle) -> Result<u64> {
 /// one about the slot itself. By one lane.
 ///
 /// # Errors
-/// As [`Claim::for_opening`], [`slots::take`] and [`Claim::post`]. The slot is the proxy's again then.
+/// As [`Claim::for_opening`], [`free_slots::take`] and [`Claim::post`]. The slot is the proxy's again then.
 #[inline(never)]
 pub(crate) fn open(
     net: Net,
@@ -324,7 +326,7 @@ pub(crate) fn open(
     // First the control slot, which may have to be waited for; then the socket slot; then posting,
     // which cannot fail: so no slot is ever lost. One deadline for both waits.
     let claim = Claim::for_opening(net, caller.index(), wait, deadline)?;
-    let handle = slots::take(net, options).inspect_err(|_| claim.release())?;
+    let handle = free_slots::take(net, options).inspect_err(|_| claim.release())?;
     let (slot, generation) = if request.op == Op::Accept as u32 {
         (&mut request.target, &mut request.target_generation)
     } else {

@@ -1,150 +1,31 @@
-//! The device's socket slots: taken here, given back by the proxy; who uses them, and in which state.
+//! The device's socket slots: who uses them, and in which state.
 //!
 //! A slot's state, its users and its entry lie in device memory (`gpunet_abi::entry`). What each call
-//! finds there by a handle is in `table`.
+//! finds there by a handle is in `entry`.
 
-use crate::{Group, Net, accept_queue, plain, platform, poll_group};
+use crate::{Group, Net, platform};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use gpunet_abi::accept::PREPARED;
-use gpunet_abi::entry::{Entry, GroupId, Kind, OwnWords, SlotState, lock};
+use gpunet_abi::entry::{GroupId, Kind, SlotState, lock};
 use gpunet_abi::hand_off::{self, HandOff};
-use gpunet_abi::handle::next_generation;
-use gpunet_abi::recycle::{self, SlotRing};
-use gpunet_abi::{Direction, Error, Handle, Options, Result, Word};
+use gpunet_abi::{Direction, Error, Handle, Result};
 
-/// The recycling ring of this device.
-struct RecyclingRing {
-    net: Net,
-    sockets: u64,
-}
-
-impl RecyclingRing {
-    fn counter<'a>(&self) -> &'a AtomicU64 {
-        // SAFETY: the counter lies in this device's memory; only its threads touch it, atomically.
-        unsafe { AtomicU64::from_ptr(self.net.taken()) }
-    }
-}
-
-impl SlotRing for RecyclingRing {
-    // Ordering: Relaxed; `advance` decides.
-    fn taken(&self) -> u64 {
-        self.counter().load(Ordering::Relaxed)
-    }
-
-    // Ordering: AcqRel among this device's threads: the cell is read before (release), and who takes a
-    // slot sees what the thread that used it last left in the table (acquire).
-    fn advance(&self, ticket: u64, count: u64) -> core::result::Result<(), u64> {
-        self.counter()
-            .compare_exchange(ticket, ticket + count, Ordering::AcqRel, Ordering::Acquire)
-            .map(|_| ())
-    }
-
-    // Pairs with the publish in the proxy's `recycle`: the ring cells below it are visible.
-    fn reclaimed(&self) -> u64 {
-        self.net.reclaimed().observe()
-    }
-
-    // Ordering: Relaxed, made visible by `reclaimed`.
-    fn cell(&self, ticket: u64) -> u32 {
-        let cell = self.net.reclaim_cell(ticket % self.sockets);
-        // SAFETY: inside the ring; the proxy wrote it before it published `reclaimed`, and writes it
-        // atomically.
-        unsafe { AtomicU32::from_ptr(cell.cast_mut()) }.load(Ordering::Relaxed)
-    }
-}
-
-/// Takes a free slot and prepares its entry and words. By one lane.
-///
-/// # Errors
-/// TooManySockets, when none is free; Protocol, when the ring holds an invalid slot.
-#[inline(never)]
-pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
-    let mut slot = [0];
-    match take_many(net, &mut slot) {
-        0 => Err(Error::TooManySockets),
-        _ => open(net, slot[0], Kind::Fresh, options),
-    }
-}
-
-/// Takes free slots for a listener and prepares them, as many as there are and as find room in `handles`; returns how
-/// many. By one lane.
-#[inline(never)]
-pub(crate) fn take_prepared(net: Net, options: &Options, handles: &mut [i32]) -> usize {
-    let mut slots = [0; PREPARED];
-    let most = if handles.len() < PREPARED { handles.len() } else { PREPARED };
-    let taken = match slots.get_mut(..most) {
-        Some(slots) => take_many(net, slots),
-        None => 0,
-    };
-    let mut count = 0;
-    for (slot, handle) in slots.iter().take(taken).zip(handles) {
-        // What another device could not have written ends the list.
-        let Ok(prepared) = open(net, *slot, Kind::Prepared, options) else { break };
-        net.taker(*slot).set(0);
-        *handle = prepared.raw();
-        count += 1;
-    }
-    count
-}
-
-#[inline(never)]
-fn take_many(net: Net, slots: &mut [u32]) -> usize {
-    match net.context().sockets {
-        0 => 0,
-        sockets => recycle::take_many(&RecyclingRing { net, sockets: u64::from(sockets) }, slots),
-    }
-}
-
-/// Prepares entry and words of a slot that was just taken.
-#[inline(never)]
-fn open(net: Net, slot: u32, kind: Kind, options: &Options) -> Result<Handle> {
-    if slot >= net.context().sockets {
-        return Err(Error::Protocol);
-    }
-    // Ordering: Relaxed; the slot is this thread's now, and its last user's store came before it was
-    // given back.
-    let old = SlotState(state(net, slot).load(Ordering::Relaxed));
-    let handle = Handle::new(slot, next_generation(old.generation()));
-    let fresh = Entry::fresh(*options);
-    // SAFETY: inside the table; the slot is this thread's now.
-    unsafe { plain::store(net.entry(slot), &fresh) };
-    accept_queue::reset(net, handle);
-    poll_group::reset(net, slot);
-    // The words this device writes start at 0 before any request names the slot.
-    net.published(slot).set(0);
-    net.consumed(slot).set(0);
-    net.lines_sent(slot).set(0);
-    let (published, consumed) = own_words(net.own_words(slot));
-    published.set(0);
-    consumed.set(0);
-    let launch = net.context().launch;
-    // Who prepares a slot for a connection does not use it.
-    let known = if kind == Kind::Prepared { 0 } else { 1 << launch };
-    // Ordering: Relaxed; made visible by the state.
-    users(net, slot).store(known, Ordering::Relaxed);
-    set_state(net, handle, SlotState::new(kind, handle.generation(), launch));
-    Ok(handle)
-}
-
-fn own_words(words: *mut OwnWords) -> (Word, Word) {
-    // SAFETY: two aligned words of the table in device memory.
-    unsafe { (Word::from_ptr(&raw mut (*words).published), Word::from_ptr(&raw mut (*words).consumed)) }
-}
-
+/// The word that has the state of a slot.
 #[inline(always)]
-fn state<'a>(net: Net, slot: u32) -> &'a AtomicU32 {
+pub(crate) fn state<'a>(net: Net, slot: u32) -> &'a AtomicU32 {
     // SAFETY: inside the table, aligned; atomically accessed by this device's threads, and by the host
     // for sockets that the proxy has closed.
     unsafe { AtomicU32::from_ptr(net.state(slot)) }
 }
 
+/// The word that has the users of a slot.
 #[inline(always)]
-fn users<'a>(net: Net, slot: u32) -> &'a AtomicU64 {
+pub(crate) fn users<'a>(net: Net, slot: u32) -> &'a AtomicU64 {
     // SAFETY: inside the table, aligned; atomically accessed by this device's threads; the host reads.
     unsafe { AtomicU64::from_ptr(net.users(slot)) }
 }
 
-fn set_state(net: Net, handle: Handle, new: SlotState) {
+/// Stores the state of a slot that is the calling thread's.
+pub(crate) fn set_state(net: Net, handle: Handle, new: SlotState) {
     // Ordering: Release, pairs with the Acquire load in `kind_of` by another group of this device
     // that was handed the handle.
     state(net, handle.slot()).store(new.0, Ordering::Release);
@@ -274,34 +155,9 @@ fn note_user(net: Net, slot: u32) {
     fence(Ordering::SeqCst);
 }
 
-/// Which half of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
-    Send,
-    Recv,
-}
-
-impl Half {
-    /// The half of this end in a direction.
-    pub(crate) const fn of(direction: Direction) -> Self {
-        match direction {
-            Direction::Send => Self::Send,
-            Direction::Recv => Self::Recv,
-        }
-    }
-
-    /// The half that the other end has of the same direction.
-    pub(crate) const fn other(self) -> Self {
-        match self {
-            Self::Send => Self::Recv,
-            Self::Recv => Self::Send,
-        }
-    }
-}
-
 /// Takes a half of a stream for a call by handle, or (`ANNOUNCE`) for one announcement; returns whether
 /// it was free.
-pub(crate) fn lock(net: Net, slot: u32, half: Half, value: u32) -> bool {
+pub(crate) fn lock(net: Net, slot: u32, half: Direction, value: u32) -> bool {
     // SAFETY: an aligned word in device memory that outlives every kernel, used as a lock only.
     let taken = unsafe { platform::lock(lock_word(net, slot, half), lock::FREE, value) };
     hand_off::at(HandOff::Locked);
@@ -309,14 +165,14 @@ pub(crate) fn lock(net: Net, slot: u32, half: Half, value: u32) -> bool {
 }
 
 /// Gives a half back.
-pub(crate) fn unlock(net: Net, slot: u32, half: Half) {
+pub(crate) fn unlock(net: Net, slot: u32, half: Direction) {
     // SAFETY: as in `lock`.
     unsafe { platform::unlock(lock_word(net, slot, half), lock::FREE) };
     hand_off::at(HandOff::Locked);
 }
 
 /// Locks a half that the host has taken, to release a trigger; returns whether no other group had it locked.
-pub(crate) fn lock_taken(net: Net, slot: u32, half: Half) -> bool {
+pub(crate) fn lock_taken(net: Net, slot: u32, half: Direction) -> bool {
     // SAFETY: as in `lock`.
     let locked = unsafe { platform::lock(lock_word(net, slot, half), lock::TAKEN, lock::RELEASE) };
     hand_off::at(HandOff::Locked);
@@ -324,7 +180,7 @@ pub(crate) fn lock_taken(net: Net, slot: u32, half: Half) -> bool {
 }
 
 /// Leaves a half to the host again.
-pub(crate) fn unlock_taken(net: Net, slot: u32, half: Half) {
+pub(crate) fn unlock_taken(net: Net, slot: u32, half: Direction) {
     // SAFETY: as in `lock`.
     unsafe { platform::unlock(lock_word(net, slot, half), lock::TAKEN) };
     hand_off::at(HandOff::Locked);
@@ -333,23 +189,23 @@ pub(crate) fn unlock_taken(net: Net, slot: u32, half: Half) {
 /// Returns whether the host has taken a half. Asked after [`use_handle`]: the host takes a half only of a socket that no
 /// running launch uses.
 #[inline(always)]
-pub(crate) fn is_taken(net: Net, slot: u32, half: Half) -> bool {
+pub(crate) fn is_taken(net: Net, slot: u32, half: Direction) -> bool {
     lock::is_taken(locked_as(net, slot, half))
 }
 
 /// Returns who has a half: a value of [`gpunet_abi::entry::lock`].
-pub(crate) fn locked_as(net: Net, slot: u32, half: Half) -> u32 {
+pub(crate) fn locked_as(net: Net, slot: u32, half: Direction) -> u32 {
     // SAFETY: as in `lock`. Ordering: Relaxed; a hint.
     unsafe { AtomicU32::from_ptr(lock_word(net, slot, half)) }.load(Ordering::Relaxed)
 }
 
-fn lock_word(net: Net, slot: u32, half: Half) -> *mut u32 {
+fn lock_word(net: Net, slot: u32, half: Direction) -> *mut u32 {
     let entry = net.entry(slot);
     match half {
         // SAFETY: field address inside the table's entry.
-        Half::Send => unsafe { &raw mut (*entry).send_lock },
+        Direction::Send => unsafe { &raw mut (*entry).send_lock },
         // SAFETY: as above.
-        Half::Recv => unsafe { &raw mut (*entry).recv_lock },
+        Direction::Recv => unsafe { &raw mut (*entry).recv_lock },
     }
 }
 

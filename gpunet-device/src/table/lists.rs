@@ -10,7 +10,7 @@ use gpunet_abi::{Handle, Word};
 
 /// One list of a group.
 #[derive(Clone, Copy)]
-pub(super) struct List {
+pub(crate) struct List {
     net: Net,
     group: Handle,
     index: usize,
@@ -21,14 +21,14 @@ fn words(net: Net, group: Handle) -> *mut GroupWords {
 }
 
 /// How many lists a group has.
-pub(super) fn count(net: Net, group: Handle) -> usize {
+pub(crate) fn count(net: Net, group: Handle) -> usize {
     // SAFETY: a field of the device region; written when the group was made.
     let lists = unsafe { (&raw const (*words(net, group)).lists).read_volatile() } as usize;
     if lists < LISTS { lists } else { LISTS }
 }
 
 /// Sockets at most.
-pub(super) fn capacity(net: Net, group: Handle) -> u32 {
+pub(crate) fn capacity(net: Net, group: Handle) -> u32 {
     // SAFETY: as in `count`.
     unsafe { (&raw const (*words(net, group)).capacity).read_volatile() }
 }
@@ -40,13 +40,13 @@ fn header(net: Net, group: Handle) -> u64 {
 }
 
 /// The word that counts entries of all lists.
-pub(super) fn changes(net: Net, group: Handle) -> Word {
+pub(crate) fn changes(net: Net, group: Handle) -> Word {
     // SAFETY: `PollGroup::create` checked that the lists lie inside the shared region, aligned.
     unsafe { Word::from_ptr((header(net, group) + offset_of!(ListHeader, changes) as u64) as *mut u64) }
 }
 
 impl List {
-    pub(super) const fn of(net: Net, group: Handle, index: usize) -> Self {
+    pub(crate) const fn of(net: Net, group: Handle, index: usize) -> Self {
         Self { net, group, index }
     }
 
@@ -58,13 +58,13 @@ impl List {
     }
 
     /// Begins the list of a group that was just made.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         // Ordering: Relaxed; made visible by the state of the group's slot.
         self.claimed_word().store(TakenWord::new(self.group.generation(), 0).0, Ordering::Relaxed);
     }
 
     /// Closes the list: nobody claims any more.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let word = self.claimed_word();
         // Ordering: Relaxed; the exchange decides.
         let mut now = TakenWord(word.load(Ordering::Relaxed));
@@ -77,7 +77,7 @@ impl List {
     }
 
     /// Entries that are not claimed.
-    pub(super) fn unclaimed(&self) -> u64 {
+    pub(crate) fn unclaimed(&self) -> u64 {
         let claimed = self.claimed();
         self.pushed().saturating_sub(claimed)
     }

@@ -1,17 +1,18 @@
 //! Closing a socket: its handle dies at once, and the proxy learns of it by a request.
 
-use crate::guard::WaitGuard;
-use crate::half::{wake_own_pollers, wake_waiting};
-use crate::outcome::by_leader;
-use crate::recv::RecvHalf;
-use crate::request::{self, Claim};
-use crate::send::SendHalf;
-use crate::slots::{self, Half};
-use crate::timeout::Deadline;
-use crate::{Group, Net, accept_queue, platform, poll_group, table};
+use crate::group::outcome::by_leader;
+use crate::socket::accept_queue;
+use crate::socket::half::{wake_own_pollers, wake_waiting};
+use crate::socket::recv::RecvHalf;
+use crate::socket::request::{self, Claim};
+use crate::socket::send::SendHalf;
+use crate::table::{entry, membership, slots};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Group, Net, platform};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::{Kind, lock};
-use gpunet_abi::{Error, Handle, Result};
+use gpunet_abi::{Direction, Error, Handle, Result};
 
 /// A socket whose handle is dead, which the proxy does not know yet: the caller still has its slot.
 pub(crate) struct Closing {
@@ -34,7 +35,9 @@ impl Closing {
             return Err(Error::BadHandle);
         }
         if kind == Kind::Stream
-            && [Half::Send, Half::Recv].iter().any(|half| slots::is_taken(net, handle.slot(), *half))
+            && [Direction::Send, Direction::Recv]
+                .iter()
+                .any(|half| slots::is_taken(net, handle.slot(), *half))
         {
             return Err(Error::Busy);
         }
@@ -45,9 +48,9 @@ impl Closing {
             claim.release();
             return Err(Error::BadHandle);
         }
-        poll_group::forget(net, handle);
+        membership::forget(net, handle);
         if kind == Kind::Group {
-            poll_group::close_lists(net, handle);
+            membership::close_lists(net, handle);
         }
         wake_waiters(net, handle, kind);
         // The close of a stream leaves nothing to report. The port of another socket is free when its close is answered.
@@ -90,18 +93,18 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
     // The handle is dead before the other end learns of it: a waiter must not see the end with which the peer answers.
     let closing = Closing::begin(net, handle, Kind::Stream)?;
     let entry = net.entry(handle.slot());
-    let link = table::link_of(entry);
+    let link = entry::link_of(entry);
     // A poller that found the handle open may announce, or publish, at this moment: after the ends it would take them back.
-    let locked = [Half::Send, Half::Recv].map(|half| lock_for_end(net, handle.slot(), half));
+    let locked = [Direction::Send, Direction::Recv].map(|half| lock_for_end(net, handle.slot(), half));
     let mut send = SendHalf::load_at(net, handle, entry, link, false);
     let mut recv = RecvHalf::load_at(net, handle, entry, link);
     // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
-    if table::options(net, handle).linger_ms != 0 {
+    if entry::options(net, handle).linger_ms != 0 {
         send.end();
         recv.end();
     }
     // The slot is the next socket's once the close is posted.
-    for (half, locked) in [Half::Send, Half::Recv].into_iter().zip(locked) {
+    for (half, locked) in [Direction::Send, Direction::Recv].into_iter().zip(locked) {
         if locked {
             slots::unlock(net, handle.slot(), half);
         }
@@ -111,7 +114,7 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
 
 /// Locks a half of a stream whose handle has just died, unless a call by handle uses it, which finds that out by itself: whoever
 /// locks it next finds the handle dead. By one lane.
-fn lock_for_end(net: Net, slot: u32, half: Half) -> bool {
+fn lock_for_end(net: Net, slot: u32, half: Direction) -> bool {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     loop {
         if slots::lock(net, slot, half, lock::ANNOUNCE) {

@@ -1,12 +1,14 @@
 //! Listeners: bind, accept, close.
 
-use crate::accept_turn::AcceptTurn;
-use crate::close::close;
-use crate::outcome::by_leader;
-use crate::slots::{self, Caller};
-use crate::stream::Stream;
-use crate::timeout::{Deadline, Timeout};
-use crate::{Group, Net, accept_queue, request, table};
+use crate::group::outcome::by_leader;
+use crate::socket::accept_turn::AcceptTurn;
+use crate::socket::close::close;
+use crate::socket::stream::Stream;
+use crate::socket::{accept_queue, request};
+use crate::table::slots::{self, Caller};
+use crate::table::{accepted, entry};
+use crate::wait::timeout::{Deadline, Timeout};
+use crate::{Group, Net};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
@@ -153,7 +155,7 @@ impl Listener {
     /// How long its options let an accept wait.
     #[inline(always)]
     pub(crate) fn timeout(&self) -> Timeout {
-        let options = table::options(self.net, self.handle);
+        let options = entry::options(self.net, self.handle);
         Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns)
     }
 
@@ -215,7 +217,7 @@ impl Listener {
     /// The address it listens at, with the port that was assigned.
     #[must_use]
     pub fn local_addr(&self) -> SockAddr {
-        table::local(self.net, self.handle)
+        entry::local(self.net, self.handle)
     }
 
     /// The listener's handle, good until it is closed.
@@ -261,7 +263,7 @@ fn bind(net: Net, caller: Caller, addr: &SockAddr, options: &Options, backlog: u
     // As connect; the receive timeout is accept's, and does not bound how soon a busy proxy answers.
     let deadline = Timeout::ns(options.send_timeout_ns).deadline();
     let handle = request::open(net, caller, options, true, deadline, &mut request, &mut reply)?;
-    table::set_local(net, handle, reply.descriptor.local);
+    entry::set_local(net, handle, reply.descriptor.local);
     if slots::turn_into(net, handle, Kind::Listener) {
         Ok(handle.raw() as u64)
     } else {
@@ -275,7 +277,7 @@ fn accept(net: Net, caller: Caller, listener: Handle, timeout: Timeout) -> Resul
     if slots::use_handle(net, listener)? != Kind::Listener {
         return Err(Error::InvalidArgument);
     }
-    let options = table::options(net, listener).with_flag(Options::NONBLOCK, false);
+    let options = entry::options(net, listener).with_flag(Options::NONBLOCK, false);
     let (waits, deadline) = (timeout != Timeout::NON_BLOCKING, timeout.deadline());
     let handle = loop {
         if let Some(handle) = accept_queue::take(net, listener, &options, caller)? {
@@ -283,7 +285,7 @@ fn accept(net: Net, caller: Caller, listener: Handle, timeout: Timeout) -> Resul
         }
         match ask(net, caller, listener, &options, waits, deadline) {
             // Meanwhile one was accepted ahead.
-            Err(Error::WouldBlock) if waits || accept_queue::has_untaken(net, listener) => {}
+            Err(Error::WouldBlock) if waits || accepted::has_untaken(net, listener) => {}
             asked => break asked?,
         }
     };
@@ -312,9 +314,9 @@ fn ask(
     }
     let (mut request, mut reply) = (request::new(net, Op::Accept, listener), Reply::new(0, 0));
     request.flags = if waits { 0 } else { Request::NO_WAIT };
-    request.value = accept_queue::taken(net, listener);
+    request.value = accepted::taken(net, listener);
     let handle = request::open(net, caller, options, waits, deadline, &mut request, &mut reply)?;
     drop(turn);
-    table::open(net, handle, &reply.descriptor, caller.id(net))?;
+    entry::open(net, handle, &reply.descriptor, caller.id(net))?;
     Ok(handle)
 }

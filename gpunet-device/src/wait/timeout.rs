@@ -1,9 +1,8 @@
 //! How long a call may wait: timeouts as calls and options give them, and the deadlines they become.
 
-use crate::slots::Half;
-use crate::{platform, table};
+use crate::platform;
+use gpunet_abi::Direction;
 use gpunet_abi::Options;
-use gpunet_abi::entry::Entry;
 
 /// How long a call may wait, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,22 +26,12 @@ impl Timeout {
 
     /// The timeout of a half of a socket with these options.
     #[inline(always)]
-    pub(crate) const fn of_half(half: Half, options: &Options) -> Self {
+    pub(crate) const fn of_half(half: Direction, options: &Options) -> Self {
         let ns = match half {
-            Half::Send => options.send_timeout_ns,
-            Half::Recv => options.recv_timeout_ns,
+            Direction::Send => options.send_timeout_ns,
+            Direction::Recv => options.recv_timeout_ns,
         };
         Self::of(options.has(Options::NONBLOCK), ns)
-    }
-
-    /// What the options in the socket's entry make of it. By one lane.
-    #[inline(always)]
-    pub(crate) fn resolve(self, entry: *mut Entry, half: Half) -> Self {
-        if self != Self::SOCKET && self != Self::SOCKET_BLOCKING {
-            return self;
-        }
-        let timeout = Self::of_half(half, &table::options_at(entry));
-        if self == Self::SOCKET_BLOCKING && timeout.is_non_blocking() { Self::NEVER } else { timeout }
     }
 
     /// The timeout of a socket: non-blocking, or its timeout option.

@@ -1,15 +1,16 @@
 //! A connected stream: connect, both halves together, close.
 
-use crate::buffer::Source;
-use crate::close::close_stream;
-use crate::half::{Halves, check_stream};
-use crate::outcome::by_leader;
-use crate::recv::RecvHalf;
-use crate::request;
-use crate::send::SendHalf;
-use crate::slots::Caller;
-use crate::timeout::Timeout;
-use crate::{Buffer, Group, Net, table};
+use crate::group::outcome::by_leader;
+use crate::memory::buffer::Source;
+use crate::socket::close::close_stream;
+use crate::socket::ownership::{Halves, check_stream};
+use crate::socket::recv::RecvHalf;
+use crate::socket::request;
+use crate::socket::send::SendHalf;
+use crate::table::entry;
+use crate::table::slots::Caller;
+use crate::wait::timeout::Timeout;
+use crate::{Buffer, Group, Net};
 use gpunet_abi::control::{Op, Query, Reply};
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, TransportKind};
 
@@ -185,7 +186,7 @@ impl Stream {
     #[inline(always)]
     fn load_with(net: Net, handle: Handle, deferred: bool) -> Self {
         let entry = net.entry(handle.slot());
-        let link = table::link_of(entry);
+        let link = entry::link_of(entry);
         Self {
             send: SendHalf::load_at(net, handle, entry, link, deferred),
             recv: RecvHalf::load_at(net, handle, entry, link),
@@ -557,13 +558,13 @@ impl Stream {
     /// ```
     #[must_use]
     pub fn peer_addr(&self) -> SockAddr {
-        table::peer(self.send.net, self.handle())
+        entry::peer(self.send.net, self.handle())
     }
 
     /// This end's address.
     #[must_use]
     pub fn local_addr(&self) -> SockAddr {
-        table::local(self.send.net, self.handle())
+        entry::local(self.send.net, self.handle())
     }
 
     /// What carries the stream.
@@ -580,14 +581,14 @@ impl Stream {
     /// ```
     #[must_use]
     pub fn transport(&self) -> TransportKind {
-        let raw = table::transport(self.send.net, self.handle());
+        let raw = entry::transport(self.send.net, self.handle());
         u8::try_from(raw).ok().and_then(TransportKind::from_raw).unwrap_or_default()
     }
 
     /// The socket's options.
     #[must_use]
     pub fn options(&self) -> Options {
-        table::options(self.send.net, self.handle())
+        entry::options(self.send.net, self.handle())
     }
 
     /// Changes options of the open stream: flags, timeouts, linger. Ring sizes and transport stay.
@@ -622,7 +623,7 @@ impl Stream {
 
     fn set_local_options<G: Group>(&mut self, g: &G, options: Options) {
         if g.is_leader() {
-            table::set_options(self.send.net, self.handle(), &options);
+            entry::set_options(self.send.net, self.handle(), &options);
         }
         g.sync();
     }
@@ -649,7 +650,7 @@ impl Stream {
     pub fn out_queue<G: Group>(&mut self, g: &G) -> Result<u64> {
         let (net, handle) = (self.send.net, self.handle());
         by_leader(g, || {
-            if table::link_of(net.entry(handle.slot())).is_direct() {
+            if entry::link_of(net.entry(handle.slot())).is_direct() {
                 // What the other end has not consumed.
                 let word = self.send.producer.poll();
                 return Ok(self.send.position().saturating_sub(word.position()));
@@ -677,6 +678,6 @@ fn connect(net: Net, caller: Caller, addr: &SockAddr, options: &Options) -> Resu
     (request.options, request.address) = (*options, *addr);
     let deadline = Timeout::ns(options.send_timeout_ns).deadline();
     let handle = request::open(net, caller, options, true, deadline, &mut request, &mut reply)?;
-    table::open(net, handle, &reply.descriptor, caller.id(net))?;
+    entry::open(net, handle, &reply.descriptor, caller.id(net))?;
     Ok(handle.raw() as u64)
 }

@@ -1,23 +1,24 @@
 //! The receiving half of a stream.
 
-use crate::copy::copy_out_of_ring_by;
+use crate::group::outcome::by_leader;
 use crate::group::{Front, Lane};
-use crate::half::{self, Halves, check_handle, check_stream, give_up, ring_end};
-use crate::outcome::by_leader;
+use crate::memory::copy::copy_out_of_ring_by;
+use crate::memory::line;
 use crate::platform::CallGuard;
-use crate::send::publish_deferred;
-use crate::slots::Half;
-use crate::table::Deferred;
-use crate::timeout::Timeout;
-use crate::wait::{
+use crate::socket::awaiting::{
     GO_ON, NOTHING_YET, Wait, await_line, await_word, awaited, differs, is_news, taken, taken_len,
 };
-use crate::{Buffer, Group, Net, line, platform, table};
+use crate::socket::half::{self, check_handle, give_up, ring_end};
+use crate::socket::ownership::{Halves, check_stream};
+use crate::socket::unpublished::publish_deferred;
+use crate::table::entry::{self, Deferred};
+use crate::wait::timeout::Timeout;
+use crate::{Buffer, Group, Net, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
-use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line as abi_line};
+use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, line as abi_line};
 
 /// What a receive has found.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,18 +67,18 @@ impl RecvHalf {
     #[inline(always)]
     pub(crate) fn load(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
-        Self::load_at(net, handle, entry, table::link_of(entry))
+        Self::load_at(net, handle, entry, entry::link_of(entry))
     }
 
     /// As [`RecvHalf::load`], of the entry of that handle. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link) -> Self {
-        let d = table::half_entry(entry, Half::Recv);
+        let d = entry::half_entry(entry, Direction::Recv);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let consumer =
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        let announced = table::announced(entry).peek();
-        let deferred = table::deferred(entry) == Deferred::ByHandle;
+        let announced = entry::announced(entry).peek();
+        let deferred = entry::deferred(entry) == Deferred::ByHandle;
         Self { net, handle, consumer, announced, deferred, entry }
     }
 
@@ -102,7 +103,7 @@ impl RecvHalf {
     /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        check_stream(g, net, handle, Halves::One(Half::Recv))?;
+        check_stream(g, net, handle, Halves::One(Direction::Recv))?;
         Ok(Self::load(net, handle))
     }
 
@@ -366,7 +367,7 @@ impl RecvHalf {
             };
             if is_taken { found } else { NOTHING_YET }
         };
-        let wait = Wait { net: self.net, handle: self.handle, half: Half::Recv, end, seen, ahead };
+        let wait = Wait { net: self.net, handle: self.handle, half: Direction::Recv, end, seen, ahead };
         await_line(front, self.entry, wait, timeout, look, || self.announce_all())
     }
 
@@ -399,7 +400,7 @@ impl RecvHalf {
         }
         self.consumer.fail();
         if lane.is_leader() {
-            give_up(self.net, self.handle, Half::Recv, self.consumer.word(), self.consumer.landed());
+            give_up(self.net, self.handle, Direction::Recv, self.consumer.word(), self.consumer.landed());
         }
         g.sync();
         Err(Error::Protocol)
@@ -423,7 +424,7 @@ impl RecvHalf {
     /// Keeps the positions in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
     pub(crate) fn keep(&self) {
-        table::store_positions(self.entry, Half::Recv, self.consumer.word(), self.consumer.landed());
+        entry::store_positions(self.entry, Direction::Recv, self.consumer.word(), self.consumer.landed());
     }
 
     #[inline(always)]
@@ -457,7 +458,7 @@ impl RecvHalf {
         await_word(
             (self.net, self.entry),
             self.handle,
-            Half::Recv,
+            Direction::Recv,
             self.consumer.end(),
             (seen, ahead),
             timeout,
@@ -562,7 +563,7 @@ impl RecvHalf {
         }
         let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         // How long this call may wait, however often something comes.
-        let deadline = timeout.resolve(self.entry, Half::Recv).deadline();
+        let deadline = entry::resolve_timeout(self.entry, timeout, Direction::Recv).deadline();
         while self.consumer.available() <= have as u64 && self.consumer.is_open() {
             let lane = Lane::of(g);
             let found = if lane.is_leader() { self.await_landed(timeout.until(deadline)) } else { 0 };

@@ -86,7 +86,7 @@ pub(crate) fn follow() -> ! {
 }
 
 /// Runs the body of a thread block's thread; returns its panic, unless it only followed another one.
-pub(super) fn catch(body: impl FnOnce()) -> Result<(), BlockPanicked> {
+pub(crate) fn catch(body: impl FnOnce()) -> Result<(), BlockPanicked> {
     note_locations();
     IS_BLOCK.set(true);
     let Err(payload) = panic::catch_unwind(AssertUnwindSafe(body)) else { return Ok(()) };

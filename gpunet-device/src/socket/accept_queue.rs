@@ -1,116 +1,26 @@
-//! Connections that the proxy has accepted ahead, in slots that groups of this device have prepared.
+//! Taking connections that the proxy has accepted ahead, and preparing slots for more.
 //!
-//! The queue of a listener lies in its entry ([`gpunet_abi::accept`]). Any group takes from it, without a request.
-//! A group that has accepted a connection prepares slots when few are left, and waits for no answer.
+//! Any group takes from the queue of a listener, without a request. A group that has accepted a connection prepares slots
+//! when few are left, and waits for no answer. The queue's words are in `accepted`.
 
-use crate::guard::WaitGuard;
-use crate::request::{self, Claim};
-use crate::slots::{self, Caller};
-use crate::timeout::Deadline;
-use crate::{Net, plain, platform, table};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
-use gpunet_abi::accept::{AcceptQueue, PREPARED, TakenWord, prepared_of};
+use crate::memory::plain;
+use crate::socket::request::{self, Claim};
+use crate::table::accepted::Queue;
+use crate::table::slots::{self, Caller};
+use crate::table::{entry, free_slots};
+use crate::wait::guard::WaitGuard;
+use crate::wait::timeout::Deadline;
+use crate::{Net, platform};
+use core::sync::atomic::{Ordering, fence};
+use gpunet_abi::accept::prepared_of;
 use gpunet_abi::control::Op;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::options::TransportKind;
-use gpunet_abi::recycle::{self, SlotRing};
+use gpunet_abi::recycle;
 use gpunet_abi::{Error, Handle, Options, Result};
 
 /// How long a close waits for a group that prepares slots, which takes some microseconds.
 const PREPARE_LIMIT_NS: u64 = 1_000_000_000;
-
-/// The queue of one listener.
-#[derive(Clone, Copy)]
-struct Queue {
-    net: Net,
-    listener: Handle,
-}
-
-impl Queue {
-    fn at(&self) -> *mut AcceptQueue {
-        self.net.accept_queue(self.listener.slot())
-    }
-
-    fn taken_word<'a>(&self) -> &'a AtomicU64 {
-        // SAFETY: an aligned word of the entry, in device memory; only this device's threads touch it, atomically while
-        // it is a listener's.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.at()).taken) }
-    }
-
-    fn prepared_word<'a>(&self) -> &'a AtomicU64 {
-        // SAFETY: as above.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.at()).prepared) }
-    }
-
-    fn lock_word<'a>(&self) -> &'a AtomicU32 {
-        // SAFETY: an aligned word of the entry, which nothing else uses; as above.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.net.entry(self.listener.slot())).prepare_lock) }
-    }
-
-    fn cell_word<'a>(&self, position: u64) -> &'a AtomicI32 {
-        // SAFETY: the address of a field.
-        let cells = unsafe { &raw mut (*self.at()).cells }.cast::<i32>();
-        // SAFETY: one of the cells; as above.
-        unsafe { AtomicI32::from_ptr(cells.wrapping_add(position as usize % PREPARED)) }
-    }
-
-    fn load(&self) -> TakenWord {
-        // Ordering: Relaxed; an exchange decides.
-        TakenWord(self.taken_word().load(Ordering::Relaxed))
-    }
-
-    fn exchange(&self, from: TakenWord, to: TakenWord) -> core::result::Result<(), TakenWord> {
-        // Ordering: AcqRel among this device's threads: the cell is read before (release), and who prepares writes it
-        // again only after it has seen the exchange (acquire).
-        let exchanged = self.taken_word().compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire);
-        exchanged.map(|_| ()).map_err(TakenWord)
-    }
-
-    /// The position as a ticket: beyond every other if the listener is closed.
-    fn ticket(&self, word: TakenWord) -> u64 {
-        word.open(self.listener.generation()).unwrap_or(u64::MAX)
-    }
-}
-
-impl SlotRing for Queue {
-    fn taken(&self) -> u64 {
-        self.ticket(self.load())
-    }
-
-    fn advance(&self, ticket: u64, count: u64) -> core::result::Result<(), u64> {
-        let word = |position| TakenWord::new(self.listener.generation(), position);
-        self.exchange(word(ticket), word(ticket + count)).map_err(|now| self.ticket(now))
-    }
-
-    // Pairs with the publish in the proxy's `hand_over`: the descriptors below it are visible, and the cells, which were
-    // written before the request that named their slots.
-    fn reclaimed(&self) -> u64 {
-        self.net.accepted_ahead(self.listener.slot()).observe()
-    }
-
-    // Ordering: Relaxed, made visible by `reclaimed`.
-    fn cell(&self, position: u64) -> u32 {
-        self.cell_word(position).load(Ordering::Relaxed) as u32
-    }
-}
-
-/// Begins the queue of a slot that was just taken, which may become a listener. By who took it.
-pub(crate) fn reset(net: Net, handle: Handle) {
-    let queue = Queue { net, listener: handle };
-    // Ordering: Relaxed; made visible by the slot's state. Late groups of the slot's last listener only compare.
-    queue.taken_word().store(TakenWord::new(handle.generation(), 0).0, Ordering::Relaxed);
-}
-
-/// How many connections that were accepted ahead this device has taken from a listener.
-pub(crate) fn taken(net: Net, listener: Handle) -> u64 {
-    Queue { net, listener }.load().position()
-}
-
-/// Returns whether a connection was accepted ahead that no group has taken.
-pub(crate) fn has_untaken(net: Net, listener: Handle) -> bool {
-    let queue = Queue { net, listener };
-    queue.reclaimed() > queue.taken()
-}
 
 /// Takes the connection that was accepted first and enters it in the table; `None` if there is none. By one lane.
 ///
@@ -127,11 +37,11 @@ pub(crate) fn take(net: Net, listener: Handle, options: &Options, caller: Caller
         }
         // Read by the proxy when this launch has ended.
         net.taker(handle.slot()).set(u64::from(net.context().launch) + 1);
-        table::set_options(net, handle, options);
+        entry::set_options(net, handle, options);
         // SAFETY: inside the region; the proxy wrote it before it counted the connection, and leaves it alone until the
         // socket is closed.
         let descriptor = unsafe { plain::load(net.accepted(handle.slot())) };
-        match table::open(net, handle, &descriptor, caller.id(net)) {
+        match entry::open(net, handle, &descriptor, caller.id(net)) {
             Ok(()) => return Ok(Some(handle)),
             Err(Error::BadHandle) => {}
             Err(error) => return Err(error),
@@ -176,7 +86,7 @@ fn prepare_locked(queue: &Queue, most: u64, options: &Options) {
     let Ok(claim) = Claim::for_opening(net, listener.slot(), false, Deadline::NEVER) else { return };
     let mut request = request::new(net, Op::Prepare, listener);
     let count = match request.slots.get_mut(..room as usize) {
-        Some(room) => slots::take_prepared(net, options, room),
+        Some(room) => free_slots::take_prepared(net, options, room),
         None => 0,
     };
     if count == 0 {

@@ -1,21 +1,20 @@
 //! The sending half of a stream.
 
-use crate::buffer::Source;
-use crate::copy::{copy_into_ring_by, copy_small_into_ring_by};
 use crate::group::Lane;
-use crate::guard::WaitGuard;
-use crate::half::{Halves, check_handle, check_stream, give_up, mirror, notify, ring_end, wake_own_pollers};
+use crate::memory::buffer::Source;
+use crate::memory::copy::{copy_into_ring_by, copy_small_into_ring_by};
 use crate::platform::CallGuard;
-use crate::slots::{self, Half};
-use crate::table::Deferred;
-use crate::timeout::{Deadline, Timeout};
-use crate::wait::{await_word, awaited};
-use crate::{Group, Net, platform, table};
-use gpunet_abi::entry::{Entry, lock};
+use crate::socket::awaiting::{await_word, awaited};
+use crate::socket::half::{check_handle, give_up, mirror, notify, ring_end, wake_own_pollers};
+use crate::socket::ownership::{Halves, check_stream};
+use crate::table::entry::{self, Deferred};
+use crate::wait::timeout::Timeout;
+use crate::{Group, Net, platform};
+use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
-use gpunet_abi::{Error, Handle, Link, Result, RingSpan, line, ring};
+use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, line, ring};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
 /// a piece's stores arrive); smaller: the other end starts earlier.
@@ -68,19 +67,19 @@ impl SendHalf {
     pub(crate) fn load_locked(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
         // Nobody changes it now: all lanes find the same.
-        let deferred = table::deferred(entry) != Deferred::None;
-        Self { by_handle: true, ..Self::load_at(net, handle, entry, table::link_of(entry), deferred) }
+        let deferred = entry::deferred(entry) != Deferred::None;
+        Self { by_handle: true, ..Self::load_at(net, handle, entry, entry::link_of(entry), deferred) }
     }
 
     /// The half as the table has it, for a group that uses it without its lock. `deferred`: some of what is in the ring is
     /// unpublished, as one lane has found for all. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, deferred: bool) -> Self {
-        let d = table::half_entry(entry, Half::Send);
+        let d = entry::half_entry(entry, Direction::Send);
         // SAFETY: as `ring_end`; the handle's owner is the one group that uses this half.
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
-        let lines_sent = table::lines_sent(entry);
+        let lines_sent = entry::lines_sent(entry);
         Self { net, handle, producer, entry, lines_sent, deferred, by_handle: false }
     }
 
@@ -104,9 +103,9 @@ impl SendHalf {
     /// ```
     #[inline(always)]
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
-        let deferred = check_stream(g, net, handle, Halves::One(Half::Send))?;
+        let deferred = check_stream(g, net, handle, Halves::One(Direction::Send))?;
         let entry = net.entry(handle.slot());
-        Ok(Self::load_at(net, handle, entry, table::link_of(entry), deferred))
+        Ok(Self::load_at(net, handle, entry, entry::link_of(entry), deferred))
     }
 
     /// Sends bytes: copies them into the ring and publishes. Returns how many.
@@ -362,7 +361,9 @@ impl SendHalf {
         if let Some(front) = g.front(lane) {
             // SAFETY: the source is readable by its constructor's contract; this half's owner is the one that writes the
             // ring's line.
-            unsafe { crate::line::store(&front, self.producer.end().line(), position, source.ptr, len) };
+            unsafe {
+                crate::memory::line::store(&front, self.producer.end().line(), position, source.ptr, len)
+            };
         }
         hand_off::at(HandOff::LineStored);
         let span = self.producer.span(len as u64);
@@ -484,7 +485,7 @@ impl SendHalf {
             mirror(
                 self.net,
                 self.handle.slot(),
-                Half::Send,
+                Direction::Send,
                 self.producer.end().link,
                 before,
                 self.producer.position(),
@@ -498,20 +499,20 @@ impl SendHalf {
     /// Keeps the position in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
     pub(crate) fn keep(&self) {
-        table::store_positions(self.entry, Half::Send, self.producer.word(), self.producer.released());
+        entry::store_positions(self.entry, Direction::Send, self.producer.word(), self.producer.released());
         let deferred = match (self.deferred, self.by_handle) {
             (false, _) => Deferred::None,
             (true, false) => Deferred::ByOwner,
             (true, true) => Deferred::ByHandle,
         };
-        table::set_lines_sent(self.entry, self.lines_sent, deferred);
+        entry::set_lines_sent(self.entry, self.lines_sent, deferred);
     }
 
     /// Publishes the position and wakes who waits for it. By one lane.
     #[inline(always)]
     fn announce(&self) {
         self.producer.announce();
-        notify(self.net, self.handle.slot(), self.producer.end(), Half::Send);
+        notify(self.net, self.handle.slot(), self.producer.end(), Direction::Send);
     }
 
     /// Polls for free space, waiting for it up to `timeout`. All lanes.
@@ -532,7 +533,7 @@ impl SendHalf {
         await_word(
             (self.net, self.entry),
             self.handle,
-            Half::Send,
+            Direction::Send,
             self.producer.end(),
             (self.producer.released(), 0),
             timeout,
@@ -547,7 +548,7 @@ impl SendHalf {
         }
         self.producer.fail();
         if lane.is_leader() {
-            give_up(self.net, self.handle, Half::Send, self.producer.word(), self.producer.released());
+            give_up(self.net, self.handle, Direction::Send, self.producer.word(), self.producer.released());
         }
         g.sync();
         Err(Error::Protocol)
@@ -739,62 +740,6 @@ impl SendHalf {
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.producer.position()
-    }
-}
-
-/// Publishes what calls by handle have left unpublished (MSG_MORE), before a group waits for the stream: the peer may not
-/// answer before it has them. By one lane.
-#[inline(never)]
-pub(crate) fn publish_deferred(net: Net, handle: Handle) {
-    let _call = CallGuard::enter_any(net);
-    let (slot, entry) = (handle.slot(), net.entry(handle.slot()));
-    let is_left = || table::deferred(entry) == Deferred::ByHandle;
-    if !is_left() || !slots::lock(net, slot, Half::Send, lock::ANNOUNCE) {
-        // A call that sends at this moment publishes, or the one after it.
-        return;
-    }
-    // Once more, under the lock: they may be published by now, and more behind them by a group that needs no lock.
-    if is_left() && slots::kind_of(net, handle).is_ok() {
-        SendHalf::load_locked(net, handle).announce();
-        table::end_deferred(entry);
-    }
-    slots::unlock(net, slot, Half::Send);
-}
-
-/// Makes sure, before a group uses the sending half without its lock, that no other publishes in it: what calls by handle have
-/// left is published, so nobody else has a reason to. Returns whether the half has other unpublished bytes. By one lane, for all.
-///
-/// # Errors
-/// Busy, when the host has taken the half; Canceled; NetworkDown.
-#[inline(always)]
-pub(crate) fn become_sender(net: Net, handle: Handle) -> Result<bool> {
-    match table::observe_deferred(net.entry(handle.slot())) {
-        Deferred::ByHandle => end_deferred(net, handle),
-        deferred => Ok(deferred == Deferred::ByOwner),
-    }
-}
-
-/// The part of [`become_sender`] for bytes that calls by handle have left.
-#[cold]
-#[inline(never)]
-fn end_deferred(net: Net, handle: Handle) -> Result<bool> {
-    let entry = net.entry(handle.slot());
-    let mut guard = WaitGuard::new(net, Deadline::NEVER);
-    loop {
-        publish_deferred(net, handle);
-        match (table::observe_deferred(entry), slots::locked_as(net, handle.slot(), Half::Send)) {
-            // A call by handle goes on with them: this group uses the other half.
-            (_, lock::CALL) => return Ok(false),
-            (Deferred::ByHandle, held) if lock::is_taken(held) => return Err(Error::Busy),
-            (Deferred::ByHandle, _) => {}
-            (deferred, _) => return Ok(deferred == Deferred::ByOwner),
-        }
-        // A poller publishes them at this moment. A handle that was closed has nothing to publish.
-        slots::kind_of(net, handle)?;
-        if guard.is_due() {
-            guard.check()?;
-        }
-        platform::back_off();
     }
 }
 

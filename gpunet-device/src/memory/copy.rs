@@ -10,8 +10,7 @@
 mod chunks;
 mod edges;
 
-use crate::Group;
-use crate::platform;
+use crate::{Group, platform};
 use chunks::{Aligned, CHUNK, Shifted, WARP, copy_rows, copy_tiles};
 use gpunet_abi::RingSpan;
 

@@ -21,17 +21,12 @@
 //! | [`team`] | memory that several devices share |
 //! | [`kernel`] | [`Kernel`], `kernel_entry!`, the record of a GPU's panic |
 //! | `cpu` | kernels as CPU thread blocks, and what host programs share with them |
-//! | [`posix`] | the calls as C programs know them |
-//! | `capi` | exports of these from the PTX (feature `capi`) |
 //!
 //! Data never passes through a control request: a send is a copy and one published word, a receive
 //! one observed word and a copy.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, auto_traits, negative_impls))]
 
-#[cfg(feature = "capi")]
-#[doc(hidden)]
-pub mod capi;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod cpu;
 pub mod group;
@@ -41,7 +36,6 @@ mod net;
 mod platform;
 pub mod poll;
 pub mod poll_group;
-pub mod posix;
 mod socket;
 mod table;
 pub mod team;
@@ -68,6 +62,22 @@ pub use socket::send::SendHalf;
 pub use socket::stream::{Shutdown, Stream};
 pub use socket::{listener, recv, send, stream};
 pub use team::{Rank, Signal, SymmetricPtr, TeamHandle};
+
+/// What gpunet-posix makes the calls of C programs of. No program uses it otherwise, and it changes without notice.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::group::Lane;
+    pub use crate::group::outcome::{by_leader, by_leader_once};
+    pub use crate::platform::{CallGuard, back_off};
+    pub use crate::socket::half::ring_end;
+    pub use crate::socket::ownership::become_receiver;
+    pub use crate::socket::{close, request};
+    pub use crate::table::slots::Caller;
+    pub use crate::table::{entry, free_slots, slots};
+    pub use crate::trigger::pass;
+    pub use crate::wait::guard::WaitGuard;
+    pub use crate::wait::timeout::{Deadline, Timeout};
+}
 
 /// Nanoseconds of the device's monotonic clock, for measuring within one device.
 ///

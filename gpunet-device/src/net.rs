@@ -210,7 +210,8 @@ impl Net {
 
     /// The status of a socket, unless the word belongs to another generation.
     #[inline(always)]
-    pub(crate) fn status(self, slot: u32, generation: u32) -> Option<Status> {
+    #[doc(hidden)]
+    pub fn status(self, slot: u32, generation: u32) -> Option<Status> {
         let word = self.shared_word(self.line(slot) + offset_of!(SocketLine, status) as u64);
         let status = Status(word.peek());
         if status.is_set() && status.generation() == generation { Some(status) } else { None }

@@ -16,12 +16,12 @@
 pub(crate) mod accept_queue;
 pub(crate) mod accept_turn;
 pub(crate) mod awaiting;
-pub(crate) mod close;
-pub(crate) mod half;
+pub mod close;
+pub mod half;
 pub mod listener;
-pub(crate) mod ownership;
+pub mod ownership;
 pub mod recv;
-pub(crate) mod request;
+pub mod request;
 pub mod send;
 pub mod stream;
 pub(crate) mod unpublished;

@@ -11,9 +11,9 @@
 //! | [`free_slots`] | slots taken from the recycling ring, and prepared |
 
 pub(crate) mod accepted;
-pub(crate) mod entry;
-pub(crate) mod free_slots;
+pub mod entry;
+pub mod free_slots;
 pub(crate) mod lists;
 pub(crate) mod member;
 pub(crate) mod membership;
-pub(crate) mod slots;
+pub mod slots;

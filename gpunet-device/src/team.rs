@@ -86,8 +86,8 @@ pub struct TeamHandle {
 
 impl TeamHandle {
     /// The handle of no team.
-    #[cfg(feature = "capi")]
-    pub(crate) const NONE: Self =
+    #[doc(hidden)]
+    pub const NONE: Self =
         // SAFETY: 0 stands for no context.
         Self { net: unsafe { Net::from_raw(0) }, state: 0, timeout_ns: 0, rank: 0, size: 0 };
 

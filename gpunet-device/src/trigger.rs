@@ -158,7 +158,7 @@ impl GateExt for Gate {
 /// # Errors
 /// As [`GateExt::wait`].
 #[inline(always)]
-pub(crate) fn pass<G: Group>(g: &G, net: Net, gate: Gate, timeout: Timeout, late: Error) -> Result<()> {
+pub fn pass<G: Group>(g: &G, net: Net, gate: Gate, timeout: Timeout, late: Error) -> Result<()> {
     by_leader(g, || gate::pass(net, gate, timeout, late)).map(|_| ())
 }
 

@@ -6,6 +6,6 @@
 //! | [`guard`] | what ends any wait: the deadline, cancel, a proxy without a heartbeat |
 //! | [`turn`] | what one group does for all, or before the others, for a limited time |
 
-pub(crate) mod guard;
-pub(crate) mod timeout;
+pub mod guard;
+pub mod timeout;
 pub(crate) mod turn;

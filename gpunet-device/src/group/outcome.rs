@@ -29,7 +29,7 @@ pub(crate) fn unpack(word: u64) -> Result<u64> {
 /// # Errors
 /// The leader's.
 #[inline(always)]
-pub(crate) fn by_leader<G: crate::Group>(g: &G, body: impl FnOnce() -> Result<u64>) -> Result<u64> {
+pub fn by_leader<G: crate::Group>(g: &G, body: impl FnOnce() -> Result<u64>) -> Result<u64> {
     let word = if g.is_leader() { pack(body()) } else { 0 };
     unpack(g.broadcast(word))
 }
@@ -39,7 +39,7 @@ pub(crate) fn by_leader<G: crate::Group>(g: &G, body: impl FnOnce() -> Result<u6
 /// # Errors
 /// The leader's.
 #[inline(always)]
-pub(crate) fn by_leader_once<G: crate::Group, const PLACE: u32>(
+pub fn by_leader_once<G: crate::Group, const PLACE: u32>(
     g: &G,
     lane: Lane,
     body: impl FnOnce() -> Result<u64>,

@@ -146,7 +146,8 @@ pub struct Source {
 impl Source {
     /// What follows the first `len` bytes.
     #[inline(always)]
-    pub(crate) const fn skip(self, len: usize) -> Self {
+    #[doc(hidden)]
+    pub const fn skip(self, len: usize) -> Self {
         let len = if len < self.len { len } else { self.len };
         Self { ptr: self.ptr.wrapping_add(len), len: self.len - len }
     }

@@ -9,7 +9,7 @@ pub mod spin_yield;
 pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
 use self::futex::{futex_wait, futex_wake, futex_wake_for, longest_sleep};
-pub(crate) use self::grace::CallGuard;
+pub use self::grace::CallGuard;
 use self::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::Word;
 use gpunet_abi::arena::PartHeader;
@@ -69,7 +69,7 @@ pub(crate) fn is_abandoned() -> bool {
 }
 
 /// Lets other threads run between two attempts for which there is no flag to sleep on.
-pub(crate) fn back_off() {
+pub fn back_off() {
     std::thread::yield_now();
 }
 

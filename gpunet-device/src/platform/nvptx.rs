@@ -39,7 +39,7 @@ pub(crate) fn is_abandoned() -> bool {
 
 /// Waits some nanoseconds between two attempts to change a word that many groups want.
 #[inline(always)]
-pub(crate) fn back_off() {
+pub fn back_off() {
     // SAFETY: suspends the thread for a short time.
     unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 200u32, options(nomem, nostack)) };
 }
@@ -106,11 +106,11 @@ impl PollerRegistration {
 }
 
 /// A GPU's calls are not counted: what it has mapped stays mapped until no kernel runs.
-pub(crate) struct CallGuard;
+pub struct CallGuard;
 
 impl CallGuard {
     /// Whether calls are counted.
-    pub(crate) const IS_COUNTED: bool = false;
+    pub const IS_COUNTED: bool = false;
 
     #[inline(always)]
     pub(crate) fn enter(_net: crate::Net, _word: gpunet_abi::Word) -> Self {
@@ -118,12 +118,12 @@ impl CallGuard {
     }
 
     #[inline(always)]
-    pub(crate) fn enter_any(_net: crate::Net) -> Self {
+    pub fn enter_any(_net: crate::Net) -> Self {
         Self
     }
 
     #[inline(always)]
-    pub(crate) fn narrow(&self, _word: gpunet_abi::Word) {}
+    pub fn narrow(&self, _word: gpunet_abi::Word) {}
 }
 
 /// What a sleeper would compare.

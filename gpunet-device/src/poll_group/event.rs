@@ -53,7 +53,8 @@ impl Events {
     ///
     /// # Safety
     /// `capacity` events from `first` on are aligned and mapped, and only this group uses them.
-    pub(crate) const unsafe fn from_raw_parts(first: *mut Event, capacity: usize, len: usize) -> Self {
+    #[doc(hidden)]
+    pub const unsafe fn from_raw_parts(first: *mut Event, capacity: usize, len: usize) -> Self {
         Self { first, capacity, len: if len < capacity { len } else { capacity } }
     }
 

@@ -79,7 +79,7 @@ impl Closing {
 /// # Errors
 /// As [`Stream::close`](crate::Stream::close).
 #[inline(never)]
-pub(crate) fn close_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<()> {
+pub fn close_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<()> {
     // What the lanes have received and sent is in the table.
     g.sync();
     // One lane decides for all: another group may be closing it just now, or changing its options.
@@ -135,7 +135,7 @@ fn lock_for_end(net: Net, slot: u32, half: Direction) -> bool {
 /// # Errors
 /// As [`Closing::begin`] and [`Closing::post`].
 #[inline(never)]
-pub(crate) fn close(net: Net, handle: Handle, kind: Kind) -> Result<u64> {
+pub fn close(net: Net, handle: Handle, kind: Kind) -> Result<u64> {
     let closing = Closing::begin(net, handle, kind)?;
     let accepted = match kind {
         // Of those that were accepted ahead, the proxy closes the others.

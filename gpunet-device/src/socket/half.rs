@@ -12,7 +12,7 @@ use gpunet_abi::ring::RingEnd;
 use gpunet_abi::{Direction, Error, Handle, Link, Result, Word};
 
 /// The ring's end that a direction in the table describes.
-pub(crate) fn ring_end(d: &HalfEntry, link: Link) -> RingEnd {
+pub fn ring_end(d: &HalfEntry, link: Link) -> RingEnd {
     // SAFETY: addresses that `entry::open` checked against the regions; they stay mapped while the
     // attachment lives.
     let (mine, theirs) =

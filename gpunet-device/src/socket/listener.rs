@@ -154,7 +154,8 @@ impl Listener {
 
     /// How long its options let an accept wait.
     #[inline(always)]
-    pub(crate) fn timeout(&self) -> Timeout {
+    #[doc(hidden)]
+    pub fn timeout(&self) -> Timeout {
         let options = entry::options(self.net, self.handle);
         Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns)
     }
@@ -204,7 +205,8 @@ impl Listener {
     }
 
     #[inline(always)]
-    pub(crate) fn accept_with<G: Group>(&self, g: &G, timeout: Timeout) -> Result<Stream> {
+    #[doc(hidden)]
+    pub fn accept_with<G: Group>(&self, g: &G, timeout: Timeout) -> Result<Stream> {
         Stream::of(self.net, self.accept_handle(g, timeout)?)
     }
 

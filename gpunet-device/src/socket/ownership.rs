@@ -64,7 +64,7 @@ fn use_stream(net: Net, handle: Handle, halves: Halves, caller: Caller) -> Resul
 /// # Errors
 /// Busy, when the host has taken the half; Canceled; NetworkDown.
 #[inline(never)]
-pub(crate) fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Result<()> {
+pub fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Result<()> {
     let entry = net.entry(handle.slot());
     if entry::receiver(entry).peek() == group.0 {
         return Ok(());

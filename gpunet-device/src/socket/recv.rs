@@ -65,7 +65,8 @@ pub struct RecvHalf {
 impl RecvHalf {
     /// The half as the table has it. All lanes.
     #[inline(always)]
-    pub(crate) fn load(net: Net, handle: Handle) -> Self {
+    #[doc(hidden)]
+    pub fn load(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
         Self::load_at(net, handle, entry, entry::link_of(entry))
     }
@@ -220,7 +221,8 @@ impl RecvHalf {
     /// Inline in kernels, as `SendHalf::send_with` is.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[cfg_attr(not(target_arch = "nvptx64"), inline)]
-    pub(crate) fn recv_with<G: Group>(
+    #[doc(hidden)]
+    pub fn recv_with<G: Group>(
         &mut self,
         g: &G,
         buffer: Buffer,
@@ -387,7 +389,8 @@ impl RecvHalf {
     /// If some bytes are known but fewer than `len`, polls for more: before a peek, which would otherwise
     /// show the same as the last one. All lanes.
     #[inline(always)]
-    pub(crate) fn poll_more<G: Group>(&mut self, g: &G, len: u64) -> Result<()> {
+    #[doc(hidden)]
+    pub fn poll_more<G: Group>(&mut self, g: &G, len: u64) -> Result<()> {
         let have = self.consumer.available();
         if have > 0 && have < len { self.refresh(g) } else { Ok(()) }
     }
@@ -421,9 +424,17 @@ impl RecvHalf {
         }
     }
 
+    /// Bytes in the ring, as far as the half knows.
+    #[inline(always)]
+    #[doc(hidden)]
+    pub fn known_available(&self) -> u64 {
+        self.consumer.available()
+    }
+
     /// Keeps the positions in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
-    pub(crate) fn keep(&self) {
+    #[doc(hidden)]
+    pub fn keep(&self) {
         entry::store_positions(self.entry, Direction::Recv, self.consumer.word(), self.consumer.landed());
     }
 
@@ -551,7 +562,8 @@ impl RecvHalf {
     }
 
     /// Inline nowhere: it is called where a kernel waits anyway.
-    pub(crate) fn peek_more_with<G: Group>(
+    #[doc(hidden)]
+    pub fn peek_more_with<G: Group>(
         &mut self,
         g: &G,
         have: usize,
@@ -581,7 +593,8 @@ impl RecvHalf {
     }
 
     #[inline(always)]
-    pub(crate) fn peek_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
+    #[doc(hidden)]
+    pub fn peek_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
         let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         self.poll_more(g, len as u64)?;
         if self.await_data(g, Lane::of(g), timeout, None)? == Found::Landed {

@@ -15,7 +15,7 @@ use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Error, Handle, Options, Result, Word};
 
 /// A claimed control slot. While it is held, a request can be posted without fail.
-pub(crate) struct Claim {
+pub struct Claim {
     slot: Control,
     ignore_cancel: bool,
 }
@@ -198,7 +198,7 @@ impl Claim {
     /// # Errors
     /// WouldBlock (unless `wait`) or TimedOut when all of those stay taken; Canceled; NetworkDown.
     #[inline(never)]
-    pub(crate) fn for_opening(net: Net, start: u32, wait: bool, deadline: Deadline) -> Result<Self> {
+    pub fn for_opening(net: Net, start: u32, wait: bool, deadline: Deadline) -> Result<Self> {
         Self::take(net, start, for_waiting(net.context().controls), wait, deadline, false)
     }
 
@@ -221,7 +221,7 @@ impl Claim {
     }
 
     /// Gives the claim back.
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         claim::release(&self.slot.claim());
     }
 
@@ -236,7 +236,7 @@ impl Claim {
     /// proxy stands still, or a kernel scribbled over the slot) is left: whoever needs one adopts it
     /// when the answer is there.
     #[inline(never)]
-    pub(crate) fn post(
+    pub fn post(
         self,
         request: &Request,
         socket: Handle,
@@ -301,7 +301,7 @@ impl Claim {
 /// # Errors
 /// As [`Claim::take`] and [`Claim::post`].
 #[inline(never)]
-pub(crate) fn call(net: Net, request: &Request, handle: Handle) -> Result<u64> {
+pub fn call(net: Net, request: &Request, handle: Handle) -> Result<u64> {
     let mut reply = Reply::new(0, 0);
     let claim = Claim::take(net, request.slot, net.context().controls, true, Deadline::NEVER, false)?;
     claim.post(request, handle, Deadline::NEVER, &mut reply)?;
@@ -345,7 +345,7 @@ pub(crate) fn fresh(net: Net, op: Op) -> Request {
 }
 
 /// A request of operation `op` about `handle` by this launch.
-pub(crate) fn new(net: Net, op: Op, handle: Handle) -> Request {
+pub fn new(net: Net, op: Op, handle: Handle) -> Request {
     Request::new(op, handle.slot(), handle.generation(), net.context().launch)
 }
 

@@ -64,7 +64,8 @@ pub struct SendHalf {
 impl SendHalf {
     /// The half as the table has it, for a call by handle that has it locked. All lanes.
     #[inline(always)]
-    pub(crate) fn load_locked(net: Net, handle: Handle) -> Self {
+    #[doc(hidden)]
+    pub fn load_locked(net: Net, handle: Handle) -> Self {
         let entry = net.entry(handle.slot());
         // Nobody changes it now: all lanes find the same.
         let deferred = entry::deferred(entry) != Deferred::None;
@@ -265,7 +266,8 @@ impl SendHalf {
     /// cache. On a CPU that would only take the compiler's time.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[cfg_attr(not(target_arch = "nvptx64"), inline)]
-    pub(crate) fn send_with<G: Group>(
+    #[doc(hidden)]
+    pub fn send_with<G: Group>(
         &mut self,
         g: &G,
         source: Source,
@@ -454,7 +456,8 @@ impl SendHalf {
 
     /// Checks whether anything can still be sent, by what is known already.
     #[inline(always)]
-    pub(crate) fn check(&self) -> Result<()> {
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<()> {
         if self.producer.is_open() {
             return Ok(());
         }
@@ -496,9 +499,17 @@ impl SendHalf {
         }
     }
 
+    /// Free bytes of the ring, as far as the half knows.
+    #[inline(always)]
+    #[doc(hidden)]
+    pub fn known_free(&self) -> u64 {
+        self.producer.free()
+    }
+
     /// Keeps the position in the table, for the next call by handle or a later launch. By one lane.
     #[inline(always)]
-    pub(crate) fn keep(&self) {
+    #[doc(hidden)]
+    pub fn keep(&self) {
         entry::store_positions(self.entry, Direction::Send, self.producer.word(), self.producer.released());
         let deferred = match (self.deferred, self.by_handle) {
             (false, _) => Deferred::None,
@@ -642,7 +653,8 @@ impl SendHalf {
     }
 
     #[inline(always)]
-    pub(crate) fn reserve_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
+    #[doc(hidden)]
+    pub fn reserve_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
         if len == 0 {
             return Err(Error::InvalidArgument);
         }

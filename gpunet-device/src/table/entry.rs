@@ -20,7 +20,7 @@ use gpunet_abi::{
 /// Protocol, when the proxy's descriptor is invalid; BadHandle, when the socket was closed meanwhile,
 /// for a launch that has ended.
 #[inline(never)]
-pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Result<()> {
+pub fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Result<()> {
     let entry = net.entry(handle.slot());
     let context = net.context();
     let opened = Opened::of(d, context.slots, context.shards, |place, len| net.resolve(place, len))?;
@@ -46,7 +46,7 @@ pub(crate) fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) 
 
 /// One half of a stream as the table has it, and who is at the other side. The handle was checked.
 #[inline(always)]
-pub(crate) fn half(net: Net, handle: Handle, half: Direction) -> (HalfEntry, Link) {
+pub fn half(net: Net, handle: Handle, half: Direction) -> (HalfEntry, Link) {
     let entry = net.entry(handle.slot());
     (half_entry(entry, half), link_of(entry))
 }
@@ -80,7 +80,7 @@ pub(crate) fn remote_part(net: Net, slot: u32) -> *mut PartHeader {
 
 /// The options of a socket.
 #[inline(always)]
-pub(crate) fn options(net: Net, handle: Handle) -> Options {
+pub fn options(net: Net, handle: Handle) -> Options {
     options_at(net.entry(handle.slot()))
 }
 
@@ -193,14 +193,14 @@ fn lines_word(entry: *mut Entry) -> Word {
 }
 
 /// Stores the options of a socket.
-pub(crate) fn set_options(net: Net, handle: Handle, options: &Options) {
+pub fn set_options(net: Net, handle: Handle, options: &Options) {
     let entry = net.entry(handle.slot());
     // SAFETY: inside the table; plain integers.
     unsafe { plain::store(&raw mut (*entry).options, options) };
 }
 
 /// Stores the addresses of a bound socket.
-pub(crate) fn set_local(net: Net, handle: Handle, local: SockAddr) {
+pub fn set_local(net: Net, handle: Handle, local: SockAddr) {
     let entry = net.entry(handle.slot());
     // SAFETY: inside the table; plain integers.
     unsafe { plain::store(&raw mut (*entry).local, &local) };
@@ -253,21 +253,21 @@ pub(crate) fn seen(entry: *mut Entry, half: Direction) -> Word {
 }
 
 /// The peer's address.
-pub(crate) fn peer(net: Net, handle: Handle) -> SockAddr {
+pub fn peer(net: Net, handle: Handle) -> SockAddr {
     let entry = net.entry(handle.slot());
     // SAFETY: field address inside the table's entry; written when the stream was opened.
     unsafe { plain::load(&raw const (*entry).peer) }
 }
 
 /// The socket's own address.
-pub(crate) fn local(net: Net, handle: Handle) -> SockAddr {
+pub fn local(net: Net, handle: Handle) -> SockAddr {
     let entry = net.entry(handle.slot());
     // SAFETY: as above, or written at bind.
     unsafe { plain::load(&raw const (*entry).local) }
 }
 
 /// What carries the stream: a [`gpunet_abi::options::TransportKind`] as a number.
-pub(crate) fn transport(net: Net, handle: Handle) -> u32 {
+pub fn transport(net: Net, handle: Handle) -> u32 {
     let entry = net.entry(handle.slot());
     // SAFETY: field address inside the table's entry; written when the stream was opened.
     unsafe { (&raw const (*entry).transport).read_volatile() }
@@ -278,7 +278,7 @@ const STATUS_REPORTED: u32 = u32::MAX;
 
 /// What SO_ERROR reports, each error once: the one that the device kept, else `status`, which is the
 /// status word's and stays there. By one lane.
-pub(crate) fn take_error(net: Net, handle: Handle, status: u32) -> u32 {
+pub fn take_error(net: Net, handle: Handle, status: u32) -> u32 {
     let entry = net.entry(handle.slot());
     // SAFETY: field address inside the table's entry.
     let error = unsafe { &raw mut (*entry).error };

@@ -56,7 +56,7 @@ impl SlotRing for RecyclingRing {
 /// # Errors
 /// TooManySockets, when none is free; Protocol, when the ring holds an invalid slot.
 #[inline(never)]
-pub(crate) fn take(net: Net, options: &Options) -> Result<Handle> {
+pub fn take(net: Net, options: &Options) -> Result<Handle> {
     let mut slot = [0];
     match take_many(net, &mut slot) {
         0 => Err(Error::TooManySockets),

@@ -35,7 +35,7 @@ pub(crate) fn set_state(net: Net, handle: Handle, new: SlotState) {
 /// Makes an open socket of `handle` another kind, by who has it for itself; returns whether the socket
 /// was still open: the host retires those of a launch that has ended.
 #[inline(never)]
-pub(crate) fn turn_into(net: Net, handle: Handle, kind: Kind) -> bool {
+pub fn turn_into(net: Net, handle: Handle, kind: Kind) -> bool {
     exchange(net, handle, |_| true, |state| state.with_kind(kind))
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn turn_into(net: Net, handle: Handle, kind: Kind) -> bool {
 /// whether this call did it. Of several that close one handle, one wins; and a slot that another
 /// group has taken anew meanwhile is left alone.
 #[inline(never)]
-pub(crate) fn retire(net: Net, handle: Handle, kind: Kind) -> bool {
+pub fn retire(net: Net, handle: Handle, kind: Kind) -> bool {
     exchange(net, handle, |now| now == kind, |state| SlotState::retired(state.generation()))
 }
 
@@ -76,7 +76,7 @@ fn exchange(
 /// # Errors
 /// BadHandle, when the slot is free, out of range, or of another generation.
 #[inline(never)]
-pub(crate) fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
+pub fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
     if handle.slot() >= net.context().slots {
         return Err(Error::BadHandle);
     }
@@ -92,7 +92,7 @@ pub(crate) fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
 /// # Errors
 /// As [`kind_of`].
 #[inline(never)]
-pub(crate) fn use_handle(net: Net, handle: Handle) -> Result<Kind> {
+pub fn use_handle(net: Net, handle: Handle) -> Result<Kind> {
     if handle.slot() >= net.context().slots {
         return Err(Error::BadHandle);
     }
@@ -157,7 +157,7 @@ fn note_user(net: Net, slot: u32) {
 
 /// Takes a half of a stream for a call by handle, or (`ANNOUNCE`) for one announcement; returns whether
 /// it was free.
-pub(crate) fn lock(net: Net, slot: u32, half: Direction, value: u32) -> bool {
+pub fn lock(net: Net, slot: u32, half: Direction, value: u32) -> bool {
     // SAFETY: an aligned word in device memory that outlives every kernel, used as a lock only.
     let taken = unsafe { platform::lock(lock_word(net, slot, half), lock::FREE, value) };
     hand_off::at(HandOff::Locked);
@@ -165,7 +165,7 @@ pub(crate) fn lock(net: Net, slot: u32, half: Direction, value: u32) -> bool {
 }
 
 /// Gives a half back.
-pub(crate) fn unlock(net: Net, slot: u32, half: Direction) {
+pub fn unlock(net: Net, slot: u32, half: Direction) {
     // SAFETY: as in `lock`.
     unsafe { platform::unlock(lock_word(net, slot, half), lock::FREE) };
     hand_off::at(HandOff::Locked);
@@ -194,7 +194,7 @@ pub(crate) fn is_taken(net: Net, slot: u32, half: Direction) -> bool {
 }
 
 /// Returns who has a half: a value of [`gpunet_abi::entry::lock`].
-pub(crate) fn locked_as(net: Net, slot: u32, half: Direction) -> u32 {
+pub fn locked_as(net: Net, slot: u32, half: Direction) -> u32 {
     // SAFETY: as in `lock`. Ordering: Relaxed; a hint.
     unsafe { AtomicU32::from_ptr(lock_word(net, slot, half)) }.load(Ordering::Relaxed)
 }
@@ -211,14 +211,15 @@ fn lock_word(net: Net, slot: u32, half: Direction) -> *mut u32 {
 
 /// Which group of its launch calls.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller {
+pub struct Caller {
     size: u32,
     index: u32,
 }
 
 impl Caller {
+    /// The group.
     #[inline(always)]
-    pub(crate) fn of<G: Group>(g: &G) -> Self {
+    pub fn of<G: Group>(g: &G) -> Self {
         Self { size: g.size(), index: g.index() }
     }
 
@@ -229,7 +230,7 @@ impl Caller {
 
     /// The group as the table knows it. The context is there.
     #[inline(always)]
-    pub(crate) fn id(self, net: Net) -> GroupId {
+    pub fn id(self, net: Net) -> GroupId {
         GroupId::new(net.context().launch, self.size, self.index)
     }
 }

@@ -40,7 +40,8 @@ impl TeamHandle {
     /// Runs a collective between its two barriers. The first: all members are in it, so that what it writes is no longer
     /// used for what came before. The second: it is complete, and what it reads may be changed.
     #[inline(always)]
-    pub(crate) fn collectively<G: Group>(self, g: &G, body: impl FnOnce()) -> Result<()> {
+    #[doc(hidden)]
+    pub fn collectively<G: Group>(self, g: &G, body: impl FnOnce()) -> Result<()> {
         g.sync();
         by_leader(g, || self.enter())?;
         body();

@@ -48,8 +48,8 @@ impl<T: Element> SymmetricPtr<T> {
     }
 
     /// A pointer to nothing, of no team.
-    #[cfg(feature = "capi")]
-    pub(crate) const NONE: Self = Self { team: 0, parts: 0, offset: 0, len: 0, element: PhantomData };
+    #[doc(hidden)]
+    pub const NONE: Self = Self { team: 0, parts: 0, offset: 0, len: 0, element: PhantomData };
 
     /// How many elements there are.
     #[must_use]

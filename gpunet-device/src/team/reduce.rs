@@ -185,11 +185,8 @@ impl TeamHandle {
     /// # Errors
     /// InvalidArgument, as [`TeamHandle::reduce`].
     #[inline(always)]
-    pub(crate) fn check_reduction<T: Element>(
-        self,
-        to: SymmetricPtr<T>,
-        from: SymmetricPtr<T>,
-    ) -> Result<()> {
+    #[doc(hidden)]
+    pub fn check_reduction<T: Element>(self, to: SymmetricPtr<T>, from: SymmetricPtr<T>) -> Result<()> {
         to.check(self)?;
         from.check(self)?;
         let ((to_parts, to_offset), (from_parts, from_offset)) = (to.place(), from.place());
@@ -202,7 +199,8 @@ impl TeamHandle {
 
     /// Reduces what this member has to: between the two barriers of the collective.
     #[inline(always)]
-    pub(crate) fn reduce_share<G: Group, T: Reducible, O: Operation>(
+    #[doc(hidden)]
+    pub fn reduce_share<G: Group, T: Reducible, O: Operation>(
         self,
         g: &G,
         operation: O,

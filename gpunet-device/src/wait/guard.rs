@@ -10,7 +10,7 @@ use gpunet_abi::{Error, Result};
 const MAX_STEP_NS: u64 = 300_000_000;
 
 /// What ends a wait, whatever it waits for: the deadline, cancel, or a proxy without a heartbeat.
-pub(crate) struct WaitGuard {
+pub struct WaitGuard {
     net: Net,
     /// A close continues although its launch was cancelled.
     ignore_cancel: bool,
@@ -25,7 +25,7 @@ pub(crate) struct WaitGuard {
 impl WaitGuard {
     /// Begins a wait. It does not read the clock yet: most waits are over before the first check.
     #[inline(always)]
-    pub(crate) fn new(net: Net, deadline: Deadline) -> Self {
+    pub fn new(net: Net, deadline: Deadline) -> Self {
         let last_check = u64::MAX;
         Self { net, ignore_cancel: false, rounds: 0, deadline, last_check, last_beat: 0, silent_ns: 0 }
     }
@@ -40,7 +40,7 @@ impl WaitGuard {
     /// Counts a round; returns whether it is time for a check: in every round on the CPU, in every
     /// 128th on a GPU.
     #[inline(always)]
-    pub(crate) fn is_due(&mut self) -> bool {
+    pub fn is_due(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
         self.rounds.is_multiple_of(platform::slow_check_every())
     }
@@ -62,7 +62,7 @@ impl WaitGuard {
     /// # Errors
     /// Canceled, NetworkDown or TimedOut.
     #[inline(always)]
-    pub(crate) fn check(&mut self) -> Result<()> {
+    pub fn check(&mut self) -> Result<()> {
         if platform::is_abandoned() || (!self.ignore_cancel && self.net.cancel().peek() != 0) {
             return Err(Error::Canceled);
         }

@@ -6,27 +6,27 @@ use gpunet_abi::Options;
 
 /// How long a call may wait, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timeout(u64);
+pub struct Timeout(u64);
 
 impl Timeout {
     /// Not at all: EAGAIN.
-    pub(crate) const NON_BLOCKING: Self = Self(1 << 62);
+    pub const NON_BLOCKING: Self = Self(1 << 62);
     /// Without limit.
-    pub(crate) const NEVER: Self = Self(0);
+    pub const NEVER: Self = Self(0);
     /// As the options of the socket say when the wait begins. Lanes need not know them.
-    pub(crate) const SOCKET: Self = Self(1 << 61);
+    pub const SOCKET: Self = Self(1 << 61);
     /// The same, but a call on a non-blocking socket waits, too: without limit.
     pub(crate) const SOCKET_BLOCKING: Self = Self(Self::SOCKET.0 + 1);
 
     /// That many nanoseconds; 0 means without limit, and so do more than 73 years.
     #[inline(always)]
-    pub(crate) const fn ns(ns: u64) -> Self {
+    pub const fn ns(ns: u64) -> Self {
         if ns < Self::SOCKET.0 { Self(ns) } else { Self::NEVER }
     }
 
     /// The timeout of a half of a socket with these options.
     #[inline(always)]
-    pub(crate) const fn of_half(half: Direction, options: &Options) -> Self {
+    pub const fn of_half(half: Direction, options: &Options) -> Self {
         let ns = match half {
             Direction::Send => options.send_timeout_ns,
             Direction::Recv => options.recv_timeout_ns,
@@ -42,13 +42,13 @@ impl Timeout {
 
     /// The timeout as a word, for a broadcast.
     #[inline(always)]
-    pub(crate) const fn packed(self) -> u64 {
+    pub const fn packed(self) -> u64 {
         self.0
     }
 
     /// What [`Timeout::packed`] packed.
     #[inline(always)]
-    pub(crate) const fn unpacked(word: u64) -> Self {
+    pub const fn unpacked(word: u64) -> Self {
         Self(word)
     }
 
@@ -60,7 +60,7 @@ impl Timeout {
 
     /// What is left of it for another wait of a call whose waits end at `deadline`. By the lane that waits.
     #[inline(always)]
-    pub(crate) fn until(self, deadline: Deadline) -> Self {
+    pub fn until(self, deadline: Deadline) -> Self {
         if deadline == Deadline::NEVER {
             return self;
         }
@@ -72,7 +72,7 @@ impl Timeout {
 
     /// When a wait that begins now ends.
     #[inline(always)]
-    pub(crate) fn deadline(self) -> Deadline {
+    pub fn deadline(self) -> Deadline {
         if self.is_non_blocking() || self.0 == Self::NEVER.0 {
             Deadline::NEVER
         } else {
@@ -83,10 +83,11 @@ impl Timeout {
 
 /// An instant of the device's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Deadline(u64);
+pub struct Deadline(u64);
 
 impl Deadline {
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    /// Never passes.
+    pub const NEVER: Self = Self(u64::MAX);
 
     /// So many nanoseconds from now.
     #[inline(always)]

@@ -7,8 +7,9 @@ use gpunet_device::abi::entry::SlotState;
 use gpunet_device::group::Solo;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::{
-    Error, Handle, Listener, Options, PollFd, PollSet, SockAddr, Stream, TransportKind, poll, posix,
+    Error, Handle, Listener, Options, PollFd, PollSet, SockAddr, Stream, TransportKind, poll,
 };
+use gpunet_posix as posix;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 

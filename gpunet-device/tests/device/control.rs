@@ -268,8 +268,9 @@ fn the_two_waits_of_a_connect_share_its_limit() {
 /// What the host has retired for a launch that has ended is dead for every kind of call.
 #[test]
 fn a_socket_that_the_host_retires_is_dead_for_every_call() {
+    use gpunet_device::RecvHalf;
     use gpunet_device::abi::entry::SlotState;
-    use gpunet_device::{RecvHalf, posix};
+    use gpunet_posix as posix;
     let world = World::new();
     let net = world.net();
     let handle = world.open_driven(3);
@@ -300,7 +301,7 @@ fn a_socket_that_the_host_retires_is_dead_for_every_call() {
 #[test]
 fn a_close_that_finds_no_proxy_can_be_made_again() {
     use gpunet_device::abi::layout::HEARTBEAT_DOWN;
-    use gpunet_device::posix;
+    use gpunet_posix as posix;
     let world = World::new();
     world.give_slots(&[1]);
     let net = world.net();

@@ -204,8 +204,8 @@ fn a_word_that_cannot_be_ends_a_long_call_after_what_is_sent() {
 #[test]
 fn lanes_agree_whatever_happens_to_the_options_meanwhile() {
     use gpunet_device::group::Solo;
-    use gpunet_device::posix::options::{SO_RCVTIMEO, SOL_SOCKET, set};
-    use gpunet_device::posix::recv::recv;
+    use gpunet_posix::options::{SO_RCVTIMEO, SOL_SOCKET, set};
+    use gpunet_posix::recv::recv;
     use std::sync::atomic::{AtomicBool, Ordering};
     let world = World::new();
     let (a, b) = world.open_pair(0, 1);
@@ -255,7 +255,7 @@ fn lanes_agree_whatever_happens_to_the_options_meanwhile() {
 /// By handle, so that each call finds in the table what the one before has left there.
 #[test]
 fn lanes_write_and_read_in_place_together() {
-    use gpunet_device::posix::in_place::{commit, peek, release, reserve};
+    use gpunet_posix::in_place::{commit, peek, release, reserve};
     let world = World::new();
     let (a, b) = world.open_pair(0, 1);
     let (net, a, b) = (world.net(), a.raw(), b.raw());

@@ -5,8 +5,9 @@ use gpunet_device::abi::line::{self, CHUNK_BYTES, Line};
 use gpunet_device::abi::{StreamWord, Word};
 use gpunet_device::cpu::watch::Watch;
 use gpunet_device::group::{Lanes, Solo};
-use gpunet_device::posix::send::{MSG_DONTWAIT, MSG_MORE, MSG_PEEK};
-use gpunet_device::{Error, Group, Handle, RecvHalf, SendHalf, Shutdown, Stream, posix};
+use gpunet_device::{Error, Group, Handle, RecvHalf, SendHalf, Shutdown, Stream};
+use gpunet_posix as posix;
+use gpunet_posix::send::{MSG_DONTWAIT, MSG_MORE, MSG_PEEK};
 use proptest::prelude::*;
 
 const G: Solo = Solo::new(0, 1);

@@ -164,9 +164,8 @@ fn two_groups_that_poll_and_receive_never_announce_backwards() {
                     poll(&g, net, set(&mut fds), 1_000_000).unwrap();
                     let mut bytes = [0; 64];
                     // SAFETY: bytes of this stack.
-                    let got = unsafe {
-                        gpunet_device::posix::recv::recv(&g, net, b.raw(), bytes.as_mut_ptr(), 64, 0x40)
-                    };
+                    let got =
+                        unsafe { gpunet_posix::recv::recv(&g, net, b.raw(), bytes.as_mut_ptr(), 64, 0x40) };
                     match got {
                         Ok(0) => return,
                         Ok(_) | Err(Error::WouldBlock | Error::Busy) => {}

@@ -5,14 +5,12 @@ use gpunet_device::abi::Status;
 use gpunet_device::abi::control::{Op, Reply};
 use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::group::Solo;
-use gpunet_device::posix::options::{
+use gpunet_device::{Error, Net, Options, SockAddr, Stream};
+use gpunet_posix::options::{
     self, SO_ERROR, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
-use gpunet_device::posix::send::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL};
-use gpunet_device::posix::{
-    bind, close, connect, ioctl, name, recv, returned, send, shutdown, sockaddr, socket,
-};
-use gpunet_device::{Error, Net, Options, SockAddr, Stream};
+use gpunet_posix::send::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL};
+use gpunet_posix::{bind, close, connect, ioctl, name, recv, returned, send, shutdown, sockaddr, socket};
 use std::mem::offset_of;
 
 const G: Solo = Solo::new(0, 1);

@@ -7,9 +7,10 @@ use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::abi::position::StreamWord;
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::group::Solo;
-use gpunet_device::posix::send::MSG_PEEK;
 use gpunet_device::send::PUBLISH_CHUNK;
-use gpunet_device::{Error, Handle, RecvHalf, SendHalf, Shutdown, Stream, posix};
+use gpunet_device::{Error, Handle, RecvHalf, SendHalf, Shutdown, Stream};
+use gpunet_posix as posix;
+use gpunet_posix::send::MSG_PEEK;
 use std::mem::offset_of;
 
 const G: Solo = Solo::new(0, 1);

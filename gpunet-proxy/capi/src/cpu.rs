@@ -6,8 +6,8 @@ use crate::failure::{Failure, int, returned};
 use crate::memory;
 use crate::token::with_net;
 use gpunet_device::group::Solo;
-use gpunet_device::posix::{self, name::End};
 use gpunet_device::{Net, PollFd, PollSet, Result, poll};
+use gpunet_posix::{self as posix, name::End};
 use libc::{pollfd, sockaddr, socklen_t, ssize_t};
 use std::ffi::{c_int, c_void};
 

@@ -3,7 +3,7 @@
 //! Each function states what it believes of a pointer; that is what the C documentation demands of the caller.
 
 use crate::failure::Failure;
-use gpunet_device::posix::sockaddr as layout;
+use gpunet_posix::sockaddr as layout;
 use libc::{sockaddr, socklen_t};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;

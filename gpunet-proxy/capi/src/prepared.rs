@@ -6,7 +6,8 @@ use crate::cpu::{SOLO, call};
 use crate::failure::int;
 use crate::memory::Out;
 use gpunet_device::trigger::PreparedExt;
-use gpunet_device::{Gate, Prepared, RingSpan, Trigger, posix};
+use gpunet_device::{Gate, Prepared, RingSpan, Trigger};
+use gpunet_posix as posix;
 use std::ffi::{c_int, c_void};
 
 /// `struct gpunet_piece`.

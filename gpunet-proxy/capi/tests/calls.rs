@@ -117,7 +117,7 @@ fn a_direction_is_taken_used_by_a_queue_and_given_back() {
     let (mut near, mut far, mut sender, mut receiver, mut queue) =
         (null_mut(), null_mut(), null_mut(), null_mut(), null_mut());
     let (mut at, mut len, told) = (address(0), LEN, Told::default());
-    let options = gpunet_device::posix::open::CallOptions { transport: 1, ..Default::default() };
+    let options = gpunet_posix::open::CallOptions { transport: 1, ..Default::default() };
     // SAFETY: pointers to this function's own variables, which outlive the queue's operations.
     unsafe {
         assert_eq!(gpunet_host_embed(SETTINGS.as_ptr(), &raw mut proxy), 0, "{}", reason());

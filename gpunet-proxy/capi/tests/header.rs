@@ -21,7 +21,7 @@ fn shared_types() -> String {
         ("gpunet.h", "GPUNET_PREPARED"),
         ("gpunet_team.h", "GPUNET_TEAM"),
     ] {
-        let path = root().join("../../gpunet-device/include").join(file);
+        let path = root().join("../../gpunet-device/posix/include").join(file);
         let device = std::fs::read_to_string(path).expect("a header");
         let begin = device.find(&format!("#ifndef {guard}\n")).expect("a guard");
         let comment = device[..begin].rfind("/* ").expect("a comment");

@@ -2,8 +2,8 @@
 //! further, with processes.
 
 use gpunet::*;
-use gpunet_device::posix::team::{SUM, UINT64};
 use gpunet_device::team::TeamHandle;
+use gpunet_posix::team::{SUM, UINT64};
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;

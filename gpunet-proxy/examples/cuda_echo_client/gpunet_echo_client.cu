@@ -4,14 +4,14 @@
 // A host program (Rust: gpunet with cudarc; `apps/echo` shows the parts) links this file's PTX with
 // gpunet's, binds the attachment to the module, and launches `gpunet_echo_client`:
 //
-//     nvcc -arch=compute_80 -rdc=true -ptx -I gpunet-device/include gpunet_echo_client.cu
+//     nvcc -arch=compute_80 -rdc=true -ptx -I gpunet-device/posix/include gpunet_echo_client.cu
 //     cuLinkAddData(gpunet_echo_client.ptx), cuLinkAddData(gpunet-device/ptx/gpunet_device.ptx),
 //     cuLinkComplete, cuModuleLoadData, attachment.bind(module)
 //
 // or at build time:
 //
 //     ptxas -arch=sm_90 -c gpunet_device.ptx -o gpunet_device.o
-//     nvcc -arch=sm_90 -dc -I gpunet-device/include gpunet_echo_client.cu
+//     nvcc -arch=sm_90 -dc -I gpunet-device/posix/include gpunet_echo_client.cu
 //     nvlink -arch=sm_90 gpunet_echo_client.o gpunet_device.o -o client.cubin
 
 #include <gpunet.h>

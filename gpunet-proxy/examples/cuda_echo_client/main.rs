@@ -1,6 +1,6 @@
 //! Runs the CUDA C++ kernels of this directory: the host's side of `gpunet.h`.
 //!
-//!     nvcc -arch=compute_80 -rdc=true -ptx -I gpunet-device/include gpunet_echo_client.cu
+//!     nvcc -arch=compute_80 -rdc=true -ptx -I gpunet-device/posix/include gpunet_echo_client.cu
 //!     cargo run --example cuda_echo_client -- gpunet_echo_client.ptx
 //!     cargo run --example cuda_echo_client -- --check gpunet_check.ptx
 //!     cargo run --example cuda_echo_client -- --cuh gpunet_cuh_check.ptx

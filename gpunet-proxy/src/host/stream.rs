@@ -178,7 +178,7 @@ impl Stream {
             peer: descriptor.peer.to_std(),
         });
         // What these halves have no call for that does not wait is then one: see `bytes`. It fails only for a stale handle.
-        let _ = gpunet_device::posix::ioctl::nonblocking(&SOLO, core.net, socket.handle.raw(), true);
+        let _ = gpunet_posix::ioctl::nonblocking(&SOLO, core.net, socket.handle.raw(), true);
         let (send, recv) = stream.split();
         Self {
             read: ReadHalf { ring: Receiving::new(recv), seat: Seat::new(&socket) },

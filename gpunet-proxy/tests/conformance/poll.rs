@@ -5,8 +5,9 @@ use crate::support::world::listen;
 use crate::support::{Case, Memory, PollMemory, Team, World, team, until};
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLHUP, POLLIN, POLLNVAL, POLLOUT};
-use gpunet_device::posix::send::MSG_MORE;
-use gpunet_device::{Error, Group, Listener, Shutdown, Stream, poll, poll_until, posix};
+use gpunet_device::{Error, Group, Listener, Shutdown, Stream, poll, poll_until};
+use gpunet_posix as posix;
+use gpunet_posix::send::MSG_MORE;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 

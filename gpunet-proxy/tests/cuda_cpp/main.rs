@@ -89,7 +89,7 @@ fn blocks() -> &'static Library {
         let functions = scratch.join("debug");
         let kind = ["--features", "capi", "--crate-type", "cdylib", "--target-dir"];
         run(Command::new(env!("CARGO"))
-            .args(["rustc", "--quiet", "-p", "gpunet-device", "--lib"])
+            .args(["rustc", "--quiet", "-p", "gpunet-posix", "--lib"])
             .args(kind)
             .arg(&scratch)
             .current_dir(&root));
@@ -100,7 +100,7 @@ fn blocks() -> &'static Library {
             compiler.args([standard, "-O1", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
             compiler.args(["-fsanitize=undefined", "-fno-sanitize-recover=all"]);
             for include in [
-                "gpunet-device/include",
+                "gpunet-device/posix/include",
                 "gpunet-proxy/tests/cuda_cpp/cpu",
                 "gpunet-proxy/examples/cuda_echo_client",
                 "gpunet-proxy/capi/examples/cuda-echo",
@@ -109,7 +109,7 @@ fn blocks() -> &'static Library {
                 compiler.arg("-I").arg(root.join(include));
             }
             compiler.arg("-I").arg(&scratch).arg(root.join("gpunet-proxy/tests/cuda_cpp/blocks.cpp"));
-            compiler.arg("-o").arg(&library).arg("-L").arg(&functions).arg("-lgpunet_device");
+            compiler.arg("-o").arg(&library).arg("-L").arg(&functions).arg("-lgpunet_posix");
             run(compiler.arg(format!("-Wl,-rpath,{}", functions.display())));
         }
         // SAFETY: what its constructors do is harmless.
@@ -120,7 +120,7 @@ fn blocks() -> &'static Library {
 /// The two names of each call of gpunet.h and gpunet_team.h.
 fn calls(root: &Path) -> String {
     let of = |header: &str, marks: &[&str], name: &str| -> Vec<String> {
-        let path = root.join("gpunet-device/include").join(header);
+        let path = root.join("gpunet-device/posix/include").join(header);
         let header = std::fs::read_to_string(path).expect("a header");
         let (_, table) = header.split_once("extern \"C\" {").expect("the table of calls");
         let calls = marks.iter().flat_map(|mark| table.split(*mark).skip(1));

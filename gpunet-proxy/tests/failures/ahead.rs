@@ -7,9 +7,8 @@ use crate::support::{Memory, PollMemory, SOLO, World, bounded, small, until};
 use gpunet_device::abi::accept::{PREPARED, prepared_of};
 use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::poll::POLLIN;
-use gpunet_device::{
-    Error, Group, Handle, Kernel, Listener, Net, Options, Stream, TransportKind, poll, posix,
-};
+use gpunet_device::{Error, Group, Handle, Kernel, Listener, Net, Options, Stream, TransportKind, poll};
+use gpunet_posix as posix;
 use gpunet_proxy::{Config, FinishPolicy};
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};

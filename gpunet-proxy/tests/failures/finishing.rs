@@ -7,8 +7,9 @@ use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, small, until};
 use gpunet_device::poll::{POLLIN, POLLNVAL};
 use gpunet_device::{
-    Error, Group, Handle, Kernel, Listener, Net, Options, SendHalf, Stream, TransportKind, poll, posix,
+    Error, Group, Handle, Kernel, Listener, Net, Options, SendHalf, Stream, TransportKind, poll,
 };
+use gpunet_posix as posix;
 use gpunet_proxy::{Config, FinishPolicy, KernelError};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,7 +3,8 @@
 use crate::support::client::nobody;
 use crate::support::rng::Rng;
 use crate::support::{SOLO, World, small};
-use gpunet_device::{Error, Options, Stream, TransportKind, posix};
+use gpunet_device::{Error, Options, Stream, TransportKind};
+use gpunet_posix as posix;
 use gpunet_proxy::{Config, FinishPolicy};
 use std::collections::BTreeSet;
 

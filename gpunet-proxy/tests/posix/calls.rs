@@ -1,10 +1,10 @@
 //! A device with a proxy behind it, and the C calls made by one thread of it.
 
 use gpunet_device::group::Solo;
-use gpunet_device::posix::name::End;
-use gpunet_device::posix::open::CallOptions;
-use gpunet_device::posix::{self, SOCKET_TIMEOUT, in_place, recv, returned, send};
 use gpunet_device::{Group, Net, PollFd, PollSet};
+use gpunet_posix::name::End;
+use gpunet_posix::open::CallOptions;
+use gpunet_posix::{self as posix, SOCKET_TIMEOUT, in_place, recv, returned, send};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, LaunchToken, Proxy, embed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream};
 use std::thread::JoinHandle;

@@ -83,7 +83,7 @@ fn addresses_that_are_none_are_refused_and_leave_the_socket() {
 
 #[test]
 fn null_is_efault() {
-    use gpunet_device::posix::{SOCKET_TIMEOUT, bind, connect, name, open, options, recv, returned, send};
+    use gpunet_posix::{SOCKET_TIMEOUT, bind, connect, name, open, options, recv, returned, send};
     use std::ptr::{null, null_mut};
     let world = World::new();
     let c = world.calls();
@@ -133,7 +133,7 @@ fn calls_that_do_not_suit_the_socket_are_refused() {
         assert_eq!(c.send(fd, b"x", 0), errno(ENOTCONN));
         assert_eq!(c.recv(fd, &mut [0], 0), errno(ENOTCONN));
         assert_eq!(c.shutdown(fd, libc::SHUT_WR), errno(ENOTCONN));
-        assert_eq!(c.name(fd, gpunet_device::posix::name::End::Peer), Err(errno(ENOTCONN)));
+        assert_eq!(c.name(fd, gpunet_posix::name::End::Peer), Err(errno(ENOTCONN)));
     }
     assert_eq!(c.shutdown(stream, 3), errno(EINVAL));
     for fd in [stream, listener, fresh, bound] {

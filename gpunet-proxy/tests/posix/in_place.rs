@@ -1,8 +1,8 @@
 //! Bytes written and read in the ring, without a copy.
 
 use crate::calls::{World, c_addr};
-use gpunet_device::posix::SOCKET_TIMEOUT;
-use gpunet_device::posix::open::CallOptions;
+use gpunet_posix::SOCKET_TIMEOUT;
+use gpunet_posix::open::CallOptions;
 use libc::{EALREADY, EBADF, EINVAL, ENOTCONN, EPIPE, MSG_DONTWAIT, SHUT_WR};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,7 +1,7 @@
 //! Sockets from their making to their end.
 
 use crate::calls::{World, c_addr, good};
-use gpunet_device::posix::name::End;
+use gpunet_posix::name::End;
 use libc::{EBADF, EMFILE, EPIPE, SHUT_RD, SHUT_RDWR, SHUT_WR};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

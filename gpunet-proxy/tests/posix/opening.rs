@@ -1,10 +1,10 @@
 //! Opening by one call, with options.
 
 use crate::calls::{World, c_addr, good};
-use gpunet_device::posix::name::End;
-use gpunet_device::posix::open::{CallOptions, EXCLUSIVE, KEEPALIVE, NONBLOCK, listen_at};
-use gpunet_device::posix::options::{GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};
-use gpunet_device::posix::{SOCKET_TIMEOUT, returned};
+use gpunet_posix::name::End;
+use gpunet_posix::open::{CallOptions, EXCLUSIVE, KEEPALIVE, NONBLOCK, listen_at};
+use gpunet_posix::options::{GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};
+use gpunet_posix::{SOCKET_TIMEOUT, returned};
 use libc::{EINVAL, SO_KEEPALIVE, SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF, SOL_SOCKET};
 use std::net::{TcpListener, TcpStream};
 

@@ -1,7 +1,7 @@
 //! gsetsockopt and ggetsockopt.
 
 use crate::calls::{World, c_addr};
-use gpunet_device::posix::options::{GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};
+use gpunet_posix::options::{GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};
 use libc::{
     EDOM, EINVAL, EISCONN, ENOPROTOOPT, IPPROTO_IPV6, IPPROTO_TCP, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER,
     SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SOL_SOCKET, TCP_NODELAY,
@@ -120,7 +120,7 @@ fn a_listener_keeps_what_accepted_streams_inherit() {
     // As it is already; and what concerns the calls on the listener alone.
     assert_eq!(c.set(fd, (IPPROTO_TCP, TCP_NODELAY), 1), 0);
     assert_eq!(c.set(fd, (SOL_SOCKET, SO_RCVTIMEO), [5i64, 0]), 0);
-    let addr = c.name(fd, gpunet_device::posix::name::End::Local).unwrap();
+    let addr = c.name(fd, gpunet_posix::name::End::Local).unwrap();
     let _client = std::net::TcpStream::connect(addr).unwrap();
     let accepted = crate::calls::good(c.accept(fd, true));
     assert_eq!(c.get(accepted, (SOL_SOCKET, SO_RCVBUF)), Ok(8192));

@@ -3,8 +3,8 @@
 use crate::calls::{Calls, World, c_addr, good};
 use gpunet_device::group::Lanes;
 use gpunet_device::poll::POLLIN;
-use gpunet_device::posix::{recv, returned};
 use gpunet_device::{Group, PollFd};
+use gpunet_posix::{recv, returned};
 use libc::{EAGAIN, EALREADY, MSG_DONTWAIT, MSG_WAITALL};
 use std::io::Write;
 use std::net::TcpListener;

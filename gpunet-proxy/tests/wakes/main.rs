@@ -6,7 +6,8 @@ mod support;
 
 use gpunet_abi::hand_off::{self, Plan};
 use gpunet_device::poll::{POLLIN, POLLNVAL, POLLRDHUP};
-use gpunet_device::{Error, Handle, Net, Options, Stream, TransportKind, poll, poll_until, posix};
+use gpunet_device::{Error, Handle, Net, Options, Stream, TransportKind, poll, poll_until};
+use gpunet_posix as posix;
 use gpunet_proxy::{Config, FinishPolicy, embed};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

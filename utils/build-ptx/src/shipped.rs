@@ -16,7 +16,11 @@ pub struct Shipped {
 /// Every shipped kernel.
 pub const SHIPPED: &[Shipped] = &[
     // The C ABI lies behind a feature, because `no_mangle` items of a dependency land in every kernel that uses it.
-    Shipped { package: "gpunet-device", output: "gpunet-device/ptx/gpunet_device.ptx", features: &["capi"] },
+    Shipped {
+        package: "gpunet-device/posix",
+        output: "gpunet-device/ptx/gpunet_device.ptx",
+        features: &["capi"],
+    },
     Shipped {
         package: "apps/microbench/kernel",
         output: "apps/microbench/ptx/gpunet_bench_kernel.ptx",

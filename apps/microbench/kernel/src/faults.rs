@@ -4,11 +4,11 @@ use crate::Results;
 use crate::ping_pong::connect;
 use gpunet_device::abi::Word;
 use gpunet_device::poll::{POLLIN, POLLNVAL, PollFd, PollSet, poll};
-use gpunet_device::posix::close::close;
-use gpunet_device::posix::socket::{SOCK_STREAM, socket};
 use gpunet_device::{
     Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, SockAddr, Stream, kernel_entry, now_ns,
 };
+use gpunet_posix::close::close;
+use gpunet_posix::socket::{SOCK_STREAM, socket};
 
 /// Every fourth socket that is left is a listener, and every fourth block waits there.
 const WAYS: u64 = Stale::WAYS as u64;

@@ -112,7 +112,7 @@ thread_local! {
 
 /// The calling thread is inside a call that uses the memory of a stream, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct CallGuard {
+pub struct CallGuard {
     /// Inside a call that uses other memory: its address, which counts again when this call is over.
     outer: Option<u64>,
     /// It stays on its thread.
@@ -121,7 +121,7 @@ pub(crate) struct CallGuard {
 
 impl CallGuard {
     /// Whether calls are counted.
-    pub(crate) const IS_COUNTED: bool = true;
+    pub const IS_COUNTED: bool = true;
 
     /// Enters a call that uses the stream with that word.
     #[inline]
@@ -131,7 +131,7 @@ impl CallGuard {
 
     /// Enters a call that is about to look which memory it uses.
     #[inline]
-    pub(crate) fn enter_any(net: Net) -> Self {
+    pub fn enter_any(net: Net) -> Self {
         Self::enter_at(net, ANY)
     }
 
@@ -159,7 +159,7 @@ impl CallGuard {
 
     /// Says that the call uses no other stream than that with this word.
     #[inline]
-    pub(crate) fn narrow(&self, word: Word) {
+    pub fn narrow(&self, word: Word) {
         let _ = THREAD.try_with(|thread| {
             if thread.depth.get() == 1 {
                 // Ordering: Release, pairs with the Acquire in `uses`.

@@ -4,8 +4,8 @@ use crate::world::World;
 use gpunet_device::abi::entry::lock;
 use gpunet_device::cpu::deferred;
 use gpunet_device::group::Solo;
-use gpunet_device::posix::{SOCKET_TIMEOUT, close, in_place, ioctl, recv, send, shutdown};
 use gpunet_device::{Direction, Error, Handle, Net, RecvHalf, Result, SendHalf, Stream};
+use gpunet_posix::{SOCKET_TIMEOUT, close, in_place, ioctl, recv, send, shutdown};
 use std::sync::atomic::Ordering;
 
 const G: Solo = Solo::new(0, 1);

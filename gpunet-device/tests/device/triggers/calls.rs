@@ -3,10 +3,10 @@
 use crate::world::World;
 use gpunet_device::abi::Status;
 use gpunet_device::group::Solo;
-use gpunet_device::posix::SOCKET_TIMEOUT;
-use gpunet_device::posix::ioctl::nonblocking;
-use gpunet_device::posix::trigger::{release, test, wait};
 use gpunet_device::{Direction, Error, Gate, Handle, Net, Trigger};
+use gpunet_posix::SOCKET_TIMEOUT;
+use gpunet_posix::ioctl::nonblocking;
+use gpunet_posix::trigger::{release, test, wait};
 
 const G: Solo = Solo::new(0, 1);
 

@@ -6,7 +6,7 @@ use crate::failure::{Failure, done, int};
 use crate::memory::{self, Out};
 use crate::socket::Notify;
 use gpunet_device::Options;
-use gpunet_device::posix::open::CallOptions;
+use gpunet_posix::open::CallOptions;
 use gpunet_proxy::socket::{PendingSocket, Socket};
 use libc::{sockaddr, socklen_t};
 use std::ffi::c_int;

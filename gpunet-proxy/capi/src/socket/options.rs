@@ -4,7 +4,7 @@ use super::state::{Inner, State};
 use crate::failure::Failure;
 use crate::memory::{Given, Wanted};
 use gpunet_device::Options;
-use gpunet_device::posix::options::{GPUNET_LINES, GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};
+use gpunet_posix::options::{GPUNET_LINES, GPUNET_NONBLOCK, GPUNET_TRANSPORT, SOL_GPUNET};
 use gpunet_proxy::abi::TransportKind;
 use gpunet_proxy::abi::options::ring_log2;
 use libc::{

@@ -4,8 +4,8 @@ use super::{SymmetricBytes, with_state};
 use crate::cpu::SOLO;
 use crate::failure::{Failure, int, returned};
 use crate::token::with_net;
-use gpunet_device::posix::team as calls;
 use gpunet_device::team::TeamHandle;
+use gpunet_posix::team as calls;
 use std::ffi::{c_int, c_void};
 
 /// Makes a call of the device.

@@ -1,0 +1,63 @@
+//! The C functions, exported from the PTX: each with the context as its first argument
+//! (`gpunet_send(net, ...)`), and under GPUnet's name for the context of the module (`gsend(...)`).
+//!
+//! Only wrappers: each names the group that calls, checks the context, and hands on to
+//! the crate's calls. Built with the feature `capi` for `ptx/gpunet_device.ptx`, because exported
+//! functions of a dependency would land in every kernel module. The declarations that C sees are in
+//! `include/gpunet.h`. On the CPU, for tests, each calling thread is a group of its own.
+
+#[macro_use]
+mod exports;
+mod callers;
+mod control;
+mod data;
+mod groups;
+mod names;
+mod prepared;
+mod team;
+
+use gpunet_abi::{Context, Error, MAGIC, Result, VERSION};
+use gpunet_device::Net;
+
+/// The context of the launch, as a device address: a [`Net`], for the functions that are not given one. The
+/// host sets it in each module: `attachment.bind(module)`. 0: no attachment, and these calls return -ENETDOWN.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static mut gpunet_attachment: u64 = 0;
+
+/// The module's context.
+#[inline(always)]
+fn attachment() -> u64 {
+    // SAFETY: the host writes the variable between launches only.
+    unsafe { (&raw const gpunet_attachment).read_volatile() }
+}
+
+/// Runs a call with the context at an address, if there is one.
+///
+/// # Safety
+/// `address` is 0, or of a context that lives as long as the attachment, or of eight bytes of other memory.
+#[inline(always)]
+unsafe fn call(address: u64, body: impl FnOnce(Net) -> Result<i64>) -> i64 {
+    // SAFETY: the caller's contract.
+    if !unsafe { is_context(address) } {
+        return crate::returned(Err(Error::NetworkDown));
+    }
+    // SAFETY: a context lies there.
+    crate::returned(body(unsafe { Net::from_raw(address) }))
+}
+
+/// Returns whether a context of this version lies at an address. A load from an address that is not aligned
+/// would end the kernel.
+///
+/// # Safety
+/// As [`call`].
+#[inline(always)]
+unsafe fn is_context(address: u64) -> bool {
+    let context = address as *const Context;
+    if address == 0 || !context.is_aligned() {
+        return false;
+    }
+    // SAFETY: its first eight bytes, without a reference to the rest: it may be no context.
+    let (magic, version) = unsafe { ((*context).magic, (*context).version) };
+    magic == MAGIC && version == VERSION
+}

@@ -13,6 +13,7 @@ use gpunet_app::cli::Transport;
 use gpunet_app::kernel::{NUMBER, RunningKernel, rows};
 use gpunet_echo_kernel::record::Driven;
 use gpunet_echo_kernel::{Echo, EchoClient};
+use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, LaunchError, Program};
 use gpunet_serve::Server;
@@ -20,7 +21,7 @@ use gpunet_serve_host::{Running, Settings, start};
 use std::net::SocketAddr;
 
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
-const PTX: &str = include_str!("../ptx/gpunet_echo_kernel.ptx");
+static PTX: Embedded = embedded!("gpunet_echo_kernel.ptx");
 
 /// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full on an H200 (`gpunet-bench copy`), fewer let
 /// more blocks run at a time.
@@ -122,7 +123,7 @@ impl Kernels {
             None if attachment.cuda().is_some() => GPU_THREADS.to_vec(),
             None => vec![1],
         };
-        let program = attachment.load_entries(PTX, entries, threads[0])?;
+        let program = attachment.load_entries(PTX.text(), entries, threads[0])?;
         Ok(Self { program, attachment, threads, entries })
     }
 
@@ -149,7 +150,7 @@ impl Kernels {
             match self.attachment.check_co_resident(&self.program, &needed) {
                 Err(LaunchError::NotCoResident(_)) if self.threads.len() > 1 => {
                     self.threads.remove(0);
-                    let program = self.attachment.load_entries(PTX, self.entries, self.threads[0]);
+                    let program = self.attachment.load_entries(PTX.text(), self.entries, self.threads[0]);
                     self.program = program?;
                 }
                 result => return Ok(result?),

@@ -5,6 +5,7 @@ use crate::error::Error;
 use gpunet_app::cli::print;
 use gpunet_app::interrupt::Interrupt;
 use gpunet_device::{Kernel, Options};
+use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_kv_kernel::{Kv, own};
 use gpunet_proxy::{Attachment, Config, Program};
 use gpunet_serve::Server;
@@ -14,7 +15,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The kernel for a GPU, made by `cargo run -p gpunet-build-ptx`.
-const PTX: &str = include_str!("../ptx/gpunet_kv_kernel.ptx");
+static PTX: Embedded = embedded!("gpunet_kv_kernel.ptx");
 
 /// Ring memory for all connections, which the proxy divides among them.
 const RINGS: u64 = 256 << 20;
@@ -64,7 +65,8 @@ impl Serving {
         let is_gpu = attachment.cuda().is_some();
         let threads = args.threads.unwrap_or(if is_gpu { GPU_THREADS } else { 1 });
         let blocks = args.blocks.unwrap_or(if is_gpu { GPU_BLOCKS } else { 1 }).min(connections);
-        let program = attachment.load_entries(PTX, &[Server::<Kv>::ENTRY], threads).map_err(Error::Load)?;
+        let program =
+            attachment.load_entries(PTX.text(), &[Server::<Kv>::ENTRY], threads).map_err(Error::Load)?;
         attachment.check_co_resident(&program, &[(Server::<Kv>::ENTRY, blocks, threads)])?;
         let service = Kv { memory: args.memory, buckets: args.memory / BYTES_PER_BUCKET };
         let ns = |seconds: u32| u64::from(seconds) * 1_000_000_000;

@@ -14,6 +14,7 @@ use gpunet_app::proxy::ProxyArgs;
 use gpunet_bench_kernel::{Results, failed};
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Error, Kernel, Net};
+use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_proxy::{
     Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Launch, Program, Proxy, embed,
 };
@@ -22,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const PTX: &str = include_str!("../ptx/gpunet_bench_kernel.ptx");
+static PTX: Embedded = embedded!("gpunet_bench_kernel.ptx");
 /// A kernel that takes longer than this has hung.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -203,7 +204,7 @@ impl Bench {
         if let Some(program) = self.programs.borrow().get(&key) {
             return Ok(program.clone());
         }
-        let program = self.attachment.load_entries(PTX, &[K::ENTRY], most)?;
+        let program = self.attachment.load_entries(PTX.text(), &[K::ENTRY], most)?;
         self.programs.borrow_mut().insert(key, program.clone());
         Ok(program)
     }

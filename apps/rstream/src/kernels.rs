@@ -9,6 +9,7 @@ use crate::args::DeviceArgs;
 use gpunet_abi::{Handle, Options};
 use gpunet_app::error::AppError;
 use gpunet_app::kernel::{NUMBER, RunningKernel, row, rows};
+use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Program};
 use gpunet_rstream_kernel::record::{Ended, Listening, Test};
@@ -16,7 +17,7 @@ use gpunet_rstream_kernel::{Rstream, RstreamListen};
 use std::net::SocketAddr;
 
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
-const PTX: &str = include_str!("../ptx/gpunet_rstream_kernel.ptx");
+static PTX: Embedded = embedded!("gpunet_rstream_kernel.ptx");
 
 /// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full
 /// on an H200 (`gpunet-bench copy`).
@@ -79,7 +80,7 @@ impl Kernels {
         let proxy = args.proxy.open(config)?;
         let attachment = gpunet_app::device::attach(&proxy, "gpunet-rstream", args.device)?;
         let threads = args.threads.unwrap_or(if attachment.cuda().is_some() { GPU_THREADS } else { 1 });
-        let program = attachment.load(PTX, threads)?;
+        let program = attachment.load(PTX.text(), threads)?;
         Ok(Self { program, attachment, threads })
     }
 

@@ -8,13 +8,14 @@ use crate::args::Args;
 use crate::error::Error;
 use gpu_usermap::cuda::StreamPriority;
 use gpunet_app::kernel::errno_text;
+use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_proxy::device::{Kernel, SymmetricPtr, TeamHandle};
 use gpunet_proxy::queue::Queue;
 use gpunet_proxy::team::{Symmetric, Team};
 use gpunet_proxy::{Attachment, FinishPolicy, Program};
 
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
-const PTX: &str = include_str!("../ptx/gpunet_symmetric_kernel.ptx");
+static PTX: Embedded = embedded!("gpunet_symmetric_kernel.ptx");
 
 /// Threads of a block on a GPU.
 const GPU_THREADS: u32 = 256;
@@ -41,7 +42,7 @@ impl Member {
     /// The kernels cannot be loaded.
     pub fn new(attachment: Attachment, team: Team, args: &Args) -> Result<Self, Error> {
         let threads = if attachment.cuda().is_some() { GPU_THREADS } else { 1 };
-        let program = attachment.load(PTX, threads)?;
+        let program = attachment.load(PTX.text(), threads)?;
         Ok(Self { attachment, program, threads, team, blocks: args.blocks })
     }
 

@@ -7,12 +7,13 @@ use crate::socket::Appended;
 use gpu_usermap::cuda::{CudaStream, Function, LaunchSpec, param};
 use gpunet_abi::{Direction, Gate, Trigger, Word};
 use gpunet_device::{Buffer, Kernel, Net};
+use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_queue_kernel::{
     QueuePost, QueueRecv, QueueSend, QueueTeam, QueueWait, QueueWaitWord, QueueWrite, Record, TeamOperation,
 };
 use std::io;
 
-const PTX: &str = include_str!("../../../ptx/gpunet_queue_kernel.ptx");
+static PTX: Embedded = embedded!("gpunet_queue_kernel.ptx");
 /// One block of so many threads fills PCIe in both directions.
 const THREADS: u32 = 512;
 /// So many move a message of up to [`FEW_BYTES`] as fast, and meet sooner.
@@ -33,8 +34,8 @@ pub(super) struct Kernels {
 
 impl Kernels {
     pub(super) fn load(device: &AttachedDevice, net: Net) -> io::Result<Self> {
-        let program =
-            Program::load(device, |device| device.load_module_for(PTX, THREADS)).map_err(io::Error::other)?;
+        let program = Program::load(device, |device| device.load_module_for(PTX.text(), THREADS))
+            .map_err(io::Error::other)?;
         let find = |name| function(&program, name);
         Ok(Self {
             net,

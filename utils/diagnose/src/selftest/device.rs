@@ -9,6 +9,7 @@ use gpu_usermap::cuda::{Cuda, CudaStream, MemOp, NoStreamMemoryOperations, Regis
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Error, Kernel, Net};
 use gpunet_diagnose_kernel::{Results, failed};
+use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_proxy::{Attachment, Config, DeviceBuffer, FinishPolicy, Program, embed};
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
-const PTX: &str = include_str!("../../ptx/gpunet_diagnose_kernel.ptx");
+static PTX: Embedded = embedded!("gpunet_diagnose_kernel.ptx");
 /// Threads of a block on a GPU.
 const THREADS: u32 = 128;
 /// Result words of a job.
@@ -88,7 +89,8 @@ impl TestDevice {
         };
         let attachment = attachment.map_err(|why| format!("no sockets: {why}"))?;
         let start = Instant::now();
-        let program = attachment.load(PTX, 256).map_err(|why| format!("the kernels do not load: {why}"))?;
+        let program =
+            attachment.load(PTX.text(), 256).map_err(|why| format!("the kernels do not load: {why}"))?;
         Ok(Self { attachment, program, loading: start.elapsed() })
     }
 
@@ -99,7 +101,7 @@ impl TestDevice {
 
     /// Describes the loaded kernels.
     pub fn loaded(&self) -> String {
-        let (size, ms) = (PTX.len() >> 10, self.loading.as_millis());
+        let (size, ms) = (PTX.text().len() >> 10, self.loading.as_millis());
         format!("{size} KiB of PTX for sm_80 assembled and loaded in {ms} ms")
     }
 

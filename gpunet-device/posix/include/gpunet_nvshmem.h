@@ -12,14 +12,17 @@
  * What cannot mean the same does not compile, and the message says what to do instead.
  *
  * What is different:
- * - No call ends the process. Calls that return nothing in NVSHMEM return 0 here, or a negative Linux errno; malloc returns NULL
- *   and gpunet_host_last_error tells why. signal_wait_until returns the value, or a negative errno.
+ * - A call that fails prints why and aborts the program; in a kernel it ends the kernel as a failed assertion does. malloc returns NULL
+ *   where the heap has no room, and init_attr, get_uniqueid and collective_launch return a negative Linux errno. A program that looks at
+ *   results defines GPUNET_NVSHMEM_RESULTS before it includes this header: then nothing ends, and all calls return 0, a value, or a
+ *   negative errno.
  * - Members wait for each other for an hour at most, when they join, allocate, meet on the host and end. A failure of a barrier on a
  *   stream is the result of the next barrier on the host, or of nvshmem_finalize.
  * - A signal word has one source, the member that sets it, and its values grow.
- * - The GPU is the current one when nvshmem_init is called: cudaSetDevice comes before. All members are on one machine.
+ * - The GPU is the current one when the host first allocates, meets the others or launches collectively; with one GPU, at init. A
+ *   kernel that uses the team comes after that. All members are on one machine.
  * - Who starts the members: torchrun, mpirun, srun, or GPUNET_TEAM, RANK and WORLD_SIZE; or a unique id.
- * - The heap has NVSHMEM_SYMMETRIC_SIZE bytes (1G unless set), all at once.
+ * - The heap has NVSHMEM_SYMMETRIC_SIZE bytes (1G unless set) and a little more, all at once.
  *
  * Link with libgpunet and gpunet's PTX, with relocatable device code. With GPUNET_NVSHMEM_CPU defined, members are CPU devices,
  * and kernels are C++ functions of one thread that is block, warp and thread. */

@@ -1911,6 +1911,15 @@ int gpunet_host_team_join(const struct gpunet_host_attachment_t *attachment,
                           struct gpunet_host_team_t **team);
 
 /**
+ * Reads from the environment as what torchrun, mpirun (Open MPI) or srun has started this program: its rank, and how many
+ * members there are. With it a program chooses its device before it joins (gpunet_host_team_launched).
+ *
+ * Errors: -EFAULT; -ENOENT when the environment names no team.
+ */
+int gpunet_host_team_environment(uint32_t *rank,
+                                 uint32_t *size);
+
+/**
  * Joins as what torchrun, mpirun (Open MPI) or srun has started this program as: rank, size and place are in the environment.
  * GPUNET_TEAM, an id, says where members meet instead. `options` may be NULL.
  *

@@ -1,4 +1,4 @@
-/* NVSHMEM's calls of kernels. Where memory is not of the heap, or there is no such member, they return -EINVAL. */
+/* NVSHMEM's calls of kernels. Where memory is not of the heap, or there is no such member, they fail with -EINVAL. */
 #ifndef GPUNET_NVSHMEM_DEVICE_CUH
 #define GPUNET_NVSHMEM_DEVICE_CUH
 
@@ -33,16 +33,16 @@ template <class T> __device__ constexpr unsigned long long bytes(std::size_t cou
 /* Of host programs and kernels. A program's own part is asked for by its number, as any other. */
 __host__ __device__ inline int nvshmem_my_pe() {
 #ifdef __CUDA_ARCH__
-    return gteam_rank();
+    return GPUNET_NVSHMEM_CHECKED(gteam_rank());
 #else
-    return gpunet_host_team_rank(::gpunet::nvshmem::self().team);
+    return ::gpunet::nvshmem::self().inits > 0 ? ::gpunet::nvshmem::self().rank : ::gpunet::nvshmem::checked(__func__, -EBADF);
 #endif
 }
 __host__ __device__ inline int nvshmem_n_pes() {
 #ifdef __CUDA_ARCH__
-    return gteam_size();
+    return GPUNET_NVSHMEM_CHECKED(gteam_size());
 #else
-    return gpunet_host_team_size(::gpunet::nvshmem::self().team);
+    return ::gpunet::nvshmem::self().inits > 0 ? ::gpunet::nvshmem::self().size : ::gpunet::nvshmem::checked(__func__, -EBADF);
 #endif
 }
 __host__ __device__ inline int nvshmem_team_my_pe(nvshmem_team_t) { return nvshmem_my_pe(); }
@@ -50,57 +50,56 @@ __host__ __device__ inline int nvshmem_team_n_pes(nvshmem_team_t) { return nvshm
 /* On the host it waits for this member's kernels first. */
 __host__ __device__ inline int nvshmem_barrier_all() {
 #ifdef __CUDA_ARCH__
-    return gbarrier_thread();
+    return GPUNET_NVSHMEM_CHECKED(gbarrier_thread());
 #else
-    const int failed = ::gpunet::nvshmem::drain();
-    return failed != 0 ? failed : gpunet_host_team_barrier(::gpunet::nvshmem::self().team);
+    return ::gpunet::nvshmem::meet_on_host(__func__);
 #endif
 }
 __host__ __device__ inline int nvshmem_sync_all() { return nvshmem_barrier_all(); }
 __host__ __device__ inline int nvshmem_barrier(nvshmem_team_t) { return nvshmem_barrier_all(); }
-__device__ inline int nvshmemx_barrier_all_warp() { return gbarrier_warp(); }
-__device__ inline int nvshmemx_barrier_all_block() { return gbarrier(); }
-__device__ inline int nvshmemx_sync_all_warp() { return gbarrier_warp(); }
-__device__ inline int nvshmemx_sync_all_block() { return gbarrier(); }
-__device__ inline int nvshmemx_barrier_block(nvshmem_team_t) { return gbarrier(); }
+__device__ inline int nvshmemx_barrier_all_warp() { return GPUNET_NVSHMEM_CHECKED(gbarrier_warp()); }
+__device__ inline int nvshmemx_barrier_all_block() { return GPUNET_NVSHMEM_CHECKED(gbarrier()); }
+__device__ inline int nvshmemx_sync_all_warp() { return GPUNET_NVSHMEM_CHECKED(gbarrier_warp()); }
+__device__ inline int nvshmemx_sync_all_block() { return GPUNET_NVSHMEM_CHECKED(gbarrier()); }
+__device__ inline int nvshmemx_barrier_block(nvshmem_team_t) { return GPUNET_NVSHMEM_CHECKED(gbarrier()); }
 
 __device__ inline void *nvshmem_ptr(const void *memory, int pe) {
     return gptr(::gpunet::nvshmem::at(memory, 0), static_cast<unsigned int>(pe));
 }
-__device__ inline int nvshmem_fence() { return gfence_thread(); }
-__device__ inline int nvshmem_quiet() { return gquiet_thread(); }
+__device__ inline int nvshmem_fence() { return GPUNET_NVSHMEM_CHECKED(gfence_thread()); }
+__device__ inline int nvshmem_quiet() { return GPUNET_NVSHMEM_CHECKED(gquiet_thread()); }
 
 /* Copies by a group: `x` is "x" in the names of warps and blocks, `suffix` theirs, `group` gpunet's. */
 #define GPUNET_NVSHMEM_MEMORY(x, suffix, group)                                                                \
     __device__ inline int nvshmem##x##_putmem##suffix(void *to, const void *from, std::size_t n, int pe) {     \
-        return gput##group(::gpunet::nvshmem::at(to, n), from, n, static_cast<unsigned int>(pe));              \
+        return GPUNET_NVSHMEM_CHECKED(gput##group(::gpunet::nvshmem::at(to, n), from, n, static_cast<unsigned int>(pe)));              \
     }                                                                                                          \
     __device__ inline int nvshmem##x##_putmem_nbi##suffix(void *to, const void *from, std::size_t n, int pe) { \
-        return gput_nbi##group(::gpunet::nvshmem::at(to, n), from, n, static_cast<unsigned int>(pe));          \
+        return GPUNET_NVSHMEM_CHECKED(gput_nbi##group(::gpunet::nvshmem::at(to, n), from, n, static_cast<unsigned int>(pe)));          \
     }                                                                                                          \
     __device__ inline int nvshmem##x##_getmem##suffix(void *to, const void *from, std::size_t n, int pe) {     \
-        return gget##group(to, ::gpunet::nvshmem::at(from, n), n, static_cast<unsigned int>(pe));              \
+        return GPUNET_NVSHMEM_CHECKED(gget##group(to, ::gpunet::nvshmem::at(from, n), n, static_cast<unsigned int>(pe)));              \
     }                                                                                                          \
     __device__ inline int nvshmem##x##_getmem_nbi##suffix(void *to, const void *from, std::size_t n, int pe) { \
-        return gget##group(to, ::gpunet::nvshmem::at(from, n), n, static_cast<unsigned int>(pe));              \
+        return GPUNET_NVSHMEM_CHECKED(gget##group(to, ::gpunet::nvshmem::at(from, n), n, static_cast<unsigned int>(pe)));              \
     }                                                                                                          \
     __device__ inline int nvshmem##x##_putmem_signal##suffix(                                                  \
         void *to, const void *from, std::size_t n, std::uint64_t *signal, std::uint64_t value, ::gpunet::nvshmem::set, int pe) { \
         const int put = gput_nbi##group(::gpunet::nvshmem::at(to, n), from, n, static_cast<unsigned int>(pe)); \
-        return put != 0 ? put : gword_set##group(::gpunet::nvshmem::at(signal, 8), value, static_cast<unsigned int>(pe)); \
+        return GPUNET_NVSHMEM_CHECKED(put != 0 ? put : gword_set##group(::gpunet::nvshmem::at(signal, 8), value, static_cast<unsigned int>(pe))); \
     }                                                                                                          \
     __device__ inline int nvshmem##x##_putmem_signal_nbi##suffix(                                              \
         void *to, const void *from, std::size_t n, std::uint64_t *signal, std::uint64_t value, ::gpunet::nvshmem::set, int pe) { \
         return nvshmem##x##_putmem_signal##suffix(to, from, n, signal, value, ::gpunet::nvshmem::set{}, pe);   \
     }                                                                                                          \
     __device__ inline int nvshmem##x##_fcollectmem##suffix(nvshmem_team_t, void *to, const void *from, std::size_t n) { \
-        return gall_gather##group(::gpunet::nvshmem::at(to, n * gpunet_team.size), from, n);                   \
+        return GPUNET_NVSHMEM_CHECKED(gall_gather##group(::gpunet::nvshmem::at(to, n * gpunet_team.size), from, n));                   \
     }                                                                                                          \
     __device__ inline int nvshmem##x##_broadcastmem##suffix(nvshmem_team_t, void *to, const void *from, std::size_t n, int root) { \
-        return gbroadcast##group(::gpunet::nvshmem::at(to, n), from, n, static_cast<unsigned int>(root));      \
+        return GPUNET_NVSHMEM_CHECKED(gbroadcast##group(::gpunet::nvshmem::at(to, n), from, n, static_cast<unsigned int>(root)));      \
     }                                                                                                          \
     __device__ inline int nvshmem##x##_alltoallmem##suffix(nvshmem_team_t, void *to, const void *from, std::size_t n) { \
-        return gall_to_all##group(::gpunet::nvshmem::at(to, n * gpunet_team.size), from, n);                   \
+        return GPUNET_NVSHMEM_CHECKED(gall_to_all##group(::gpunet::nvshmem::at(to, n * gpunet_team.size), from, n));                   \
     }
 GPUNET_NVSHMEM_MEMORY(, , _thread)
 GPUNET_NVSHMEM_MEMORY(x, _warp, _warp)
@@ -147,12 +146,13 @@ GPUNET_NVSHMEM_MEMORY(x, _block, )
     GPUNET_NVSHMEM_ELEMENTS(name, type, x, _block)                                                             \
     __device__ inline int nvshmem_##name##_p(type *to, const type value, int pe) {                             \
         volatile type *there = ::gpunet::nvshmem::at_member(to, pe);                                           \
-        if (there == nullptr) return -EINVAL;                                                                  \
+        if (there == nullptr) return GPUNET_NVSHMEM_CHECKED(-EINVAL);                                                                  \
         *there = value;                                                                                        \
         return 0;                                                                                              \
     }                                                                                                          \
     __device__ inline type nvshmem_##name##_g(const type *from, int pe) {                                      \
         const volatile type *there = ::gpunet::nvshmem::at_member(from, pe);                                   \
+        if (there == nullptr) (void)GPUNET_NVSHMEM_CHECKED(-EINVAL);                                           \
         return there == nullptr ? static_cast<type>(0) : *there;                                          \
     }
 GPUNET_NVSHMEM_TYPES(GPUNET_NVSHMEM_TYPE)
@@ -163,7 +163,7 @@ GPUNET_NVSHMEM_TYPES(GPUNET_NVSHMEM_TYPE)
 #define GPUNET_NVSHMEM_REDUCTION(name, type, kind, word, operation)                                            \
     __device__ inline int nvshmemx_##name##_##word##_reduce_block(nvshmem_team_t, type *to, const type *from, std::size_t n) { \
         const unsigned long long len = ::gpunet::nvshmem::bytes<type>(n);                                      \
-        return greduce(kind, operation, ::gpunet::nvshmem::at(to, len), ::gpunet::nvshmem::at(from, len));     \
+        return GPUNET_NVSHMEM_CHECKED(greduce(kind, operation, ::gpunet::nvshmem::at(to, len), ::gpunet::nvshmem::at(from, len)));     \
     }
 #define GPUNET_NVSHMEM_NUMBER(name, type, kind)                                                                \
     GPUNET_NVSHMEM_REDUCTION(name, type, kind, sum, GPUNET_SUM)                                                \
@@ -175,21 +175,21 @@ GPUNET_NVSHMEM_NUMBERS(GPUNET_NVSHMEM_NUMBER)
 
 /* Signals: words of symmetric memory, each set by one member, to values that grow. */
 __device__ inline int nvshmemx_signal_op(std::uint64_t *signal, std::uint64_t value, ::gpunet::nvshmem::set, int pe) {
-    return gword_set_thread(::gpunet::nvshmem::at(signal, 8), value, static_cast<unsigned int>(pe));
+    return GPUNET_NVSHMEM_CHECKED(gword_set_thread(::gpunet::nvshmem::at(signal, 8), value, static_cast<unsigned int>(pe)));
 }
 __device__ inline long long nvshmem_signal_wait_until(std::uint64_t *signal, ::gpunet::nvshmem::at_least, std::uint64_t value) {
-    return gword_wait_thread(::gpunet::nvshmem::at(signal, 8), value);
+    return GPUNET_NVSHMEM_CHECKED(gword_wait_thread(::gpunet::nvshmem::at(signal, 8), value));
 }
 __device__ inline long long nvshmem_signal_fetch(std::uint64_t *signal) {
-    return gword_wait_thread(::gpunet::nvshmem::at(signal, 8), 0);
+    return GPUNET_NVSHMEM_CHECKED(gword_wait_thread(::gpunet::nvshmem::at(signal, 8), 0));
 }
 __device__ inline long long nvshmem_uint64_wait_until(std::uint64_t *word, ::gpunet::nvshmem::at_least, std::uint64_t value) {
-    return gword_wait_thread(::gpunet::nvshmem::at(word, 8), value);
+    return GPUNET_NVSHMEM_CHECKED(gword_wait_thread(::gpunet::nvshmem::at(word, 8), value));
 }
 __device__ inline int nvshmem_uint64_test(std::uint64_t *word, ::gpunet::nvshmem::at_least, std::uint64_t value) {
     /* 0: not yet. A failure is negative, so that a loop until it is true ends. */
     const long long found = gword_wait_thread(::gpunet::nvshmem::at(word, 8), value, 0);
-    return found >= 0 ? 1 : found == -EAGAIN ? 0 : static_cast<int>(found);
+    return found >= 0 ? 1 : found == -EAGAIN ? 0 : GPUNET_NVSHMEM_CHECKED(static_cast<int>(found));
 }
 
 #endif

@@ -2,9 +2,12 @@
 #ifndef GPUNET_NVSHMEM_HOST_CUH
 #define GPUNET_NVSHMEM_HOST_CUH
 
+#include "nvshmem_failure.cuh"
 #include "nvshmem_types.cuh"
 
+#include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -35,8 +38,12 @@ inline const gpunet_host_team_options *patient() {
     return &options;
 }
 
-/* This program as a member. */
+/* This program as a member. From init on it has its rank; it joins when it first needs the others or their memory, since programs
+ * choose their GPU after init. */
 struct member {
+    int rank = -1, size = 0;
+    /* The text of a unique id; empty if a launcher says where members meet. */
+    char id[128] = "";
     gpunet_host_proxy_t *proxy = nullptr;
     gpunet_host_attachment_t *attachment = nullptr;
     gpunet_host_team_listener_t *listener = nullptr;
@@ -45,10 +52,12 @@ struct member {
     gpunet_host_symmetric_t *heap = nullptr;
     /* Where this member's device has its own part of the heap. */
     std::uint64_t base = 0;
-    std::size_t size = 0;
+    std::size_t capacity = 0;
     /* What is allocated: lengths by places. Equal on all members, because all call alike. */
     std::map<std::size_t, std::size_t> used;
     int inits = 0;
+    /* Why it could not join. */
+    int failed = 0;
 };
 
 inline member &self() {
@@ -56,18 +65,30 @@ inline member &self() {
     return only;
 }
 
-/* NVSHMEM_SYMMETRIC_SIZE: a number, with K, M or G. */
-inline std::size_t heap_size() {
+/* Ends the program after a failure of the host's calls, unless it looks at results itself. */
+inline int checked(const char *call, int result) {
+    if (result < 0 && ENDS_PROGRAM) fail(call, result, self().rank, gpunet_host_last_error());
+    return result;
+}
+
+/* The heap's length: NVSHMEM_SYMMETRIC_SIZE, a number of bytes with K, M, G or T behind it, or 1 GiB; and room for what allocations are
+ * rounded up by. 0 if the variable says something else. */
+inline std::size_t heap_capacity() {
     const char *text = std::getenv("NVSHMEM_SYMMETRIC_SIZE");
-    if (text == nullptr) return std::size_t(1) << 30;
-    char *end = nullptr;
-    const unsigned long long number = std::strtoull(text, &end, 10);
-    switch (*end) {
-    case 'k': case 'K': return number << 10;
-    case 'm': case 'M': return number << 20;
-    case 'g': case 'G': return number << 30;
-    default: return number;
+    double bytes = double(1 << 30);
+    if (text != nullptr && *text != 0) {
+        char *end = nullptr;
+        bytes = std::strtod(text, &end);
+        const char *units = "KMGT";
+        const char *unit = *end == 0 ? nullptr : std::strchr(units, std::toupper(static_cast<unsigned char>(*end)));
+        if (unit != nullptr) bytes *= double(1ull << 10 * (unit - units + 1)), end++;
+        if (end == text || *end != 0 || !(bytes >= 1 && bytes < double(1ull << 62))) {
+            std::fprintf(stderr, "gpunet_nvshmem: NVSHMEM_SYMMETRIC_SIZE is `%s`, and not a number of bytes with K, M, G or T behind it\n", text);
+            return 0;
+        }
     }
+    const std::size_t granularity = std::size_t(2) << 20, room = std::size_t(1) << 20;
+    return (static_cast<std::size_t>(bytes) + room + granularity - 1) / granularity * granularity;
 }
 
 /* Waits for this member's kernels; returns 0, -EIO, or the first failure of a barrier on a stream. */
@@ -126,39 +147,67 @@ inline int stop(member &me) {
     return first;
 }
 
-/* Becomes a member; `join` makes the team. */
-template <class Join> int start(Join join) {
+inline int join(member &me) {
+    if (me.id[0] == 0) return gpunet_host_team_launched(me.attachment, patient(), &me.team);
+    const auto rank = static_cast<std::uint32_t>(me.rank), size = static_cast<std::uint32_t>(me.size);
+    if (rank > 0 || me.listener == nullptr) return gpunet_host_team_join(me.attachment, me.id, rank, size, patient(), &me.team);
+    gpunet_host_team_listener_t *listener = me.listener;
+    me.listener = nullptr;
+    return gpunet_host_team_lead(me.attachment, listener, size, patient(), &me.team);
+}
+
+/* Joins by the current GPU, if this program has not; all members do. */
+inline int joined() {
     member &me = self();
-    if (me.inits > 0) return ++me.inits, 0;
-    int failed = open_device(me);
-    if (failed == 0) failed = join(me);
-    if (failed == 0) {
-        me.size = heap_size();
-        failed = gpunet_host_symmetric_alloc(me.team, me.size, &me.heap);
-    }
-    if (failed == 0) {
-        const int rank = gpunet_host_team_rank(me.team);
-        failed = gpunet_host_symmetric_address(me.heap, static_cast<std::uint32_t>(rank), &me.base);
-    }
-    if (failed == 0) failed = bind_module(me);
-    if (failed == 0) return ++me.inits, 0;
-    (void)stop(me);
+    if (me.inits == 0) return -EBADF;
+    if (me.team != nullptr || me.failed != 0) return me.failed;
+    me.failed = open_device(me);
+    if (me.failed == 0) me.failed = join(me);
+    if (me.failed == 0) me.failed = gpunet_host_symmetric_alloc(me.team, me.capacity, &me.heap);
+    if (me.failed == 0) me.failed = gpunet_host_symmetric_address(me.heap, static_cast<std::uint32_t>(me.rank), &me.base);
+    if (me.failed == 0) me.failed = bind_module(me);
+    return me.failed;
+}
+
+/* Returns whether there is one GPU only: then this program need not wait until it has chosen one. */
+inline bool has_no_choice() {
+#ifdef GPUNET_NVSHMEM_CPU
+    return false;
+#else
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count == 1;
+#endif
+}
+
+/* Becomes a member, of that rank. */
+inline int start(int rank, int size, const char *id) {
+    member &me = self();
+    if (me.inits > 0) return me.inits++, 0;
+    me.capacity = heap_capacity();
+    if (me.capacity == 0) return -EINVAL;
+    me.rank = rank;
+    me.size = size;
+    std::strncpy(me.id, id, sizeof me.id - 1);
+    me.inits = 1;
+    const int failed = has_no_choice() ? joined() : 0;
+    if (failed != 0) (void)stop(me);
     return failed;
 }
 
 /* The first gap that is long enough; all members find the same one. */
 inline void *allocate(std::size_t alignment, std::size_t size) {
     member &me = self();
-    if (me.inits == 0 || alignment == 0 || (alignment & (alignment - 1)) != 0 || size == 0 || size > me.size) return nullptr;
+    if (me.inits == 0 || alignment == 0 || (alignment & (alignment - 1)) != 0 || size == 0) return nullptr;
+    if (checked("nvshmem_malloc", joined()) != 0) return nullptr;
     std::size_t at = 0;
     for (const auto &[place, len] : me.used) {
         if (place >= at && place - at >= size) break;
         at = (place + len + alignment - 1) & ~(alignment - 1);
     }
-    const bool has_room = at <= me.size && me.size - at >= size;
+    const bool has_room = at <= me.capacity && me.capacity - at >= size;
     if (has_room) me.used[at] = size;
     /* Nobody puts into memory that another still uses for what was there before. */
-    if (gpunet_host_team_barrier(me.team) != 0 || !has_room) return nullptr;
+    if (checked("nvshmem_malloc", gpunet_host_team_barrier(me.team)) != 0 || !has_room) return nullptr;
     return reinterpret_cast<void *>(me.base + at);
 }
 
@@ -179,10 +228,12 @@ typedef struct {
 } nvshmemx_init_attr_t;
 #define NVSHMEMX_INIT_ATTR_INITIALIZER {}
 
-/* Joins as what a launcher has started this program as. */
+/* Takes the rank of what a launcher has started this program as. */
 inline int nvshmem_init() {
-    return ::gpunet::nvshmem::start(
-        [](::gpunet::nvshmem::member &me) { return gpunet_host_team_launched(me.attachment, ::gpunet::nvshmem::patient(), &me.team); });
+    std::uint32_t rank = 0, size = 0;
+    int failed = gpunet_host_team_environment(&rank, &size);
+    if (failed == 0) failed = ::gpunet::nvshmem::start(static_cast<int>(rank), static_cast<int>(size), "");
+    return ::gpunet::nvshmem::checked("nvshmem_init", failed);
 }
 
 /* Member 0 makes the id, and its program is the one that joins as rank 0. */
@@ -207,21 +258,16 @@ inline int nvshmemx_set_attr_uniqueid_args(int rank, int size, const nvshmemx_un
 }
 inline int nvshmemx_init_attr(unsigned int flags, nvshmemx_init_attr_t *attr) {
     if (flags != NVSHMEMX_INIT_WITH_UNIQUEID || attr == nullptr || attr->rank < 0 || attr->size < 1) return -EINVAL;
-    return ::gpunet::nvshmem::start([attr](::gpunet::nvshmem::member &me) {
-        const auto rank = static_cast<std::uint32_t>(attr->rank), size = static_cast<std::uint32_t>(attr->size);
-        if (rank > 0 || me.listener == nullptr) return gpunet_host_team_join(me.attachment, attr->id.text, rank, size, ::gpunet::nvshmem::patient(), &me.team);
-        gpunet_host_team_listener_t *listener = me.listener;
-        me.listener = nullptr;
-        return gpunet_host_team_lead(me.attachment, listener, size, ::gpunet::nvshmem::patient(), &me.team);
-    });
+    return ::gpunet::nvshmem::start(attr->rank, attr->size, attr->id.text);
 }
 
 /* The last of as many calls as there were of init leaves the team, when all do. */
 inline int nvshmem_finalize() {
     ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
     if (me.inits == 0) return -EBADF;
-    if (--me.inits > 0) return 0;
-    return ::gpunet::nvshmem::stop(me);
+    if (me.inits > 1) return --me.inits, 0;
+    const int failed = ::gpunet::nvshmem::joined(), stopped = ::gpunet::nvshmem::stop(me);
+    return ::gpunet::nvshmem::checked("nvshmem_finalize", failed != 0 ? failed : stopped);
 }
 inline int nvshmemx_hostlib_finalize() { return nvshmem_finalize(); }
 
@@ -230,15 +276,16 @@ inline void *nvshmem_align(std::size_t alignment, std::size_t size) { return ::g
 inline void *nvshmem_malloc(std::size_t size) { return ::gpunet::nvshmem::allocate(512, size); }
 inline int nvshmem_free(void *memory) {
     ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
-    if (memory == nullptr || me.inits == 0) return 0;
+    if (memory == nullptr || me.team == nullptr) return 0;
     /* No member's kernel puts into it any more. */
-    if (const int failed = ::gpunet::nvshmem::drain()) return failed;
-    if (const int failed = gpunet_host_team_barrier(me.team)) return failed;
-    return me.used.erase(reinterpret_cast<std::uint64_t>(memory) - me.base) == 1 ? 0 : -EINVAL;
+    int failed = ::gpunet::nvshmem::drain();
+    if (failed == 0) failed = gpunet_host_team_barrier(me.team);
+    if (failed == 0 && me.used.erase(reinterpret_cast<std::uint64_t>(memory) - me.base) != 1) failed = -EINVAL;
+    return ::gpunet::nvshmem::checked("nvshmem_free", failed);
 }
 inline void *nvshmem_calloc(std::size_t count, std::size_t size) {
     ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
-    if (size != 0 && count > me.size / size) return nullptr;
+    if (size != 0 && count > ~std::size_t(0) / size) return nullptr;
     void *memory = nvshmem_malloc(count * size);
     if (memory == nullptr) return nullptr;
     std::size_t at = reinterpret_cast<std::uint64_t>(memory) - me.base, rest = count * size;
@@ -248,22 +295,39 @@ inline void *nvshmem_calloc(std::size_t count, std::size_t size) {
         failed = gpunet_host_symmetric_write(me.heap, at, zeros, len);
         at += len, rest -= len;
     }
-    return gpunet_host_team_barrier(me.team) == 0 && failed == 0 ? memory : nullptr;
+    const int met = gpunet_host_team_barrier(me.team);
+    return ::gpunet::nvshmem::checked("nvshmem_calloc", failed != 0 ? failed : met) == 0 ? memory : nullptr;
 }
+
+namespace gpunet {
+namespace nvshmem {
+
+/* All members meet on the host, after this one's kernels. */
+inline int meet_on_host(const char *call) {
+    int failed = joined();
+    if (failed == 0) failed = drain();
+    return checked(call, failed != 0 ? failed : gpunet_host_team_barrier(self().team));
+}
+
+} // namespace nvshmem
+} // namespace gpunet
 
 #ifdef GPUNET_NVSHMEM_CPU
 /* A launch ends before it returns, so every stream is in order. */
-template <class Stream> int nvshmemx_barrier_all_on_stream(Stream) { return gpunet_host_team_barrier(::gpunet::nvshmem::self().team); }
+template <class Stream> int nvshmemx_barrier_all_on_stream(Stream) { return ::gpunet::nvshmem::meet_on_host(__func__); }
 #else
 /* In the order of a stream: all members do it on one of theirs. */
 inline int nvshmemx_barrier_all_on_stream(cudaStream_t stream) {
+    if (const int failed = ::gpunet::nvshmem::checked(__func__, ::gpunet::nvshmem::joined())) return failed;
     int *nothing = nullptr;
     void *arguments[] = {&nothing};
     const void *kernel = reinterpret_cast<const void *>(&::gpunet::nvshmem::meet<int>);
-    return cudaLaunchKernel(kernel, dim3(1), dim3(32), arguments, 0, stream) == cudaSuccess ? 0 : -EIO;
+    const bool launched = cudaLaunchKernel(kernel, dim3(1), dim3(32), arguments, 0, stream) == cudaSuccess;
+    return ::gpunet::nvshmem::checked(__func__, launched ? 0 : -EIO);
 }
 /* Starts a kernel whose blocks are all on the GPU at the same time. */
 inline int nvshmemx_collective_launch(const void *kernel, dim3 blocks, dim3 threads, void **arguments, std::size_t shared, cudaStream_t stream) {
+    if (const int failed = ::gpunet::nvshmem::joined()) return failed;
     return cudaLaunchCooperativeKernel(kernel, blocks, threads, arguments, shared, stream) == cudaSuccess ? 0 : -EIO;
 }
 #endif

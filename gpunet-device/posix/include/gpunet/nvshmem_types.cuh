@@ -68,6 +68,8 @@ using nvshmem_team_t = ::gpunet::nvshmem::everybody;
 #define NVSHMEM_TEAM_SHARED NVSHMEM_TEAM_WORLD
 #define NVSHMEMX_TEAM_NODE NVSHMEM_TEAM_WORLD
 
+#define NVSHMEMX_SUCCESS 0
+
 #define NVSHMEM_SIGNAL_SET (::gpunet::nvshmem::set{})
 #define NVSHMEM_CMP_GE (::gpunet::nvshmem::at_least{})
 

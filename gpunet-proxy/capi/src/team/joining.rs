@@ -7,7 +7,7 @@ use crate::handle::handles;
 use crate::memory::{self, Out};
 use gpunet_device::Rank;
 use gpunet_proxy::Attachment;
-use gpunet_proxy::team::{Team, TeamError, TeamId, TeamListener, TeamOptions};
+use gpunet_proxy::team::{Launched, Team, TeamError, TeamId, TeamListener, TeamOptions};
 use libc::{sockaddr, socklen_t};
 use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -161,6 +161,22 @@ pub unsafe extern "C" fn gpunet_host_team_join(
         };
         let id: TeamId = id.parse()?;
         join(attachment, &out, |attachment| Team::join_with(attachment, id, Rank(rank), size, &options))
+    })
+}
+
+/// Reads from the environment as what torchrun, mpirun (Open MPI) or srun has started this program: its rank, and how many
+/// members there are. With it a program chooses its device before it joins (gpunet_host_team_launched).
+///
+/// Errors: -EFAULT; -ENOENT when the environment names no team.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_team_environment(rank: *mut u32, size: *mut u32) -> c_int {
+    done(|| {
+        let (rank, size) = (Out::new(rank, "rank")?, Out::new(size, "size")?);
+        let launched =
+            Launched::from_environment().map_err(|error| Failure::new(libc::ENOENT, error.to_string()))?;
+        rank.put(launched.rank.0);
+        size.put(launched.size);
+        Ok(())
     })
 }
 

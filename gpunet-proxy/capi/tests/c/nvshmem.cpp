@@ -1,5 +1,6 @@
 // NVSHMEM's names on the CPU: three programs that meet by a unique id. Each call of gpunet_nvshmem.h that the examples do not make.
 
+#define GPUNET_NVSHMEM_RESULTS
 #include "cuda_runtime_on_cpu.h"
 #include <gpunet_nvshmem.h>
 
@@ -70,7 +71,6 @@ __global__ void kernel(int *numbers, int *all, float *sums, std::uint64_t *signa
 static int member(int rank, int id_from, const int *id_to) {
     nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
     nvshmemx_init_attr_t attr = NVSHMEMX_INIT_ATTR_INITIALIZER;
-    setenv("NVSHMEM_SYMMETRIC_SIZE", "1M", 1);
     begin();
     IS(nvshmem_finalize(), -EBADF);
     TRUE(nvshmem_malloc(1) == nullptr);
@@ -82,6 +82,11 @@ static int member(int rank, int id_from, const int *id_to) {
     }
     OK(nvshmemx_set_attr_uniqueid_args(rank, MEMBERS, &id, &attr));
     IS(nvshmemx_init_attr(0, &attr), -EINVAL);
+    for (const char *size : {"junk", "1.5X", "1MB", "-1", "0", "1e30"}) {
+        setenv("NVSHMEM_SYMMETRIC_SIZE", size, 1);
+        IS(nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attr), -EINVAL);
+    }
+    setenv("NVSHMEM_SYMMETRIC_SIZE", "1.5m", 1);
     OK(nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attr));
     IS(nvshmem_my_pe(), rank);
     IS(nvshmem_team_n_pes(NVSHMEMX_TEAM_NODE), MEMBERS);
@@ -89,9 +94,13 @@ static int member(int rank, int id_from, const int *id_to) {
     int *numbers = (int *)nvshmem_malloc(16 * sizeof(int)), *all = (int *)nvshmem_align(4096, 4 * MEMBERS * sizeof(int));
     float *sums = (float *)nvshmem_malloc(2 * sizeof(float));
     TRUE(numbers && all && sums);
+    /* As much as the variable says, although other memory is taken. */
+    void *much = nvshmem_malloc(3 << 19);
+    TRUE(much != nullptr);
+    OK(nvshmem_free(much));
     IS((std::uintptr_t)all % 4096, 0);
     /* Too much; a gap that is used again, and cleared. */
-    TRUE(nvshmem_malloc(1 << 20) == nullptr);
+    TRUE(nvshmem_malloc(1 << 22) == nullptr);
     int *gap = (int *)nvshmem_malloc(8000);
     gap[1] = 5;
     OK(nvshmem_free(gap));

@@ -1,0 +1,60 @@
+/* What a failed call in NVSHMEM's names does: calls that return nothing there have nobody who looks at what they return here. */
+#ifndef GPUNET_NVSHMEM_FAILURE_CUH
+#define GPUNET_NVSHMEM_FAILURE_CUH
+
+#include "../gpunet_team.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace gpunet {
+namespace nvshmem {
+
+/* Whether a failure says what has happened and ends the program, or in a kernel the kernel and its CUDA context. A program that looks at
+ * results defines GPUNET_NVSHMEM_RESULTS before it includes the header. */
+#ifdef GPUNET_NVSHMEM_RESULTS
+constexpr bool ENDS_PROGRAM = false;
+#else
+constexpr bool ENDS_PROGRAM = true;
+#endif
+
+/* Ends this program. */
+[[noreturn]] inline void fail(const char *call, long long result, int rank, const char *why) {
+    const bool is_told = why != nullptr && *why != 0;
+    std::fprintf(stderr, "gpunet_nvshmem: member %d: %s failed: %s\n", rank, call, is_told ? why : std::strerror(static_cast<int>(-result)));
+    std::abort();
+}
+
+/* Ends the kernel. The driver prints what an assertion says, which printf before a trap would not: the errno in place of a line. */
+__device__ inline __attribute__((noinline)) void fail_in_kernel(const char *call, long long result) {
+    const char *why = "the call failed, with the errno that stands for the line";
+    switch (-result) {
+    case EINVAL: why = "memory that is not of the heap, or no such member"; break;
+    case ENETDOWN: why = "no team on this GPU: nvshmem_malloc or nvshmem_barrier_all on the host comes first, after cudaSetDevice"; break;
+    case ECONNRESET: why = "a member has died"; break;
+    case ENOTCONN: why = "a member has left"; break;
+    case EAGAIN: case ETIMEDOUT: why = "the team's timeout is over"; break;
+    default: break;
+    }
+#ifdef __CUDA_ARCH__
+    __assertfail(why, "gpunet_nvshmem.h", static_cast<unsigned int>(-result), call, sizeof(char));
+#else
+    fail(call, result, gteam_rank(), why);
+#endif
+}
+
+/* What a kernel's call returns, unless that ends the kernel. */
+template <class Result> __device__ Result checked_in_kernel(const char *call, Result result) {
+    if (ENDS_PROGRAM && result < 0) fail_in_kernel(call, result);
+    return result;
+}
+
+} // namespace nvshmem
+} // namespace gpunet
+
+/* For the calls of kernels, in whose bodies it names the call. */
+#define GPUNET_NVSHMEM_CHECKED(result) ::gpunet::nvshmem::checked_in_kernel(__func__, result)
+
+#endif

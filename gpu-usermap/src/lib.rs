@@ -43,7 +43,12 @@ pub mod mapping;
 pub mod placement;
 pub mod probe;
 pub mod ptx;
-pub mod region;
+/// Pinned host memory that processes and GPUs share.
+pub mod region {
+    pub use gpunet_region::{
+        AddressPool, MemoryGroup, PinnedRegion, PooledRegion, RegionError, Vacated, check_room, total_memory,
+    };
+}
 
 pub use probe::{Probe, probe};
 pub use region::{AddressPool, PinnedRegion, PooledRegion, RegionError, Vacated};

@@ -145,7 +145,7 @@ impl GpuBuffer {
         if device.attribute(DeviceAttribute::DmaBuf)? == 0 {
             return Err(DmabufError::Unsupported);
         }
-        let (address, len, page) = (self.ptr() + start as u64, end - start, crate::region::page_size());
+        let (address, len, page) = (self.ptr() + start as u64, end - start, rustix::param::page_size());
         let (from, offset, whole) = whole_pages(address, len, page);
         let flags = match route {
             DmabufRoute::Default => 0,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::device::Device;
 use super::error::CudaError;
 use super::release::Release;
-use crate::region::{Pages, PinnedRegion, RegionError};
+use gpunet_region::{Pages, PinnedRegion, RegionError};
 
 /// Keeps a region pinned and visible to a device's kernels.
 ///

@@ -8,7 +8,7 @@ use super::driver::Driver;
 use super::error::CudaError;
 use super::physical_memory::PhysicalMemory;
 use super::raw::{CUdeviceptr, ModuleHandle};
-use crate::region::Pages;
+use gpunet_region::Pages;
 
 /// One thing to give back. Its last handle is gone: only a running kernel can still use it.
 #[derive(Debug)]

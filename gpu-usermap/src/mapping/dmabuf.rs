@@ -14,7 +14,8 @@ use super::error::MappingUnavailable;
 use super::kind::BackendKind;
 use super::view::{Mapping, MemoryType, Owner};
 use crate::cuda::{DmabufRoute, DriverVersion, GpuBuffer};
-use crate::region::{Pages, page_size};
+use gpunet_region::Pages;
+use rustix::param::page_size;
 
 /// From this driver on an exported dma-buf can be mapped by the CPU (GDRCopy 2.6's README and `cuda_wrapper.c`); before, `mmap` fails
 /// with ENOTSUPP (seen with 13.0).

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::view::Owner;
 use super::{AccessError, BackendKind, Mapping, MemoryType, dmabuf};
 use crate::PinnedRegion;
-use crate::region::Pages;
+use gpunet_region::Pages;
 
 const PAGE: usize = 4096;
 

@@ -11,7 +11,7 @@ use super::kind::BackendKind;
 use super::pin::Pin;
 use super::{barrier, copy};
 use crate::cuda::GpuBuffer;
-use crate::region::Pages;
+use gpunet_region::Pages;
 
 /// How the CPU treats accesses to the mapped memory.
 ///

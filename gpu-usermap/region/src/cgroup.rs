@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 ///
 /// # Examples
 /// ```
-/// use gpu_usermap::region::MemoryGroup;
+/// use gpunet_region::MemoryGroup;
 ///
 /// for group in MemoryGroup::of_process() {
 ///     println!("{} of {} bytes are left ({})", group.available(), group.limit, group.file.display());

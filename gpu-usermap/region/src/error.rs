@@ -6,7 +6,7 @@ use std::io;
 ///
 /// # Examples
 /// ```
-/// use gpu_usermap::{PinnedRegion, RegionError};
+/// use gpunet_region::{PinnedRegion, RegionError};
 ///
 /// assert!(matches!(PinnedRegion::create("rings", 0), Err(RegionError::ZeroLength)));
 /// assert!(matches!(PinnedRegion::create("rings", 1 << 50), Err(RegionError::NoMemory { .. })));

@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use super::PinnedRegion;
+use super::pinned::PinnedRegion;
 
 /// `struct udmabuf_create` of linux/udmabuf.h.
 #[repr(C)]
@@ -31,7 +31,7 @@ impl PinnedRegion {
     ///
     /// # Examples
     /// ```no_run
-    /// let region = gpu_usermap::PinnedRegion::create("rings", 2 << 20)?;
+    /// let region = gpunet_region::PinnedRegion::create("rings", 2 << 20)?;
     /// let dmabuf = region.export_dmabuf()?;
     /// # drop(dmabuf);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -64,7 +64,7 @@ impl Drop for Promise {
 ///
 /// # Examples
 /// ```
-/// use gpu_usermap::region::check_room;
+/// use gpunet_region::check_room;
 ///
 /// assert!(check_room(4096).is_ok());
 /// assert!(check_room(1 << 60).is_err());
@@ -78,7 +78,7 @@ pub fn check_room(len: usize) -> Result<(), RegionError> {
 ///
 /// # Examples
 /// ```
-/// let total = gpu_usermap::region::total_memory().expect("a machine with /proc");
+/// let total = gpunet_region::total_memory().expect("a machine with /proc");
 /// assert!(total > 1 << 20);
 /// ```
 #[must_use]

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gpu_usermap::{PinnedRegion, RegionError};
+use gpunet_region::{PinnedRegion, RegionError};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 fn word(region: &PinnedRegion, index: usize) -> &AtomicU64 {
@@ -92,7 +92,7 @@ fn from_fd_rejects_a_sparse_memfd_and_allocates_nothing_for_it() {
 
 #[test]
 fn from_fd_rejects_what_is_not_a_memfd() {
-    let path = std::env::temp_dir().join(format!("gpu-usermap-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("gpunet-region-{}", std::process::id()));
     let file = File::create(&path).expect("a temporary file");
     file.set_len(4096).expect("a length");
     let plain = PinnedRegion::from_fd(file.into());

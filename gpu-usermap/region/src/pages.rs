@@ -12,8 +12,21 @@ use super::error::RegionError;
 pub(super) const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 /// An address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
+///
+/// It is what regions, registrations and CPU mappings of GPU memory own; programs use those.
+///
+/// # Examples
+/// ```
+/// use gpunet_region::PinnedRegion;
+///
+/// let region = PinnedRegion::create("rings", 4096)?;
+/// let again = region.map_again()?;
+/// assert_eq!(again.len(), region.len());
+/// assert_ne!(again.base(), region.base());
+/// # Ok::<(), gpunet_region::RegionError>(())
+/// ```
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub struct Pages {
     base: NonNull<u8>,
     len: usize,
 }
@@ -25,12 +38,12 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     /// Maps `len` bytes from the start of `fd`, shared and writable, page tables filled in.
-    pub(crate) fn shared(fd: BorrowedFd<'_>, len: usize) -> Result<Self, RegionError> {
+    pub(super) fn shared(fd: BorrowedFd<'_>, len: usize) -> Result<Self, RegionError> {
         Self::from_start(fd, len, libc::MAP_POPULATE)
     }
 
     /// Maps `len` bytes from the start of `fd`, shared and writable, and touches none of them.
-    pub(crate) fn untouched(fd: BorrowedFd<'_>, len: usize) -> Result<Self, RegionError> {
+    pub(super) fn untouched(fd: BorrowedFd<'_>, len: usize) -> Result<Self, RegionError> {
         Self::from_start(fd, len, 0)
     }
 
@@ -41,8 +54,11 @@ impl Pages {
         })
     }
 
-    /// Maps `len` bytes of `fd` from `offset` on, a whole number of pages, as [`shared`](Self::shared) does.
-    pub(crate) fn at(fd: BorrowedFd<'_>, offset: libc::off_t, len: usize) -> io::Result<Self> {
+    /// Maps `len` bytes of `fd` from `offset` on, a whole number of pages, shared and writable, page tables filled in.
+    ///
+    /// # Errors
+    /// The error of `mmap`.
+    pub fn at(fd: BorrowedFd<'_>, offset: libc::off_t, len: usize) -> io::Result<Self> {
         // Populated, so that the first access from a polling loop does not take a page fault.
         Self::map(fd, offset, len, libc::MAP_POPULATE)
     }
@@ -68,11 +84,14 @@ impl Pages {
         Self::map_with(len, PRIVATE, -1, 0)
     }
 
-    pub(crate) fn base(&self) -> NonNull<u8> {
+    /// Returns the address of the first byte, valid until this drops.
+    pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Returns the length in bytes.
+    #[allow(clippy::len_without_is_empty, reason = "the kernel makes no empty mapping")]
+    pub fn len(&self) -> usize {
         self.len
     }
 }

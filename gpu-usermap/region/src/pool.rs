@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 
 use super::error::RegionError;
 use super::pages::{PRIVATE, Pages};
-use super::{PinnedRegion, whole_pages};
+use super::pinned::{PinnedRegion, whole_pages};
 
 /// Addresses that are reserved at a time, at least. A larger region gets a reservation of its own.
 const CHUNK: usize = 32 << 20;
@@ -25,7 +25,7 @@ const CHUNK: usize = 32 << 20;
 ///
 /// # Examples
 /// ```
-/// use gpu_usermap::{AddressPool, PinnedRegion};
+/// use gpunet_region::{AddressPool, PinnedRegion};
 ///
 /// let mut pool = AddressPool::default();
 /// let region = PinnedRegion::create("rings", 4096)?;
@@ -35,7 +35,7 @@ const CHUNK: usize = 32 << 20;
 /// // ... once no thread uses it any more ...
 /// pool.free(vacated);
 /// assert_eq!(pool.map(&region)?.address(), address);
-/// # Ok::<(), gpu_usermap::RegionError>(())
+/// # Ok::<(), gpunet_region::RegionError>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct AddressPool {

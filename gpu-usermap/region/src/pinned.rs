@@ -1,28 +1,15 @@
-//! Pinned host memory that processes and GPUs share.
-//!
-//! A region is a memfd: it can be handed to another process as a file descriptor, registered with CUDA and with an RDMA
-//! card, and mapped at a different address by each of them. It is preallocated and sealed, so that no holder of the
-//! descriptor can make an access fault by shrinking it.
-
-mod cgroup;
-mod error;
-mod memfd;
-mod pages;
-mod pool;
-mod room;
-mod udmabuf;
+//! A sealed, preallocated memfd and its mapping.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub use cgroup::MemoryGroup;
-pub use error::RegionError;
-pub(crate) use pages::Pages;
-pub use pool::{AddressPool, PooledRegion, Vacated};
-use room::{Promise, check_promised};
-pub use room::{check_room, total_memory};
-pub(crate) use rustix::param::page_size;
+use rustix::param::page_size;
+
+use super::error::RegionError;
+use super::memfd;
+use super::pages::Pages;
+use super::room::{Promise, check_promised};
 
 /// A sealed, preallocated memfd and one shared mapping of it.
 ///
@@ -41,7 +28,7 @@ pub(crate) use rustix::param::page_size;
 /// Two processes share a region by its descriptor:
 ///
 /// ```
-/// use gpu_usermap::PinnedRegion;
+/// use gpunet_region::PinnedRegion;
 ///
 /// let region = PinnedRegion::create("rings", 1 << 20)?;
 /// let sent = region.fd().try_clone_to_owned()?; // to another process, over a Unix socket
@@ -71,11 +58,11 @@ impl PinnedRegion {
     ///
     /// # Examples
     /// ```
-    /// use gpu_usermap::PinnedRegion;
+    /// use gpunet_region::PinnedRegion;
     ///
     /// let region = PinnedRegion::create("rings", 5000)?;
     /// assert_eq!(region.len() % 4096, 0, "whole pages");
-    /// # Ok::<(), gpu_usermap::RegionError>(())
+    /// # Ok::<(), gpunet_region::RegionError>(())
     /// ```
     pub fn create(name: &str, len: usize) -> Result<Arc<Self>, RegionError> {
         let len = whole_pages(len)?;
@@ -100,12 +87,12 @@ impl PinnedRegion {
     ///
     /// # Examples
     /// ```
-    /// use gpu_usermap::PinnedRegion;
+    /// use gpunet_region::PinnedRegion;
     ///
     /// let region = PinnedRegion::create_growing("rings", 64 << 20, 4096)?;
     /// // ... the first page can be used already ...
     /// region.grow(4096, region.len())?; // on another thread
-    /// # Ok::<(), gpu_usermap::RegionError>(())
+    /// # Ok::<(), gpunet_region::RegionError>(())
     /// ```
     pub fn create_growing(name: &str, len: usize, first: usize) -> Result<Arc<Self>, RegionError> {
         let len = whole_pages(len)?;
@@ -164,7 +151,7 @@ impl PinnedRegion {
     ///
     /// # Examples
     /// ```
-    /// use gpu_usermap::{PinnedRegion, RegionError};
+    /// use gpunet_region::{PinnedRegion, RegionError};
     /// use std::os::fd::OwnedFd;
     ///
     /// let socket = std::os::unix::net::UnixDatagram::unbound()?;
@@ -185,11 +172,11 @@ impl PinnedRegion {
     ///
     /// # Examples
     /// ```
-    /// use gpu_usermap::PinnedRegion;
+    /// use gpunet_region::PinnedRegion;
     ///
     /// let region = PinnedRegion::create("rings", 4096)?;
     /// assert_eq!(PinnedRegion::check(region.fd())?, 4096);
-    /// # Ok::<(), gpu_usermap::RegionError>(())
+    /// # Ok::<(), gpunet_region::RegionError>(())
     /// ```
     pub fn check(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
         let len = memfd::checked_len(fd, true)?;
@@ -217,7 +204,10 @@ impl PinnedRegion {
     }
 
     /// Makes a further mapping of the same pages at another address, for an owner with its own lifetime.
-    pub(crate) fn map_again(&self) -> Result<Pages, RegionError> {
+    ///
+    /// # Errors
+    /// [`RegionError::NoMemory`] means that this process has no address space left.
+    pub fn map_again(&self) -> Result<Pages, RegionError> {
         Pages::shared(self.fd.as_fd(), self.mapping.len())
     }
 }
@@ -228,7 +218,7 @@ impl AsFd for PinnedRegion {
     }
 }
 
-fn whole_pages(len: usize) -> Result<usize, RegionError> {
+pub(super) fn whole_pages(len: usize) -> Result<usize, RegionError> {
     if len == 0 {
         return Err(RegionError::ZeroLength);
     }

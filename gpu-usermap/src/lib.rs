@@ -5,6 +5,8 @@
 //! what a machine cannot do. It knows nothing of rings, sockets or transports.
 //!
 //! # Map
+//! [`region`] is the crate `gpunet-region`, [`cuda`] and [`ptx`] are `gpunet-cuda`; they lie below this one.
+//!
 //! | module | what it is |
 //! |---|---|
 //! | [`region`] | [`PinnedRegion`]: a sealed, preallocated memfd and its mapping; works without a GPU |
@@ -38,12 +40,17 @@
 #![deny(clippy::multiple_unsafe_ops_per_block)]
 #![cfg(target_os = "linux")]
 
-pub mod cuda;
 pub mod mapping;
 pub mod placement;
 pub mod probe;
-pub mod ptx;
-pub mod region;
+/// Pinned host memory that processes and GPUs share.
+pub mod region {
+    pub use gpunet_region::{
+        AddressPool, MemoryGroup, PinnedRegion, PooledRegion, RegionError, Vacated, check_room, total_memory,
+    };
+}
 
+pub use gpunet_cuda as cuda;
+pub use gpunet_cuda::ptx;
 pub use probe::{Probe, probe};
 pub use region::{AddressPool, PinnedRegion, PooledRegion, RegionError, Vacated};

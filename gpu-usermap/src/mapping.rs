@@ -9,7 +9,7 @@
 //! | [`BackendKind::DmaBuf`] | a CUDA driver of 13.3 or later, with the open kernel modules | `mapping/dmabuf.rs` |
 //!
 //! [`backends`] returns for each whether it works on this machine, and exactly why not. [`map`] maps. Where neither works, words that
-//! the CPU writes lie in pinned host memory instead ([`Device::register`](crate::cuda::Device::register)).
+//! the CPU writes lie in pinned host memory instead ([`Device::register`](gpunet_cuda::Device::register)).
 //!
 //! Neither backend has run yet: the machines this was made on have no `/dev/gdrdrv` and a driver of 13.0. The ABI is
 //! that of GDRCopy's sources; copies, words and ranges are tested on ordinary memory.
@@ -35,7 +35,7 @@ mod word;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::cuda::{Cuda, DeviceAttribute, DeviceQuery, GpuBuffer, Unavailable};
+use gpunet_cuda::{Cuda, DeviceAttribute, DeviceQuery, GpuBuffer, Unavailable};
 
 pub use error::{AccessError, GdrdrvVersion, MappingUnavailable, NotMapped};
 pub use kind::BackendKind;
@@ -123,7 +123,7 @@ fn dmabuf_anywhere(cuda: &Result<Cuda, Unavailable>) -> Result<(), MappingUnavai
     };
     match cuda.device_count().is_ok_and(|count| (0..count).any(exports)) {
         true => Ok(()),
-        false => Err(MappingUnavailable::Export(crate::cuda::DmabufError::Unsupported)),
+        false => Err(MappingUnavailable::Export(gpunet_cuda::DmabufError::Unsupported)),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | placement | the card finds the memory by | a byte travels |
 //! |---|---|---|
-//! | [`Placement::GpuDmaBuf`] | `ibv_reg_dmabuf_mr` of [`GpuBuffer::export_dmabuf`](crate::cuda::GpuBuffer::export_dmabuf) | card to GPU |
+//! | [`Placement::GpuDmaBuf`] | `ibv_reg_dmabuf_mr` of [`GpuBuffer::export_dmabuf`](gpunet_cuda::GpuBuffer::export_dmabuf) | card to GPU |
 //! | [`Placement::GpuPeerMem`] | `ibv_reg_mr` of the GPU's address, which NVIDIA's peer memory module resolves | card to GPU |
 //! | [`Placement::Pinned`] | `ibv_reg_mr` of a [`PinnedRegion`](crate::PinnedRegion) | card to host memory, host memory to GPU |
 //!
@@ -18,7 +18,7 @@ mod tests;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::cuda::{Device, FlushOptions, RdmaAttributes, WritesOrdering};
+use gpunet_cuda::{Device, FlushOptions, RdmaAttributes, WritesOrdering};
 
 pub use system::{KernelVersion, System};
 
@@ -266,7 +266,7 @@ pub fn why_not(facts: &Facts, placement: Placement) -> Vec<Reason> {
 }
 
 /// Returns whether every message in GPU memory needs
-/// [`Device::flush_gpudirect_rdma_writes`](crate::cuda::Device::flush_gpudirect_rdma_writes) between its completion and its word.
+/// [`Device::flush_gpudirect_rdma_writes`](gpunet_cuda::Device::flush_gpudirect_rdma_writes) between its completion and its word.
 ///
 /// # Examples
 /// ```

@@ -2,13 +2,14 @@
 
 mod display;
 
-use crate::cuda::{
+use gpunet_cuda::{
     Cuda, CudaError, DeviceAttribute, DeviceQuery, DriverVersion, LazyLoading, RdmaAttributes, Unavailable,
 };
+
 use crate::mapping::{Backend, backends_with};
 use crate::placement::{Facts, System};
 
-pub use crate::cuda::{FlushOptions, WritesOrdering};
+pub use gpunet_cuda::{FlushOptions, WritesOrdering};
 
 /// Everything that [`probe()`] found. It prints one line per fact.
 ///

@@ -10,11 +10,13 @@
 use std::ops::Range;
 use std::os::fd::AsFd;
 
+use gpunet_cuda::{Device, DeviceAttribute, DmabufRoute, DriverVersion, GpuBuffer};
+use gpunet_region::Pages;
+use rustix::param::page_size;
+
 use super::error::MappingUnavailable;
 use super::kind::BackendKind;
 use super::view::{Mapping, MemoryType, Owner};
-use crate::cuda::{DmabufRoute, DriverVersion, GpuBuffer};
-use crate::region::{Pages, page_size};
 
 /// From this driver on an exported dma-buf can be mapped by the CPU (GDRCopy 2.6's README and `cuda_wrapper.c`); before, `mmap` fails
 /// with ENOTSUPP (seen with 13.0).
@@ -37,10 +39,15 @@ pub(super) fn map(buffer: &GpuBuffer, range: Range<usize>) -> Result<Mapping, Ma
         buffer.export_dmabuf_range(range, DmabufRoute::Default).map_err(MappingUnavailable::Export)?;
     let pages = map_pages(exported.fd.as_fd(), exported.offset + exported.len)?;
     // The driver decides it and does not tell; this is GDRCopy's rule.
-    let memory_type = if device.is_coherent() { MemoryType::Cached } else { MemoryType::WriteCombining };
+    let memory_type = if is_coherent(device) { MemoryType::Cached } else { MemoryType::WriteCombining };
     let owner =
         Owner { pages, pin: None, buffer: Some(buffer.clone()), kind: BackendKind::DmaBuf, memory_type };
     Ok(Mapping::new(owner, exported.offset, start, exported.len))
+}
+
+/// Returns whether CPU and GPU share a coherent link, so that the CPU may cache GPU memory (Grace Hopper).
+fn is_coherent(device: &Device) -> bool {
+    device.attribute(DeviceAttribute::PageableMemoryAccessUsesHostPageTables).is_ok_and(|value| value != 0)
 }
 
 /// Maps the pages that hold the first `len` bytes of a dma-buf.

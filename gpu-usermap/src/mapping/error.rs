@@ -4,8 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use gpunet_cuda::{DmabufError, DriverVersion, Unavailable};
+
 use super::kind::BackendKind;
-use crate::cuda::{DmabufError, DriverVersion, Unavailable};
 
 /// Linux's internal ENOTSUPP, which drivers let escape to programs; libc has no name for it.
 const ENOTSUPP: i32 = 524;

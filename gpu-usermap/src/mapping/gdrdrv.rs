@@ -11,12 +11,14 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use gpunet_cuda::GpuBuffer;
+use gpunet_region::Pages;
+use rustix::param::page_size;
+
 use super::error::{GdrdrvVersion, MappingUnavailable};
 use super::kind::BackendKind;
 use super::pin::{Pin, abi};
 use super::view::{Mapping, MemoryType, Owner};
-use crate::cuda::GpuBuffer;
-use crate::region::{Pages, page_size};
 
 /// The GPU's page in the module's sense (`GPU_PAGE_SIZE` in gdrdrv.c). It refuses to map a pin that does not begin with one.
 const GPU_PAGE: u64 = 64 << 10;

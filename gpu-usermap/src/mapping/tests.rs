@@ -4,15 +4,18 @@
 
 #![allow(unsafe_code, reason = "looks at a region's bytes, and makes a udmabuf")]
 
+mod stand_in;
+
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpunet_region::Pages;
+
 use super::view::Owner;
 use super::{AccessError, BackendKind, Mapping, MemoryType, dmabuf};
 use crate::PinnedRegion;
-use crate::region::Pages;
 
 const PAGE: usize = 4096;
 

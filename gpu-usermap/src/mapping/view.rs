@@ -6,12 +6,13 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use gpunet_cuda::GpuBuffer;
+use gpunet_region::Pages;
+
 use super::error::AccessError;
 use super::kind::BackendKind;
 use super::pin::Pin;
 use super::{barrier, copy};
-use crate::cuda::GpuBuffer;
-use crate::region::Pages;
 
 /// How the CPU treats accesses to the mapped memory.
 ///
@@ -51,8 +52,8 @@ pub enum MemoryType {
 /// 2. *On the bus*, posted writes of one source to one device do not pass each other (PCIe, without relaxed ordering, which CPUs do not
 ///    set on stores).
 /// 3. *In the GPU*, a word is visible after the data that arrived before it, if the device reports
-///    [`WritesOrdering::Owner`](crate::cuda::WritesOrdering::Owner) or more ([`Mapping::is_ordered`]). Otherwise
-///    [`Device::flush_gpudirect_rdma_writes`](crate::cuda::Device::flush_gpudirect_rdma_writes) stands between data and word.
+///    [`WritesOrdering::Owner`](gpunet_cuda::WritesOrdering::Owner) or more ([`Mapping::is_ordered`]). Otherwise
+///    [`Device::flush_gpudirect_rdma_writes`](gpunet_cuda::Device::flush_gpudirect_rdma_writes) stands between data and word.
 /// 4. *In the kernel*, the word is read by an acquire load at system scope (`ld.acquire.sys`).
 ///
 /// An aligned word of 8 bytes arrives whole. Anything longer arrives in pieces, and is read only after a word said so.
@@ -140,7 +141,7 @@ impl Mapping {
     pub fn is_ordered(&self) -> bool {
         self.owner.buffer.as_ref().is_some_and(|buffer| {
             let ordering = buffer.device().rdma_attributes().writes_ordering;
-            ordering.is_some_and(crate::cuda::WritesOrdering::ordered_for_owner)
+            ordering.is_some_and(gpunet_cuda::WritesOrdering::ordered_for_owner)
         })
     }
 

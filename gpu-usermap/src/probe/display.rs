@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::{ComputeMode, DeviceProbe, DriverInfo, FlushOptions, PciAddress, Probe, WritesOrdering};
-use crate::cuda::LazyLoading;
+use gpunet_cuda::LazyLoading;
+
+use super::{ComputeMode, DeviceProbe, DriverInfo, PciAddress, Probe};
 use crate::placement::{self, Facts, Placement, PlacementChoice};
 
 impl fmt::Display for Probe {
@@ -80,7 +81,7 @@ impl fmt::Display for DriverInfo {
             LazyLoading::Off => "eager",
             LazyLoading::ByUser => "lazy, as CUDA_MODULE_LOADING says",
             LazyLoading::ByDefault => "lazy (set CUDA_MODULE_LOADING=EAGER before the program starts)",
-            LazyLoading::Unknown => "unknown to this driver",
+            _ => "unknown to this driver",
         };
         writeln!(f, "CUDA: driver {}", self.version)?;
         writeln!(f, "CUDA module loading: {loading}")
@@ -143,28 +144,6 @@ impl<T: fmt::Display> fmt::Display for OrUnknown<T> {
             Some(value) => value.fmt(f),
             None => f.write_str("unknown to this driver"),
         }
-    }
-}
-
-impl fmt::Display for WritesOrdering {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nobody => f.write_str("nobody"),
-            Self::Owner => f.write_str("the GPU itself"),
-            Self::AllDevices => f.write_str("every GPU"),
-            Self::Unknown(value) => write!(f, "unknown value {value}"),
-        }
-    }
-}
-
-impl fmt::Display for FlushOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.from_host(), self.by_stream_operation()) {
-            (true, true) => "from the host and by stream operations",
-            (true, false) => "from the host",
-            (false, true) => "by stream operations",
-            (false, false) => "in no way",
-        })
     }
 }
 

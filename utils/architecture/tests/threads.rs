@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The crates that programs link.
-const LIBRARIES: [&str; 6] = [
+const LIBRARIES: [&str; 8] = [
     "gpunet-core",
     "gpunet-device",
     "gpunet-device/serve/host",
     "gpunet-proxy",
     "gpunet-proxy/capi",
     "gpu-usermap",
+    "gpu-usermap/cuda",
+    "gpu-usermap/region",
 ];
 
 fn repository() -> PathBuf {

@@ -1,0 +1,17 @@
+//! The one thread that makes calls for a device, and what lives on it: the context, copies, launches, deferred releases.
+
+mod backoff;
+mod context;
+mod copies;
+mod launches;
+mod physical_memory;
+mod release;
+mod thread;
+
+pub(crate) use backoff::Backoff;
+pub(crate) use context::{Context, Origin};
+pub(crate) use copies::{CHUNK, check_bounds};
+pub(crate) use launches::{Failed, FailureReason, LeftStream, Outcome, Prepared};
+pub(crate) use physical_memory::PhysicalMemory;
+pub(crate) use release::Release;
+pub(crate) use thread::Agent;

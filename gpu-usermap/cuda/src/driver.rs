@@ -1,0 +1,18 @@
+//! The driver's library, opened at run time: its functions and constants, what it answers, and how it was set up.
+
+mod calls;
+mod environment;
+mod error;
+mod library;
+pub(crate) mod raw;
+mod registry;
+mod version;
+
+pub(crate) use calls::{Driver, LinkLog, StreamState, Streams};
+pub use environment::LazyLoading;
+#[cfg(any(test, feature = "fake"))]
+pub(crate) use environment::StreamSettings;
+pub(crate) use error::log;
+pub use error::{CopyError, CudaError, SymbolError, SymbolKind, Unavailable};
+pub use library::Cuda;
+pub use version::DriverVersion;

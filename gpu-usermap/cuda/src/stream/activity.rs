@@ -1,0 +1,131 @@
+//! Whether a stream counts as a running launch of its device.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::device::Device;
+use crate::driver::CudaError;
+
+/// Counts its stream from the first operation until the stream was found idle.
+///
+/// The lock is never held during a call that enqueues, which may have to wait for room in the stream: another thread, which would
+/// make that room, must be able to ask whether the stream is idle.
+#[derive(Default)]
+pub(super) struct Activity {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    counted: Option<BusyStream>,
+    /// How many calls have begun to enqueue something, and how many of them have returned.
+    begun: u64,
+    returned: u64,
+}
+
+/// Makes its device count one more running stream, for as long as it lives.
+#[must_use = "the stream counts until this is dropped"]
+pub(super) struct BusyStream {
+    device: Device,
+}
+
+impl BusyStream {
+    /// Returns when no release is in progress any more.
+    fn count(device: &Device) -> Result<Self, CudaError> {
+        device.agent().run(|context| context.launches.count_stream(true))?;
+        Ok(Self { device: device.clone() })
+    }
+}
+
+impl Drop for BusyStream {
+    fn drop(&mut self) {
+        self.device.agent().post(|context| context.launches.count_stream(false));
+    }
+}
+
+/// A call that enqueues something is in progress.
+pub(super) struct Call<'a> {
+    activity: &'a Activity,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.activity.state().returned += 1;
+    }
+}
+
+/// A time at which no call was in progress: the number of calls before it.
+#[derive(Clone, Copy)]
+pub(super) struct Moment(u64);
+
+impl Activity {
+    /// Counts the stream, if it is not counted, before something is enqueued.
+    pub(super) fn begin(&self, device: &Device) -> Result<Call<'_>, CudaError> {
+        let mut state = self.state();
+        if state.counted.is_none() {
+            state.counted = Some(BusyStream::count(device)?);
+        }
+        state.begun += 1;
+        Ok(Call { activity: self })
+    }
+
+    /// Returns the present, if no call is in progress.
+    pub(super) fn moment(&self) -> Option<Moment> {
+        let state = self.state();
+        (state.begun == state.returned).then_some(Moment(state.begun))
+    }
+
+    /// Ends the count, if nothing was enqueued since a moment after which the stream was found idle.
+    pub(super) fn was_idle_at(&self, moment: Option<Moment>) {
+        let mut state = self.state();
+        if moment.is_some_and(|Moment(calls)| calls == state.begun) {
+            state.counted = None;
+        }
+    }
+
+    /// Takes the count away from a stream that nobody uses any more.
+    pub(super) fn end(&self) -> Option<BusyStream> {
+        self.state().counted.take()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing under the lock panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    fn is_counted(activity: &Activity) -> bool {
+        activity.state().counted.is_some()
+    }
+
+    #[test]
+    fn what_was_idle_before_a_call_says_nothing_after_it() {
+        let fake = Fake::new();
+        let device = fake.cuda().device(0).expect("a device");
+        let activity = Activity::default();
+        let before = activity.moment();
+        drop(activity.begin(&device).expect("an agent"));
+        activity.was_idle_at(before);
+        assert!(is_counted(&activity));
+        activity.was_idle_at(activity.moment());
+        assert!(!is_counted(&activity));
+    }
+
+    #[test]
+    fn nothing_is_idle_during_a_call() {
+        let fake = Fake::new();
+        let device = fake.cuda().device(0).expect("a device");
+        let activity = Activity::default();
+        let calls = [activity.begin(&device).expect("an agent"), activity.begin(&device).expect("an agent")];
+        assert!(activity.moment().is_none());
+        activity.was_idle_at(activity.moment());
+        assert!(is_counted(&activity));
+        drop(calls);
+        activity.was_idle_at(activity.moment());
+        assert!(!is_counted(&activity));
+    }
+}

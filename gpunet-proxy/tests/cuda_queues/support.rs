@@ -96,7 +96,7 @@ impl World {
         let addr = listener.local_addr().expect("an address");
         let socket = self.attachment().connect_blocking(addr, options).expect("connected");
         let (peer, _) = listener.accept().expect("a connection");
-        peer.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+        peer.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
         (socket, peer)
     }
 

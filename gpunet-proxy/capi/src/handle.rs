@@ -2,15 +2,44 @@
 
 use crate::failure::Failure;
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The open objects of one kind.
 ///
 /// A handle has the kind in its highest 16 bits, then 24 bits of generation, then 24 bits of slot.
+///
+/// A child that fork has made has a table of its own. What the parent's had in it is the parent's: it has the threads that serve it, and
+/// a lock of the table may have been held when the child was made.
 pub(crate) struct Table<T> {
     kind: u16,
     what: &'static str,
+    /// Null until something is entered.
+    of_process: AtomicPtr<OfProcess<T>>,
+}
+
+/// The table of one process, which is never freed.
+struct OfProcess<T> {
+    /// [`FORKS`] in that process.
+    forks: u64,
     slots: RwLock<Slots<T>>,
+}
+
+/// How many forks lie between the process that the program began as and this one.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts the forks from now on.
+fn count_forks() {
+    static BEGUN: Once = Once::new();
+    extern "C" fn count() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    BEGUN.call_once(|| {
+        // SAFETY: the function is there as long as the program, and does what a child may do before it returns from fork.
+        let refused = unsafe { libc::pthread_atfork(None, None, Some(count)) };
+        assert_eq!(refused, 0, "no memory for a handler of forks");
+    });
 }
 
 struct Slots<T> {
@@ -28,20 +57,43 @@ const INDEX_BITS: u32 = 24;
 const MOST: u64 = (1 << INDEX_BITS) - 1;
 const KIND_SHIFT: u32 = 48;
 
-impl<T> Table<T> {
+impl<T: 'static> Table<T> {
     /// An empty table. No two tables have the same `kind`; `what` is for messages.
     pub(crate) const fn new(kind: u8, what: &'static str) -> Self {
-        let slots = Slots { slots: Vec::new(), free: VecDeque::new() };
-        Self { kind: 0x6700 | kind as u16, what, slots: RwLock::new(slots) }
+        Self { kind: 0x6700 | kind as u16, what, of_process: AtomicPtr::new(null_mut()) }
     }
 
-    // Nothing that is called under the lock panics.
-    fn read(&self) -> RwLockReadGuard<'_, Slots<T>> {
-        self.slots.read().unwrap_or_else(PoisonError::into_inner)
+    /// The table that was last used, here or in a process before a fork.
+    fn last(&self) -> Option<&'static OfProcess<T>> {
+        // Ordering: Acquire, pairs with the exchange in `ours`.
+        let last = self.of_process.load(Ordering::Acquire);
+        // SAFETY: null, or a table that is never freed.
+        unsafe { last.as_ref() }
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Slots<T>> {
-        self.slots.write().unwrap_or_else(PoisonError::into_inner)
+    /// This process's table, if anything was ever entered.
+    fn existing(&self) -> Option<&'static OfProcess<T>> {
+        self.last().filter(|table| table.forks == FORKS.load(Ordering::Relaxed))
+    }
+
+    /// This process's table.
+    fn ours(&self) -> &'static OfProcess<T> {
+        count_forks();
+        loop {
+            if let Some(table) = self.existing() {
+                return table;
+            }
+            let before = self.last().map_or(null_mut(), |table| std::ptr::from_ref(table).cast_mut());
+            let slots = RwLock::new(Slots { slots: Vec::new(), free: VecDeque::new() });
+            let fresh = Box::into_raw(Box::new(OfProcess { forks: FORKS.load(Ordering::Relaxed), slots }));
+            // Ordering: Release, pairs with the load in `last`.
+            let entered =
+                self.of_process.compare_exchange(before, fresh, Ordering::Release, Ordering::Relaxed);
+            if entered.is_err() {
+                // SAFETY: made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(fresh) });
+            }
+        }
     }
 
     /// Enters an object and returns its handle.
@@ -49,14 +101,16 @@ impl<T> Table<T> {
     /// # Errors
     /// ENFILE, when 16 million objects are open.
     pub(crate) fn insert(&self, object: Arc<T>) -> Result<u64, Failure> {
-        let mut table = self.write();
+        let ours = self.ours();
+        let mut table = ours.write();
         let index = match table.free.pop_front() {
             Some(index) => index,
             None if table.slots.len() as u64 > MOST => {
                 return Err(Failure::new(libc::ENFILE, format!("too many open handles of {}s", self.what)));
             }
             None => {
-                table.slots.push(Slot { generation: 0, object: None });
+                // No number of the process before a fork is one here.
+                table.slots.push(Slot { generation: (ours.forks & 0xff) << 16, object: None });
                 table.slots.len() - 1
             }
         };
@@ -71,7 +125,7 @@ impl<T> Table<T> {
     /// EBADF: it is null, of another kind, or closed.
     pub(crate) fn get(&self, handle: u64) -> Result<Arc<T>, Failure> {
         let found = self.place(handle).and_then(|(index, generation)| {
-            let table = self.read();
+            let table = self.existing()?.read();
             let slot = table.slots.get(index).filter(|slot| slot.generation == generation)?;
             slot.object.clone()
         });
@@ -84,7 +138,7 @@ impl<T> Table<T> {
     /// As [`Table::get`].
     pub(crate) fn remove(&self, handle: u64) -> Result<Arc<T>, Failure> {
         let found = self.place(handle).and_then(|(index, generation)| {
-            let mut table = self.write();
+            let mut table = self.existing()?.write();
             let slot = table.slots.get_mut(index).filter(|slot| slot.generation == generation)?;
             let object = slot.object.take()?;
             // A slot without a generation left is given up.
@@ -106,11 +160,25 @@ impl<T> Table<T> {
         let what = self.what;
         let why = match handle >> KIND_SHIFT {
             0 if handle == 0 => "it is null",
+            kind if kind == u64::from(self.kind) && self.existing().is_none() && self.last().is_some() => {
+                "it is of the process that this one was forked from"
+            }
             kind if kind == u64::from(self.kind) => "it was closed",
             kind if kind >> 8 == 0x67 => "it is of another kind",
             _ => "no call of this library made it",
         };
         Failure::new(libc::EBADF, format!("not the handle of a {what}: {why}"))
+    }
+}
+
+impl<T> OfProcess<T> {
+    // Nothing that is called under the lock panics.
+    fn read(&self) -> RwLockReadGuard<'_, Slots<T>> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Slots<T>> {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -167,7 +235,7 @@ mod tests {
         let open = table.insert(Arc::new(7)).unwrap();
         assert!(!stale.contains(&open));
         assert!(stale.iter().all(|&handle| errno(table.get(handle)) == Some(libc::EBADF)));
-        assert_eq!(table.read().slots.len(), 1);
+        assert_eq!(table.ours().read().slots.len(), 1);
     }
 
     #[test]
@@ -192,7 +260,7 @@ mod tests {
     fn a_slot_without_generations_is_given_up() {
         let table = Table::new(1, "thing");
         let handle = table.insert(Arc::new(1)).unwrap();
-        table.write().slots[0].generation = MOST;
+        table.ours().write().slots[0].generation = MOST;
         let last = handle | MOST << INDEX_BITS;
         assert_eq!(*table.remove(last).unwrap(), 1);
         assert_eq!(errno(table.get(last)), Some(libc::EBADF));

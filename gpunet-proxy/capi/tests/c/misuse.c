@@ -1,6 +1,7 @@
 /* What no program should do, and what the library answers: never a crash. Run it under AddressSanitizer and UBSan. */
 #include "test.h"
 #include <dirent.h>
+#include <sys/wait.h>
 
 /* Every call with a handle: null, closed, of another kind, made up. */
 static void handles(void *bad, int null) {
@@ -230,6 +231,26 @@ static void *last_error_of_a_thread(void *argument) {
     return NULL;
 }
 
+/* A child that fork has made knows that its parent's handles are not its own, and can have some. */
+static void forks(gpunet_host_attachment_t *attachment) {
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        IS(gpunet_host_attachment_close(attachment, NULL), -EBADF);
+        REASON("the process that this one was forked from");
+        gpunet_host_proxy_t *proxy = proxy_new();
+        gpunet_host_attachment_t *own = attachment_new(proxy);
+        TRUE(own != attachment);
+        IS(gpunet_host_attachment_close(attachment, NULL), -EBADF);
+        OK(gpunet_host_attachment_close(own, NULL));
+        OK(gpunet_host_proxy_close(proxy));
+        _exit(0);
+    }
+    int status = 1;
+    IS(waitpid(child, &status, 0), child);
+    OK(status);
+}
+
 int main(void) {
     begin();
     TRUE(strchr(gpunet_host_version(), '.'));
@@ -243,6 +264,7 @@ int main(void) {
     OK(gpunet_host_token(attachment, &token));
     OK(gpunet_host_token_finish(token, GPUNET_HOST_CLOSE, NULL));
     handles(token, 0);
+    forks(attachment);
     pointers(proxy, attachment);
     ten_thousand(attachment);
     /* What the first round took, the second uses again: 100 bytes lost with each handle would be 6 MiB. */

@@ -14,6 +14,12 @@
 //! Neither backend has run yet: the machines this was made on have no `/dev/gdrdrv` and a driver of 13.0. The ABI is
 //! that of GDRCopy's sources; copies, words and ranges are tested on ordinary memory.
 //!
+//! | files | hold |
+//! |---|---|
+//! | `view`, `copy`, `word`, `barrier` | a mapping: copies, words, and what makes stores leave the CPU |
+//! | `pin` | GDRCopy's calls |
+//! | `kind`, `error` | the backends by name; why there is no mapping |
+//!
 //! # Rules for the CPU
 //! - **Write, do not read.** Writes are posted and combined; a read is a round trip over the bus of about a microsecond for
 //!   every 8 bytes (or 64, with [`Mapping::read`]). Nothing polls through a mapping.

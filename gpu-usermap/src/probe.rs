@@ -1,4 +1,4 @@
-//! What this machine offers, as data, with the reason for everything that is not used.
+//! What this machine offers, as data, with the reason for everything that is not used. `display` makes text of it.
 
 mod display;
 

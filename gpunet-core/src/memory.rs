@@ -3,6 +3,11 @@
 //! Every raw access of the proxy to shared memory goes through here. Offsets come from the
 //! proxy's own copy of the layout, never from the region itself, and nothing is handed out as a
 //! reference.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `groups` | the lists of poll groups |
+//! | `part` | one part of an arena in pinned memory |
 
 mod groups;
 mod part;

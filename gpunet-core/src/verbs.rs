@@ -2,7 +2,7 @@
 //!
 //! [`rdma`] is the real one: libibverbs and librdmacm, opened at run time. `sim` (feature `sim`) is a network card
 //! in memory, seeded, that delays, drops and fails on demand. The protocol above
-//! ([`crate::rc`]) knows neither.
+//! ([`crate::rc`]) knows neither. `table` is memory that both need: buffer descriptors, which the peer's card writes.
 //!
 //! The steps of a connection, the same for both ends:
 //!

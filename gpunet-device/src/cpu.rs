@@ -1,5 +1,10 @@
 //! Running kernels as CPU thread blocks, and what programs of the host need that share an attachment
 //! with them.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `deferred` | requests in two steps, for host programs that must not wait |
+//! | `watch` | watching many sockets from one thread, and sleeping until one changes |
 
 pub mod deferred;
 pub mod watch;

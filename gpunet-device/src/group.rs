@@ -1,4 +1,12 @@
 //! The threads that make a call together: a thread block, a warp, a thread.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `nvptx` | the groups of a GPU: block, warp, thread |
+//! | `solo` | one CPU thread that is a whole group |
+//! | `lanes` | CPU threads that form a group, with a real barrier |
+//! | `front` | the lanes of a group that look at lines of messages together |
+//! | `outcome` | a leader's result in one word, to be broadcast to its group |
 
 #[cfg(target_arch = "nvptx64")]
 pub mod nvptx;

@@ -1,4 +1,10 @@
 //! A kernel: its parameters and what it does, written once for GPU and CPU.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `parameters` | what `kernel_entry!` checks when it is compiled |
+//! | `references` | what finds references in parameters, in the PTX build |
+//! | `panic` | the record of a panic on a GPU |
 
 use crate::Group;
 

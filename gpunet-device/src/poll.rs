@@ -1,4 +1,10 @@
 //! Waiting for one of many sockets.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `set` | the sockets of a poll, and what it asks and finds of each |
+//! | `readiness` | what is true of one socket |
+//! | `relay` | one group of a GPU polls the epoch for the others |
 
 pub(crate) mod readiness;
 pub(crate) mod relay;

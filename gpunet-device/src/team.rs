@@ -13,6 +13,8 @@
 //! | [`all_gather`](TeamHandle::all_gather), [`broadcast`](TeamHandle::broadcast), [`all_to_all`](TeamHandle::all_to_all) | `collective` |
 //! | [`reduce`](TeamHandle::reduce) | `reduce` |
 //!
+//! `pointer` has [`SymmetricPtr`], `element` what it may point to.
+//!
 //! # Signals
 //! For each signal and source a member has one word, which that source alone writes. Its values grow: a waiter waits for
 //! "at least". So no atomic operation crosses a bus, and a signal that comes twice or late does no harm.

@@ -3,6 +3,13 @@
 //! [`Trigger`], [`Gate`] and [`Prepared`] are plain values of the memory contract ([`gpunet_abi::trigger`]), passed by value
 //! among a kernel's parameters. The traits of this module give them their calls.
 //!
+//! | file | holds |
+//! |---|---|
+//! | `release` | a trigger: one published word |
+//! | `gate` | a gate: a wait for the other end's word |
+//! | `taken` | the direction that both name |
+//! | `locked` | a direction that one group has for itself for a while |
+//!
 //! # Examples
 //!
 //! ```

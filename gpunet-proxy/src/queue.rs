@@ -31,8 +31,13 @@
 //! | file | holds |
 //! |---|---|
 //! | `queue` | [`Queue`]: what is enqueued |
-//! | `cpu`, `cuda` | what carries it out: a thread, or a CUDA stream |
+//! | `cpu` | what carries it out on the CPU device: a thread |
+//! | `cuda` and below it | what does on a CUDA stream: memory operations, kernels, a thread beside them |
 //! | `team` | operations of teams |
+//! | `gpunet-proxy/kernel` | a crate: the kernels |
+//!
+//! Where a message lies in its ring, [`Sender`] and [`Receiver`] find out (`socket/direction`).
+//! ARCHITECTURE.md follows one send through these files.
 
 #[allow(unsafe_code)]
 mod cpu;

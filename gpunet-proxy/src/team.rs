@@ -19,6 +19,7 @@
 //! | `id`, `environment` | [`TeamId`]; who a program is by its launcher's environment |
 //! | `root` | the thread in member 0's program where all meet: `meeting` (hellos), `arrivals` (connections), `operations` (what is done together) |
 //! | `joining`, `member` | how a member comes to the root; its connection, and the thread that watches it |
+//! | `split` | teams of some members of a team |
 //! | `memory`, `symmetric`, `slice` | memory of a member, exported and mapped; [`Symmetric`]; runs of its elements |
 //! | `hold` | what an operation of a [queue](crate::queue) keeps of a team |
 //! | `passed` | descriptors that come from others |

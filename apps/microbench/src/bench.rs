@@ -1,4 +1,11 @@
 //! The device under test: attach, launch, collect.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `lent` | queues, and what they use |
+//! | `by_hand` | the same operations of a stream, written by hand |
+//! | `members` | a team of devices of this process |
+//! | `windows`, `words` | memory that two devices access; words that streams and kernels share |
 
 mod by_hand;
 mod lent;

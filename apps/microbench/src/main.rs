@@ -1,4 +1,15 @@
 //! gpunet-bench: checks sockets on a device, and measures them beside their floors.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `args`, `dispatch` | the command line, and what it starts |
+//! | `measure` | the measurements, one per file |
+//! | `floor`, `foreign`, `sockets` | what stands beside them: the hardware, other libraries, plain sockets |
+//! | `pair` | two ends that talk to each other |
+//! | `bench` | the device under test |
+//! | `effort`, `stamps` | how much a run does; time stamps of the data thread |
+//! | `report`, `chart` | tables and JSON; charts |
+//! | `process`, `scratch`, `json_lines`, `outcome` | processor time and started programs; files that are removed; JSON between processes; errors |
 #![deny(unsafe_code)]
 
 mod args;

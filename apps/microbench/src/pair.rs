@@ -1,4 +1,11 @@
 //! Two ends that talk to each other: blocks of one device, of two, of two processes, or plain programs.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `end` | one end: a device of this process, or a process |
+//! | `child`, `serve` | an end in a process of its own, from outside and from inside |
+//! | `task` | what the ends are told to do |
+//! | `plain` | the references: the same by plain sockets |
 
 mod child;
 mod end;

@@ -1,4 +1,12 @@
 //! The results of a run: tables of figures, printed while it goes on, and as JSON.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `recorder` | records what is measured, prints it and keeps it |
+//! | `keep` | the files of a report, checked before |
+//! | `text`, `markdown`, `lines` | tables for people, for documents, for comparisons of two reports |
+//! | `output`, `progress` | stdout and stderr; how far a table is |
+//! | `machine` | the machine on which the figures were measured |
 
 mod keep;
 mod lines;

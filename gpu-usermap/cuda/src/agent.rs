@@ -1,4 +1,14 @@
 //! The one thread that makes calls for a device, and what lives on it: the context, copies, launches, deferred releases.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `thread` | the thread |
+//! | `context` | what lives on it |
+//! | `copies` | copies between host bytes and GPU memory |
+//! | `launches` | the kernels that run, and streams with work on them |
+//! | `physical_memory` | physical memory at addresses of its own |
+//! | `release` | what dropped handles leave to be given back, once no kernel runs |
+//! | `backoff` | how a thread waits for what it has to poll |
 
 mod backoff;
 mod context;

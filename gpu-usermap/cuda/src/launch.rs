@@ -1,4 +1,11 @@
 //! Starting kernels, and waiting for their end.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `spec` | what is to be launched |
+//! | `check` | what can be known of it before |
+//! | `residency` | whether kernels that wait for each other fit at the same time |
+//! | `foreign` | what a program launches by its own means |
 
 #![allow(unsafe_code, reason = "kernel parameters are unchecked memory")]
 

@@ -1,4 +1,11 @@
 //! Memory that a GPU uses, its own and the host's, and the ways to share it with other processes and with network cards.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `buffer` | GPU memory: allocation and copies |
+//! | `registration` | host memory that a GPU reaches |
+//! | `shareable`, `import` | memory that others can map; memory of others |
+//! | `dmabuf`, `rdma` | memory that other drivers reach; what the writes of a network card need |
 
 mod buffer;
 mod dmabuf;

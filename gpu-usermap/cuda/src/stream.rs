@@ -1,4 +1,5 @@
-//! Streams: operations on words and memory, in the order in which they were enqueued.
+//! Streams: operations on words and memory, in the order in which they were enqueued. `operations` enqueues, `availability` says
+//! whether streams can be used, and `activity` when one counts as a running launch.
 //!
 //! # Who calls
 //! The thread that enqueues makes the driver call itself, unlike everything else here: its cost decides how fast a stream can go,

@@ -3,7 +3,8 @@
 //! The peer's network card writes straight into this end's receive ring, and this end's card reads
 //! straight from its send ring; the proxy posts requests and polls completions. What is posted and
 //! what completions mean is the business of the state machine, [`crate::rc`]; how a card is reached,
-//! that of [`crate::verbs`]. This file makes connections, `stream` drives one.
+//! that of [`crate::verbs`]. This file makes connections, `stream` drives one, and
+//! `visibility` says when what a card has written may be announced.
 
 mod stream;
 mod visibility;

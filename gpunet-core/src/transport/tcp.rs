@@ -1,6 +1,7 @@
 //! TCP: any program in the world is the other end.
 //!
-//! Ring memory goes to and comes from the kernel by vectored calls, without a buffer between.
+//! Ring memory goes to and comes from the kernel by vectored calls, without a buffer between; `raw` has
+//! those calls.
 
 #[allow(unsafe_code)]
 mod raw;

@@ -6,6 +6,7 @@
 //! | objects | `cm` (identifiers, channels), `queue_pair`, `objects` (domains, regions, queues), `context`, `event` | calls |
 //! | life | `parts` (everything one connection holds), `connection` and `janitor` (end it), `domain` and `pool` (registrations, kept) | none |
 //! | the trait | `resolve`, `listener`, `handshake`, `endpoint` | none |
+//! | beside them | `stack` (what the parts share), `wait` (events on the control thread), `probe` (which devices there are), `status`, `error`, `counts` | `wait` and `probe` call |
 //!
 //! An object keeps its parent alive, so that none is destroyed too early:
 //! connection > queue pair, identifier > completion queue > lease of a domain > regions > protection

@@ -5,6 +5,17 @@
 //! the crate's calls. Built with the feature `capi` for `ptx/gpunet_device.ptx`, because exported
 //! functions of a dependency would land in every kernel module. The declarations that C sees are in
 //! `include/gpunet.h`. On the CPU, for tests, each calling thread is a group of its own.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `exports` | the macros that export each call twice |
+//! | `callers` | who calls: the suffix of a function's name tells |
+//! | `control` | opening and closing sockets |
+//! | `data` | sending, receiving, poll |
+//! | `groups` | poll groups |
+//! | `names` | addresses and options |
+//! | `prepared` | triggers, gates and messages |
+//! | `team` | teams and symmetric memory |
 
 #[macro_use]
 mod exports;

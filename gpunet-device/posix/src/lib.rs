@@ -5,6 +5,19 @@
 //! stream in the device's table, takes the direction it uses (EALREADY if another group or the host has it),
 //! and leaves the table as it found it.
 //!
+//! | file | holds |
+//! |---|---|
+//! | `socket`, `close` | `gsocket`, `gclose` |
+//! | `bind`, `accept`, `connect`, `shutdown` | `gbind` and `glisten`, `gaccept`, `gconnect`, `gshutdown` |
+//! | `open` | `gconnect_to` and `glisten_at`: one call, with options |
+//! | `send`, `recv`, `in_place` | moving bytes, by a copy and in the ring |
+//! | `epoll` | `gepoll_create`, `gepoll_ctl`, `gepoll_wait`, `gepoll_close`: poll groups |
+//! | `options`, `ioctl`, `name`, `sockaddr` | options, counts, addresses |
+//! | `trigger` | directions that the host has taken |
+//! | `team` | teams and symmetric memory |
+//! | `direction`, `opening` | what a call takes for itself: one direction of a stream; a socket that is not open yet |
+//! | `capi` | the exported C functions |
+//!
 //! # Examples
 //!
 //! ```

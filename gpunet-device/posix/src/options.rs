@@ -1,4 +1,10 @@
 //! `gsetsockopt` and `ggetsockopt`, with Linux's numbers.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `get`, `set` | the two calls |
+//! | `names` | levels and options, with their numbers |
+//! | `value` | values as C programs hold them |
 
 mod get;
 mod names;

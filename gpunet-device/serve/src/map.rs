@@ -1,4 +1,11 @@
 //! A hash map of byte strings in the device's memory, shared by its blocks: a fixed number of buckets, bounded memory.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `entry` | an entry: a header, the key and the value in a chunk of the heap |
+//! | `locked` | a bucket that a group has locked, and the entry of one key in it |
+//! | `evict` | how room is made |
+//! | `structure` | values that are structures with chunks of their own |
 
 mod entry;
 mod evict;

@@ -1,4 +1,11 @@
 //! The kernel: each block accepts connections and gives them turns.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `accept` | accepting, and the balance between blocks |
+//! | `connection` | what a connection is between its turns |
+//! | `turn`, `round` | the turn of one connection; one round of it |
+//! | `limits` | connections that take too long, and the end of the server |
 #![allow(unsafe_code)]
 
 mod accept;

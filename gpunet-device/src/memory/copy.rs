@@ -6,6 +6,11 @@
 //! destination are not aligned alike, the lanes load aligned chunks of the source and shift them.
 //! Only the few bytes before the first and after the last whole chunk go one by one, and their loads
 //! are under way while the chunks are copied.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `chunks` | the aligned chunks of the destination |
+//! | `edges` | the bytes before and after them |
 
 mod chunks;
 mod edges;

@@ -1,4 +1,12 @@
 //! The CPU device: waiters spin a little and then sleep on futexes; publishers wake them.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `futex` | sleeping on a flag in shared memory |
+//! | `bells` | what pollers sleep on: the epoch, and one bell for each arena |
+//! | `spin_yield` | spinning where cores are few |
+//! | `grace` | when addresses of memory that is out of use may be used again |
+//! | `panics` | what is known of a panic in a thread block |
 
 mod bells;
 mod futex;

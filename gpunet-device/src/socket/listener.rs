@@ -1,4 +1,6 @@
 //! Listeners: bind, accept, close.
+//!
+//! An accept takes a connection that the proxy has accepted ahead (`accept_queue`), and asks for one only if there is none.
 
 use crate::group::outcome::by_leader;
 use crate::socket::accept_turn::AcceptTurn;

@@ -1,4 +1,7 @@
 //! The sending half of a stream.
+//!
+//! All sends are `SendHalf::send_with`: wait for space, copy into the ring, publish one word. Who takes the bytes from there is not
+//! known here: the proxy, or the other end of a direct stream.
 
 use crate::group::Lane;
 use crate::memory::buffer::Source;

@@ -2,6 +2,12 @@
 //!
 //! One kind of handle names streams and listeners, as a socket does in C. What it stands for is behind a lock that no call
 //! holds while it waits: a call that waits for a connection has a future of its own, and the socket's [`Notify`] as its waker.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `opening` | opening and closing |
+//! | `names` | number, addresses, transport |
+//! | `direction` | taken directions, and messages that are prepared in them |
 
 mod direction;
 mod names;

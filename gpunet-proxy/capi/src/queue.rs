@@ -1,4 +1,11 @@
 //! Queues: operations of sockets and teams in order, by a thread on the CPU device or on a CUDA stream.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `making` | how queues are made |
+//! | `operations`, `team` | their operations; those of teams |
+//! | `outcome` | what a queue has done, and its end |
+//! | `callback` | the thread that calls the program back |
 
 mod callback;
 mod making;

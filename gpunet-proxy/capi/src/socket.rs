@@ -3,6 +3,15 @@
 //! The sockets of `gpunet_proxy::host` are futures; here a call polls the future itself, with the socket's [`Notify`] as the
 //! waker. A call that may wait sleeps there until it is woken and polls again, so no executor is needed. Nobody sleeps with a
 //! lock in hand: a close finds the socket free, and ends the waits of other threads.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `state` | what a socket is: fresh, connecting, a stream, a listener |
+//! | `opening` | how it becomes that |
+//! | `data` | bytes, and the end of a direction or of the socket |
+//! | `notify` | who is told that it may have become ready |
+//! | `poll` | waiting for many sockets |
+//! | `names`, `options`, `settings` | addresses; options by number; what a program has set |
 
 mod notify;
 mod options;

@@ -1,4 +1,10 @@
 //! Teams: devices whose kernels store into each other's memory.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `joining` | how members come together |
+//! | `memory` | symmetric memory |
+//! | `cpu` | the device's calls, for C functions that run as kernels on the CPU |
 
 mod cpu;
 mod joining;

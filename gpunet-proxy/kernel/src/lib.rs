@@ -4,12 +4,14 @@
 //! enqueues them. A captured graph repeats its operations, so their positions are found when they run: in the device's table. A
 //! driver without stream memory operations needs kernels, too.
 //!
-//! | kernel | operation |
-//! |---|---|
-//! | [`QueueSend`], [`QueueRecv`] | the next bytes of a taken direction, from and into memory of the device |
-//! | [`QueuePost`], [`QueueWait`] | a trigger, a gate |
-//! | [`QueueWrite`], [`QueueWaitWord`] | a word of the program's own |
-//! | [`QueueTeam`] | what a member of a team does: puts, signals, waits, collectives |
+//! | kernel | operation | file |
+//! |---|---|---|
+//! | [`QueueSend`], [`QueueRecv`] | the next bytes of a taken direction, from and into memory of the device | `messages` |
+//! | [`QueuePost`], [`QueueWait`] | a trigger, a gate | `words` |
+//! | [`QueueWrite`], [`QueueWaitWord`] | a word of the program's own | `words` |
+//! | [`QueueTeam`] | what a member of a team does: puts, signals, waits, collectives | `team` |
+//!
+//! `record` has what each of them tells the host program when it is done.
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 #![deny(unsafe_code)]

@@ -1,7 +1,8 @@
 //! The agent of an attachment: carries out the control plane's requests in the owner's process.
 //!
 //! In an embedded proxy it is a thread of the same process; under a daemon it is the client's session
-//! thread, and requests and answers travel over the session's socket, descriptors with them.
+//! thread, and requests and answers travel over the session's socket, descriptors with them. `cpu_parts` says where
+//! a CPU device has its parts of arenas.
 
 mod cpu_parts;
 

@@ -1,14 +1,25 @@
 //! The control plane: everything that is not bytes, on one tokio thread.
 //!
 //! An actor: it owns the tables of every attachment and changes them one message at a time. What takes time
-//! (connect, waiting for a listener) runs as a local task that sends its result back as a message. Files: `tables`
-//! (what it keeps for an attachment: sockets, requests without an answer, what is short), `data_threads` (which of
-//! them a stream belongs to), `request` (checks and dispatches requests), `connect`, `listener`, `handshake` (clients
-//! before an accept), `ahead` (connections before an accept), `shortage` (when a listener tries again), `close`,
-//! `pair` (direct streams within an attachment), `join` (between two), `arena` (memory that two share), `descriptor`
-//! (what a device is told of a stream), `rings` and `grow` (ring memory), `quota`, `poll_group`, `route` (which
-//! transport), `reap` (what a finished launch, a detach or a dead process leaves),
-//! `snapshot` (for gpunetctl and metrics).
+//! (connect, waiting for a listener) runs as a local task that sends its result back as a message.
+//!
+//! A request comes in by [`Control::run`], is checked and dispatched in `request`, and answered by `AttachmentEntry::reply` in
+//! `tables/pending`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `tables` | what is kept for an attachment: sockets, requests without an answer, what is short |
+//! | `request` | the checks of requests, and who carries them out |
+//! | `listener`, `shortage` | listeners and waiting accepts; when one that was short of something tries again |
+//! | `ahead`, `handshake` | connections before an accept; clients before that |
+//! | `connect`, `route` | connects, and what all driven streams begin with; which transport |
+//! | `pair`, `join`, `arena` | direct streams: within an attachment, between two; the memory that two share |
+//! | `data_threads` | which data thread a stream belongs to |
+//! | `descriptor` | what a device is told of a stream |
+//! | `rings`, `grow`, `quota` | ring memory, and what of it is allocated later; what a user may take |
+//! | `poll_group` | the memory of the lists of poll groups |
+//! | `close`, `reap` | the end of a socket; what a finished launch, a detach or a dead process leaves |
+//! | `snapshot` | what gpunetctl and metrics see |
 
 mod ahead;
 mod arena;

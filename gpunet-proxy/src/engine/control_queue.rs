@@ -1,5 +1,5 @@
 //! The queue of the control thread: one queue for each attachment. Users take turns, and so do the attachments of a
-//! user.
+//! user. What lies in it are messages; the control slots of devices are `gpunet_abi::control`'s.
 //!
 //! An attachment that sends many messages waits for its own; the other attachments of its user wait for one turn of
 //! it, and other users for one turn of the user. What belongs to no attachment (a liveness check, the end, a new

@@ -1,10 +1,18 @@
 //! A data thread: scan words, drive state machines, move bytes.
 //!
 //! One turn takes commands, scans the words, polls transports, drives the ready streams, takes network events and
-//! expires timers. Each ready stream gets a budget per turn, so that no stream starves another. Files: this one
-//! holds the loop, `commands` what the control plane orders, `events` the epoll set, `scan` and `streams` the
-//! words, `stream` drives one stream, `sleep` decides when to spin and when to sleep, by `rhythm` if there is one, and
-//! `watched` holds the words that thread 0 watches for a thread that sleeps for long.
+//! expires timers. Each ready stream gets a budget per turn, so that no stream starves another.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `shard` | the loop |
+//! | `commands` | what the control plane orders |
+//! | `scan` | the words of one attachment: which to scan, and control requests |
+//! | `streams` | the streams of one attachment, as a dense list |
+//! | `stream` | driving one stream |
+//! | `events` | the epoll set |
+//! | `sleep`, `rhythm` | when to spin and when to sleep; by the rhythm of messages, if there is one |
+//! | `watched` | the words that thread 0 watches for a thread that sleeps for long |
 
 mod commands;
 mod events;

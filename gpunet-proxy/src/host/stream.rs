@@ -1,4 +1,4 @@
-//! Streams of host programs, as tokio reads and writes them.
+//! Streams of host programs, as tokio reads and writes them. `ready` has what the halves do beside that: readiness and peeking.
 
 mod ready;
 

@@ -2,6 +2,11 @@
 //!
 //! The kernel identifies a client ([`Credentials::of_peer`]). [`Access`], read from the daemon's file, gives the
 //! client's [`Limits`] or refuses it. An [`Account`] counts what all attachments of a user hold together.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `account` | what a user holds, and the limits on it |
+//! | `ports` | a set of ports |
 
 mod account;
 mod ports;

@@ -12,6 +12,17 @@
 //!
 //! A thread follows the stream ([`thread`]): it moves what is staged, tells who waits for [`Done`](super::Done), finds out
 //! what an operation that has passed was worth, and releases the stream where a word that it waits for will not come.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `plan` | what an operation puts on the stream, and what it leaves to the thread |
+//! | `kernels` | operations that are kernels (the crate gpunet-queue-kernel has their code) |
+//! | `lane` | staged messages of one direction (not a lane of a group) |
+//! | `team` | operations of teams |
+//! | `page` | the words by which streams and thread tell one another how far they are |
+//! | `record` | what the thread has to know of an operation |
+//! | `streams` | the streams that all queues of an attachment share |
+//! | `thread` | the thread that follows the stream |
 
 mod kernels;
 mod lane;

@@ -4,6 +4,14 @@
 //! and then it serves what they do together (`operations`) until the last has gone. One thread does all, by `poll`; it never
 //! waits for one member, and takes no descriptor itself (`passed`). Strangers can connect to both sockets: in each turn it takes
 //! a few connections, and hears all members.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `listener`, `accept` | where members meet before there is a team; taking connections, a few at a time |
+//! | `meeting` | the hellos of all members |
+//! | `arrivals` | connections that have not said yet which member they are |
+//! | `operations` | what members do together: a state machine |
+//! | `taking` | what members pass, received on threads of theirs |
 
 mod accept;
 mod arrivals;

@@ -7,6 +7,13 @@
 //!
 //! A module and what it contains may import from each other. What a module only re-exports counts as an import of the module that
 //! defines it. Tests are not looked at.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `map` | the floors that ARCHITECTURE.md lists |
+//! | `source` | Rust source as tokens, without tests |
+//! | `imports` | the paths that a file names |
+//! | `tree` | the modules of a crate, and what each imports |
 
 mod imports;
 mod map;

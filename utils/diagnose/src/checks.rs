@@ -1,4 +1,10 @@
 //! From facts to checks: one file per area, one function per check.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `machine`, `limits`, `modules` | the computer; what this process may use; kernel modules |
+//! | `gpu`, `rdma`, `topology` | the driver and its GPUs; RDMA devices; how they are connected |
+//! | `daemon` | a running gpunetd |
 
 mod daemon;
 mod gpu;

@@ -1,4 +1,9 @@
 //! The facts, which are read before anything is judged.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `machine`, `limits`, `modules` | the computer; what this process may use; kernel modules |
+//! | `cards`, `topology` | RDMA devices; what lies between devices |
 
 pub mod cards;
 pub mod limits;

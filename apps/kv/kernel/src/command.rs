@@ -1,4 +1,10 @@
 //! The commands: the table of all, and a file for each family.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `keys`, `strings` | commands on keys; on values |
+//! | `vectors`, `add`, `similar` | sets of vectors; VADD; VSIM |
+//! | `server` | commands about the server and the connection |
 
 mod add;
 mod keys;

@@ -1,4 +1,13 @@
 //! Queues in the order of streams: how long they take beside streams by hand, and whether every byte is right.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `enqueueing` | what it takes to enqueue |
+//! | `ping_pong` | messages there and back |
+//! | `messages` | every byte checked |
+//! | `triggers` | kernels that fill prepared messages |
+//! | `waiting` | how many queues may wait at a time |
+//! | `portion` | rounds that are enqueued together, and timed |
 
 mod enqueueing;
 mod messages;

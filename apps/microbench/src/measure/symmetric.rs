@@ -1,4 +1,10 @@
 //! Symmetric memory: messages with a signal, puts, barriers and collectives of teams.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `put`, `put_signal` | puts; ping-pong by messages with a signal |
+//! | `barrier`, `collectives` | what all members do together |
+//! | `plain` | the same by threads of a plain program |
 
 mod barrier;
 mod collectives;

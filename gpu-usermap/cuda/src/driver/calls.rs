@@ -1,6 +1,13 @@
 //! The second layer: one method per driver call, with a result instead of a code.
 //!
 //! Methods that take a handle, an address or a host pointer are unsafe: the driver trusts them. The rest only fail.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `code` | modules, functions, linking, launches |
+//! | `memory` | allocation, registration, copies, export |
+//! | `virtual_memory` | memory with addresses of its own, which can be shared |
+//! | `streams` | streams and events |
 
 #![allow(unsafe_code, reason = "calls into the CUDA driver")]
 

@@ -1,4 +1,10 @@
 //! The stand-in's functions. C functions carry no state, so it is static, and tests take turns.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `memory`, `sharing` | device memory; memory that is shared |
+//! | `streams` | streams, and what they are told |
+//! | `late` | functions for export, flush and linking |
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -1,4 +1,5 @@
-//! Both directions, and what belongs to neither: shutdown, control messages, keep-alive.
+//! Both directions, and what belongs to neither: shutdown, control messages, keep-alive. `post` says in which order the machine
+//! wants things posted.
 
 mod post;
 

@@ -2,6 +2,12 @@
 //!
 //! The one module with unsafe code is `start`: a launch is given addresses, and [`Running`] keeps what they point to until the kernel
 //! has ended.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `start` | starting: memory, and the launch |
+//! | `running` | [`Running`]: a server that runs |
+//! | `error` | why one does not |
 #![deny(unsafe_code)]
 
 mod error;

@@ -1,4 +1,7 @@
 //! Listeners: ready counts, waiting accepts, and who is served next.
+//!
+//! The words of a listener's line have other meanings than those of a stream: `landed` counts the connections that wait for a
+//! request, `released` those that were ever accepted ahead ([`gpunet_abi::layout::SocketLine`]).
 
 use super::Control;
 use super::request::bound_reply;

@@ -1,8 +1,10 @@
 //! Staged messages of one direction: fragments between the program's memory and the ring, copied on a stream of the queue's own
 //! while the caller's stream waits for one word.
 //!
+//! (The lanes of a group are something else.)
+//!
 //! The ring is the pool of fragments. A fragment is enqueued when the ring has room for it, or has it: the stream never waits, so
-//! all queues of an attachment share one for each direction.
+//! all queues of an attachment share their streams (`streams`): two for each direction, or one where connections are few.
 //!
 //! A message comes here once the driver has taken all of its operation, and ends when no copy uses its memory any more. One that the
 //! driver stops in the middle is the last of its direction.

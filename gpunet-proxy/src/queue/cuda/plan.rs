@@ -168,7 +168,7 @@ impl Planner {
         if !is_known(&hold, gate) {
             plan.before.push(wait_for(&hold, gate));
         }
-        (record.len, record.by_kernel) = (len, true);
+        (record.len, record.tells_itself) = (len, true);
         record.waits.push((hold, gate));
         plan.kernel = Some(OperationKernel::Message(message, memory));
         Ok(())
@@ -253,7 +253,7 @@ impl Planner {
                 record.work = Some(Work::Put(PutCopy { number: record.number, nth, to, from, len, signal }));
             }
             _ => {
-                record.by_kernel = true;
+                record.tells_itself = true;
                 plan.kernel = Some(OperationKernel::Team(operation));
             }
         }
@@ -382,7 +382,10 @@ mod tests {
         };
         let (started, done) = (line(At::Started(Direction::Send)), line(At::Done(Direction::Send)));
         let (short, record) = plan(&Operation::Send, 64);
-        assert_eq!((text(&short).as_str(), record.by_kernel, record.work.is_none()), ("kernel", true, true));
+        assert_eq!(
+            (text(&short).as_str(), record.tells_itself, record.work.is_none()),
+            ("kernel", true, true)
+        );
         let (long, record) = plan(&Operation::Send, 65);
         assert_eq!(text(&long), format!("{started} = 1, {done} >= 1"));
         assert!(

@@ -1,4 +1,4 @@
-//! What a queue's thread has to know of an operation.
+//! What a queue's thread has to know of an operation. (What a kernel tells the thread is `gpunet_queue_kernel`'s `Record`.)
 
 use crate::queue::Notify;
 use crate::socket::{Appended, Hold, StreamOperations};
@@ -24,8 +24,8 @@ pub(super) struct Record {
     pub(super) operations: Option<StreamOperations>,
     /// Of a message: its length.
     pub(super) len: u64,
-    /// It tells itself whether it has failed.
-    pub(super) by_kernel: bool,
+    /// Its kernel tells whether it has failed; the thread has nothing to find out.
+    pub(super) tells_itself: bool,
     /// The stream was let pass a word that it waited for.
     pub(super) is_released: bool,
     /// What is done for it beside the stream, and is not done yet.

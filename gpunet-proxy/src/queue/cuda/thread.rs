@@ -332,7 +332,7 @@ impl Shared {
 
     /// Finds out what an operation was worth that the stream has passed.
     fn judge(&self, record: &Record, known: &mut Vec<(*const Hold, StreamWord)>) -> Option<Failure> {
-        if record.by_kernel {
+        if record.tells_itself {
             return None;
         }
         if record.signal_wait.is_some() {

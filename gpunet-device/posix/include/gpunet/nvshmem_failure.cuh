@@ -4,10 +4,16 @@
 
 #include "../gpunet_team.h"
 
+#include <cassert>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#if defined(NDEBUG) && defined(__NVCC__)
+/* Declared by the headers without NDEBUG only. */
+extern "C" __host__ __device__ void __assert_fail(const char *, const char *, unsigned int, const char *) noexcept;
+#endif
 
 namespace gpunet {
 namespace nvshmem {
@@ -38,10 +44,10 @@ __device__ inline __attribute__((noinline)) void fail_in_kernel(const char *call
     case EAGAIN: case ETIMEDOUT: why = "the team's timeout is over"; break;
     default: break;
     }
-#ifdef __CUDA_ARCH__
-    __assertfail(why, "gpunet_nvshmem.h", static_cast<unsigned int>(-result), call, sizeof(char));
-#else
+#ifdef GPUNET_NVSHMEM_CPU
     fail(call, result, gteam_rank(), why);
+#else
+    __assert_fail(why, "gpunet_nvshmem.h", static_cast<unsigned int>(-result), call);
 #endif
 }
 

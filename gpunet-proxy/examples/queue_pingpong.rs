@@ -23,7 +23,7 @@ use ranks::{Fallible, Rank, Turns, Words, buffer, bytes, finish, pattern, recv, 
 use std::time::Instant;
 
 const SIZES: [usize; 4] = [1, 64, 1000, 4096];
-const EXCHANGES: u64 = 100;
+pub(crate) const EXCHANGES: u64 = 100;
 const RING: u64 = 16 << 10;
 /// Lanes of a kernel.
 const LANES: u32 = 2;
@@ -37,47 +37,48 @@ enum Form {
 }
 
 fn main() -> Fallible {
-    ranks::start(run)
+    ranks::start(|near, far, transport| run(near, far, transport, EXCHANGES))
 }
 
-pub(crate) fn run(near: &Attachment, far: &Attachment, transport: TransportKind) -> Fallible {
+pub(crate) fn run(near: &Attachment, far: &Attachment, transport: TransportKind, exchanges: u64) -> Fallible {
     let mut ranks = ranks::ranks(near, far, transport, RING)?;
     for form in [Form::Program, Form::Ahead, Form::WithKernel, Form::Kernel] {
         for size in SIZES {
             let start = Instant::now();
-            run_both(&mut ranks, |rank| exchange(rank, form, size))?;
-            println!("{form:?}: {EXCHANGES} exchanges of {size} bytes in {:?}", start.elapsed());
+            run_both(&mut ranks, |rank| play(rank, form, size, exchanges))?;
+            println!("{form:?}: {exchanges} exchanges of {size} bytes in {:?}", start.elapsed());
         }
     }
     Ok(())
 }
 
 /// One rank's part: rank 0 has the message first.
-fn exchange(rank: &mut Rank<'_>, form: Form, size: usize) -> Fallible {
+fn play(rank: &mut Rank<'_>, form: Form, size: usize, exchanges: u64) -> Fallible {
     let first = if rank.number == 0 { pattern(1, size) } else { vec![0; size] };
     let memory = rank.memory(&first)?;
     let message = buffer(&memory);
     match form {
-        Form::Kernel => in_kernel(rank, message)?,
-        _ => on_queue(rank, form, message)?,
+        Form::Kernel => in_kernel(rank, message, exchanges)?,
+        _ => on_queue(rank, form, message, exchanges)?,
     }
     let added = match form {
         Form::Program | Form::Ahead => 0,
         // The last to add one is rank 0.
-        Form::WithKernel | Form::Kernel => 2 * EXCHANGES - rank.number as u64,
+        Form::WithKernel | Form::Kernel => 2 * exchanges - rank.number as u64,
     };
     let expected: Vec<u8> = pattern(1, size).iter().map(|byte| byte.wrapping_add(added as u8)).collect();
     assert!(bytes(&memory)? == expected, "{form:?}, {size} bytes, rank {}", rank.number);
     Ok(())
 }
 
-fn on_queue(rank: &mut Rank<'_>, form: Form, message: Buffer) -> Fallible {
+fn on_queue(rank: &mut Rank<'_>, form: Form, message: Buffer, exchanges: u64) -> Fallible {
     let words = Words::new();
     let turns = Turns::of(&words);
-    let launch = (form == Form::WithKernel).then(|| rank.launch(LANES, |_| Increment { turns, message }));
+    let kernel = Increment { turns, message, exchanges };
+    let launch = (form == Form::WithKernel).then(|| rank.launch(LANES, |_| kernel));
     let launch = launch.transpose()?;
     let Rank { number, sender, receiver, queue, .. } = rank;
-    for turn in 1..=EXCHANGES {
+    for turn in 1..=exchanges {
         for sends in [*number == 0, *number == 1] {
             if sends {
                 queue.send(sender, message)?;
@@ -96,11 +97,11 @@ fn on_queue(rank: &mut Rank<'_>, form: Form, message: Buffer) -> Fallible {
     launch.map_or(Ok(()), finish)
 }
 
-fn in_kernel(rank: &mut Rank<'_>, message: Buffer) -> Fallible {
+fn in_kernel(rank: &mut Rank<'_>, message: Buffer, exchanges: u64) -> Fallible {
     let sent = rank.sender.prepare(message.len())?.prepared;
     let came = rank.receiver.prepare(message.len())?.prepared;
     let (number, ring) = (rank.number, rank.sender.capacity() as u64);
-    finish(rank.launch(LANES, |net| PingPong { net, number, ring, sent, came, message })?)
+    finish(rank.launch(LANES, |net| PingPong { net, number, ring, sent, came, message, exchanges })?)
 }
 
 /// Adds one to all bytes. Each lane has a share of them.
@@ -119,13 +120,14 @@ fn increment<G: Group>(g: &G, message: Buffer) {
 struct Increment {
     turns: Turns,
     message: Buffer,
+    exchanges: u64,
 }
 
 impl Kernel for Increment {
     const ENTRY: &'static str = "increment";
 
     fn run<G: Group>(self, g: &G) {
-        for turn in 1..=EXCHANGES {
+        for turn in 1..=self.exchanges {
             self.turns.take(g, turn, || increment(g, self.message));
         }
     }
@@ -140,6 +142,7 @@ struct PingPong {
     sent: Prepared,
     came: Prepared,
     message: Buffer,
+    exchanges: u64,
 }
 
 impl Kernel for PingPong {
@@ -152,7 +155,7 @@ impl Kernel for PingPong {
 
 impl PingPong {
     fn play<G: Group>(&self, g: &G) -> Result<()> {
-        for i in 0..EXCHANGES {
+        for i in 0..self.exchanges {
             let [sent, came] = [self.sent, self.came].map(|first| first.nth(i).expect("a position"));
             if self.number == 0 {
                 send(g, self.net, sent, self.ring, self.message)?;

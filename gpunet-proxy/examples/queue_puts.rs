@@ -27,7 +27,7 @@ const PUTS: usize = 64;
 const LEN: usize = 60;
 const SIGNAL: usize = 4;
 const RING: u64 = 4096;
-const ROUNDS: usize = 20;
+pub(crate) const ROUNDS: usize = 20;
 
 /// How the puts of a round are posted.
 #[derive(Clone, Copy, Debug)]
@@ -41,15 +41,15 @@ enum Form {
 }
 
 fn main() -> Fallible {
-    ranks::start(run)
+    ranks::start(|near, far, transport| run(near, far, transport, ROUNDS))
 }
 
-pub(crate) fn run(near: &Attachment, far: &Attachment, transport: TransportKind) -> Fallible {
+pub(crate) fn run(near: &Attachment, far: &Attachment, transport: TransportKind, rounds: usize) -> Fallible {
     let mut ranks = ranks::ranks(near, far, transport, RING)?;
     for form in [Form::EachDone, Form::Collected, Form::OneCompletion] {
         let start = Instant::now();
-        run_both(&mut ranks, |rank| (0..ROUNDS).try_for_each(|round| play(rank, form, round)))?;
-        println!("{form:?}: {ROUNDS} rounds of {PUTS} puts each way in {:?}", start.elapsed());
+        run_both(&mut ranks, |rank| (0..rounds).try_for_each(|round| play(rank, form, round)))?;
+        println!("{form:?}: {rounds} rounds of {PUTS} puts each way in {:?}", start.elapsed());
     }
     Ok(())
 }

@@ -6,25 +6,9 @@
 //! to tokio tasks.
 //!
 //! # Floors
-//! The modules lie on floors. A module names those of its own floor and of floors below, never one above; a test reads
-//! the imports. From below:
-//!
-//! | floor | what it is |
-//! |---|---|
-//! | `os` | what is asked of the operating system; [`descriptors`], [`files`] and [`places`] among it |
-//! | `model` | what the parts say to each other and keep: data; [`config`], [`snapshot`] and [`access`] among it |
-//! | `wire` | what a program and a daemon, and the members of a team, say to each other |
-//! | `engine` | the threads that move bytes and make decisions |
-//! | `attached` | a device while it is attached; [`device_memory`] among it |
-//! | `launch` | kernels that run: [`Launch`], [`Program`], [`LaunchToken`] |
-//! | [`socket`] | sockets that the host program opens for its kernels |
-//! | [`team`] | symmetric memory |
-//! | [`queue`] | socket and team operations in order |
-//! | [`host`] | sockets for tokio tasks |
-//! | [`daemon`] | sessions of attached programs |
-//! | `api` | what programs call: [`Proxy`], [`Attachment`], and the functions that make them |
-//!
-//! What lies on a private floor and is for programs is exported here.
+//! The modules lie on floors, and a module names those of its own floor and of floors below, never one above.
+//! ARCHITECTURE.md has the table ("Floors"); a test compares the imports with it. What lies on a private floor and is for
+//! programs is exported here.
 #![deny(unsafe_code)]
 
 mod api;

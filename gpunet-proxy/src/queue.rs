@@ -34,6 +34,7 @@
 //! | `cpu` | what carries it out on the CPU device: a thread |
 //! | `cuda` and below it | what does on a CUDA stream: memory operations, kernels, a thread beside them |
 //! | `team` | operations of teams |
+//! | `outcome` | how a queue has fared, and who is told |
 //! | `gpunet-proxy/kernel` | a crate: the kernels |
 //!
 //! Where a message lies in its ring, [`Sender`] and [`Receiver`] find out (`socket/direction`).
@@ -43,6 +44,7 @@
 mod cpu;
 #[allow(unsafe_code)]
 mod cuda;
+mod outcome;
 mod team;
 
 use crate::model::ids::QueueId;
@@ -53,10 +55,11 @@ pub(crate) use cuda::QueueStreams;
 use gpu_usermap::cuda::CudaStream;
 use gpunet_abi::{Direction, Error, Gate, Trigger, Word};
 use gpunet_device::Buffer;
+use outcome::Notify;
+pub use outcome::{Done, Failure, Outcome};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use team::TeamCall;
-use tokio::sync::oneshot;
 
 /// Operations in order. See the [module](self).
 ///
@@ -204,28 +207,6 @@ impl Engine {
     }
 }
 
-/// How a queue has fared.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Outcome {
-    /// Operations that are done, failed ones among them.
-    pub done: u64,
-    /// The first failure. It stays.
-    pub failure: Option<Failure>,
-}
-
-/// The first operation of a queue that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Failure {
-    /// Which one: 0 for the first that was enqueued.
-    pub operation: u64,
-    /// Why.
-    pub error: Error,
-    /// Bytes of it that were sent or received before. Of a short message that was reset, a queue on a CUDA stream counts none.
-    pub bytes: u64,
-}
-
 /// One operation, with what it needs.
 enum Operation {
     Post(Trigger, Arc<Hold>),
@@ -249,9 +230,6 @@ enum Operation {
     Team(TeamCall),
     Notify(Notify),
 }
-
-/// Whom the end of all operations before is told.
-type Notify = Box<dyn FnOnce(Outcome) + Send>;
 
 impl Operation {
     fn name(&self) -> &'static str {
@@ -452,10 +430,10 @@ impl Queue {
     /// Returns a future that completes when all that was enqueued before is done: with the queue's first failure, if it has
     /// one by then. ECANCELED, when the queue ends before.
     pub fn notify(&mut self) -> Done {
-        let (sender, done) = oneshot::channel();
-        // One that cannot be enqueued is dropped, and the future knows. Nobody waits if it was dropped.
-        let _ = self.on_done(move |outcome| _ = sender.send(outcome));
-        Done(done)
+        let (notify, done) = Done::new();
+        // One that cannot be enqueued is dropped, and the future knows.
+        let _ = self.enqueue(Operation::Notify(notify));
+        done
     }
 
     /// Calls `function` once when all that was enqueued before is done, on a thread of the queue, which it must not hold up.
@@ -512,39 +490,4 @@ fn not_captured(operation: &'static str) -> io::Error {
              capture send and recv only"
         ),
     )
-}
-
-/// A future of what a queue has done: see [`Queue::notify`].
-#[derive(Debug)]
-#[must_use]
-pub struct Done(oneshot::Receiver<Outcome>);
-
-impl Done {
-    /// Blocks until it is done.
-    ///
-    /// # Errors
-    /// The first failure of the queue; ECANCELED, when its attachment was closed before.
-    pub fn wait(self) -> io::Result<()> {
-        result(self.0.blocking_recv().ok())
-    }
-}
-
-impl Future for Done {
-    type Output = io::Result<()>;
-
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Self::Output> {
-        std::pin::Pin::new(&mut self.0).poll(cx).map(|outcome| result(outcome.ok()))
-    }
-}
-
-fn result(outcome: Option<Outcome>) -> io::Result<()> {
-    let error = match outcome {
-        Some(Outcome { failure: None, .. }) => return Ok(()),
-        Some(Outcome { failure: Some(failure), .. }) => failure.error,
-        None => Error::Canceled,
-    };
-    Err(crate::socket::io_error(error))
 }

@@ -8,6 +8,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `at` | a message's attachment, found once, and the control plane around it |
 //! | `tables` | what is kept for an attachment: sockets, requests without an answer, what is short |
 //! | `request` | the checks of requests, and who carries them out |
 //! | `listener`, `shortage` | listeners and waiting accepts; when one that was short of something tries again |
@@ -23,6 +24,7 @@
 
 mod ahead;
 mod arena;
+mod at;
 mod close;
 mod connect;
 mod data_threads;
@@ -48,19 +50,22 @@ use crate::engine::control_queue::{ControlReceiver, ControlSender};
 use crate::engine::pulse::{Load, Pulse, PulseGuard};
 use crate::model::attachment_state::Usage;
 use crate::model::config::{Config, Lines};
+use crate::model::launch::Finished;
 use crate::model::message::{Command, Message};
 use crate::os::doorbell::Bell;
 use crate::os::thread_pool::ThreadPool;
 use arena::Arenas;
+use at::{At, Attachments};
 use crossbeam_channel::Sender;
 use data_threads::DataThreads;
+use gpunet_abi::Error;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::transport::peer::Peer;
 use join::Joins;
 use route::Routes;
 use snapshot::Past;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,7 +92,9 @@ impl ShardLink {
 
 /// The control plane's state.
 pub(crate) struct Control {
-    attachments: BTreeMap<AttachmentId, AttachmentEntry>,
+    attachments: Attachments,
+    /// Those that are over: they are removed after the message.
+    ended: Vec<AttachmentId>,
     threads: DataThreads,
     messages: ControlSender,
     /// What takes long and is no task of this thread.
@@ -115,7 +122,8 @@ impl Control {
     ) -> Self {
         let routes = Routes::new(config);
         Self {
-            attachments: BTreeMap::new(),
+            attachments: Attachments::default(),
+            ended: Vec::new(),
             threads: DataThreads::new(shards),
             messages,
             pool,
@@ -146,70 +154,90 @@ impl Control {
     }
 
     fn handle(&mut self, message: Message) {
-        match message {
-            Message::Request { attachment, id, request } => {
-                self.leave_request(attachment, id, &request);
-                self.handle_request(attachment, id, &request);
-            }
-            Message::Ask { attachment, id, request, answer } => {
-                let Some(entry) = self.attachment(attachment) else { return };
-                entry.answers.insert(id, answer);
-                self.handle_request(attachment, RequestId::Host(id), &request);
-            }
-            Message::Abandon { attachment, id } => {
-                if let Some(attachment) = self.attachment(attachment) {
-                    attachment.state.inbox.leave_abandon(id);
-                }
-                self.handle_abandon(attachment, id);
-            }
-            Message::Attempted { attachment, id, attempt, result } => {
-                self.handle_attempted(attachment, id, attempt, result);
-            }
-            Message::Handshake { attachment, listener, number, rings, result } => {
-                self.handle_handshake(attachment, listener, number, rings, result);
-            }
-            Message::Refuse { attachment, tickets } => self.refuse(attachment, tickets),
-            Message::Sweep { attachment, sweep } => self.sweep(attachment, sweep),
-            Message::ListenerReady { attachment, socket } => {
-                self.handle_listener_ready(attachment, socket);
-            }
-            Message::Finished { attachment, socket, undelivered, counts } => {
-                if let Some(attachment) = self.attachment(attachment) {
-                    attachment.warn_undelivered(socket.slot, undelivered);
-                }
-                self.handle_finished(attachment, socket, counts);
-            }
-            Message::OutQueue { attachment, id, bytes } => {
-                self.handle_out_queue(attachment, id, bytes);
-            }
-            Message::Attach(state) => {
-                self.grow(&state);
-                self.attachments.insert(state.id, AttachmentEntry::new(state));
-            }
-            Message::Grown { attachment, rings, last } => self.handle_grown(attachment, rings, last),
-            Message::Agent { attachment, answer } => self.handle_agent(attachment, answer),
-            Message::ArenaParts { arena, parts } => self.handle_arena_parts(arena, parts),
-            Message::ArenaTimeout { arena } => self.handle_arena_timeout(arena),
-            Message::FinishLaunch { attachment, launch, policy, fresh, done } => {
-                done(self.finish_launch(attachment, launch, policy, &fresh));
-            }
-            Message::AbortLaunch { attachment, launch } => self.abort_launch(attachment, launch),
-            Message::Release { attachment, handles } => self.release(attachment, &handles),
-            Message::ResetAll { attachment } => self.reset_all(attachment),
-            Message::Usage { attachment, done } => {
-                let usage =
-                    self.attachment(attachment).map_or_else(Usage::default, |attachment| attachment.usage());
-                done(usage);
-            }
-            Message::Detach { attachment, why, done } => self.detach(attachment, why, done),
-            Message::Gone { attachment, done } => self.gone(attachment, done),
-            Message::Snapshot { of, done } => self.take_snapshot(of, done),
-            Message::DetachTimeout { attachment } => self.finish_detach(attachment),
-            Message::Ping | Message::Stop => {}
+        match message.attachment().and_then(|id| self.at(id)) {
+            Some(mut at) => at.handle(message),
+            None => self.handle_unattached(message),
+        }
+        while let Some(id) = self.ended.pop() {
+            self.forget(id);
         }
     }
 
-    fn attachment(&mut self, id: AttachmentId) -> Option<&mut AttachmentEntry> {
-        self.attachments.get_mut(&id)
+    /// Handles a message that is not of one attachment, or is of one that is gone.
+    fn handle_unattached(&mut self, message: Message) {
+        match message {
+            Message::Attach(state) => {
+                self.grow(&state);
+                self.attachments.insert(AttachmentEntry::new(state));
+            }
+            Message::Agent { attachment, answer } => self.handle_agent(attachment, answer),
+            Message::ArenaParts { arena, parts } => self.handle_arena_parts(arena, parts),
+            Message::ArenaTimeout { arena } => self.handle_arena_timeout(arena),
+            Message::Refuse { attachment, tickets } => self.refuse(attachment, tickets),
+            Message::Snapshot { of, done } => self.take_snapshot(of, done),
+            Message::FinishLaunch { done, .. } => done(Finished::default()),
+            Message::Usage { done, .. } => done(Usage::default()),
+            Message::Detach { done, .. } | Message::Gone { done, .. } => done(()),
+            // What is open in the others closes as they are dropped.
+            Message::Request { .. }
+            | Message::Ask { .. }
+            | Message::Abandon { .. }
+            | Message::Attempted { .. }
+            | Message::Handshake { .. }
+            | Message::Sweep { .. }
+            | Message::ListenerReady { .. }
+            | Message::Finished { .. }
+            | Message::OutQueue { .. }
+            | Message::Grown { .. }
+            | Message::AbortLaunch { .. }
+            | Message::Release { .. }
+            | Message::ResetAll { .. }
+            | Message::DetachTimeout { .. }
+            | Message::Ping
+            | Message::Stop => {}
+        }
+    }
+}
+
+impl At<'_> {
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Request { id, request, .. } => {
+                self.leave_request(id, &request);
+                self.handle_request(id, &request);
+            }
+            Message::Ask { id, request, answer, .. } => {
+                self.answers.insert(id, answer);
+                self.handle_request(RequestId::Host(id), &request);
+            }
+            Message::Abandon { id, .. } => {
+                self.state.inbox.leave_abandon(id);
+                // Answers at once a request that nobody waits for any more, unless it was answered before.
+                self.cancel(id, Error::Canceled);
+            }
+            Message::Attempted { id, attempt, result, .. } => self.handle_attempted(id, attempt, result),
+            Message::Handshake { listener, number, rings, result, .. } => {
+                self.handle_handshake(listener, number, rings, result);
+            }
+            Message::Sweep { sweep, .. } => self.sweep(sweep),
+            Message::ListenerReady { socket, .. } => self.handle_listener_ready(socket),
+            Message::Finished { socket, undelivered, counts, .. } => {
+                self.warn_undelivered(socket.slot, undelivered);
+                self.handle_finished(socket, counts);
+            }
+            Message::OutQueue { id, bytes, .. } => self.handle_out_queue(id, bytes),
+            Message::Grown { rings, last, .. } => self.handle_grown(rings, last),
+            Message::FinishLaunch { launch, policy, fresh, done, .. } => {
+                done(self.finish_launch(launch, policy, &fresh));
+            }
+            Message::AbortLaunch { launch, .. } => self.abort_launch(launch),
+            Message::Release { handles, .. } => self.release(&handles),
+            Message::ResetAll { .. } => self.reset_all(),
+            Message::Usage { done, .. } => done(self.usage()),
+            Message::Detach { why, done, .. } => self.detach(why, done),
+            Message::Gone { done, .. } => self.gone(done),
+            Message::DetachTimeout { .. } => self.end_detach(),
+            message => self.control.handle_unattached(message),
+        }
     }
 }

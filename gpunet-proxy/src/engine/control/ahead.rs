@@ -5,7 +5,7 @@
 //! other connection waits for one, and ring memory is to be had. Until a group takes it, such a stream belongs to its
 //! listener, and afterwards to the launch that the device names.
 
-use super::Control;
+use super::at::At;
 use super::tables::ahead::Ahead;
 use super::tables::shortage::Shortage;
 use super::tables::slots::{Role, Slot};
@@ -15,7 +15,7 @@ use gpunet_abi::accept::PREPARED;
 use gpunet_abi::control::{Descriptor, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::SHARED;
-use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
+use gpunet_core::ids::{LaunchId, RequestId, SocketId};
 use gpunet_core::transport::Accepted;
 use std::io;
 
@@ -54,24 +54,18 @@ impl AttachmentEntry {
     /// The connections of a listener that no group has taken.
     pub(super) fn untaken<'a>(&'a self, ahead: &'a Ahead) -> impl Iterator<Item = SocketId> + 'a {
         ahead.since(0).filter(|&socket| {
-            self.has_socket(socket)
-                && self.slots[socket.slot as usize].accepted_ahead
+            self.slots.socket(socket).is_some_and(|entry| entry.accepted_ahead)
                 && self.state.memory.taker(socket.slot).is_none()
         })
     }
 
-    /// Returns whether the slot has not been taken anew.
-    fn has_socket(&self, socket: SocketId) -> bool {
-        self.slots[socket.slot as usize].generation == socket.generation
-    }
-
     /// Returns whether one more connection may be accepted ahead: the listener stays open, and its queue has room.
     fn has_room_ahead(&self, listener_slot: u32) -> bool {
-        let Some(entry) = self.slots.get(listener_slot as usize) else { return false };
-        let Role::Listener(listener) = &entry.role else { return false };
+        let Some(listener) = self.slots.listener(listener_slot) else { return false };
         let backlog = listener.backlog as usize;
         // What a failed launch has left was counted: it is closed in several turns, and with it nothing that comes now.
-        !entry.retiring && (backlog >= PREPARED || self.untaken(&listener.ahead).count() < backlog)
+        !self.slots[listener_slot].retiring
+            && (backlog >= PREPARED || self.untaken(&listener.ahead).count() < backlog)
     }
 
     /// Notes which streams that were accepted ahead are a launch's: those that it has taken, and, with `untaken`, those
@@ -94,7 +88,7 @@ impl AttachmentEntry {
         };
         let left: Vec<SocketId> = self.slots.iter().flat_map(|(_, entry)| left(entry)).collect();
         for SocketId { slot, .. } in left {
-            let entry = &mut self.slots[slot as usize];
+            let entry = &mut self.slots[slot];
             (entry.launch, entry.accepted_ahead) = (Some(launch), false);
             if let Role::Stream(stream) = &mut entry.role {
                 stream.linger_ms = 0;
@@ -104,11 +98,11 @@ impl AttachmentEntry {
 
     /// Shows the device a stream that was accepted ahead.
     fn hand_over(&mut self, listener_slot: u32, slot: u32, descriptor: &Descriptor) {
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         (entry.launch, entry.accepted_ahead) = (None, true);
         let socket = SocketId { slot, generation: entry.generation };
         let memory = self.state.memory.clone();
-        let Some(listener) = self.listener(listener_slot) else { return };
+        let Some(listener) = self.slots.listener_mut(listener_slot) else { return };
         let ahead = &mut listener.ahead;
         if ahead.recent.len() == PREPARED {
             ahead.recent.pop_front();
@@ -134,29 +128,27 @@ impl ListenerEntry {
     }
 }
 
-impl Control {
+impl At<'_> {
     /// Holds slots ready for connections of a listener.
-    pub(super) fn hold_slots(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
+    pub(super) fn hold_slots(&mut self, id: RequestId, request: &Request) {
         for (position, handle) in (request.value..).zip(slots_of(request).flatten()) {
-            let entry = &mut attachment.slots[handle.slot() as usize];
+            let entry = &mut self.slots[handle.slot()];
             (entry.generation, entry.role) = (handle.generation(), Role::Prepared);
-            if let Some(listener) = attachment.listener(request.slot) {
+            if let Some(listener) = self.slots.listener_mut(request.slot) {
                 listener.ahead.prepared.insert(position, handle.slot());
-                attachment.prepared += 1;
+                self.prepared += 1;
             }
         }
-        attachment.reply_result(id, Ok(()));
-        self.serve(attachment_id, request.slot);
+        self.reply_result(id, Ok(()));
+        self.serve(request.slot);
     }
 
     /// Accepts a connection of a listener at which no accept waits, if one has come and can be opened; returns whether to
     /// go on. What is left is for accepts, which are told what is short.
-    pub(super) fn accept_ahead(&mut self, attachment_id: AttachmentId, listener_slot: u32) -> bool {
-        let Some(attachment) = self.attachment(attachment_id) else { return false };
-        let spare = attachment.has_spare_rings(SHARED);
-        let may_accept = !attachment.ending && spare && attachment.has_room_ahead(listener_slot);
-        let Some(listener) = attachment.listener(listener_slot) else { return false };
+    pub(super) fn accept_ahead(&mut self, listener_slot: u32) -> bool {
+        let spare = self.has_spare_rings(SHARED);
+        let may_accept = !self.ending && spare && self.has_room_ahead(listener_slot);
+        let Some(listener) = self.slots.listener_mut(listener_slot) else { return false };
         let options = listener.bound.options;
         let Some(&slot) = listener.ahead.prepared.get(&listener.ahead.accepted) else { return false };
         // Groups take what came ahead before they ask: at a busy listener the others would wait for ever.
@@ -170,30 +162,28 @@ impl Control {
             return false;
         }
         let (kind, addr) = (listener.backlogs[at].listen.kind(), listener.addr);
-        let Ok(rings) = attachment.take_driven(kind, &options) else {
+        let Ok(rings) = self.take_driven(kind, &options) else {
             return false;
         };
-        if attachment.count_socket(slot).is_err() {
-            attachment.give_rings(rings);
+        if self.count_socket(slot).is_err() {
+            self.give_rings(rings);
             return false;
         }
-        let accepted =
-            attachment.listener(listener_slot).map(|listener| listener.backlogs[at].listen.accept());
+        let listener = self.slots.listener_mut(listener_slot);
+        let accepted = listener.map(|listener| listener.backlogs[at].listen.accept());
         if let Some(Ok(Accepted::Driven(opened))) = accepted {
-            let descriptor = self.open_stream(attachment_id, slot, rings, &options, opened);
-            if let (Some(attachment), Some(descriptor)) = (self.attachment(attachment_id), descriptor) {
-                attachment.hand_over(listener_slot, slot, &descriptor);
-            }
+            let descriptor = self.open_stream(slot, rings, &options, opened);
+            self.hand_over(listener_slot, slot, &descriptor);
             return true;
         }
-        attachment.uncount_socket(slot);
-        attachment.give_rings(rings);
+        self.uncount_socket(slot);
+        self.give_rings(rings);
         let Some(Err(error)) = accepted else { return false };
         // Another transport may have a connection.
         let is_empty = error.kind() == io::ErrorKind::WouldBlock;
         if !is_empty && Shortage::of(&error).is_none() {
             // It may have been this connection's end, and then no accept finds it.
-            attachment.accept_failed(addr, &error);
+            self.accept_failed(addr, &error);
         }
         is_empty
     }
@@ -201,14 +191,13 @@ impl Control {
     /// Ends what a closing listener has ahead of accepts. The connections that the device has not taken are reset: those
     /// after the first `taken`, or, if the device does not close it, those that no launch has and that no launch was
     /// left ([`AttachmentEntry::assign_accepted`]).
-    pub(super) fn close_ahead(&mut self, attachment_id: AttachmentId, ahead: &Ahead, taken: Option<u64>) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        attachment.prepared -= ahead.prepared.len();
-        ahead.prepared.values().for_each(|&slot| attachment.recycle(slot));
+    pub(super) fn close_ahead(&mut self, ahead: &Ahead, taken: Option<u64>) {
+        self.prepared -= ahead.prepared.len();
+        ahead.prepared.values().for_each(|&slot| self.recycle(slot));
         let left: Vec<SocketId> = match taken {
-            Some(taken) => ahead.since(taken).filter(|socket| attachment.has_socket(*socket)).collect(),
-            None => attachment.untaken(ahead).collect(),
+            Some(taken) => ahead.since(taken).filter(|socket| self.slots.socket(*socket).is_some()).collect(),
+            None => self.untaken(ahead).collect(),
         };
-        left.into_iter().for_each(|SocketId { slot, .. }| self.close_stream(attachment_id, slot, Some(0)));
+        left.into_iter().for_each(|SocketId { slot, .. }| self.close_stream(slot, Some(0)));
     }
 }

@@ -1,72 +1,69 @@
 //! Closing sockets: streams, their ends, and when slot and rings come back.
 
 use super::Control;
+use super::at::At;
 use super::tables::slots::Role;
 use super::tables::{Partner, StreamEntry, StreamMemory};
 use crate::model::message::{Command, Ring};
 use gpunet_abi::control::Request;
 use gpunet_abi::{Error, Status};
 use gpunet_core::connection::Counts;
-use gpunet_core::ids::{AttachmentId, SocketId};
+use gpunet_core::ids::SocketId;
 
-impl Control {
+impl At<'_> {
     /// Closes whatever stands in the request's slot.
-    pub(super) fn close(&mut self, attachment_id: AttachmentId, request: &Request) {
+    pub(super) fn close(&mut self, request: &Request) {
         let slot = request.slot;
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        if attachment.state.memory.is_host_slot(slot) {
+        if self.state.memory.is_host_slot(slot) {
             // A device takes what it closes out of its poll group. The host only makes the handle stale.
-            attachment.state.memory.tell_pollers(slot, None);
+            self.state.memory.tell_pollers(slot, None);
         }
-        match &mut attachment.slots[slot as usize].role {
+        match &mut self.slots[slot].role {
             Role::Stream(stream) => {
                 stream.final_positions = Some((request.send_position, request.recv_position));
-                self.close_stream(attachment_id, slot, None);
+                self.close_stream(slot, None);
             }
-            Role::Listener(_) => self.close_listener(attachment_id, slot, Some(request.recv_position)),
-            Role::Bound(_) => attachment.recycle(slot),
-            Role::Group(_) => self.close_group(attachment_id, slot),
-            Role::Free => attachment.refuse_slot(slot, request.generation),
+            Role::Listener(_) => self.close_listener(slot, Some(request.recv_position)),
+            Role::Bound(_) => self.recycle(slot),
+            Role::Group(_) => self.close_group(slot),
+            Role::Free => self.refuse_slot(slot, request.generation),
             Role::Opening | Role::Prepared | Role::Retired(_) => {}
         }
     }
 
     /// Closes a stream; `linger_ms` overrides the socket's own.
-    pub(super) fn close_stream(&mut self, attachment_id: AttachmentId, slot: u32, linger_ms: Option<i32>) {
-        let default_linger = self.linger.as_nanos() as u64;
-        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
-        let Role::Stream(stream) = &mut attachment.slots[slot as usize].role else { return };
+    pub(super) fn close_stream(&mut self, slot: u32, linger_ms: Option<i32>) {
+        let default_linger = self.control.linger.as_nanos() as u64;
+        let Role::Stream(stream) = &mut self.slots[slot].role else { return };
         if std::mem::replace(&mut stream.closed, true) {
             return;
         }
         let linger_ms = linger_ms.unwrap_or(stream.linger_ms);
         let Some(thread) = stream.thread else {
-            return self.close_direct(attachment_id, slot, linger_ms);
+            return self.close_direct(slot, linger_ms);
         };
         let linger_ns = u64::try_from(linger_ms).map_or(default_linger, |ms| ms * 1_000_000);
-        self.threads.link(thread).send(Command::Close { attachment: attachment_id, slot, linger_ns });
+        self.control.threads.link(thread).send(Command::Close { attachment: self.state.id, slot, linger_ns });
     }
 
     /// Closes one end of a direct stream. Its slot and the other's come back when both are closed, and
     /// so do the rings: until then the other end reads what is in them.
-    fn close_direct(&mut self, attachment_id: AttachmentId, slot: u32, linger_ms: i32) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let Role::Stream(ours) = attachment.slots[slot as usize].role else { return };
+    fn close_direct(&mut self, slot: u32, linger_ms: i32) {
+        let Role::Stream(ours) = self.slots[slot].role else { return };
         let Some(partner) = ours.partner else { return };
-        let theirs = self.partner_stream(partner);
-        match theirs {
-            Some((generation, theirs)) if !theirs.closed => {
+        let there = self.control.attachments.get(partner.attachment);
+        match there.and_then(|there| Some((there, *there.slots.stream(partner.socket)?))) {
+            Some((there, theirs)) if !theirs.closed => {
                 // A device that closes has set END in its words; a reset or a dead kernel has not.
-                let status = Status::open(generation);
+                let status = Status::open(partner.socket.generation);
                 let status = if linger_ms == 0 {
                     status.with_error(Error::ConnectionReset)
                 } else {
                     status.with(Status::EOF | Status::NO_SEND)
                 };
-                let Some(attachment) = self.attachment(partner.attachment) else { return };
-                attachment.state.memory.set_status(partner.slot, status);
+                there.state.memory.set_status(partner.socket.slot, status);
                 if let StreamMemory::Arena(rings) = theirs.memory {
-                    self.arenas.wake(partner.attachment, &rings);
+                    self.control.arenas.wake(partner.attachment, &rings);
                 }
             }
             Some((_, theirs)) => {
@@ -78,112 +75,86 @@ impl Control {
                     // A kernel that left its end behind did not say what it read.
                     _ => (0, 0),
                 };
-                self.end_direct(attachment_id, slot, &ours, lost_here);
-                self.end_direct(partner.attachment, partner.slot, &theirs, lost_there);
-                self.check_detach(attachment_id);
-                self.check_detach(partner.attachment);
+                self.end_direct(slot, &ours, lost_here);
+                if let Some(mut there) = self.control.at(partner.attachment) {
+                    there.end_direct(partner.socket.slot, &theirs, lost_there);
+                    there.check_detach();
+                }
+                self.check_detach();
             }
             // The other end's attachment is gone.
             None => {
-                self.end_direct(attachment_id, slot, &ours, 0);
-                self.check_detach(attachment_id);
+                self.end_direct(slot, &ours, 0);
+                self.check_detach();
             }
-        }
-    }
-
-    /// The other end of a direct stream, if its attachment is still there.
-    fn partner_stream(&mut self, partner: Partner) -> Option<(u32, StreamEntry)> {
-        let entry = self.attachment(partner.attachment)?.slots.get(partner.slot as usize)?;
-        match entry.role {
-            Role::Stream(stream) if entry.generation == partner.generation => {
-                Some((entry.generation, stream))
-            }
-            _ => None,
         }
     }
 
     /// Both ends of a direct stream are closed, or the other's attachment is gone: ends this one.
-    fn end_direct(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry, lost: u64) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        attachment.state.totals.close(lost);
-        attachment.warn_undelivered(slot, lost);
+    fn end_direct(&mut self, slot: u32, stream: &StreamEntry, lost: u64) {
+        self.state.totals.close(lost);
+        self.warn_undelivered(slot, lost);
         let (sent, received) = stream.final_positions.unwrap_or_default();
-        self.past.add(stream.transport, Counts { sent, received, ..Counts::default() });
-        self.end_stream(attachment_id, slot, stream);
+        self.control.past.add(stream.transport, Counts { sent, received, ..Counts::default() });
+        self.end_stream(slot, stream);
     }
 
     /// A data thread is done with a stream.
-    pub(super) fn handle_finished(
-        &mut self,
-        attachment_id: AttachmentId,
-        SocketId { slot, generation }: SocketId,
-        counts: Counts,
-    ) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let entry = &attachment.slots[slot as usize];
-        let Role::Stream(stream) = entry.role else { return };
-        if entry.generation == generation {
-            self.past.add(stream.transport, counts);
-            self.threads.release(&stream);
-            self.end_stream(attachment_id, slot, &stream);
-            self.check_detach(attachment_id);
+    pub(super) fn handle_finished(&mut self, socket: SocketId, counts: Counts) {
+        if let Some(&stream) = self.slots.stream(socket) {
+            self.control.past.add(stream.transport, counts);
+            self.control.threads.release(&stream);
+            self.end_stream(socket.slot, &stream);
+            self.check_detach();
         }
     }
 
     /// Ends a stream that the proxy no longer uses: gives rings and slot back, or retires them.
-    fn end_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let retiring = attachment.is_retiring(slot, stream);
-        let Some(entry) = attachment.slots.get_mut(slot as usize) else { return };
-        if retiring {
-            entry.role = Role::Retired(Some(*stream));
+    fn end_stream(&mut self, slot: u32, stream: &StreamEntry) {
+        if self.is_retiring(slot, stream) {
+            self.slots[slot].role = Role::Retired(Some(*stream));
         } else {
-            self.free_stream(attachment_id, slot, stream);
+            self.free_stream(slot, stream);
         }
     }
 
     /// Frees a retired stream that the host has released, and its other end if that has waited for it.
-    pub(super) fn release_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        if attachment.is_retiring(slot, stream) {
+    pub(super) fn release_stream(&mut self, slot: u32, stream: &StreamEntry) {
+        if self.is_retiring(slot, stream) {
             // The other end goes first.
             return;
         }
-        let other =
-            stream.partner.and_then(|partner| attachment.retired(partner).map(|other| (partner, other)));
-        self.free_stream(attachment_id, slot, stream);
-        if let Some((partner, other)) = other {
-            self.free_stream(partner.attachment, partner.slot, &other);
+        // An end on another device is not retired here.
+        let other = stream.partner.and_then(|partner| Some((partner.socket.slot, self.retired(partner)?)));
+        self.free_stream(slot, stream);
+        if let Some((slot, other)) = other {
+            self.free_stream(slot, &other);
         }
     }
 
     /// Gives back the slot and the rings of a stream that has ended. The ends of a direct stream share rings; the
     /// last end gives them back.
-    pub(super) fn free_stream(&mut self, attachment_id: AttachmentId, slot: u32, stream: &StreamEntry) {
-        let is_last = stream.partner.is_none_or(|partner| !self.holds_rings(partner));
-        match &stream.memory {
-            StreamMemory::Arena(rings) => self.give_arena_rings(attachment_id, rings, is_last),
-            StreamMemory::Own(rings) if is_last => {
-                if let Some(attachment) = self.attachment(attachment_id) {
-                    attachment.give_rings(*rings);
-                }
+    pub(super) fn free_stream(&mut self, slot: u32, stream: &StreamEntry) {
+        let is_last = stream.partner.is_none_or(|partner| !self.control.holds_rings(partner));
+        match stream.memory {
+            StreamMemory::Arena(rings) => {
+                let id = self.state.id;
+                self.control.give_arena_rings(id, &rings, is_last);
             }
+            StreamMemory::Own(rings) if is_last => self.give_rings(rings),
             StreamMemory::Own(_) => {}
         }
-        if let Some(attachment) = self.attachment(attachment_id) {
-            attachment.recycle(slot);
-        }
-        self.serve_starved(attachment_id);
+        self.recycle(slot);
+        self.serve_starved();
     }
+}
 
+impl Control {
     /// Returns whether that end of a direct stream is there, open, closed or retired.
     fn holds_rings(&self, end: Partner) -> bool {
-        let attachment = self.attachments.get(&end.attachment);
-        let entry = attachment.and_then(|attachment| attachment.slots.get(end.slot as usize));
-        entry.is_some_and(|entry| {
-            entry.generation == end.generation
-                && matches!(entry.role, Role::Stream(_) | Role::Retired(Some(_)))
-        })
+        let attachment = self.attachments.get(end.attachment);
+        let entry = attachment.and_then(|attachment| attachment.slots.socket(end.socket));
+        entry.is_some_and(|entry| matches!(entry.role, Role::Stream(_) | Role::Retired(Some(_))))
     }
 }
 

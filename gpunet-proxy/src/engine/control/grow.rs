@@ -5,6 +5,7 @@
 //! waits: connects as deferred requests, accepts in their queue.
 
 use super::Control;
+use super::at::At;
 use super::tables::AttachmentEntry;
 use super::tables::pending::Wait;
 use crate::engine::control_queue::ControlSender;
@@ -14,7 +15,7 @@ use crate::os::thread_pool::ThreadPool;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::SHARED;
-use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
+use gpunet_core::ids::{LaunchId, RequestId};
 use std::sync::{Arc, Weak};
 
 /// Bytes that are allocated at a time.
@@ -29,49 +30,39 @@ impl Control {
             allocate_on(&self.pool, Arc::downgrade(state), self.messages.clone(), have);
         }
     }
+}
 
-    pub(super) fn handle_grown(&mut self, attachment_id: AttachmentId, rings: u64, last: bool) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        attachment.extend_shared(rings, last);
-        let deferred: Vec<RequestId> = attachment
+impl At<'_> {
+    pub(super) fn handle_grown(&mut self, rings: u64, last: bool) {
+        self.extend_shared(rings, last);
+        let deferred: Vec<RequestId> = self
             .requests
             .iter()
             .filter(|(_, waiting)| matches!(waiting.what, Wait::Deferred { .. }))
             .map(|(&id, _)| id)
             .collect();
         for id in deferred {
-            let Some(attachment) = self.attachment(attachment_id) else { return };
-            let Some(waiting) = attachment.requests.remove(&id) else { continue };
+            let Some(waiting) = self.requests.remove(&id) else { continue };
             if let Wait::Deferred { request } = waiting.what {
-                self.handle_request(attachment_id, id, &request);
+                self.handle_request(id, &request);
             }
         }
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let listeners =
-            attachment.slots.used().filter(|&slot| attachment.is_listener(slot)).collect::<Vec<_>>();
+        let slots = self.slots.used();
+        let listeners: Vec<u32> = slots.filter(|&slot| self.slots.listener(slot).is_some()).collect();
         for slot in listeners {
-            self.serve(attachment_id, slot);
+            self.serve(slot);
         }
     }
 
     /// Defers a connect until there is ring memory for it, if more is being allocated; returns whether it did.
-    pub(super) fn defer(
-        &mut self,
-        attachment_id: AttachmentId,
-        id: RequestId,
-        op: Op,
-        request: &Request,
-    ) -> bool {
-        let Some(attachment) = self.attachment(attachment_id) else { return false };
+    pub(super) fn defer(&mut self, id: RequestId, op: Op, request: &Request) -> bool {
         let options = &request.options;
-        let (send, recv) = attachment.driven_sizes(TransportKind::Tcp, options);
-        let waits = attachment.is_growing()
-            && !attachment.has_room(send, recv)
-            && attachment.could_hold(SHARED, send, recv);
+        let (send, recv) = self.driven_sizes(TransportKind::Tcp, options);
+        let waits = self.is_growing() && !self.has_room(send, recv) && self.could_hold(SHARED, send, recv);
         if op != Op::Connect || !waits {
             return false;
         }
-        attachment.wait(id, LaunchId(request.launch), Wait::Deferred { request: Box::new(*request) });
+        self.wait(id, LaunchId(request.launch), Wait::Deferred { request: Box::new(*request) });
         true
     }
 }

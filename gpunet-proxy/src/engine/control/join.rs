@@ -6,11 +6,11 @@
 
 use super::Control;
 use super::arena::{Pair, Room, Taken, pair_of};
+use super::at::At;
 use super::pair::{Meeting, ring_sizes};
 use super::request::allowed;
 use super::tables::pending::Wait;
 use super::tables::regions::ArenaRings;
-use super::tables::slots::Role;
 use super::tables::{StreamMemory, Waiter};
 use gpunet_abi::options::{DEFAULT_RING_LOG2, TransportKind};
 use gpunet_abi::{Error, Options};
@@ -37,80 +37,109 @@ struct Join {
     connect: Box<Connect>,
 }
 
+impl Joins {
+    /// Adds a connect; returns its number.
+    fn add(&mut self, join: Join) -> u64 {
+        let id = self.begun;
+        self.begun += 1;
+        self.waiting.insert(id, join);
+        id
+    }
+}
+
 impl Join {
     fn pair(&self) -> Pair {
         pair_of(self.connect.ticket.attachment, self.listener.0)
     }
 }
 
-impl Control {
+impl At<'_> {
     /// Makes sure that there is an arena with room before a connect to another attachment's listener joins the
     /// backlog, so that even an accept that does not wait finds it. Returns whether the connect waits for an arena.
     pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, connect: &Connect) -> bool {
         let connector = connect.ticket.attachment;
-        let Some(listener) = self.listener_at(connect.to).filter(|at| at.0 != connector) else {
+        let control = &mut *self.control;
+        let Some(listener) = control.listener_at(connect.to).filter(|at| at.0 != connector) else {
             return false;
         };
-        let entry = self
-            .attachments
-            .get(&listener.0)
-            .and_then(|attachment| attachment.slots.get(listener.1 as usize));
-        let Some(Role::Listener(entry)) = entry.map(|entry| &entry.role) else { return false };
+        let there = control.attachments.get(listener.0);
+        let Some(entry) = there.and_then(|there| there.slots.listener(listener.1)) else { return false };
         let (options, at) = (entry.bound.options, entry.addr);
         let (up, down) = ring_sizes(&connect.options, &options, DEFAULT_RING_LOG2);
-        let making = match self.arenas.room_for(connector, listener.0, down, up) {
+        let making = match control.arenas.room_for(connector, listener.0, down, up) {
             Room::Available => false,
             Room::Pending => true,
             // If none can be made, the accept finds out, and the connect tries another transport.
-            Room::None => self.make_arena((connector, listener.0), (down, up), &options),
+            Room::None => control.make_arena((connector, listener.0), (down, up), &options),
         };
-        if let (Some(attachment), true) = (self.attachment(connector), making) {
+        if making {
             let connect = Box::new(connect.clone());
-            attachment.wait(id, launch, Wait::Queued { slot: connect.ticket.slot, connect: connect.clone() });
-            self.wait_for_arena(Join { listener, at, options, connect });
+            let join = self.control.joins.add(Join { listener, at, options, connect });
+            self.wait(id, launch, Wait::Joining { join });
         }
         making
     }
 
     /// Joins a connect and an accept of two attachments if there is room in an arena of theirs. Otherwise the
     /// connect waits for an arena, and the accept for the next connection.
-    pub(super) fn join(&mut self, listener: (AttachmentId, u32), waiter: Waiter, meeting: Meeting) {
-        let (client, server) = (meeting.client.attachment, meeting.server.attachment);
+    pub(super) fn join(&mut self, listener_slot: u32, waiter: Waiter, meeting: Meeting) {
+        let (client, server) = (meeting.client.partner.attachment, self.state.id);
         let ((up, down), options) = (meeting.sizes(DEFAULT_RING_LOG2), meeting.server.options);
-        let making = match self.arenas.take(client, server, down, up) {
+        let making = match self.control.arenas.take(client, server, down, up) {
             Taken::Rings(clients, servers) => {
-                self.share_arena(clients.arena);
-                return self.open_joined(&meeting, clients, servers);
+                self.control.share_arena(clients.arena);
+                return self.control.open_joined(&meeting, clients, servers);
             }
             Taken::Pending => true,
-            Taken::None => self.make_arena((client, server), (down, up), &options),
+            Taken::None => self.control.make_arena((client, server), (down, up), &options),
         };
-        if let Some(attachment) = self.attachment(listener.0) {
-            attachment.wait_first(listener.1, waiter);
-        }
+        self.wait_first(listener_slot, waiter);
         let Meeting { connect, at, .. } = meeting;
-        let join = Join { listener, at, options, connect };
-        if making { self.wait_for_arena(join) } else { self.give_up_join(join) }
+        let join = Join { listener: (server, listener_slot), at, options, connect };
+        if making { self.control.wait_for_arena(join) } else { self.control.give_up_join(join) }
     }
 
+    /// Tries another transport for a connect that gets no direct stream.
+    fn connect_elsewhere(&mut self, connect: Connect) {
+        let ticket = connect.ticket;
+        let Some(waiting) = self.requests.remove(&ticket.request) else { return };
+        if allowed(connect.options.transport, TransportKind::Tcp) {
+            tracing::info!(to = %connect.to, "no memory to share with that peer: not peer but the next transport");
+            let (kind, next) = self.control.routes.plan(&connect);
+            self.start_connect(ticket.request, waiting.launch, connect, kind, next);
+        } else {
+            self.recycle(ticket.slot);
+            self.reply_result(ticket.request, Err(Error::NoBuffers));
+        }
+    }
+
+    /// Forgets a connect of this attachment that waited for an arena and is given up.
+    pub(super) fn leave_join(&mut self, id: u64) {
+        if let Some(join) = self.control.joins.waiting.remove(&id) {
+            self.recycle(join.connect.ticket.slot);
+        }
+    }
+}
+
+impl Control {
     fn open_joined(&mut self, meeting: &Meeting, clients: ArenaRings, servers: ArenaRings) {
         let ends = [(&meeting.client, &meeting.server, clients), (&meeting.server, &meeting.client, servers)];
+        let mut polled = [false; 2];
         // Both ends are in the tables before either is answered.
-        for (end, other, rings) in &ends {
-            if let Some(attachment) = self.attachments.get_mut(&end.attachment) {
+        for ((end, other, rings), polled) in ends.iter().zip(&mut polled) {
+            if let Some(attachment) = self.attachments.get_mut(end.partner.attachment) {
                 attachment.requests.remove(&end.request);
                 attachment.open_end(end, other, StreamMemory::Arena(*rings));
+                *polled = attachment.state.polled;
             }
         }
-        let polled = [&meeting.client, &meeting.server]
-            .map(|end| self.attachments.get(&end.attachment).is_some_and(|it| it.state.polled));
         let options = [&meeting.client.options, &meeting.server.options];
         let has_lines = self.lines.has(options, polled[0] || polled[1]);
         for ((end, other, rings), peer_polls) in ends.into_iter().zip([polled[1], polled[0]]) {
-            let numbers = self.arenas.regions(rings.arena, end.attachment);
+            let numbers = self.arenas.regions(rings.arena, end.partner.attachment);
             let layout = self.arenas.layout(rings.arena);
             let (Some(numbers), Some(layout)) = (numbers, layout) else { continue };
-            if let Some(attachment) = self.attachments.get_mut(&end.attachment) {
+            if let Some(attachment) = self.attachments.get_mut(end.partner.attachment) {
                 let addrs = (end.addr, other.addr);
                 let descriptor =
                     attachment.arena_descriptor(numbers, &layout, peer_polls, &rings, has_lines, addrs);
@@ -121,12 +150,10 @@ impl Control {
 
     /// Keeps a connect until the arena that is being made is ready.
     fn wait_for_arena(&mut self, join: Join) {
-        let id = self.joins.begun;
-        self.joins.begun += 1;
-        let Some(attachment) = self.attachment(join.connect.ticket.attachment) else { return };
-        if let Some(waiting) = attachment.requests.get_mut(&join.connect.ticket.request) {
-            waiting.what = Wait::Joining { join: id };
-            self.joins.waiting.insert(id, join);
+        let ticket = join.connect.ticket;
+        let connector = self.attachments.get_mut(ticket.attachment);
+        if let Some(waiting) = connector.and_then(|connector| connector.requests.get_mut(&ticket.request)) {
+            waiting.what = Wait::Joining { join: self.joins.add(join) };
         }
     }
 
@@ -143,9 +170,8 @@ impl Control {
                 continue;
             };
             let ticket = connect.ticket;
-            let attachment = self.attachments.get_mut(&ticket.attachment);
-            if let Some(waiting) =
-                attachment.and_then(|attachment| attachment.requests.get_mut(&ticket.request))
+            let connector = self.attachments.get_mut(ticket.attachment);
+            if let Some(waiting) = connector.and_then(|connector| connector.requests.get_mut(&ticket.request))
             {
                 waiting.what = Wait::Queued { slot: ticket.slot, connect };
                 self.peer.put_back(at, ticket);
@@ -160,8 +186,8 @@ impl Control {
     /// Continues the connects that wait for an arena of a pair: it is ready.
     pub(super) fn resume_joins(&mut self, pair: Pair) {
         let ids = self.joins_of(|join| join.pair() == pair);
-        for (attachment, slot) in self.queue_again(ids) {
-            self.serve(attachment, slot);
+        for listener in self.queue_again(ids) {
+            self.serve_at(listener);
         }
     }
 
@@ -189,25 +215,8 @@ impl Control {
 
     /// Gives up a direct stream: the connect tries another transport.
     fn give_up_join(&mut self, join: Join) {
-        let connect = join.connect;
-        let ticket = connect.ticket;
-        let Some(attachment) = self.attachment(ticket.attachment) else { return };
-        let Some(waiting) = attachment.requests.remove(&ticket.request) else { return };
-        if allowed(connect.options.transport, TransportKind::Tcp) {
-            tracing::info!(to = %connect.to, "no memory to share with that peer: not peer but the next transport");
-            let (kind, next) = self.routes.plan(&connect);
-            self.start_connect(ticket.attachment, ticket.request, waiting.launch, *connect, kind, next);
-        } else {
-            attachment.recycle(ticket.slot);
-            attachment.reply_result(ticket.request, Err(Error::NoBuffers));
-        }
-    }
-
-    /// Forgets a connect that waited for an arena and is given up.
-    pub(super) fn leave_join(&mut self, attachment_id: AttachmentId, id: u64) {
-        let Some(join) = self.joins.waiting.remove(&id) else { return };
-        if let Some(attachment) = self.attachment(attachment_id) {
-            attachment.recycle(join.connect.ticket.slot);
+        if let Some(mut connector) = self.at(join.connect.ticket.attachment) {
+            connector.connect_elsewhere(*join.connect);
         }
     }
 

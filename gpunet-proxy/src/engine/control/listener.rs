@@ -4,13 +4,14 @@
 //! request, `released` those that were ever accepted ahead ([`gpunet_abi::layout::SocketLine`]).
 
 use super::Control;
+use super::at::At;
 use super::request::bound_reply;
 use super::tables::ahead::Ahead;
 use super::tables::handshakes::Handshakes;
 use super::tables::pending::Wait;
 use super::tables::shortage::Shortage;
 use super::tables::slots::Role;
-use super::tables::{Backlog, ListenerEntry, Waiter};
+use super::tables::{AttachmentEntry, Backlog, ListenerEntry, Waiter};
 use crate::engine::control_queue::ControlSender;
 use crate::model::message::Message;
 use gpunet_abi::Error;
@@ -18,8 +19,8 @@ use gpunet_abi::control::Request;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::SHARED;
 use gpunet_core::ids::{AttachmentId, LaunchId, RequestId, SocketId};
+use gpunet_core::transport::Accepted;
 use gpunet_core::transport::peer::Ticket;
-use gpunet_core::transport::{Accepted, Connect};
 use gpunet_core::wait_queue::WaitQueue;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -40,48 +41,42 @@ enum Served {
     Short(Shortage),
 }
 
-impl Control {
-    pub(super) fn listen(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
-        let messages = self.messages.clone();
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let slot = request.slot;
-        let Role::Bound(mut bound) = std::mem::take(&mut attachment.slots[slot as usize].role) else {
-            return;
-        };
+impl At<'_> {
+    pub(super) fn listen(&mut self, id: RequestId, request: &Request) {
+        let (messages, attachment, slot) = (self.control.messages.clone(), self.state.id, request.slot);
+        let Role::Bound(mut bound) = std::mem::take(&mut self.slots[slot].role) else { return };
         // Options set since bind count: accepted streams inherit them.
         bound.options = request.options;
         let (addr, generation, options) = (bound.addr, request.generation, bound.options);
-        let could_carry = |kind| attachment.could_carry(kind, &options);
+        let could_carry = |kind| self.could_carry(kind, &options);
         let demanded = TransportKind::from_raw(options.transport).unwrap_or(TransportKind::Auto);
         let rc = could_carry(TransportKind::Rc);
         if !could_carry(demanded) {
-            let region = if demanded == TransportKind::Rc { attachment.rc_region() } else { SHARED };
+            let region = if demanded == TransportKind::Rc { self.rc_region() } else { SHARED };
             let never = format_args!("cannot listen at {addr} with rings that can never be had");
-            attachment.warn(Shortage::Rings { region }, never, None);
-            attachment.recycle(slot);
-            return attachment.reply_result(id, Err(Error::NoBuffers));
+            self.warn(Shortage::Rings { region }, never, None);
+            self.recycle(slot);
+            return self.reply_result(id, Err(Error::NoBuffers));
         }
-        let peer = self.peer.clone();
-        let opened = self.routes.listen(&peer, &bound, request.backlog).and_then(|mut listening| {
+        let peer = self.control.peer.clone();
+        let opened = self.control.routes.listen(&peer, &bound, request.backlog).and_then(|mut listening| {
             // A client that connects over a transport that can never serve it would wait for ever.
             listening.retain(|l| rc || l.kind() != TransportKind::Rc);
             let fds = listening.iter().filter_map(|l| l.readiness()).map(|fd| fd.try_clone_to_owned());
             let fds = fds.collect::<io::Result<Vec<_>>>()?;
             Ok((listening, fds))
         });
-        let Some(attachment) = self.attachment(attachment_id) else { return };
         let (listening, fds) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                let errno = attachment.refused(format_args!("cannot listen at {addr}"), &error);
-                attachment.recycle(slot);
-                return attachment.reply_result(id, Err(errno));
+                let errno = self.refused(format_args!("cannot listen at {addr}"), &error);
+                self.recycle(slot);
+                return self.reply_result(id, Err(errno));
             }
         };
         let watches = fds.into_iter().map(|fd| {
             let rearm = Arc::new(Notify::new());
-            let ready =
-                Message::ListenerReady { attachment: attachment_id, socket: SocketId { slot, generation } };
+            let ready = Message::ListenerReady { attachment, socket: SocketId { slot, generation } };
             (tokio::task::spawn_local(watch(fd, rearm.clone(), messages.clone(), ready)), rearm)
         });
         let watches = watches.collect();
@@ -101,79 +96,67 @@ impl Control {
             turn: 0,
             bound,
         };
-        attachment.slots[slot as usize].role = Role::Listener(Box::new(listener));
-        attachment.state.memory.open_line(slot, generation);
+        self.slots[slot].role = Role::Listener(Box::new(listener));
+        self.state.memory.open_line(slot, generation);
         tracing::debug!(slot, %addr, "listening");
-        let reply = bound_reply(attachment, slot);
-        attachment.reply(id, &reply);
+        let reply = bound_reply(self, slot);
+        self.reply(id, &reply);
         if by_peer {
-            self.peer_listeners.insert(addr, (attachment_id, slot));
+            self.control.peer_listeners.insert(addr, (attachment, slot));
         }
     }
 
-    pub(super) fn accept(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
+    pub(super) fn accept(&mut self, id: RequestId, request: &Request) {
         let (slot, target, launch) = (request.slot, request.target, LaunchId(request.launch));
-        attachment.opening(target, request.target_generation, launch);
-        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return };
+        self.opening(target, request.target_generation, launch);
+        let Some(listener) = self.slots.listener_mut(slot) else { return };
         let no_wait = request.flags & Request::NO_WAIT != 0;
         let waiter = Waiter { request: id, target, launch, taken: request.value };
         let place = listener.waiters.push_back(waiter);
-        attachment.wait(id, launch, Wait::Accept { listener: slot, place });
-        let short = self.serve(attachment_id, slot);
+        self.wait(id, launch, Wait::Accept { listener: slot, place });
+        let short = self.serve(slot);
         if no_wait {
-            self.end_accept_without_wait(attachment_id, id, short);
+            self.end_accept_without_wait(id, short);
         }
     }
 
     /// Ends a non-blocking accept that got nothing: there was no connection (earlier accepts wait, too), or
     /// something was short.
-    fn end_accept_without_wait(
-        &mut self,
-        attachment_id: AttachmentId,
-        id: RequestId,
-        short: Option<Shortage>,
-    ) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let waiting = attachment.requests.get(&id);
+    fn end_accept_without_wait(&mut self, id: RequestId, short: Option<Shortage>) {
+        let waiting = self.requests.get(&id);
         if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
             let error = match short {
                 None | Some(Shortage::Growing) => Error::WouldBlock,
                 Some(shortage) => shortage.errno(),
             };
-            self.cancel(attachment_id, id, error);
+            self.cancel(id, error);
         }
     }
 
-    pub(super) fn handle_listener_ready(
-        &mut self,
-        attachment_id: AttachmentId,
-        SocketId { slot, generation }: SocketId,
-    ) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        if attachment.slots[slot as usize].generation == generation {
-            if let Some(listener) = attachment.listener(slot) {
-                listener.backlogs.iter_mut().for_each(|backlog| backlog.listen.handle_readable());
-            }
-            self.serve(attachment_id, slot);
+    pub(super) fn handle_listener_ready(&mut self, socket: SocketId) {
+        if self.slots.socket(socket).is_some()
+            && let Some(listener) = self.slots.listener_mut(socket.slot)
+        {
+            listener.backlogs.iter_mut().for_each(|backlog| backlog.listen.handle_readable());
+            self.serve(socket.slot);
         }
     }
 
     /// Gives waiting connections to waiting accepts, both in order, and publishes how many are left. Returns the
     /// shortage, if connections and accepts are left because of one.
-    pub(super) fn serve(&mut self, attachment_id: AttachmentId, slot: u32) -> Option<Shortage> {
-        let listener = self.attachment(attachment_id)?.listener(slot)?;
+    pub(super) fn serve(&mut self, slot: u32) -> Option<Shortage> {
+        let listener = self.slots.listener_mut(slot)?;
         listener.backlogs.iter_mut().for_each(|backlog| backlog.short = None);
         let is_crowded = loop {
-            let is_crowded = self.answer_clients(attachment_id, slot);
-            if !self.serve_one(attachment_id, slot) {
+            let is_crowded = self.answer_clients(slot);
+            if !self.serve_one(slot) {
                 break is_crowded;
             }
         };
-        let messages = self.messages.clone();
-        let attachment = self.attachment(attachment_id)?;
-        let (generation, is_full) = (attachment.slots[slot as usize].generation, attachment.is_full());
-        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return None };
+        let messages = self.control.messages.clone();
+        let attachment: &mut AttachmentEntry = self;
+        let (socket, is_full) = (attachment.slots.id(slot), attachment.is_full());
+        let listener = attachment.slots.listener_mut(slot)?;
         let (addr, short) = (listener.addr, listener.backlogs.iter().find_map(|backlog| backlog.short));
         let established = listener.handshakes.established();
         let (mut ready, mut waiting, mut is_late) = (established, established, false);
@@ -197,10 +180,7 @@ impl Control {
         let is_awaited = !listener.waiters.is_empty();
         if is_late || (ready > 0 && is_awaited) {
             // A connection arrived after the last check.
-            let _ = messages.send(Message::ListenerReady {
-                attachment: attachment_id,
-                socket: SocketId { slot, generation },
-            });
+            let _ = messages.send(Message::ListenerReady { attachment: attachment.state.id, socket });
         }
         if std::mem::replace(&mut listener.shown, ready) != ready {
             let memory = &attachment.state.memory;
@@ -209,53 +189,48 @@ impl Control {
         }
         if ready > 0 && !is_awaited && is_full {
             // The device finds no free slot to accept with, so it makes no request that could be refused.
-            attachment.warn(Shortage::Slots, format_args!("connections at {addr} wait"), None);
+            self.warn(Shortage::Slots, format_args!("connections at {addr} wait"), None);
         }
         short
     }
 
     /// Serves the first waiter, or accepts ahead, if a connection waits; returns whether to go on.
-    fn serve_one(&mut self, attachment_id: AttachmentId, slot: u32) -> bool {
-        let Some(attachment) = self.attachment(attachment_id) else { return false };
-        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else { return false };
+    fn serve_one(&mut self, slot: u32) -> bool {
+        let attachment: &mut AttachmentEntry = self;
+        let Some(listener) = attachment.slots.listener_mut(slot) else { return false };
         let Some(&waiter) = listener.waiters.front() else {
-            return self.accept_ahead(attachment_id, slot);
+            return self.accept_ahead(slot);
         };
         if waiter.taken != Request::UNCOUNTED && waiter.taken != listener.ahead.accepted() {
             // One was accepted ahead since the device looked for it: it is to look again.
-            self.cancel(attachment_id, waiter.request, Error::WouldBlock);
+            self.cancel(waiter.request, Error::WouldBlock);
             return true;
         }
         if attachment.state.memory.is_abandoned(waiter.request) {
             // Nobody waits for the reply any more: the next accept gets the connection.
-            self.cancel(attachment_id, waiter.request, Error::Canceled);
+            self.cancel(waiter.request, Error::Canceled);
             return true;
         }
         let Some(at) = listener.next_backlog() else { return false };
         if !listener.backlogs[at].may_serve() {
             listener.turn = at + 1;
-            return self.accept_established(attachment_id, slot);
+            return self.accept_established(slot);
         }
-        let served = self.serve_from(attachment_id, slot, at, waiter);
-        if let Some(listener) =
-            self.attachment(attachment_id).and_then(|attachment| attachment.listener(slot))
-        {
+        let served = self.serve_from(slot, at, waiter);
+        if let Some(listener) = self.slots.listener_mut(slot) {
             // One that had nothing to accept is looked at again: there may be more to read, and what it has established.
             listener.turn = if matches!(served, Served::Nothing) { at } else { at + 1 };
         }
         if let Served::Short(shortage) = served {
             // Connections by another transport may need something else.
-            self.run_short(attachment_id, slot, at, shortage);
+            self.run_short(slot, at, shortage);
         }
         true
     }
 
     /// Gives a waiter a connection of that backlog.
-    fn serve_from(&mut self, attachment_id: AttachmentId, slot: u32, at: usize, waiter: Waiter) -> Served {
-        let Some(attachment) = self.attachment(attachment_id) else { return Served::Nothing };
-        let Role::Listener(listener) = &mut attachment.slots[slot as usize].role else {
-            return Served::Nothing;
-        };
+    fn serve_from(&mut self, slot: u32, at: usize, waiter: Waiter) -> Served {
+        let Some(listener) = self.slots.listener(slot) else { return Served::Nothing };
         let (addr, options) = (listener.addr, listener.bound.options);
         // Take rings first: a connection without rings stays in the backlog. (The rings of a direct stream depend
         // on its other end; it is put back if there are none.)
@@ -263,88 +238,90 @@ impl Control {
         let rings = if kind == TransportKind::Peer {
             None
         } else {
-            match attachment.take_driven(kind, &options) {
+            match self.take_driven(kind, &options) {
                 Ok(rings) => Some(rings),
                 Err(shortage) => {
-                    attachment.warn(shortage, format_args!("accepts at {addr} wait"), None);
+                    self.warn(shortage, format_args!("accepts at {addr} wait"), None);
                     return Served::Short(shortage);
                 }
             }
         };
-        let accepted = attachment.accept_from(slot, at);
+        let accepted = self.accept_from(slot, at);
         if let (Some(rings), false) = (rings, matches!(accepted, Ok(Accepted::Driven(_)))) {
-            attachment.give_rings(rings);
+            self.give_rings(rings);
         }
         match (accepted, rings) {
             (Ok(Accepted::Driven(opened)), Some(rings)) => {
-                attachment.show_taken(slot);
-                self.open_driven(attachment_id, waiter.request, waiter.target, rings, &options, opened);
+                self.show_taken(slot);
+                self.open_driven(waiter.request, waiter.target, rings, &options, opened);
             }
             (Ok(Accepted::Direct(ticket)), _) => {
-                attachment.show_taken(slot);
-                return match self.pair(attachment_id, slot, &waiter, ticket) {
+                self.show_taken(slot);
+                return match self.pair(slot, &waiter, ticket) {
                     Ok(()) => Served::Answered,
                     Err(shortage) => Served::Short(shortage),
                 };
             }
-            (Ok(Accepted::Driven(_)), None) => attachment.wait_first(slot, waiter), // no transport is both
+            (Ok(Accepted::Driven(_)), None) => self.wait_first(slot, waiter), // no transport is both
             (Err(e), _) if e.kind() == io::ErrorKind::WouldBlock => return Served::Nothing,
             (Err(error), _) => {
                 if let Some(shortage) = Shortage::of(&error) {
-                    attachment.warn(shortage, format_args!("accepts at {addr} wait"), Some(&error));
-                    attachment.wait_first(slot, waiter);
+                    self.warn(shortage, format_args!("accepts at {addr} wait"), Some(&error));
+                    self.wait_first(slot, waiter);
                     return Served::Short(shortage);
                 }
-                attachment.accept_failed(addr, &error);
-                attachment.recycle(waiter.target);
-                attachment.reply_result(waiter.request, Err(crate::os::errno::from_io(&error)));
+                self.accept_failed(addr, &error);
+                self.recycle(waiter.target);
+                self.reply_result(waiter.request, Err(crate::os::errno::from_io(&error)));
             }
         }
         Served::Answered
     }
 
-    /// Closes a listener. `taken` as in [`Control::close_ahead`].
-    pub(super) fn close_listener(&mut self, attachment_id: AttachmentId, slot: u32, taken: Option<u64>) {
-        self.leave_joins_at((attachment_id, slot));
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let Role::Listener(mut listener) = std::mem::take(&mut attachment.slots[slot as usize].role) else {
-            return;
-        };
+    /// Closes a listener. `taken` as in [`At::close_ahead`].
+    pub(super) fn close_listener(&mut self, slot: u32, taken: Option<u64>) {
+        let this = (self.state.id, slot);
+        self.control.leave_joins_at(this);
+        let Role::Listener(mut listener) = std::mem::take(&mut self.slots[slot].role) else { return };
         let tasks = listener.watches.iter().map(|(task, _)| task).chain(&listener.retry);
         tasks.for_each(JoinHandle::abort);
-        let backlog = self.peer.waiting_at(listener.addr);
-        if self.peer_listeners.get(&listener.addr) == Some(&(attachment_id, slot)) {
-            self.peer_listeners.remove(&listener.addr);
+        let backlog = self.control.peer.waiting_at(listener.addr);
+        if self.control.peer_listeners.get(&listener.addr) == Some(&this) {
+            self.control.peer_listeners.remove(&listener.addr);
         }
-        let Some(attachment) = self.attachment(attachment_id) else { return };
         while let Some(waiter) = listener.waiters.pop_front() {
-            attachment.recycle(waiter.target);
-            attachment.reply_result(waiter.request, Err(Error::BadHandle));
+            self.recycle(waiter.target);
+            self.reply_result(waiter.request, Err(Error::BadHandle));
         }
-        attachment.close_handshakes(std::mem::take(&mut listener.handshakes));
+        self.close_handshakes(std::mem::take(&mut listener.handshakes));
         let ahead = std::mem::take(&mut listener.ahead);
         drop(listener);
-        attachment.recycle(slot);
-        self.close_ahead(attachment_id, &ahead, taken);
-        self.refuse(attachment_id, backlog);
+        self.recycle(slot);
+        self.close_ahead(&ahead, taken);
+        self.control.refuse(this.0, backlog);
+    }
+}
+
+impl Control {
+    /// Serves a listener, as [`At::serve`] does.
+    pub(super) fn serve_at(&mut self, (attachment, slot): (AttachmentId, u32)) {
+        if let Some(mut at) = self.at(attachment) {
+            at.serve(slot);
+        }
     }
 
     /// Refuses the connects in the backlog of a closed listener: some now, and the others in later turns of the
     /// attachment that closed it.
-    pub(super) fn refuse(&mut self, attachment_id: AttachmentId, mut tickets: Vec<Ticket>) {
+    pub(super) fn refuse(&mut self, attachment: AttachmentId, mut tickets: Vec<Ticket>) {
         for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSE_BATCH)) {
-            let waiting = self
-                .attachment(ticket.attachment)
-                .and_then(|attachment| attachment.requests.get(&ticket.request));
-            let waits = |connect: &Connect| connect.ticket == ticket;
-            if waiting.is_some_and(
-                |waiting| matches!(&waiting.what, Wait::Queued { connect, .. } if waits(connect)),
-            ) {
-                self.cancel(ticket.attachment, ticket.request, Error::ConnectionRefused);
+            if let Some(mut connector) = self.at(ticket.attachment)
+                && connector.queued(ticket).is_some()
+            {
+                connector.cancel(ticket.request, Error::ConnectionRefused);
             }
         }
         if !tickets.is_empty() {
-            let _ = self.messages.send(Message::Refuse { attachment: attachment_id, tickets });
+            let _ = self.messages.send(Message::Refuse { attachment, tickets });
         }
     }
 }
@@ -370,12 +347,14 @@ impl ListenerEntry {
     }
 }
 
-impl super::tables::AttachmentEntry {
+impl AttachmentEntry {
     /// Shows the device that fewer connections are ready, if so, before a group learns that it has one of them: whoever has
     /// accepted the only connection does not find the listener readable.
     pub(super) fn show_taken(&mut self, slot: u32) {
         let memory = self.state.memory.clone();
-        let Some(listener) = self.listener(slot).filter(|listener| listener.shown > 0) else { return };
+        let Some(listener) = self.slots.listener_mut(slot).filter(|listener| listener.shown > 0) else {
+            return;
+        };
         let ready = listener.ready();
         if ready < listener.shown {
             listener.shown = ready;
@@ -387,9 +366,8 @@ impl super::tables::AttachmentEntry {
     /// connection.
     fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {
         let none = || io::Error::from(io::ErrorKind::WouldBlock);
-        let Role::Listener(listener) = &mut self.slots[slot as usize].role else { return Err(none()) };
-        let backlog = listener.backlogs.get_mut(at);
-        let result = backlog.map_or_else(|| Err(none()), |backlog| backlog.listen.accept());
+        let listener = self.slots.listener_mut(slot).ok_or_else(none)?;
+        let result = listener.backlogs.get_mut(at).ok_or_else(none)?.listen.accept();
         if !matches!(&result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             && let Some(waiter) = listener.waiters.pop_front()
         {
@@ -400,7 +378,7 @@ impl super::tables::AttachmentEntry {
 
     /// Puts a waiter back at the head of a listener's queue.
     pub(super) fn wait_first(&mut self, listener_slot: u32, waiter: Waiter) {
-        if let Role::Listener(listener) = &mut self.slots[listener_slot as usize].role {
+        if let Some(listener) = self.slots.listener_mut(listener_slot) {
             let place = listener.waiters.push_front(waiter);
             let what = Wait::Accept { listener: listener_slot, place };
             self.wait(waiter.request, waiter.launch, what);

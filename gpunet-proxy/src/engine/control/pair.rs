@@ -5,7 +5,7 @@
 //! those of two.
 
 use super::Control;
-use super::tables::pending::{PendingRequest, Wait};
+use super::at::At;
 use super::tables::shortage::Shortage;
 use super::tables::slots::Role;
 use super::tables::{AttachmentEntry, Partner, StreamEntry, StreamMemory, Waiter};
@@ -13,25 +13,18 @@ use crate::model::message::Rings;
 use gpunet_abi::control::{Descriptor, Reply};
 use gpunet_abi::options::{AUTO_RING, MIN_RING_LOG2, TransportKind};
 use gpunet_abi::{Error, Options};
-use gpunet_core::ids::{AttachmentId, RequestId};
+use gpunet_core::ids::{AttachmentId, RequestId, SocketId};
 use gpunet_core::transport::Connect;
 use gpunet_core::transport::peer::Ticket;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// One end of a pair.
 pub(super) struct End {
-    pub(super) attachment: AttachmentId,
-    pub(super) slot: u32,
-    pub(super) generation: u32,
+    /// Its name for the other end.
+    pub(super) partner: Partner,
     pub(super) request: RequestId,
     pub(super) options: Options,
     pub(super) addr: SocketAddr,
-}
-
-impl End {
-    pub(super) const fn partner(&self) -> Partner {
-        Partner { attachment: self.attachment, slot: self.slot, generation: self.generation }
-    }
 }
 
 /// A connect and an accept that belong together.
@@ -62,57 +55,52 @@ pub(super) fn ring_sizes(client: &Options, server: &Options, chosen: u8) -> (u8,
     (larger(client.send_log2, server.recv_log2), larger(client.recv_log2, server.send_log2))
 }
 
-impl Control {
+impl At<'_> {
     /// An accept and a connect have met at a listener.
     ///
     /// # Errors
     /// What there is too little of for them: both wait where they were.
     pub(super) fn pair(
         &mut self,
-        attachment_id: AttachmentId,
         listener_slot: u32,
         waiter: &Waiter,
         ticket: Ticket,
     ) -> Result<(), Shortage> {
-        let Some(meeting) = self.meet(attachment_id, listener_slot, waiter, ticket) else {
+        let Some(meeting) = self.meet(listener_slot, waiter, ticket) else {
             // The connect was just given up: the accept waits on.
-            if let Some(attachment) = self.attachment(attachment_id) {
-                attachment.wait_first(listener_slot, *waiter);
-            }
+            self.wait_first(listener_slot, *waiter);
             return Ok(());
         };
-        if ticket.attachment != attachment_id {
-            self.join((attachment_id, listener_slot), *waiter, meeting);
+        if ticket.attachment != self.state.id {
+            self.join(listener_slot, *waiter, meeting);
             return Ok(());
         }
-        let lines = self.lines;
-        let Some(attachment) = self.attachment(attachment_id) else { return Ok(()) };
         let Meeting { client, server, at, .. } = &meeting;
-        let has_lines = lines.has([&client.options, &server.options], attachment.state.polled);
+        let has_lines = self.control.lines.has([&client.options, &server.options], self.state.polled);
         let (asked, least) = (meeting.sizes(AUTO_RING), meeting.sizes(MIN_RING_LOG2));
-        let sizes = meeting.sizes(attachment.direct_ring());
-        match attachment.take_up_to(attachment.direct_region(), sizes, asked) {
+        let (region, sizes) = (self.direct_region(), meeting.sizes(self.direct_ring()));
+        match self.take_up_to(region, sizes, asked) {
             Some(clients) => {
                 let servers = Rings { send: clients.recv, recv: clients.send, ..clients };
-                attachment.open_end(client, server, StreamMemory::Own(clients));
-                attachment.open_end(server, client, StreamMemory::Own(servers));
+                self.open_end(client, server, StreamMemory::Own(clients));
+                self.open_end(server, client, StreamMemory::Own(servers));
                 for (end, other, rings) in [(client, server, clients), (server, client, servers)] {
                     let addrs = (end.addr, other.addr);
-                    let descriptor =
-                        attachment.direct_descriptor(end.slot, other.slot, rings, has_lines, addrs);
-                    attachment.reply_end(end, descriptor);
+                    let (slot, partner) = (end.partner.socket.slot, other.partner.socket.slot);
+                    let descriptor = self.direct_descriptor(slot, partner, rings, has_lines, addrs);
+                    self.reply_end(end, descriptor);
                 }
             }
             // They would not fit into empty ring memory either: whoever waits behind would wait for ever.
-            None if !attachment.could_hold(attachment.direct_region(), least.0, least.1) => {
-                attachment.wait_first(listener_slot, *waiter);
-                self.cancel(ticket.attachment, client.request, Error::NoBuffers);
+            None if !self.could_hold(region, least.0, least.1) => {
+                self.wait_first(listener_slot, *waiter);
+                self.cancel(client.request, Error::NoBuffers);
             }
             None => {
-                let (at, shortage) = (*at, attachment.no_rings(attachment.direct_region()));
-                attachment.warn(shortage, format_args!("accepts at {at} wait"), None);
-                attachment.wait_first(listener_slot, *waiter);
-                self.peer.put_back(at, ticket);
+                let (at, shortage) = (*at, self.no_rings(region));
+                self.warn(shortage, format_args!("accepts at {at} wait"), None);
+                self.wait_first(listener_slot, *waiter);
+                self.control.peer.put_back(at, ticket);
                 return Err(shortage);
             }
         }
@@ -120,42 +108,28 @@ impl Control {
     }
 
     /// Collects the two ends; `None` if the connect does not wait any more.
-    pub(super) fn meet(
-        &mut self,
-        attachment_id: AttachmentId,
-        listener_slot: u32,
-        waiter: &Waiter,
-        ticket: Ticket,
-    ) -> Option<Meeting> {
-        let attachment = self.attachment(attachment_id)?;
-        let entry = attachment.slots.get(listener_slot as usize)?;
-        let Role::Listener(listener) = &entry.role else { return None };
+    fn meet(&mut self, listener_slot: u32, waiter: &Waiter, ticket: Ticket) -> Option<Meeting> {
+        let listener = self.slots.listener(listener_slot)?;
         let (accept_options, at) = (listener.bound.options, listener.addr);
-        let generation = attachment.slots.get(waiter.target as usize)?.generation;
-        let connector = self.attachment(ticket.attachment)?;
-        let connect = match connector.requests.get(&ticket.request)? {
-            PendingRequest { what: Wait::Queued { connect, .. }, .. } if connect.ticket == ticket => {
-                connect.clone()
-            }
-            _ => return None,
-        };
+        let (attachment, target) = (self.state.id, self.slots.id(waiter.target));
+        let connector = self.control.attachments.get_mut(ticket.attachment)?;
+        let connect = Box::new(connector.queued(ticket)?.clone());
         // A wildcard listener has the address that was asked for.
         let asked = if at.ip().is_unspecified() { connect.to.ip() } else { at.ip() };
         let server_addr = SocketAddr::new(host_ip(asked), at.port());
         let from = connect.from.as_ref().map(|bound| bound.addr);
         let client_addr = from.unwrap_or_else(|| SocketAddr::new(server_addr.ip(), connector.peer_port()));
         let client = End {
-            attachment: ticket.attachment,
-            slot: ticket.slot,
-            generation: ticket.generation,
+            partner: Partner {
+                attachment: ticket.attachment,
+                socket: SocketId { slot: ticket.slot, generation: ticket.generation },
+            },
             request: ticket.request,
             options: connect.options,
             addr: client_addr,
         };
         let server = End {
-            attachment: attachment_id,
-            slot: waiter.target,
-            generation,
+            partner: Partner { attachment, socket: target },
             request: waiter.request,
             options: accept_options,
             addr: server_addr,
@@ -163,22 +137,17 @@ impl Control {
         Some(Meeting { client, server, connect, at })
     }
 
-    /// Returns whether the rings of a direct stream fit, if the connect would meet a listener of its own
-    /// attachment.
+    /// Returns whether the rings of a direct stream fit, if the connect would meet a listener of this attachment.
     pub(super) fn could_meet(&self, connect: &Connect) -> bool {
-        let at = self.listener_at(connect.to).filter(|at| at.0 == connect.ticket.attachment);
-        let Some((attachment, slot)) = at.and_then(|(id, slot)| Some((self.attachments.get(&id)?, slot)))
-        else {
-            return true;
-        };
-        let Some(Role::Listener(listener)) = attachment.slots.get(slot as usize).map(|entry| &entry.role)
-        else {
-            return true;
-        };
-        let (up, down) = ring_sizes(&connect.options, &listener.bound.options, MIN_RING_LOG2);
-        attachment.could_hold(attachment.direct_region(), up, down)
+        let at = self.control.listener_at(connect.to).filter(|at| at.0 == self.state.id);
+        at.and_then(|at| self.slots.listener(at.1)).is_none_or(|listener| {
+            let (up, down) = ring_sizes(&connect.options, &listener.bound.options, MIN_RING_LOG2);
+            self.could_hold(self.direct_region(), up, down)
+        })
     }
+}
 
+impl Control {
     /// The listener that a peer connect to `to` would meet.
     pub(super) fn listener_at(&self, to: SocketAddr) -> Option<(AttachmentId, u32)> {
         self.peer_listeners.get(&self.peer.listener_for(to)?).copied()
@@ -188,19 +157,19 @@ impl Control {
 impl AttachmentEntry {
     /// Enters one end in the table of slots.
     pub(super) fn open_end(&mut self, end: &End, other: &End, memory: StreamMemory) {
-        let entry = &mut self.slots[end.slot as usize];
-        entry.role = Role::Stream(StreamEntry {
+        let SocketId { slot, generation } = end.partner.socket;
+        self.slots[slot].role = Role::Stream(StreamEntry {
             memory,
             linger_ms: end.options.linger_ms,
             closed: false,
             thread: None,
-            partner: Some(other.partner()),
+            partner: Some(other.partner),
             final_positions: None,
             addrs: (end.addr, other.addr),
             transport: TransportKind::Peer,
         });
-        self.state.memory.open_line(end.slot, self.slots[end.slot as usize].generation);
-        self.enter_span(end.slot, TransportKind::Peer, (end.addr, other.addr));
+        self.state.memory.open_line(slot, generation);
+        self.enter_span(slot, TransportKind::Peer, (end.addr, other.addr));
         self.state.totals.open();
     }
 

@@ -1,5 +1,6 @@
 //! For tests: a control plane that does what it is told when it is told.
 
+use super::at::At;
 use super::{Control, ShardLink};
 use crate::engine::control_queue::{ControlReceiver, ControlSender, control_queue};
 use crate::engine::region::shared_memory;
@@ -73,6 +74,11 @@ impl Plane {
         let (asked, requests) = mpsc::channel();
         let agent = move |request| asked.send(request).expect("somebody listens");
         (requests, self.attach_with(id, false, Box::new(agent)))
+    }
+
+    /// An attachment that is there.
+    pub(super) fn at(&mut self, id: AttachmentId) -> At<'_> {
+        self.control.at(id).expect("attached")
     }
 
     fn attach_with(&mut self, id: AttachmentId, shareable: bool, agent: AgentLink) -> Arc<Account> {

@@ -11,7 +11,7 @@ impl AttachmentEntry {
     /// # Errors
     /// TooManySockets, when the owner has as many as it may have.
     pub(super) fn count_socket(&mut self, slot: u32) -> Result<(), Error> {
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         if let (Some(account), false) = (&self.state.account, entry.counted) {
             if let Err(error) = account.take_socket() {
                 self.warn(Shortage::UserSockets, format_args!("a socket cannot be opened"), None);
@@ -27,7 +27,7 @@ impl AttachmentEntry {
 
     /// A socket that was counted is not open.
     pub(super) fn uncount_socket(&mut self, slot: u32) {
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         if entry.since.take().is_some() {
             self.used -= 1;
         }
@@ -47,7 +47,7 @@ impl AttachmentEntry {
                 return Err(error);
             }
             self.descriptors += u64::from(count);
-            self.slots[slot as usize].descriptors += count;
+            self.slots[slot].descriptors += count;
         }
         Ok(())
     }

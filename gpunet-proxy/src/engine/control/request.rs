@@ -1,7 +1,7 @@
 //! Requests of devices and host programs. Everything in them is checked before it is used.
 
-use super::Control;
 use super::ahead::slots_of;
+use super::at::At;
 use super::tables::pending::Wait;
 use super::tables::slots::Role;
 use super::tables::{AttachmentEntry, StreamEntry};
@@ -11,176 +11,147 @@ use gpunet_abi::handle::MAX_GENERATION;
 use gpunet_abi::layout::LAUNCHES;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::{Error, SockAddr};
-use gpunet_core::ids::{AttachmentId, LaunchId, RequestId};
+use gpunet_core::ids::{LaunchId, RequestId};
 use gpunet_core::transport::peer::Ticket;
 use gpunet_core::transport::tcp;
 use std::time::Instant;
 
-impl Control {
+impl At<'_> {
     /// Lets data thread 0 hand on the next request of that control slot.
-    pub(super) fn leave_request(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        attachment.state.inbox.leave_request(id);
+    pub(super) fn leave_request(&mut self, id: RequestId, request: &Request) {
+        self.state.inbox.leave_request(id);
         // The device may have made it already, and the data thread may have passed it over and gone to sleep.
         if request.is_answered_first()
-            && let Some(link) = self.threads.links().next()
+            && let Some(link) = self.control.threads.links().next()
         {
             link.bell.wake();
         }
     }
 
-    pub(super) fn handle_request(&mut self, attachment_id: AttachmentId, id: RequestId, request: &Request) {
+    pub(super) fn handle_request(&mut self, id: RequestId, request: &Request) {
         // A device waits for one answer before it makes the next request in that slot. If the word changes
         // meanwhile, a kernel has overwritten it: whoever waits there gets an error, and the new request is not
         // read.
-        if let Some(waiting) =
-            self.attachment(attachment_id).and_then(|attachment| attachment.waiting_in_place_of(id))
-        {
+        if let Some(waiting) = self.waiting_in_place_of(id) {
             tracing::warn!(
                 control = id.control(),
                 "a kernel overwrote a control slot: its request gets EPROTO"
             );
-            return self.cancel(attachment_id, waiting, Error::Protocol);
+            return self.cancel(waiting, Error::Protocol);
         }
         // The data thread has answered it: the device may be using the control slot again.
         let is_answered = matches!(id, RequestId::Device { .. }) && request.is_answered_first();
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let op = match check(attachment, request) {
+        let op = match check(self, request) {
             Ok(op) => op,
             Err(error) => {
                 tracing::debug!(?id, op = request.op, slot = request.slot, %error, "request refused");
-                take_back(attachment, request);
+                take_back(self, request);
                 if !is_answered {
-                    attachment.reply_result(id, Err(error));
+                    self.reply_result(id, Err(error));
                 }
                 return;
             }
         };
-        if self.defer(attachment_id, id, op, request) {
+        if self.defer(id, op, request) {
             return;
         }
-        let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
-        if let Err(error) = permit(attachment, op, request) {
+        if let Err(error) = permit(self, op, request) {
             tracing::debug!(?id, slot = request.slot, %error, "not permitted");
-            take_back(attachment, request);
-            return attachment.reply_result(id, Err(error));
+            take_back(self, request);
+            return self.reply_result(id, Err(error));
         }
         let slot = request.slot;
         match op {
-            Op::Bind => match bind(attachment, request) {
+            Op::Bind => match bind(self, request) {
                 Ok(()) if request.flags & Request::LISTEN != 0 => {
-                    self.listen(attachment_id, id, request);
+                    self.listen(id, request);
                 }
                 Ok(()) => {
-                    let reply = bound_reply(attachment, slot);
-                    attachment.reply(id, &reply);
+                    let reply = bound_reply(self, slot);
+                    self.reply(id, &reply);
                 }
                 Err(error) => {
-                    attachment.refuse_slot(slot, request.generation);
-                    attachment.reply_result(id, Err(error));
+                    self.refuse_slot(slot, request.generation);
+                    self.reply_result(id, Err(error));
                 }
             },
-            Op::Listen => self.listen(attachment_id, id, request),
-            Op::Connect => self.connect(attachment_id, id, request),
-            Op::Accept => self.accept(attachment_id, id, request),
-            Op::Prepare => self.hold_slots(attachment_id, id, request),
-            Op::Group => self.open_group(attachment_id, id, request),
+            Op::Listen => self.listen(id, request),
+            Op::Connect => self.connect(id, request),
+            Op::Accept => self.accept(id, request),
+            Op::Prepare => self.hold_slots(id, request),
+            Op::Group => self.open_group(id, request),
             Op::Close => {
-                self.close(attachment_id, request);
+                self.close(request);
                 if !is_answered {
-                    self.reply_done(attachment_id, id);
+                    self.reply_result(id, Ok(()));
                 }
             }
             Op::SetOptions => {
-                if let Role::Stream(stream) = &mut attachment.slots[slot as usize].role {
-                    stream.linger_ms = request.options.linger_ms;
+                let (attachment, options) = (self.state.id, request.options);
+                if let Role::Stream(stream) = &mut self.slots[slot].role {
+                    stream.linger_ms = options.linger_ms;
                     if let Some(thread) = stream.thread {
-                        let options = request.options;
-                        self.threads.link(thread).send(Command::SetOptions {
-                            attachment: attachment_id,
-                            slot,
-                            options,
-                        });
+                        let command = Command::SetOptions { attachment, slot, options };
+                        self.control.threads.link(thread).send(command);
                     }
                 }
-                self.reply_done(attachment_id, id);
+                self.reply_result(id, Ok(()));
             }
             Op::Query => {
                 if request.value != Query::OutQueue as u64 {
-                    return attachment.reply_result(id, Err(Error::InvalidArgument));
+                    return self.reply_result(id, Err(Error::InvalidArgument));
                 }
-                attachment.wait(id, LaunchId(request.launch), Wait::Query);
-                match &attachment.slots[slot as usize].role {
+                self.wait(id, LaunchId(request.launch), Wait::Query);
+                match &self.slots[slot].role {
                     Role::Stream(StreamEntry { thread: Some(thread), .. }) => {
-                        let command = Command::OutQueue { attachment: attachment_id, slot, id };
-                        self.threads.link(*thread).send(command);
+                        let command = Command::OutQueue { attachment: self.state.id, slot, id };
+                        self.control.threads.link(*thread).send(command);
                     }
-                    _ => self.handle_out_queue(attachment_id, id, None),
+                    _ => self.handle_out_queue(id, None),
                 }
             }
         }
     }
 
-    fn reply_done(&mut self, attachment_id: AttachmentId, id: RequestId) {
-        if let Some(attachment) = self.attachment(attachment_id) {
-            attachment.reply_result(id, Ok(()));
-        }
-    }
-
-    /// Answers a request at once that nobody waits for any more, unless it was answered before.
-    pub(super) fn handle_abandon(&mut self, attachment_id: AttachmentId, id: RequestId) {
-        self.cancel(attachment_id, id, Error::Canceled);
-    }
-
-    pub(super) fn handle_out_queue(
-        &mut self,
-        attachment_id: AttachmentId,
-        id: RequestId,
-        bytes: Option<u64>,
-    ) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        if attachment.waits(id) {
+    pub(super) fn handle_out_queue(&mut self, id: RequestId, bytes: Option<u64>) {
+        if self.waits(id) {
             let reply = match bytes {
                 Some(bytes) => Reply::new(0, bytes),
                 None => Reply::new(Error::NotConnected.errno() as u32, 0),
             };
-            attachment.reply(id, &reply);
+            self.reply(id, &reply);
         }
     }
 
     /// Ends a request with an error and frees what it held, if it still waits.
-    pub(super) fn cancel(&mut self, attachment_id: AttachmentId, id: RequestId, error: Error) {
-        let peer = self.peer.clone();
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let Some(waiting) = attachment.requests.remove(&id) else { return };
+    pub(super) fn cancel(&mut self, id: RequestId, error: Error) {
+        let Some(waiting) = self.requests.remove(&id) else { return };
         match waiting.what {
             Wait::Accept { listener, place } => {
-                if let Role::Listener(entry) = &mut attachment.slots[listener as usize].role
-                    && let Some(waiter) = entry.waiters.remove(place)
-                {
-                    attachment.recycle(waiter.target);
+                let listener = self.slots.listener_mut(listener);
+                if let Some(waiter) = listener.and_then(|listener| listener.waiters.remove(place)) {
+                    self.recycle(waiter.target);
                 }
             }
             Wait::Queued { slot, .. } => {
-                let generation = attachment.slots[slot as usize].generation;
-                peer.withdraw(Ticket { attachment: attachment_id, slot, generation, request: id });
-                attachment.recycle(slot);
+                let generation = self.slots[slot].generation;
+                let ticket = Ticket { attachment: self.state.id, slot, generation, request: id };
+                self.control.peer.withdraw(ticket);
+                self.recycle(slot);
             }
-            Wait::Joining { join } => self.leave_join(attachment_id, join),
-            Wait::Deferred { request } => take_back(attachment, &request),
+            Wait::Joining { join } => self.leave_join(join),
+            Wait::Deferred { request } => take_back(self, &request),
             // An attempt ends by itself when its `stop` is dropped, as it is here.
             Wait::Attempt { .. } | Wait::Query => {}
         }
-        if let Some(attachment) = self.attachment(attachment_id) {
-            attachment.reply_result(id, Err(error));
-        }
+        self.reply_result(id, Err(error));
     }
 }
 
 /// Checks every number of a request that is used as an index or a state.
 fn check(attachment: &AttachmentEntry, request: &Request) -> Result<Op, Error> {
     let op = Op::from_raw(request.op).ok_or(Error::Protocol)?;
-    let Some(slot) = attachment.slots.get(request.slot as usize) else { return Err(Error::Protocol) };
+    let Some(slot) = attachment.slots.get(request.slot) else { return Err(Error::Protocol) };
     if request.launch >= LAUNCHES || request.generation == 0 || request.generation > MAX_GENERATION {
         return Err(Error::Protocol);
     }
@@ -252,7 +223,7 @@ fn permit(attachment: &mut AttachmentEntry, op: Op, request: &Request) -> Result
 /// Takes back the slot of the socket that a refused request was to open, even a bound one: the device gives the
 /// socket up.
 fn take_back(attachment: &mut AttachmentEntry, request: &Request) {
-    let slot = attachment.slots.get(request.slot as usize);
+    let slot = attachment.slots.get(request.slot);
     let bound =
         slot.is_some_and(|slot| matches!(slot.role, Role::Bound(_)) && slot.generation == request.generation);
     match Op::from_raw(request.op) {
@@ -273,14 +244,14 @@ fn bind(attachment: &mut AttachmentEntry, request: &Request) -> Result<(), Error
     let bound = tcp::bind(addr, request.options);
     let bound = bound.map_err(|error| attachment.refused(format_args!("cannot bind {addr}"), &error))?;
     attachment.opening(request.slot, request.generation, LaunchId(request.launch));
-    attachment.slots[request.slot as usize].role = Role::Bound(bound);
+    attachment.slots[request.slot].role = Role::Bound(bound);
     Ok(())
 }
 
 /// The reply to bind and listen: the local address.
 pub(super) fn bound_reply(attachment: &AttachmentEntry, slot: u32) -> Reply {
     let mut reply = Reply::new(0, 0);
-    reply.descriptor.local = match &attachment.slots[slot as usize].role {
+    reply.descriptor.local = match &attachment.slots[slot].role {
         Role::Bound(bound) => SockAddr::from_std(bound.addr),
         Role::Listener(listener) => SockAddr::from_std(listener.addr),
         _ => SockAddr::NONE,
@@ -312,7 +283,7 @@ mod tests {
                 let mut plane = Plane::new();
                 plane.attach(AttachmentId(1), false);
                 let bell = plane.control.threads.links().next().expect("a data thread").bell.clone();
-                let state = plane.control.attachments[&AttachmentId(1)].state.clone();
+                let state = plane.at(AttachmentId(1)).state.clone();
                 assert!(state.inbox.enter_request(0));
                 bell.store(true);
                 let mut request = Box::new(Request::new(Op::Close, 0, 1, 0));

@@ -4,11 +4,10 @@
 //! system memory by a timer, since no event announces them. The connection stays in the backlog, and the listener
 //! does not count as ready what it cannot hand over, so that kernels do not poll in vain.
 
-use super::Control;
+use super::at::At;
 use super::tables::shortage::Shortage;
 use crate::model::message::Message;
 use gpunet_abi::Error;
-use gpunet_core::ids::{AttachmentId, SocketId};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -16,62 +15,47 @@ use tokio::task::JoinHandle;
 /// longer than the shortage.
 const RETRY: Duration = Duration::from_millis(100);
 
-impl Control {
+impl At<'_> {
     /// Leaves the connections of one backlog where they are until the shortage is over.
-    pub(super) fn run_short(
-        &mut self,
-        attachment_id: AttachmentId,
-        slot: u32,
-        at: usize,
-        shortage: Shortage,
-    ) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        attachment.starved.insert(slot);
-        let Some(listener) = attachment.listener(slot) else { return };
+    pub(super) fn run_short(&mut self, slot: u32, at: usize, shortage: Shortage) {
+        self.starved.insert(slot);
+        let Some(listener) = self.slots.listener_mut(slot) else { return };
         let options = listener.bound.options;
         let Some(backlog) = listener.backlogs.get_mut(at) else { return };
         backlog.short = Some(shortage);
         let kind = backlog.listen.kind();
-        if !attachment.could_carry(kind, &options) {
-            self.end_accepts(attachment_id, slot, Error::NoBuffers);
+        if !self.could_carry(kind, &options) {
+            self.end_accepts(slot, Error::NoBuffers);
         }
         if !shortage.is_announced() {
-            self.serve_again(attachment_id, slot);
+            self.serve_again(slot);
         }
     }
 
     /// Ends all accepts that wait for ring memory that will never come, because it could not all be allocated.
-    fn end_accepts(&mut self, attachment_id: AttachmentId, slot: u32, error: Error) {
-        let Some(listener) = self.attachment(attachment_id).and_then(|attachment| attachment.listener(slot))
-        else {
-            return;
-        };
+    fn end_accepts(&mut self, slot: u32, error: Error) {
+        let Some(listener) = self.slots.listener(slot) else { return };
         let waiting: Vec<_> = listener.waiters.iter().map(|waiter| waiter.request).collect();
-        waiting.into_iter().for_each(|id| self.cancel(attachment_id, id, error));
+        waiting.into_iter().for_each(|id| self.cancel(id, error));
     }
 
     /// Serves a listener again after [`RETRY`].
-    pub(super) fn serve_again(&mut self, attachment_id: AttachmentId, slot: u32) {
-        let messages = self.messages.clone();
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        let generation = attachment.slots[slot as usize].generation;
-        let Some(listener) = attachment.listener(slot) else { return };
+    pub(super) fn serve_again(&mut self, slot: u32) {
+        let messages = self.control.messages.clone();
+        let (attachment, socket) = (self.state.id, self.slots.id(slot));
+        let Some(listener) = self.slots.listener_mut(slot) else { return };
         if listener.retry.as_ref().is_none_or(JoinHandle::is_finished) {
             listener.retry = Some(tokio::task::spawn_local(async move {
                 tokio::time::sleep(RETRY).await;
-                let _ = messages.send(Message::ListenerReady {
-                    attachment: attachment_id,
-                    socket: SocketId { slot, generation },
-                });
+                let _ = messages.send(Message::ListenerReady { attachment, socket });
             }));
         }
     }
 
     /// Serves the listeners that may have waited for the rings that came back.
-    pub(super) fn serve_starved(&mut self, attachment_id: AttachmentId) {
-        let Some(attachment) = self.attachment(attachment_id) else { return };
-        for slot in std::mem::take(&mut attachment.starved) {
-            self.serve(attachment_id, slot);
+    pub(super) fn serve_starved(&mut self) {
+        for slot in std::mem::take(&mut self.starved) {
+            self.serve(slot);
         }
     }
 }

@@ -94,7 +94,7 @@ impl Control {
     fn snapshot(&self, of: Option<u32>) -> Snapshot {
         let mut totals = self.past.totals;
         let mut sockets = Vec::new();
-        let shown = || self.attachments.values().filter(|entry| entry.state.is_of(of));
+        let shown = || self.attachments.iter().filter(|entry| entry.state.is_of(of));
         for attachment in shown() {
             let stats = attachment.state.totals.snapshot();
             totals.opened += stats.opened;
@@ -172,14 +172,9 @@ impl Control {
     fn direct(&self, socket: &mut Socket, attachment: &AttachmentEntry, slot: u32, stream: &StreamEntry) {
         let (sent, consumed) = shown(attachment, slot, stream);
         let partner = stream.partner.and_then(|partner| {
-            let attachment = self.attachments.get(&partner.attachment)?;
-            let entry = attachment.slots.get(partner.slot as usize)?;
-            match &entry.role {
-                Role::Stream(stream) if entry.generation == partner.generation => {
-                    Some((shown(attachment, partner.slot, stream), stream.closed))
-                }
-                _ => None,
-            }
+            let attachment = self.attachments.get(partner.attachment)?;
+            let stream = attachment.slots.stream(partner.socket)?;
+            Some((shown(attachment, partner.socket.slot, stream), stream.closed))
         });
         let ((peer_sent, peer_consumed), peer_closed) = partner.unwrap_or(((consumed, sent), true));
         // The two ends publish their totals at different times.

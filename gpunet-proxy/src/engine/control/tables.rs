@@ -23,7 +23,7 @@ use gpunet_abi::Link;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::{DEVICE, SHARED};
-use gpunet_core::ids::{AttachmentId, HostRequestId, LaunchId, RequestId};
+use gpunet_core::ids::{AttachmentId, HostRequestId, LaunchId, RequestId, SocketId};
 use gpunet_core::slab::Slab;
 use gpunet_core::transport::{Bound, Listen};
 use gpunet_core::wait_queue::WaitQueue;
@@ -200,8 +200,7 @@ impl StreamMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Partner {
     pub(super) attachment: AttachmentId,
-    pub(super) slot: u32,
-    pub(super) generation: u32,
+    pub(super) socket: SocketId,
 }
 impl AttachmentEntry {
     pub(super) fn new(state: Arc<AttachmentState>) -> Self {

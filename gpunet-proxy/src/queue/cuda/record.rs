@@ -1,6 +1,6 @@
 //! What a queue's thread has to know of an operation. (What a kernel tells the thread is `gpunet_queue_kernel`'s `Record`.)
 
-use crate::queue::Notify;
+use crate::queue::outcome::Notify;
 use crate::socket::{Appended, Hold, StreamOperations};
 use crate::team::TeamHold;
 use gpunet_abi::Word;

@@ -38,13 +38,13 @@ impl Control {
         let is_unreachable = self.arenas.unreachable.contains(&pair);
         let shareable = |attachment: Option<&AttachmentEntry>| attachment.is_some_and(|d| d.state.shareable);
         let on_gpus =
-            !is_unreachable && shareable(self.attachments.get(&a)) && shareable(self.attachments.get(&b));
+            !is_unreachable && shareable(self.attachments.get(a)) && shareable(self.attachments.get(b));
         // A part in GPU memory is a whole number of its pages.
         let layout = PartLayout::new(wanted);
         let len = if on_gpus { layout.len.div_ceil(GPU_PAGE) * GPU_PAGE } else { layout.len };
         let mut sides = Vec::with_capacity(2);
         for id in [pair.0, pair.1] {
-            let Some(attachment) = self.attachments.get_mut(&id) else { break };
+            let Some(attachment) = self.attachments.get_mut(id) else { break };
             // GPU memory is not charged: it is the owner's own.
             let counted = if on_gpus || id != a { 0 } else { 2 * layout.len };
             if !attachment.count_memory(counted) {
@@ -117,21 +117,21 @@ impl Control {
         let Some(connector) = arena.connector.take() else { return };
         let at = arena.side_of(connector);
         let part = arena.layout.len;
-        let listener = self.attachments.get(&arena.sides[1 - at].attachment);
+        let listener = self.attachments.get(arena.sides[1 - at].attachment);
         if arena.is_shared_fairly
             && !arena.on_gpus
             && listener.is_some_and(|listener| listener.count_memory(part))
         {
             arena.sides[1 - at].counted = part;
             arena.sides[at].counted -= part;
-            if let Some(connector) = self.attachments.get(&connector) {
+            if let Some(connector) = self.attachments.get(connector) {
                 connector.uncount_memory(part);
             }
         }
     }
 
     fn give_regions(&mut self, attachment: AttachmentId, regions: [u8; 2], counted: u64) {
-        if let Some(attachment) = self.attachment(attachment) {
+        if let Some(attachment) = self.attachments.get_mut(attachment) {
             attachment.uncount_memory(counted);
             regions.into_iter().for_each(|number| attachment.regions.give(number));
         }
@@ -145,7 +145,7 @@ impl Control {
                 _ => AgentState::Asked,
             };
         }
-        if let Some(attachment) = self.attachments.get(&attachment) {
+        if let Some(attachment) = self.attachments.get(attachment) {
             (attachment.state.agent)(request);
         }
     }
@@ -185,7 +185,7 @@ impl Control {
         let maps = [0, 1].map(|at| {
             let side = &arena.sides[at];
             let peer_polls =
-                self.attachments.get(&arena.sides[1 - at].attachment).is_some_and(|d| d.state.polled);
+                self.attachments.get(arena.sides[1 - at].attachment).is_some_and(|d| d.state.polled);
             let [own, peer] = side.regions;
             let map = MapArena {
                 arena: id,
@@ -275,7 +275,7 @@ impl Control {
         let Some(arena) = self.arenas.arenas.get(&id) else { return false };
         let [one, other] = [0, 1].map(|at| arena.sides[at].attachment);
         [(one, other), (other, one)].into_iter().any(|(connector, listener)| {
-            let requests = self.attachments.get(&connector).map(|attachment| attachment.requests.values());
+            let requests = self.attachments.get(connector).map(|attachment| attachment.requests.values());
             requests.into_iter().flatten().any(|waiting| match &waiting.what {
                 Wait::Queued { connect, .. } => {
                     let at = self.peer.backlog_of(connect.ticket);
@@ -359,7 +359,7 @@ impl Control {
         let Some(arena) = self.arenas.arenas.get_mut(&rings.arena) else { return };
         arena.ends -= 1;
         let stay =
-            |side: &Side| self.attachments.get(&side.attachment).is_some_and(|attachment| !attachment.ending);
+            |side: &Side| self.attachments.get(side.attachment).is_some_and(|attachment| !attachment.ending);
         match arena.state {
             ArenaState::Ready if both && arena.sides.iter().all(stay) => {
                 let at = arena.side_of(attachment);
@@ -372,7 +372,7 @@ impl Control {
                         }
                         // Only its owner can write to it.
                         _ => {
-                            let Some(owner) = self.attachments.get(&side.attachment) else { continue };
+                            let Some(owner) = self.attachments.get(side.attachment) else { continue };
                             side.clearing.push((ring.offset, ring.log2));
                             let line = arena.layout.line(ring.offset);
                             let len = gpunet_abi::line::used(ring.capacity());

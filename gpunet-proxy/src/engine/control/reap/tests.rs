@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::control::plane::{Plane, run};
+use crate::engine::control::tables::slots::Slot;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::region::SHARED;
@@ -61,16 +62,16 @@ fn the_end_of_an_attachment_with_many_sockets_takes_several_turns() {
                 true => Message::Gone { attachment: MANY, done },
                 false => Message::Detach { attachment: MANY, why, done },
             });
-            assert!(plane.control.attachments.contains_key(&MANY), "all at once");
+            assert!(plane.control.attachments.get(MANY).is_some(), "all at once");
             // It opens nothing any more.
             let bind = Request::new(Op::Bind, SOCKETS + 1, 1, 0);
             let refused =
                 plane.ask(MANY, HostRequestId::new(4000), bind).try_recv().expect("an answer at once");
             assert_eq!(refused.errno, why.errno() as u32);
-            let turns = until(&mut plane, |plane| !plane.control.attachments.contains_key(&MANY)).await;
+            let turns = until(&mut plane, |plane| plane.control.attachments.get(MANY).is_none()).await;
             assert!(turns >= (SOCKETS as usize + waiting.len()) / SWEEP_BATCH);
             assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
-            assert!(plane.control.attachments.contains_key(&OTHER));
+            assert!(plane.control.attachments.get(OTHER).is_some());
             while ended.try_recv().is_err() {
                 tokio::task::yield_now().await;
             }
@@ -84,7 +85,7 @@ fn a_launch_with_many_sockets_is_finished_in_several_calls() {
         let (mut plane, waiting) = crowded();
         let (mut closed, mut calls) = (0, 0);
         loop {
-            let finished = plane.control.finish_launch(MANY, LaunchId(0), FinishPolicy::Close, &[]);
+            let finished = plane.at(MANY).finish_launch(LaunchId(0), FinishPolicy::Close, &[]);
             closed += finished.closed.len();
             calls += 1;
             if !finished.more {
@@ -104,7 +105,7 @@ fn a_failed_launch_with_many_sockets_can_be_finished_at_once() {
         plane.control.handle(Message::AbortLaunch { attachment: MANY, launch: LaunchId(0) });
         let mut closed = Vec::new();
         loop {
-            let finished = plane.control.finish_launch(MANY, LaunchId(0), FinishPolicy::Close, &[]);
+            let finished = plane.at(MANY).finish_launch(LaunchId(0), FinishPolicy::Close, &[]);
             closed.extend(finished.closed);
             if !finished.more {
                 break;
@@ -113,7 +114,7 @@ fn a_failed_launch_with_many_sockets_can_be_finished_at_once() {
         assert_eq!(closed.len(), SOCKETS as usize);
         plane.control.handle(Message::Release { attachment: MANY, handles: closed });
         until(&mut plane, |plane| plane.inbox.is_empty()).await;
-        assert_eq!(plane.control.attachments[&MANY].slots.used().count(), 0);
+        assert_eq!(plane.at(MANY).slots.used().count(), 0);
         assert!(waiting.iter().all(|reply| reply.try_recv().is_ok()));
     });
 }
@@ -137,7 +138,7 @@ fn a_socket_that_is_opened_while_others_are_reset_stays() {
         (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), PEER);
         assert_eq!(plane.ask(MANY, HostRequestId::new(0), bind).try_recv().unwrap().errno, 0);
         until(&mut plane, |plane| plane.inbox.is_empty()).await;
-        let left: Vec<u32> = plane.control.attachments[&MANY].slots.used().collect();
+        let left: Vec<u32> = plane.at(MANY).slots.used().collect();
         assert_eq!(left, [last]);
     });
 }
@@ -172,22 +173,19 @@ fn a_connection_that_comes_while_its_listener_is_swept_does_not_outlive_it() {
                 plane.control.handle(Message::ListenerReady { attachment: MANY, socket });
                 client
             };
-            let is_open = |plane: &Plane| {
-                let entries = plane.control.attachments[&MANY].slots.iter();
-                entries
-                    .filter(|(_, entry)| {
-                        matches!(entry.role, Role::Stream(StreamEntry { closed: false, .. }))
-                    })
-                    .count()
+            let is_open = |plane: &mut Plane| {
+                let is_open =
+                    |entry: &Slot| matches!(entry.role, Role::Stream(StreamEntry { closed: false, .. }));
+                plane.at(MANY).slots.iter().filter(|(_, entry)| is_open(entry)).count()
             };
             let _first = connect(&mut plane);
-            assert_eq!(is_open(&plane), 1, "accepted ahead");
+            assert_eq!(is_open(&mut plane), 1, "accepted ahead");
             plane.control.handle(end);
-            assert!(plane.control.attachments[&MANY].is_listener(LISTENER), "it has not had its turn");
+            assert!(plane.at(MANY).slots.listener(LISTENER).is_some(), "it has not had its turn");
             let _second = connect(&mut plane);
-            until(&mut plane, |plane| !plane.control.attachments[&MANY].is_listener(LISTENER)).await;
+            until(&mut plane, |plane| plane.at(MANY).slots.listener(LISTENER).is_none()).await;
             until(&mut plane, |plane| plane.inbox.is_empty()).await;
-            assert_eq!(is_open(&plane), 0, "nobody would close it");
+            assert_eq!(is_open(&mut plane), 0, "nobody would close it");
         });
     }
 }
@@ -200,14 +198,14 @@ async fn with_streams() -> Plane {
         for slot in 0..5 {
             let mut rings = None;
             until(&mut plane, |plane| {
-                rings = plane.control.attachments.get_mut(&id).expect("attached").take_rings(SHARED, 12, 12);
+                rings = plane.at(id).take_rings(SHARED, 12, 12);
                 rings.is_some()
             })
             .await;
             let client = 1000 * id.0 as u16 + slot as u16;
             let addrs = (([127, 0, 0, 1], 80).into(), ([127, 0, 0, 1], client).into());
             let thread = plane.control.threads.assign(TransportKind::Tcp, addrs);
-            let entry = &mut plane.control.attachments.get_mut(&id).expect("attached").slots[slot];
+            let entry = &mut plane.at(id).slots[slot];
             entry.generation = 1;
             entry.role = Role::Stream(StreamEntry {
                 memory: StreamMemory::Own(rings.expect("taken")),
@@ -235,7 +233,7 @@ fn a_stream_that_has_ended_no_longer_counts_on_its_thread() {
     run(async {
         let mut plane = with_streams().await;
         // One that is only closed does.
-        plane.control.close_stream(MANY, 3, None);
+        plane.at(MANY).close_stream(3, None);
         assert_eq!(plane.control.threads.open(), [4, 3, 3]);
         // Slots 0 and 3 are on thread 0. Each counts once, and an earlier stream of the slot not at all.
         for (slot, generation) in [(0, 9), (0, 1), (0, 1), (3, 1)] {
@@ -257,9 +255,9 @@ fn a_reset_or_retired_stream_counts_until_its_thread_is_done_with_it() {
         plane.control.handle(Message::ResetAll { attachment: MANY });
         let launch = LaunchId(0);
         for slot in 0..5 {
-            plane.control.attachments.get_mut(&OTHER).expect("attached").slots[slot].launch = Some(launch);
+            plane.at(OTHER).slots[slot].launch = Some(launch);
         }
-        let left = plane.control.finish_launch(OTHER, launch, FinishPolicy::Reset, &[]).closed;
+        let left = plane.at(OTHER).finish_launch(launch, FinishPolicy::Reset, &[]).closed;
         until(&mut plane, |plane| plane.inbox.is_empty()).await;
         assert_eq!((left.len(), plane.control.threads.open()), (5, &[4, 3, 3][..]));
         for attachment in [MANY, OTHER] {
@@ -285,7 +283,7 @@ fn the_streams_of_an_attachment_that_is_forgotten_no_longer_count() {
             });
             // One ends by itself; nobody reports the end of the others.
             plane.control.handle(finished(MANY, 0, 1));
-            until(&mut plane, |plane| !plane.control.attachments.contains_key(&MANY)).await;
+            until(&mut plane, |plane| plane.control.attachments.get(MANY).is_none()).await;
             assert_eq!(plane.control.threads.open(), [2, 1, 2]);
             plane.control.handle(finished(MANY, 1, 1));
             assert_eq!(plane.control.threads.open(), [2, 1, 2]);

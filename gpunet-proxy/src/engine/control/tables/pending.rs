@@ -6,6 +6,7 @@ use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_core::ids::{LaunchId, RequestId};
 use gpunet_core::transport::Connect;
+use gpunet_core::transport::peer::Ticket;
 use gpunet_core::wait_queue::WaitKey;
 use tokio::sync::oneshot;
 
@@ -41,6 +42,14 @@ impl AttachmentEntry {
     /// Returns whether that request still waits.
     pub(in crate::engine::control) fn waits(&self, id: RequestId) -> bool {
         self.requests.contains_key(&id)
+    }
+
+    /// The connect of that ticket, if it waits in a listener's backlog.
+    pub(in crate::engine::control) fn queued(&self, ticket: Ticket) -> Option<&Connect> {
+        match &self.requests.get(&ticket.request)?.what {
+            Wait::Queued { connect, .. } if connect.ticket == ticket => Some(connect),
+            _ => None,
+        }
     }
 
     /// The pending request in the place of `id`: the one of the same control slot, whatever its sequence number.

@@ -5,7 +5,7 @@ use crate::model::message::Ring;
 use gpunet_abi::Handle;
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::options::TransportKind;
-use gpunet_core::ids::LaunchId;
+use gpunet_core::ids::{LaunchId, SocketId};
 use gpunet_core::transport::Bound;
 use std::net::SocketAddr;
 use std::ops::{Index, IndexMut};
@@ -83,16 +83,52 @@ impl Slots {
     }
 
     /// The slot of that number, if there is one.
-    pub(in crate::engine::control) fn get(&self, slot: usize) -> Option<&Slot> {
+    pub(in crate::engine::control) fn get(&self, slot: u32) -> Option<&Slot> {
+        let slot = slot as usize;
         let chunk = if slot < self.len { self.chunks.get(slot / CHUNK)? } else { return None };
         Some(chunk.as_ref().map_or(&self.unused, |chunk| &chunk[slot % CHUNK]))
     }
 
     /// The slot of that number, allocated if need be.
-    pub(in crate::engine::control) fn get_mut(&mut self, slot: usize) -> Option<&mut Slot> {
+    fn get_mut(&mut self, slot: u32) -> Option<&mut Slot> {
+        let slot = slot as usize;
         let chunk = if slot < self.len { self.chunks.get_mut(slot / CHUNK)? } else { return None };
         let fresh = || Box::new(std::array::from_fn(|_| Slot::default()));
         Some(&mut chunk.get_or_insert_with(fresh)[slot % CHUNK])
+    }
+
+    /// The slot of a socket, as long as it is that socket's.
+    pub(in crate::engine::control) fn socket(&self, socket: SocketId) -> Option<&Slot> {
+        self.get(socket.slot).filter(|entry| entry.generation == socket.generation)
+    }
+
+    /// The stream that a socket is.
+    pub(in crate::engine::control) fn stream(&self, socket: SocketId) -> Option<&StreamEntry> {
+        match &self.socket(socket)?.role {
+            Role::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// The listener in that slot.
+    pub(in crate::engine::control) fn listener(&self, slot: u32) -> Option<&ListenerEntry> {
+        match &self.get(slot)?.role {
+            Role::Listener(listener) => Some(listener),
+            _ => None,
+        }
+    }
+
+    /// The listener in that slot, to change it.
+    pub(in crate::engine::control) fn listener_mut(&mut self, slot: u32) -> Option<&mut ListenerEntry> {
+        match &mut self.get_mut(slot)?.role {
+            Role::Listener(listener) => Some(listener),
+            _ => None,
+        }
+    }
+
+    /// The socket that stands in that slot.
+    pub(in crate::engine::control) fn id(&self, slot: u32) -> SocketId {
+        SocketId { slot, generation: self[slot].generation }
     }
 
     /// The allocated slots, with their numbers.
@@ -124,16 +160,16 @@ impl Slots {
     }
 }
 
-impl Index<usize> for Slots {
+impl Index<u32> for Slots {
     type Output = Slot;
 
-    fn index(&self, slot: usize) -> &Slot {
+    fn index(&self, slot: u32) -> &Slot {
         self.get(slot).expect("a slot of this attachment")
     }
 }
 
-impl IndexMut<usize> for Slots {
-    fn index_mut(&mut self, slot: usize) -> &mut Slot {
+impl IndexMut<u32> for Slots {
+    fn index_mut(&mut self, slot: u32) -> &mut Slot {
         self.get_mut(slot).expect("a slot of this attachment")
     }
 }
@@ -142,7 +178,7 @@ impl AttachmentEntry {
     /// Returns whether the device can just have taken that slot: it is free, and the generation follows its last
     /// one. Random bytes hardly ever pass.
     pub(in crate::engine::control) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
-        self.slots.get(slot as usize).is_some_and(|entry| {
+        self.slots.get(slot).is_some_and(|entry| {
             matches!(entry.role, Role::Free) && next_generation(entry.generation) == generation
         })
     }
@@ -150,7 +186,7 @@ impl AttachmentEntry {
     /// Takes back a slot for which nothing was opened.
     pub(in crate::engine::control) fn refuse_slot(&mut self, slot: u32, generation: u32) {
         if self.is_fresh(slot, generation) {
-            self.slots[slot as usize].generation = generation;
+            self.slots[slot].generation = generation;
             self.recycle(slot);
         }
     }
@@ -160,7 +196,7 @@ impl AttachmentEntry {
         if !self.is_fresh(socket.slot(), socket.generation()) {
             return false;
         }
-        let entry = &mut self.slots[socket.slot() as usize];
+        let entry = &mut self.slots[socket.slot()];
         (entry.generation, entry.launch, entry.retiring) = (socket.generation(), None, true);
         entry.role = Role::Retired(None);
         entry.since = Some(Instant::now());
@@ -171,23 +207,15 @@ impl AttachmentEntry {
     /// Returns whether kernels may still know a stream that has ended: its own handle, or that of its other
     /// end on this device, which polls the words of this slot.
     pub(in crate::engine::control) fn is_retiring(&self, slot: u32, stream: &StreamEntry) -> bool {
-        let retiring = |slot: u32| self.slots.get(slot as usize).filter(|entry| entry.retiring);
         let other = stream.partner.filter(|partner| partner.attachment == self.state.id);
-        let other = other.and_then(|partner| {
-            retiring(partner.slot).filter(|entry| entry.generation == partner.generation)
-        });
-        retiring(slot).is_some() || other.is_some()
+        let other = other.and_then(|partner| self.slots.socket(partner.socket));
+        self.slots[slot].retiring || other.is_some_and(|other| other.retiring)
     }
 
     /// The retired stream that is this end, on this device.
     pub(in crate::engine::control) fn retired(&self, end: Partner) -> Option<StreamEntry> {
-        let entry = self.slots.get(end.slot as usize)?;
-        match entry.role {
-            Role::Retired(stream)
-                if end.attachment == self.state.id && entry.generation == end.generation =>
-            {
-                stream
-            }
+        match self.slots.socket(end.socket)?.role {
+            Role::Retired(stream) if end.attachment == self.state.id => stream,
             _ => None,
         }
     }
@@ -209,7 +237,7 @@ impl AttachmentEntry {
         generation: u32,
         launch: LaunchId,
     ) -> Role {
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         (entry.generation, entry.launch) = (generation, Some(launch));
         std::mem::replace(&mut entry.role, Role::Opening)
     }
@@ -226,21 +254,20 @@ impl AttachmentEntry {
         // A span of level WARN, so that warnings are logged with the connection that they are about.
         let span = tracing::warn_span!("connection", client, process, slot, ?kind, %local, %peer);
         span.in_scope(|| tracing::debug!("open"));
-        self.slots[slot as usize].span = Some(span.clone());
+        self.slots[slot].span = Some(span.clone());
         span
     }
 
     /// Logs that a stream closed before so many bytes reached its peer.
     pub(in crate::engine::control) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
-        let span = self.slots.get(slot as usize).and_then(|entry| entry.span.as_ref());
-        if let (Some(span), true) = (span, undelivered > 0) {
+        if let (Some(span), true) = (&self.slots[slot].span, undelivered > 0) {
             span.in_scope(|| tracing::warn!(undelivered, "closed before everything was delivered"));
         }
     }
 
     /// Makes a slot without rings free again, or retires it.
     pub(in crate::engine::control) fn recycle(&mut self, slot: u32) {
-        let Some(entry) = self.slots.get_mut(slot as usize) else { return };
+        let entry = &mut self.slots[slot];
         if entry.retiring {
             entry.role = Role::Retired(None);
             return;
@@ -256,11 +283,6 @@ impl AttachmentEntry {
             self.give_descriptors(descriptors.into());
         }
         self.state.memory.recycle(slot);
-    }
-
-    /// Returns whether a listener stands in that slot.
-    pub(in crate::engine::control) fn is_listener(&self, slot: u32) -> bool {
-        matches!(self.slots[slot as usize].role, Role::Listener(_))
     }
 }
 

@@ -15,6 +15,7 @@ use cpu_parts::CpuParts;
 use crossbeam_channel::Sender;
 use gpu_usermap::PooledRegion;
 use gpu_usermap::cuda::{Device, ShareableBuffer};
+use gpu_usermap::threads;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::region::Region;
 use gpunet_core::ids::AttachmentId;
@@ -67,7 +68,7 @@ impl AgentThread {
                         let _ = answers.send(Message::Agent { attachment, answer });
                     }
                 };
-                match std::thread::Builder::new().name("gpunet-agent".to_owned()).spawn(serve) {
+                match threads::spawn("gpunet-agent", serve) {
                     Ok(_) => Self::Running(requests),
                     Err(error) => {
                         tracing::error!(%error, "no thread for an agent: no peer streams to other devices");

@@ -20,6 +20,7 @@ use crate::os::doorbell;
 use crate::os::plain::{bytes_of, from_bytes};
 use crate::wire::{self, AgentAnswer, AgentRequest, CallId, MAX_FRAME, ToDaemon, ToProgram};
 use crossbeam_channel::{Receiver, Sender};
+use gpu_usermap::threads;
 use gpunet_abi::Handle;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_core::ids::{HostRequestId, LaunchId};
@@ -86,7 +87,7 @@ impl ProgramSession {
         let (state, thread) = (Mutex::default(), OnceLock::new());
         let session = Arc::new(Self { socket, bell, memory, linger, state, thread });
         let reader = session.clone();
-        std::thread::Builder::new().name("gpunet-session".to_owned()).spawn(move || reader.run(&agent))?;
+        threads::spawn("gpunet-session", move || reader.run(&agent))?;
         Ok(session)
     }
 

@@ -12,6 +12,7 @@ use crate::os::user_work::UserWork;
 use crate::wire::{self, Incoming, MAX_FRAME};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use gpu_usermap::cuda::ExportCheck;
+use gpu_usermap::threads;
 use gpunet_abi::Error;
 use gpunet_abi::team::{BlockLayout, MAX_MEMBERS, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -113,7 +114,7 @@ impl Member {
         let fate = Arc::<Mutex<Fate>>::default();
         let (answered, answers) = crossbeam_channel::bounded(MAX_ANSWERS);
         let watch = Watch { socket: socket.clone(), fate: fate.clone(), answered, work, exports };
-        let thread = std::thread::Builder::new().name("gpunet-team".to_owned()).spawn(move || watch.run());
+        let thread = threads::spawn("gpunet-team", move || watch.run());
         let thread = thread.map_err(TeamError::io("cannot start a thread for the team"))?;
         let calls = Mutex::new(Calls { number: 0, answers });
         Ok(Self { socket, fate, calls, limit, size, secrets, thread: Some(thread) })

@@ -30,6 +30,7 @@ use crate::os::client_socket::ClientSocket;
 use crate::wire::{self, Incoming, MAX_FRAME};
 use arrivals::{Arrivals, Here};
 use gpu_usermap::cuda::ExportCheck;
+use gpu_usermap::threads;
 use gpunet_abi::team::Rank;
 pub use listener::TeamListener;
 use meeting::Meeting;
@@ -118,8 +119,8 @@ impl Root {
     }
 
     fn start(self) -> Result<(), TeamError> {
-        let thread = std::thread::Builder::new().name("gpunet-team-root".to_owned());
-        thread.spawn(move || self.run()).map_err(TeamError::io("cannot start a thread for the team"))?;
+        let thread = threads::spawn("gpunet-team-root", move || self.run());
+        thread.map_err(TeamError::io("cannot start a thread for the team"))?;
         Ok(())
     }
 

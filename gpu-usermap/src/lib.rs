@@ -47,7 +47,8 @@ pub mod probe;
 /// Pinned host memory that processes and GPUs share.
 pub mod region {
     pub use gpunet_region::{
-        AddressPool, MemoryGroup, PinnedRegion, PooledRegion, RegionError, Vacated, check_room, total_memory,
+        AddressPool, MemoryGroup, PinnedRegion, PooledRegion, RegionError, RegionMapping, Vacated,
+        check_room, total_memory,
     };
 }
 

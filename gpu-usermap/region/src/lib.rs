@@ -33,6 +33,6 @@ mod udmabuf;
 pub use cgroup::MemoryGroup;
 pub use error::RegionError;
 pub use pages::Pages;
-pub use pinned::PinnedRegion;
+pub use pinned::{PinnedRegion, RegionMapping};
 pub use pool::{AddressPool, PooledRegion, Vacated};
 pub use room::{check_room, total_memory};

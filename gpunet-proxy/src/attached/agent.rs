@@ -11,6 +11,7 @@ use crate::attached::mapped::MappedMemory;
 use crate::engine::control_queue::ControlSender;
 use crate::model::agent::{AgentLink, FromAgent, MapArena, Part, ToAgent};
 use crate::model::message::Message;
+use crate::os::descriptors::hint;
 use cpu_parts::CpuParts;
 use crossbeam_channel::Sender;
 use gpu_usermap::PooledRegion;
@@ -211,7 +212,8 @@ impl Agent {
             }
             Part::Pinned(region) => {
                 // A separate mapping with its own lifetime.
-                let fd = region.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+                let copied = region.fd().try_clone_to_owned();
+                let fd = copied.map_err(|error| format!("{error}{}", hint(&error)))?;
                 MappedMemory::pinned(device, fd)?
             }
             Part::Own => {

@@ -1,14 +1,19 @@
 //! File descriptors of a team's members, which here are threads of one process of its own.
 
 use crate::descriptors::as_a_process;
-use crate::support::{bounded, small};
+use crate::support::daemon::TempDir;
+use crate::support::{bounded, copy_program, small};
 use gpunet_device::team::Rank;
 use gpunet_proxy::embed;
 use gpunet_proxy::team::{Team, TeamError, TeamFailure, TeamListener, TeamOptions};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::{Barrier, Mutex};
 
 /// Runs `body` as each of `size` members; `together` lets one of them do something while the others do nothing.
@@ -106,5 +111,48 @@ fn a_team_that_lacks_descriptors() {
         for reason in failures {
             assert!(reason.contains("ulimit -n"), "{reason}");
         }
+    });
+}
+
+/// The kernel bounds the descriptors that a user's sockets hold; not those of root, so the program runs as another user.
+#[test]
+fn descriptors_under_way_are_waited_for() {
+    const TEST: &str = "teams::a_large_team_of_a_user";
+    if !rustix::process::geteuid().is_root() {
+        return as_a_process(TEST);
+    }
+    let dir = TempDir::new();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).expect("our own");
+    let program = dir.join("program");
+    copy_program(&std::env::current_exe().expect("this file"), &program);
+    let done = Command::new(program)
+        .args(["--exact", TEST, "--ignored", "--nocapture"])
+        .uid(4242)
+        .gid(4242)
+        .current_dir("/")
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "a part of `descriptors_under_way_are_waited_for`, which runs it as a process of its own"]
+fn a_large_team_of_a_user() {
+    bounded(|| {
+        members(32, |team, alone| {
+            // The members' memory is passed 992 times.
+            alone(&mut || {
+                let limit = getrlimit(Resource::Nofile);
+                setrlimit(Resource::Nofile, Rlimit { current: Some(500), ..limit }).expect("a lower limit");
+            });
+            match team.alloc::<u64>(10) {
+                // What has come and is not mapped yet may be too much at a time.
+                Err(TeamError::Failed(TeamFailure::CannotMap { reason, .. })) => {
+                    assert!(reason.contains("ulimit -n"), "{reason}");
+                }
+                result => drop(result.expect("memory")),
+            }
+        });
     });
 }

@@ -13,6 +13,7 @@
 //! | [`cuda`] | the CUDA driver, opened at run time: devices, GPU memory, registration, modules, launches, streams |
 //! | [`mapping`] | CPU mappings of GPU memory, by gdrdrv or dma-buf, or the reason why there is none |
 //! | [`placement`] | where rings lie that a network card writes: in GPU memory or in pinned memory, and why |
+//! | [`threads`] | threads that leave the program's signals alone |
 //! | [`ptx`] | PTX text without the functions that nobody calls |
 //! | [`probe`](mod@probe) | [`probe()`]: all of the above as data, for people and for programs |
 //!
@@ -46,11 +47,13 @@ pub mod probe;
 /// Pinned host memory that processes and GPUs share.
 pub mod region {
     pub use gpunet_region::{
-        AddressPool, MemoryGroup, PinnedRegion, PooledRegion, RegionError, Vacated, check_room, total_memory,
+        AddressPool, MemoryGroup, PinnedRegion, PooledRegion, RegionError, RegionMapping, Vacated,
+        check_room, total_memory,
     };
 }
 
 pub use gpunet_cuda as cuda;
 pub use gpunet_cuda::ptx;
+pub use gpunet_region::threads;
 pub use probe::{Probe, probe};
 pub use region::{AddressPool, PinnedRegion, PooledRegion, RegionError, Vacated};

@@ -33,6 +33,7 @@ use crate::os::readiness::watch;
 use crate::os::thread_pool::ThreadPool;
 use crate::os::user_work::UserWork;
 use connections::{Bounds, Connections};
+use gpu_usermap::threads;
 use operators::Operators;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, getrlimit};
@@ -246,7 +247,7 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
     };
     let serving = state.clone();
     let serve = move || runtime.block_on(tokio::task::LocalSet::new().run_until(serve(serving, listener)));
-    let thread = std::thread::Builder::new().name("gpunet-sessions".to_owned()).spawn(serve);
+    let thread = threads::spawn("gpunet-sessions", serve);
     let thread = Some(thread.map_err(StartError::Thread)?);
     Ok(Daemon { state, thread })
 }

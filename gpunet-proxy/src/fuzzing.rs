@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 /// When a frame that was read would not be read again as the same frame.
 pub fn read_packet(packet: &[u8]) {
     let Some((&[expected, descriptors], bytes)) = packet.split_first_chunk::<2>() else { return };
-    let packet = Packet { bytes: bytes.to_vec(), fds: some_descriptors(descriptors % 20) };
+    let packet = Packet { bytes: bytes.to_vec(), fds: some_descriptors(descriptors % 20), lost: false };
     match expected % 4 {
         0 => again(decode_first::<Hello>(packet).ok().map(|(frame, _)| frame)),
         1 => again(decode_first::<ToProgram>(packet).ok().map(|(frame, _)| frame)),
@@ -38,8 +38,8 @@ fn again<F: Frame>(frame: Option<F>) {
     let Some(frame) = frame else { return };
     let bytes = encode(&frame);
     let fds = some_descriptors(frame.descriptors() as u8);
-    let (same, _) =
-        decode::<F>(Packet { bytes: bytes.clone(), fds }).expect("what was read can be read again");
+    let (same, _) = decode::<F>(Packet { bytes: bytes.clone(), fds, lost: false })
+        .expect("what was read can be read again");
     assert_eq!(encode(&same), bytes);
 }
 

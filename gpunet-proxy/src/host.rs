@@ -73,6 +73,7 @@ use crate::launch::token::LaunchToken;
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::error::AttachError;
 use ask::Asking;
+use gpu_usermap::threads;
 use gpunet_device::cpu::deferred::Opening;
 use gpunet_device::{Error, Net, Options, SockAddr};
 use reactor::Reactor;
@@ -140,10 +141,7 @@ impl Host {
             // The words that it looked at were mapped until now.
             drop(keep);
         };
-        std::thread::Builder::new()
-            .name("gpunet-host".to_owned())
-            .spawn(look)
-            .map_err(AttachError::Thread)?;
+        threads::spawn("gpunet-host", look).map_err(AttachError::Thread)?;
         Ok(Self { core: Arc::new(Core { net, reactor, shared, token: Some(token), own: Mutex::new(None) }) })
     }
 

@@ -43,6 +43,7 @@ mod symmetric;
 use crate::attached::device_memory::{DeviceMemory, bytes_of};
 use frames::{DeviceKind, Placement};
 use gpu_usermap::cuda::Device;
+use gpu_usermap::threads;
 use gpunet_abi::team::{BlockLayout, MAX_MEMBERS, MAX_SIGNALS, TeamState};
 use gpunet_abi::{MAGIC, VERSION};
 use gpunet_device::Net;
@@ -372,8 +373,7 @@ pub(crate) async fn on_thread<R: Send + 'static>(
     body: impl FnOnce() -> Result<R, TeamError> + Send + 'static,
 ) -> Result<R, TeamError> {
     let (done, result) = tokio::sync::oneshot::channel();
-    let thread = std::thread::Builder::new().name("gpunet-team-call".to_owned());
-    let spawned = thread.spawn(move || {
+    let spawned = threads::spawn("gpunet-team-call", move || {
         let _ = done.send(body());
     });
     spawned.map_err(TeamError::io("cannot start a thread for the team"))?;

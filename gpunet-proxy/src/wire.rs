@@ -32,8 +32,10 @@ pub(crate) use frames::*;
 pub(crate) use numbers::CallId;
 pub(crate) use packet::{Incoming, Packet, recv, recv_plain, send};
 
+use crate::os::descriptors::hint;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -54,6 +56,9 @@ pub(crate) enum BadFrame {
     Garbage(usize),
     #[error("a frame with {found} descriptors, where it has {expected}")]
     Descriptors { expected: usize, found: usize },
+    /// This process may have no more of them.
+    #[error("no file descriptor is left for what came with a frame{}", out_of_descriptors_hint())]
+    NoDescriptor,
     #[error("not a gpunet connection")]
     Magic,
     #[error("protocol version {0}")]
@@ -84,13 +89,26 @@ pub(crate) fn decode<F: Frame>(packet: Packet) -> Result<(F, Vec<OwnedFd>), BadF
 
 /// The frame in a packet, and its descriptors, whatever is wrong with it.
 pub(crate) fn split<F: Frame>(packet: Packet) -> (Result<F, BadFrame>, Vec<OwnedFd>) {
-    let Packet { bytes, fds } = packet;
-    let frame = match postcard::take_from_bytes::<F>(&bytes) {
-        Ok((frame, [])) if frame.descriptors() == fds.len() => Ok(frame),
-        Ok((frame, [])) => Err(BadFrame::Descriptors { expected: frame.descriptors(), found: fds.len() }),
-        _ => Err(BadFrame::Garbage(bytes.len())),
+    let Packet { bytes, fds, lost } = packet;
+    let frame = match without_descriptors::<F>(&bytes) {
+        Ok(_) if lost => Err(BadFrame::NoDescriptor),
+        Ok(frame) if frame.descriptors() == fds.len() => Ok(frame),
+        Ok(frame) => Err(BadFrame::Descriptors { expected: frame.descriptors(), found: fds.len() }),
+        Err(garbage) => Err(garbage),
     };
     (frame, fds)
+}
+
+/// The frame in the bytes of a packet whose descriptors are lost.
+pub(crate) fn without_descriptors<F: Frame>(bytes: &[u8]) -> Result<F, BadFrame> {
+    match postcard::take_from_bytes::<F>(bytes) {
+        Ok((frame, [])) => Ok(frame),
+        _ => Err(BadFrame::Garbage(bytes.len())),
+    }
+}
+
+fn out_of_descriptors_hint() -> String {
+    hint(&io::Error::from_raw_os_error(libc::EMFILE))
 }
 
 /// The bytes of the first frame in either direction: the fixed eight, and the frame.

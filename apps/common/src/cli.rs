@@ -5,10 +5,11 @@ use clap::error::ErrorKind;
 use gpunet_proxy::abi::options::TransportKind;
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use tracing_subscriber::EnvFilter;
 
 /// The exit code of a bad command line.
@@ -42,9 +43,8 @@ impl UsageError {
     pub fn report(&self, program: &str) -> ExitCode {
         match self {
             Self::Help(text) => {
-                // If stdout is closed nobody is left to tell.
-                let _ = text.print();
-                ExitCode::SUCCESS
+                note(text.print().and_then(|()| io::stdout().flush()));
+                finish(program, ExitCode::SUCCESS)
             }
             Self::Invalid(line) => {
                 eprintln!("{program}: {line} (try --help)");
@@ -123,7 +123,12 @@ impl Endpoint {
     /// The resolver failed.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, ResolveError> {
         let failed = |source| ResolveError { name: self.0.clone(), source };
-        let found: Vec<_> = self.0.to_socket_addrs().map_err(failed)?.collect();
+        // The resolver knows scopes by their names (`fe80::1%eth0`), which std's own parser of addresses does not, and no
+        // brackets. `parse` has checked that there is a port.
+        let (host, port) = self.0.rsplit_once(':').unwrap_or((&self.0, "0"));
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let port: u16 = port.parse().unwrap_or(0);
+        let found: Vec<_> = (host, port).to_socket_addrs().map_err(failed)?.collect();
         if found.is_empty() { Err(failed(io::Error::other("the name has no address"))) } else { Ok(found) }
     }
 
@@ -163,10 +168,33 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Prints to stdout. If that fails nobody reads it, and nobody is left to tell.
+/// The first failure of [`print`].
+static NOT_PRINTED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+fn note(printed: io::Result<()>) {
+    if let Err(error) = printed {
+        NOT_PRINTED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+/// Prints to stdout. [`finish`] reports if that fails.
 pub fn print(text: &impl fmt::Display) {
     let mut out = io::stdout().lock();
-    let _ = write!(out, "{text}").and_then(|()| out.flush());
+    note(write!(out, "{text}").and_then(|()| out.flush()));
+}
+
+/// Returns the exit code of `program`, which is a failure if something could not be printed. A reader that stops reading is no
+/// failure.
+#[must_use]
+pub fn finish(program: &str, code: ExitCode) -> ExitCode {
+    match &*NOT_PRINTED.lock().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            // Where this cannot be printed either, the exit code tells.
+            let _ = writeln!(io::stderr(), "{program}: cannot write to stdout: {error}");
+            ExitCode::FAILURE
+        }
+        _ => code,
+    }
 }
 
 /// Prints one JSON object.
@@ -175,10 +203,11 @@ pub fn print_json(value: &impl Serialize) {
     print(&format_args!("{}\n", serde_json::to_string(value).unwrap_or_default()));
 }
 
-/// Starts logging to stderr. GPUNET_LOG=debug shows what the proxy does.
+/// Starts logging to stderr, in colours on a terminal only. GPUNET_LOG=debug shows what the proxy does.
 pub fn start_log() {
     let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let ansi = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(ansi).init();
 }
 
 /// Reads a number of bytes within bounds, with K or M for 2^10 or 2^20 of them.
@@ -221,6 +250,7 @@ pub fn spell(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddrV6;
 
     #[test]
     fn sizes_take_units_and_have_bounds() {
@@ -255,6 +285,17 @@ mod tests {
             assert!(said(text, None).is_err_and(|why| why.contains("HOST:PORT")), "{text}");
         }
         assert!(said("::1", Some(7471)).is_err(), "what of it is the port is not clear");
+    }
+
+    #[test]
+    fn scopes_have_names_or_numbers() {
+        let resolve = |text| Endpoint::parse(text, None).expect("well-formed").resolve().expect("an address");
+        let expected = SocketAddr::V6(SocketAddrV6::new("fe80::a".parse().unwrap(), 7001, 0, 1));
+        // The loopback interface is the first one everywhere.
+        assert_eq!(resolve("[fe80::a%1]:7001"), [expected]);
+        assert_eq!(resolve("[fe80::a%lo]:7001"), [expected]);
+        assert_eq!(resolve("[::1]:7001"), ["[::1]:7001".parse().unwrap()]);
+        assert_eq!(resolve("127.0.0.1:0"), ["127.0.0.1:0".parse().unwrap()]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ const EXAMPLES: &str = "\
 Examples:
   gpunet-echo                                  the demonstration: server and clients, tcp and then peer
   gpunet-echo --json --size 64,64K --count 500 the same, shorter, as one JSON object
-  gpunet-echo server 0.0.0.0:7777              serve everyone; then: printf hello | nc HOST 7777
+  gpunet-echo server 0.0.0.0:7777              serve everyone; then: printf hello | nc -N HOST 7777
   gpunet-echo server [::]:0 --blocks 16        IPv6 and IPv4, a free port (it is printed), 16 thread blocks
   gpunet-echo client HOST:7777 --connections 8 load any echo server and check its answers
   gpunet-echo --device cuda:1                  run the kernels on the second GPU

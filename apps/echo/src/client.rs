@@ -2,7 +2,7 @@
 
 use crate::args::ClientArgs;
 use crate::error::Error;
-use crate::kernels::{self, ClientMemory, Kernels, Load};
+use crate::kernels::{self, ClientMemory, Kernels, Load, with_margin};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::{RING, RunResult, print_failures, run};
@@ -15,7 +15,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
     let wanted = &args.load;
     let mut addrs = args.addr.resolve()?;
     let blocks = args.blocks.unwrap_or(wanted.connections).min(wanted.connections);
-    let rings = u64::from(wanted.connections) * 2 * RING;
+    let rings = with_margin(u64::from(wanted.connections) * 2 * RING);
     let mut kernels =
         Kernels::open(&args.device, args.transport, wanted.connections, rings, kernels::CLIENT)?;
     kernels.fit(0, blocks)?;

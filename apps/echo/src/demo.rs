@@ -2,7 +2,7 @@
 
 use crate::args::DemoArgs;
 use crate::error::Error;
-use crate::kernels::{self, Kernels, Load};
+use crate::kernels::{self, Kernels, Load, with_margin};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::{RING, print_failures, run};
@@ -24,7 +24,7 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
         one => vec![one],
     };
     // Both ends of each stream are on this device.
-    let rings = u64::from(2 * connections) * 2 * RING;
+    let rings = with_margin(u64::from(2 * connections) * 2 * RING);
     let mut kernels = Kernels::open(&args.device, args.transport, 2 * connections, rings, kernels::BOTH)?;
     let most = if kernels.on_gpu() { GPU_BLOCKS } else { cores() };
     let blocks = args.blocks.unwrap_or(most).min(connections);

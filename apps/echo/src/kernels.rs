@@ -90,7 +90,7 @@ pub const fn with_margin(rings: u64) -> u64 {
 }
 
 impl Kernels {
-    /// Starts a proxy with room for `streams` streams at a time and `rings` bytes for their rings, attaches the device
+    /// Starts a proxy with room for `streams` streams at a time and `rings` bytes of ring memory, attaches the device
     /// and loads these kernels.
     pub fn open(
         args: &DeviceArgs,
@@ -102,7 +102,6 @@ impl Kernels {
         if transport == Transport::Rc {
             gpunet_proxy::rdma_devices().map_err(Error::NoRdma)?;
         }
-        let rings = with_margin(rings);
         let sockets = (streams * 2 + 64).min(1 << 16);
         // Each block that connects holds a control slot until the server accepts, and the server
         // needs one to accept: there must be more of them than blocks that connect. An eighth is kept

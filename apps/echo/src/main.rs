@@ -23,7 +23,7 @@ mod ticks;
 use args::Job;
 use error::Error;
 use gpu_usermap::region::{MemoryGroup, check_room};
-use gpunet_app::cli::{print, start_log};
+use gpunet_app::cli::{self, print, start_log};
 use gpunet_app::error::AppError;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
@@ -33,10 +33,13 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
         Err(error) => error.report("gpunet-echo"),
-        Ok(job) => dispatch(&job).unwrap_or_else(|error| {
-            eprintln!("gpunet-echo: {error}");
-            ExitCode::FAILURE
-        }),
+        Ok(job) => {
+            let code = dispatch(&job).unwrap_or_else(|error| {
+                eprintln!("gpunet-echo: {error}");
+                ExitCode::FAILURE
+            });
+            cli::finish("gpunet-echo", code)
+        }
     }
 }
 
@@ -75,7 +78,7 @@ fn print_memory() {
     };
     let (left, limit, file) = (group.available() >> 20, group.limit >> 20, group.file.display());
     print(&format_args!("memory: {left} MiB are left of the {limit} MiB that {file} allows\n"));
-    if let Err(why) = check_room(kernels::with_margin(server::RINGS) as usize) {
+    if let Err(why) = check_room(server::RINGS as usize) {
         print(&format_args!("gpunet-echo server: cannot start: {why}\n"));
     }
 }

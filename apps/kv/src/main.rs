@@ -18,29 +18,30 @@ mod server;
 
 use args::Args;
 use error::Error;
+use gpunet_app::cli;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
         Err(error) => error.report("gpunet-kv"),
-        Ok(args) => match run(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(Error::Interrupted) => ExitCode::from(INTERRUPTED),
-            Err(error) => {
-                eprintln!("gpunet-kv: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        Ok(args) => {
+            let code = match run(&args) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(Error::Interrupted) => ExitCode::from(INTERRUPTED),
+                Err(error) => {
+                    eprintln!("gpunet-kv: {error}");
+                    ExitCode::FAILURE
+                }
+            };
+            cli::finish("gpunet-kv", code)
+        }
     }
 }
 
 fn run(args: &Args) -> Result<(), Error> {
-    // GPUNET_LOG=debug shows what the proxy does.
-    let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    cli::start_log();
     // Each connection takes a descriptor. A lower hard limit is respected: connections beyond it wait.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

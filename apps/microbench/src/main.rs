@@ -32,6 +32,7 @@ mod stamps;
 
 use args::{Args, What};
 use clap::Parser;
+use gpunet_app::cli::UsageError;
 use gpunet_proxy::descriptors::hint;
 use measure::Run;
 use outcome::Outcome;
@@ -40,7 +41,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(help) => return UsageError::from(help).report("gpunet-bench"),
+    };
     if let Ok(choice) = args.device.parse() {
         gpunet_app::device::load_driver(choice);
     }

@@ -16,7 +16,7 @@ mod report;
 mod run;
 
 use args::Job;
-use gpunet_app::cli::start_log;
+use gpunet_app::cli::{self, start_log};
 use gpunet_app::error::AppError;
 use gpunet_app::interrupt::{INTERRUPTED, Interrupt};
 use report::Report;
@@ -25,10 +25,13 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
         Err(error) => error.report("gpunet-rstream"),
-        Ok(job) => dispatch(&job).unwrap_or_else(|error| {
-            eprintln!("gpunet-rstream: {error}");
-            ExitCode::FAILURE
-        }),
+        Ok(job) => {
+            let code = dispatch(&job).unwrap_or_else(|error| {
+                eprintln!("gpunet-rstream: {error}");
+                ExitCode::FAILURE
+            });
+            cli::finish("gpunet-rstream", code)
+        }
     }
 }
 

@@ -33,13 +33,14 @@ fn main() -> ExitCode {
     gpunet_app::cli::start_log();
     args.devices.iter().for_each(|&device| load_driver(device));
     let run = if args.launched { launched(&args) } else { all(&args) };
-    match run {
+    let code = match run {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{NAME}: {error}");
             ExitCode::FAILURE
         }
-    }
+    };
+    gpunet_app::cli::finish(NAME, code)
 }
 
 fn options(args: &Args) -> TeamOptions {

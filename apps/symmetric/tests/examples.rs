@@ -110,3 +110,14 @@ fn a_program_that_no_launcher_has_started_says_so() {
     assert_eq!(output.status.code(), Some(1));
     assert!(error.contains("no launcher has started this program"), "{error}");
 }
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    for args in [&["--help"][..], &["hello", "--members", "1"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+        let output = program().args(args).stdout(full).stderr(Stdio::piped()).output().expect("it runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
+        assert!(error.contains("cannot write to stdout: No space left"), "{args:?}: {error}");
+    }
+}

@@ -35,6 +35,16 @@ pub enum RegionError {
         /// EMFILE (this process) or ENFILE (the system).
         r#source: io::Error,
     },
+    /// The process may not make files of that length (`RLIMIT_FSIZE`), and the memory is a file.
+    #[error(
+        "a region of {len} bytes is beyond the limit of file sizes, {limit} bytes: raise it (`ulimit -f`)"
+    )]
+    FileLimit {
+        /// The length that was asked for.
+        len: usize,
+        /// The limit, in bytes.
+        limit: u64,
+    },
     /// The memory could not be allocated or mapped.
     #[error("no memory for a region of {len} bytes: {source}")]
     NoMemory {

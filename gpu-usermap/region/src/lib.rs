@@ -13,6 +13,7 @@
 //! | `pinned` | [`PinnedRegion`] |
 //! | `pool` | [`AddressPool`]: many regions at addresses of one mapping |
 //! | `udmabuf` | a region as a dma-buf |
+//! | [`threads`] | threads that leave the program's signals alone, for the crates above |
 
 #![deny(unsafe_code)]
 #![deny(clippy::multiple_unsafe_ops_per_block)]
@@ -25,11 +26,13 @@ mod pages;
 mod pinned;
 mod pool;
 mod room;
+#[allow(unsafe_code)]
+pub mod threads;
 mod udmabuf;
 
 pub use cgroup::MemoryGroup;
 pub use error::RegionError;
 pub use pages::Pages;
-pub use pinned::PinnedRegion;
+pub use pinned::{PinnedRegion, RegionMapping};
 pub use pool::{AddressPool, PooledRegion, Vacated};
 pub use room::{check_room, total_memory};

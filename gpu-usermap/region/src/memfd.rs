@@ -4,6 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Resource, getrlimit};
 
 use super::error::RegionError;
 
@@ -28,10 +29,16 @@ pub(super) fn create(name: &str) -> Result<OwnedFd, RegionError> {
 
 pub(super) fn resize(fd: BorrowedFd<'_>, len: usize) -> Result<(), RegionError> {
     let size = file_offset(len)?;
+    // Beyond the limit the kernel raises SIGXFSZ, which ends the process unless the program handles it.
+    if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|&limit| size > limit) {
+        return Err(RegionError::FileLimit { len, limit });
+    }
     retry_on_intr(|| fs::ftruncate(fd, size)).map_err(|errno| memory_error("ftruncate", len, errno))
 }
 
 /// Allocates every page of a part now: a later lack of memory would be a SIGBUS in the first to touch the page.
+///
+/// The part lies within the file's length, so the limit of file sizes does not count here.
 pub(super) fn preallocate(fd: BorrowedFd<'_>, from: usize, len: usize) -> Result<(), RegionError> {
     let (start, size) = (file_offset(from)?, file_offset(len)?);
     retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), start, size))
@@ -74,7 +81,11 @@ fn file_offset(len: usize) -> Result<u64, RegionError> {
 
 fn memory_error(call: &'static str, len: usize, errno: Errno) -> RegionError {
     match errno {
-        Errno::NOMEM | Errno::NOSPC | Errno::FBIG => RegionError::NoMemory { len, source: errno.into() },
+        // Lowered after the check, and the thread blocks SIGXFSZ.
+        Errno::FBIG => {
+            RegionError::FileLimit { len, limit: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX) }
+        }
+        Errno::NOMEM | Errno::NOSPC => RegionError::NoMemory { len, source: errno.into() },
         _ => RegionError::Memfd { call, source: errno.into() },
     }
 }

@@ -53,7 +53,7 @@ impl PinnedRegion {
     ///
     /// # Errors
     /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are mistakes of the caller;
-    /// [`RegionError::DescriptorLimit`] and [`RegionError::NoMemory`] (also for more than the machine has available, or a memory
+    /// [`RegionError::DescriptorLimit`], [`RegionError::FileLimit`] and [`RegionError::NoMemory`] (also for more than the machine has available, or a memory
     /// cgroup allows, which is checked first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
     ///
     /// # Examples
@@ -203,12 +203,51 @@ impl PinnedRegion {
         self.fd.as_fd()
     }
 
+    /// Takes a region apart: its mapping, which needs no descriptor, and its descriptor. `None` if the region has another owner.
+    ///
+    /// A process that has many regions mapped and passes none of them on can close their descriptors so.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpunet_region::PinnedRegion;
+    ///
+    /// let region = PinnedRegion::create("rings", 4096)?;
+    /// let (mapping, descriptor) = PinnedRegion::into_parts(region).expect("nobody else has it");
+    /// drop(descriptor);
+    /// assert_eq!(mapping.len(), 4096);
+    /// # Ok::<(), gpunet_region::RegionError>(())
+    /// ```
+    pub fn into_parts(region: Arc<Self>) -> Option<(RegionMapping, OwnedFd)> {
+        Arc::into_inner(region)
+            .map(|Self { mapping, fd, promise }| (RegionMapping { mapping, _promise: promise }, fd))
+    }
+
     /// Makes a further mapping of the same pages at another address, for an owner with its own lifetime.
     ///
     /// # Errors
     /// [`RegionError::NoMemory`] means that this process has no address space left.
     pub fn map_again(&self) -> Result<Pages, RegionError> {
         Pages::shared(self.fd.as_fd(), self.mapping.len())
+    }
+}
+
+/// The mapping of a [`PinnedRegion`] without its descriptor.
+#[derive(Debug)]
+pub struct RegionMapping {
+    mapping: Pages,
+    _promise: Promise,
+}
+
+impl RegionMapping {
+    /// Returns the address of the first byte in this process, page-aligned and valid as long as the mapping lives.
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+
+    /// Returns the length in bytes, a whole number of pages and never 0.
+    #[allow(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> usize {
+        self.mapping.len()
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpunet_region::{PinnedRegion, RegionError};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn word(region: &PinnedRegion, index: usize) -> &AtomicU64 {
     assert!((index + 1) * 8 <= region.len());
@@ -132,6 +133,33 @@ fn impossible_requests_are_errors() {
     assert!(matches!(PinnedRegion::create("nul\0", 4096), Err(RegionError::InvalidName { .. })));
     assert!(matches!(PinnedRegion::create(&"n".repeat(300), 4096), Err(RegionError::InvalidName { .. })));
     // "More than the machine has" is tested on the check alone (`region::room`): a mistake there would fill this machine.
+}
+
+/// The limit is the process's, so the test is a process of its own.
+#[test]
+fn a_region_beyond_the_limit_of_file_sizes_is_an_error_and_no_signal() {
+    let done = std::process::Command::new(std::env::current_exe().expect("this file"))
+        .args(["--exact", "a_process_with_a_limit_of_file_sizes", "--ignored", "--nocapture"])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("1 passed"), "{}: {said}", done.status);
+}
+
+#[test]
+#[ignore = "a part of `a_region_beyond_the_limit_of_file_sizes_is_an_error_and_no_signal`, which runs it"]
+fn a_process_with_a_limit_of_file_sizes() {
+    let limit = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), ..limit }).expect("a lower limit");
+    let growing = PinnedRegion::create_growing("grows", 1 << 20, 4096).expect("no longer than that");
+    growing.grow(4096, 1 << 20).expect("no longer than that");
+    for refused in
+        [PinnedRegion::create("long", (1 << 20) + 1), PinnedRegion::create_growing("long", 2 << 20, 4096)]
+    {
+        let error = refused.expect_err("too long");
+        assert!(matches!(error, RegionError::FileLimit { limit: 0x10_0000, .. }), "{error}");
+        assert!(error.to_string().contains("1048576 bytes: raise it (`ulimit -f`)"), "{error}");
+    }
 }
 
 #[test]

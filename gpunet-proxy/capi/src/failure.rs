@@ -1,5 +1,6 @@
 //! Errors: a negative errno for the caller, the reason in words for `gpunet_host_last_error`.
 
+use gpu_usermap::RegionError;
 use gpu_usermap::cuda::{CoResidencyError, CudaError, StreamError, Unavailable};
 use gpunet_proxy::settings::SettingsError;
 use gpunet_proxy::team::{InvalidTeamId, TeamError, TeamFailure};
@@ -7,6 +8,7 @@ use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, OpenError, 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{fmt, io};
 
@@ -54,6 +56,11 @@ impl Failure {
     /// The same, of a host socket.
     pub(crate) fn of_host(error: io::Error) -> Self {
         error.raw_os_error().map_or_else(|| Self::from(error), Self::of_socket)
+    }
+
+    /// The same, with the address that it is about.
+    pub(crate) fn at(self, address: SocketAddr) -> Self {
+        Self { text: format!("{address}: {}", self.text).into(), ..self }
     }
 
     /// The system refused a thread to a launch.
@@ -144,6 +151,7 @@ failures! {
         _ => libc::EIO,
     };
     AttachError: |error| match &error {
+        AttachError::Region { source: RegionError::FileLimit { .. }, .. } => libc::EFBIG,
         AttachError::Region { .. } | AttachError::Alloc(_) => libc::ENOMEM,
         AttachError::Stopped => libc::ENETDOWN,
         AttachError::TooMany(_) => libc::EBUSY,
@@ -182,7 +190,8 @@ fn daemon_errno(error: &DaemonError) -> i32 {
     match error {
         DaemonError::NotThere { source, .. }
         | DaemonError::Connect { source, .. }
-        | DaemonError::Silent { source, .. } => errno_of(source),
+        | DaemonError::Silent { source, .. }
+        | DaemonError::NoDescriptor { source } => errno_of(source),
         DaemonError::Refused { errno, .. } => *errno,
         DaemonError::Version { .. } => libc::EPROTONOSUPPORT,
         DaemonError::Config(_) => libc::EINVAL,

@@ -249,3 +249,46 @@ fn what_is_wrong_is_an_errno_and_a_reason() {
         assert!(proxy.is_null());
     }
 }
+
+#[test]
+fn what_cannot_be_reached_or_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let port = taken.local_addr().expect("bound").port();
+    let at = address(port);
+    let (mut proxy, mut attachment, mut socket, mut listener) =
+        (null_mut(), null_mut(), null_mut(), null_mut());
+    // SAFETY: pointers to this function's own variables.
+    unsafe {
+        assert_eq!(gpunet_host_embed(SETTINGS.as_ptr(), &raw mut proxy), 0, "{}", reason());
+        assert_eq!(gpunet_host_attach_cpu(proxy, &raw mut attachment), 0, "{}", reason());
+        assert_eq!(gpunet_host_socket(attachment, &raw mut socket), 0, "{}", reason());
+        assert_eq!(gpunet_host_bind(socket, (&raw const at).cast(), LEN), 0);
+        assert_eq!(gpunet_host_listen(socket, 1), -libc::EADDRINUSE);
+        let prefix = format!("127.0.0.1:{port}: ");
+        assert!(reason().starts_with(&prefix), "{}", reason());
+        let listened =
+            gpunet_host_device_listen(attachment, (&raw const at).cast(), LEN, null(), 1, &raw mut listener);
+        assert_eq!(listened, -libc::EADDRINUSE);
+        assert!(reason().starts_with(&prefix), "{}", reason());
+        assert_eq!(gpunet_host_close(socket), 0);
+        drop(taken);
+        assert_eq!(gpunet_host_socket(attachment, &raw mut socket), 0, "{}", reason());
+        assert_eq!(gpunet_host_connect(socket, (&raw const at).cast(), LEN), -libc::ECONNREFUSED);
+        assert_eq!(reason(), format!("{prefix}Connection refused"));
+        assert_eq!(gpunet_host_close(socket), 0);
+        assert_eq!(gpunet_host_attachment_close(attachment, null_mut()), 0);
+        assert_eq!(gpunet_host_proxy_close(proxy), 0);
+    }
+}
+
+/// Newer versions of cargo-c need a newer Rust than the one that gpunet is tested with.
+#[test]
+fn the_documents_install_the_cargo_c_that_is_checked() {
+    let check = include_str!("../check");
+    let version = check.split("--version ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let version = version.expect("it names one");
+    assert!(
+        include_str!("../../../docs/c.md")
+            .contains(&format!("cargo install cargo-c --locked --version {version}"))
+    );
+}

@@ -11,10 +11,12 @@ use crate::attached::mapped::MappedMemory;
 use crate::engine::control_queue::ControlSender;
 use crate::model::agent::{AgentLink, FromAgent, MapArena, Part, ToAgent};
 use crate::model::message::Message;
+use crate::os::descriptors::hint;
 use cpu_parts::CpuParts;
 use crossbeam_channel::Sender;
 use gpu_usermap::PooledRegion;
 use gpu_usermap::cuda::{Device, ShareableBuffer};
+use gpu_usermap::threads;
 use gpunet_abi::layout::DeviceLayout;
 use gpunet_abi::region::Region;
 use gpunet_core::ids::AttachmentId;
@@ -67,7 +69,7 @@ impl AgentThread {
                         let _ = answers.send(Message::Agent { attachment, answer });
                     }
                 };
-                match std::thread::Builder::new().name("gpunet-agent".to_owned()).spawn(serve) {
+                match threads::spawn("gpunet-agent", serve) {
                     Ok(_) => Self::Running(requests),
                     Err(error) => {
                         tracing::error!(%error, "no thread for an agent: no peer streams to other devices");
@@ -210,7 +212,8 @@ impl Agent {
             }
             Part::Pinned(region) => {
                 // A separate mapping with its own lifetime.
-                let fd = region.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+                let copied = region.fd().try_clone_to_owned();
+                let fd = copied.map_err(|error| format!("{error}{}", hint(&error)))?;
                 MappedMemory::pinned(device, fd)?
             }
             Part::Own => {

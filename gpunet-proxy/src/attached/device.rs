@@ -7,6 +7,7 @@ use crate::attached::link::Link;
 use crate::attached::socket_table::{HostSlots, SocketTable};
 use crate::model::ids::next_host_request;
 use gpu_usermap::cuda::{Device, Registration};
+use gpu_usermap::threads;
 use gpunet_abi::Handle;
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::Entry;
@@ -137,7 +138,7 @@ impl Drop for OwnedDevice {
             return finish();
         }
         // An async context must not be held up. The thread keeps the proxy running meanwhile.
-        if let Err(error) = std::thread::Builder::new().name("gpunet-close".to_owned()).spawn(finish) {
+        if let Err(error) = threads::spawn("gpunet-close", finish) {
             tracing::warn!(%error, "no thread to wait for a close: what is not sent yet may be lost");
         }
     }
@@ -149,7 +150,7 @@ pub(crate) async fn close_on_thread(close: impl FnOnce() -> CloseReport + Send +
     let close = move || {
         let _ = done.send(close());
     };
-    match std::thread::Builder::new().name("gpunet-close".to_owned()).spawn(close) {
+    match threads::spawn("gpunet-close", close) {
         Ok(_) => report.await.unwrap_or_default(),
         Err(error) => {
             // Dropped with the thread's body: the proxy closes it all the same.

@@ -1,7 +1,9 @@
 //! Memory that several devices of a host share, as one of them has it mapped.
 
+use crate::os::descriptors::hint;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{CopyError, Device, ImportedBuffer, Registration, ShareableBuffer};
+use gpu_usermap::region::RegionMapping;
 use gpunet_abi::Word;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,8 +11,8 @@ use std::sync::Arc;
 /// Memory in the device's address space.
 #[derive(Debug)]
 pub(crate) enum MappedMemory {
-    /// Of the CPU device.
-    Cpu(Arc<PinnedRegion>),
+    /// Of the CPU device. Its descriptor is closed: a team of many members in one process would have too many.
+    Cpu(RegionMapping),
     /// Pinned memory as a GPU has it. Its drop waits until no kernel runs.
     Registered(Registration, usize),
     /// This GPU's own memory, which others map. Its drop waits, too.
@@ -26,15 +28,32 @@ impl MappedMemory {
     /// What the system or CUDA says.
     pub(crate) fn pinned(device: Option<&Device>, fd: OwnedFd) -> Result<Self, String> {
         let region = PinnedRegion::from_fd(fd).map_err(|error| error.to_string())?;
-        Self::of_region(device, region)
+        match device {
+            Some(device) => Self::registered(device, region),
+            None => Self::mapping(region).map(|(memory, _)| memory),
+        }
     }
 
-    /// As [`MappedMemory::pinned`], of a mapping that is there already.
+    /// As [`MappedMemory::pinned`], of a region that nobody else has. Returns a descriptor of it, too.
     ///
     /// # Errors
-    /// What CUDA says.
-    pub(crate) fn of_region(device: Option<&Device>, region: Arc<PinnedRegion>) -> Result<Self, String> {
-        let Some(device) = device else { return Ok(Self::Cpu(region)) };
+    /// What the system or CUDA says.
+    pub(crate) fn of_region(
+        device: Option<&Device>,
+        region: Arc<PinnedRegion>,
+    ) -> Result<(Self, OwnedFd), String> {
+        let Some(device) = device else { return Self::mapping(region) };
+        let copied = region.fd().try_clone_to_owned();
+        let fd = copied.map_err(|error| format!("{error}{}", hint(&error)))?;
+        Ok((Self::registered(device, region)?, fd))
+    }
+
+    fn mapping(region: Arc<PinnedRegion>) -> Result<(Self, OwnedFd), String> {
+        let (mapping, fd) = PinnedRegion::into_parts(region).ok_or("somebody else has the region")?;
+        Ok((Self::Cpu(mapping), fd))
+    }
+
+    fn registered(device: &Device, region: Arc<PinnedRegion>) -> Result<Self, String> {
         let len = region.len();
         let registration = device.register(region).map_err(|error| error.to_string())?;
         Ok(Self::Registered(registration, len))
@@ -53,7 +72,7 @@ impl MappedMemory {
     /// The address in the device's address space.
     pub(crate) fn address(&self) -> u64 {
         match self {
-            Self::Cpu(region) => region.base().as_ptr() as u64,
+            Self::Cpu(mapping) => mapping.base().as_ptr() as u64,
             Self::Registered(registration, _) => registration.device_ptr(),
             Self::Provided(buffer) => buffer.ptr(),
             Self::Imported(buffer) => buffer.ptr(),
@@ -63,7 +82,7 @@ impl MappedMemory {
     /// The length in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Cpu(region) => region.len(),
+            Self::Cpu(mapping) => mapping.len(),
             Self::Registered(_, len) => *len,
             Self::Provided(buffer) => buffer.len(),
             Self::Imported(buffer) => buffer.len(),
@@ -73,7 +92,7 @@ impl MappedMemory {
     /// Where this process has pinned memory; `None` for a GPU's.
     fn host(&self) -> Option<*mut u8> {
         match self {
-            Self::Cpu(region) => Some(region.base().as_ptr()),
+            Self::Cpu(mapping) => Some(mapping.base().as_ptr()),
             Self::Registered(registration, _) => Some(registration.region().base().as_ptr()),
             Self::Provided(_) | Self::Imported(_) => None,
         }

@@ -18,8 +18,11 @@ use crate::model::message::ANSWER_TIMEOUT;
 use crate::model::message::Answer;
 use crate::os::doorbell;
 use crate::os::plain::{bytes_of, from_bytes};
-use crate::wire::{self, AgentAnswer, AgentRequest, CallId, MAX_FRAME, ToDaemon, ToProgram};
+use crate::wire::{
+    self, AgentAnswer, AgentRequest, BadFrame, CallId, MAX_FRAME, Packet, ToDaemon, ToProgram,
+};
 use crossbeam_channel::{Receiver, Sender};
+use gpu_usermap::threads;
 use gpunet_abi::Handle;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_core::ids::{HostRequestId, LaunchId};
@@ -86,7 +89,7 @@ impl ProgramSession {
         let (state, thread) = (Mutex::default(), OnceLock::new());
         let session = Arc::new(Self { socket, bell, memory, linger, state, thread });
         let reader = session.clone();
-        std::thread::Builder::new().name("gpunet-session".to_owned()).spawn(move || reader.run(&agent))?;
+        threads::spawn("gpunet-session", move || reader.run(&agent))?;
         Ok(session)
     }
 
@@ -217,6 +220,11 @@ impl ProgramSession {
         let ended = loop {
             match wire::recv(self.socket.as_fd(), &mut buffer) {
                 Ok(None) => break "it has closed the connection".to_owned(),
+                Ok(Some(packet)) if packet.lost => {
+                    if let Err(why) = self.decline(&packet) {
+                        break why.to_string();
+                    }
+                }
                 Ok(Some(packet)) => match wire::decode(packet) {
                     Ok((ToProgram::Detached { stats }, _)) => {
                         let mut state = self.lock();
@@ -302,10 +310,29 @@ impl ProgramSession {
 
     /// Carries out a request to the attachment's agent.
     fn serve(&self, request: AgentRequest, fds: Vec<OwnedFd>, agent: &SharedAgent) {
-        let answer = match request.request(fds) {
+        self.answer(match request.request(fds) {
             Ok(request) => agent.handle(request),
             Err((arena, reason)) => FromAgent::Failed { arena, reason },
-        };
+        });
+    }
+
+    /// Declines a request whose descriptors are lost.
+    ///
+    /// # Errors
+    /// It is none that can be declined.
+    fn decline(&self, packet: &Packet) -> Result<(), BadFrame> {
+        match wire::without_descriptors(&packet.bytes)? {
+            ToProgram::Agent(AgentRequest::Map { arena, .. }) => {
+                let reason = BadFrame::NoDescriptor.to_string();
+                tracing::warn!(reason, "a device has no direct stream to another");
+                self.answer(FromAgent::Failed { arena, reason });
+                Ok(())
+            }
+            _ => Err(BadFrame::NoDescriptor),
+        }
+    }
+
+    fn answer(&self, answer: FromAgent) {
         let (answer, fd) = match answer {
             FromAgent::Provided { arena, fd, len } => (AgentAnswer::Provided { arena, len }, Some(fd)),
             FromAgent::Mapped { arena } => (AgentAnswer::Mapped { arena }, None),

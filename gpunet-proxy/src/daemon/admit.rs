@@ -103,6 +103,10 @@ impl DaemonState {
             Some(Err(error @ AttachError::Region { source: RegionError::DescriptorLimit { .. }, .. })) => {
                 return Err(Refusal::new(Error::TooManyFiles, error.to_string()));
             }
+            Some(Err(error @ AttachError::Region { source: RegionError::FileLimit { .. }, .. })) => {
+                let reason = format!("{error} (the daemon's)");
+                return Err(Refusal::new(Error::from_errno(libc::EFBIG), reason));
+            }
             Some(Err(error)) => return Err(Refusal::new(Error::NoBuffers, error.to_string())),
             None => {
                 return Err(Refusal::new(

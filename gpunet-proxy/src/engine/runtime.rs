@@ -13,6 +13,7 @@ use crate::os::cpus;
 use crate::os::descriptors;
 use crate::os::doorbell::Bell;
 use crate::os::thread_pool::ThreadPool;
+use gpu_usermap::threads;
 use gpunet_core::ids::AttachmentId;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -121,7 +122,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Runtime>, EmbedError> {
 
 impl Runtime {
     fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name).spawn(body)?;
+        let thread = threads::spawn(name, body)?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }

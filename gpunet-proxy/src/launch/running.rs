@@ -6,6 +6,7 @@ use crate::launch::token::LaunchToken;
 use crate::model::error::TooManyLaunches;
 use crate::model::launch::{FinishPolicy, FinishReport};
 use gpu_usermap::cuda::{self, CoResidencyError, CudaError, LaunchSpec, SymbolError};
+use gpu_usermap::threads::{self, BlockedSignals};
 use gpunet_device::{Kernel, Net, cpu};
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,7 +119,7 @@ impl Watch {
                 }
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("gpunet-watch".to_owned()).spawn(watch) {
+        if let Err(error) = threads::spawn("gpunet-watch", watch) {
             tracing::warn!(%error, "no thread to watch a kernel: if it fails, its sockets are reset late");
         }
         Self { _ends: ends }
@@ -215,7 +216,7 @@ impl Launch {
         let token = LaunchToken::take(attached)?;
         let kernel = kernel(token.net());
         let running = match attached.cuda() {
-            None => match cpu::launch_with(blocks, threads, kernel, fail_launch(&token)) {
+            None => match launch_blocks(blocks, threads, kernel, &token) {
                 Ok(launch) => Running::Cpu(launch),
                 Err(error) => {
                     // The blocks that were started use the attachment's memory for as long as they
@@ -237,6 +238,17 @@ impl Launch {
         };
         Ok(Self { parts: Some((running, token)) })
     }
+}
+
+/// Starts the blocks of a launch on the CPU, on threads that take none of the program's signals.
+fn launch_blocks<K: Kernel>(
+    blocks: u32,
+    threads: u32,
+    kernel: K,
+    token: &LaunchToken,
+) -> std::io::Result<cpu::Launch> {
+    let _inherited = BlockedSignals::new();
+    cpu::launch_with(blocks, threads, kernel, fail_launch(token))
 }
 
 /// Returns the call that ends a launch on the CPU when one of its blocks has panicked.
@@ -352,7 +364,7 @@ impl Drop for Launch {
             token.finish(if result.is_err() { FinishPolicy::Reset } else { FinishPolicy::Close });
             let _ = done.send(());
         };
-        if let Err(error) = std::thread::Builder::new().name("gpunet-launch".to_owned()).spawn(end) {
+        if let Err(error) = threads::spawn("gpunet-launch", end) {
             tracing::warn!(%error, "no thread to wait for a dropped launch");
         } else if tokio::runtime::Handle::try_current().is_err() && wait.recv_timeout(DROP_WAIT).is_err() {
             tracing::warn!("a dropped launch still runs: its buffers must stay");

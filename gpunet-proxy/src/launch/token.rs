@@ -6,6 +6,7 @@ use crate::model::launch::{FinishPolicy, FinishReport, Finished, MOST_HANDLES};
 use crate::model::message::ANSWER_TIMEOUT;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gpu_usermap::cuda::ForeignLaunches;
+use gpu_usermap::threads;
 use gpunet_abi::Handle;
 use gpunet_abi::context::Context;
 use gpunet_abi::panic_record::PanicRecord;
@@ -194,8 +195,7 @@ impl LaunchToken {
                 "the proxy has not answered for {ANSWER_TIMEOUT:?}: the launch's sockets are closed when it does"
             );
             // Without a thread they stay out of use until the attachment is closed, and so does the number.
-            let _ =
-                std::thread::Builder::new().name("gpunet-finish".to_owned()).spawn(move || reap.run(None));
+            let _ = threads::spawn("gpunet-finish", move || reap.run(None));
             return FinishReport { left_open };
         }
         if reap.left_open > 0 {

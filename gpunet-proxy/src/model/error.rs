@@ -54,7 +54,7 @@ pub enum DaemonError {
         r#source: io::Error,
     },
     /// The socket cannot be used.
-    #[error("cannot reach the daemon at {}: {source}", path.display())]
+    #[error("cannot reach the daemon at {}: {source}{hint}", path.display(), hint = hint(.source))]
     Connect {
         /// Where it was looked for.
         path: PathBuf,
@@ -95,6 +95,12 @@ pub enum DaemonError {
         /// The system's answer.
         r#source: io::Error,
     },
+    /// This process may have no more file descriptors.
+    #[error("no file descriptor is left for what the daemon passes: {source}{hint}", hint = hint(.source))]
+    NoDescriptor {
+        /// EMFILE.
+        r#source: io::Error,
+    },
     /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] BadConfig),
@@ -106,7 +112,8 @@ impl From<DaemonError> for io::Error {
         let kind = match &error {
             DaemonError::NotThere { source, .. }
             | DaemonError::Connect { source, .. }
-            | DaemonError::Silent { source, .. } => source.kind(),
+            | DaemonError::Silent { source, .. }
+            | DaemonError::NoDescriptor { source } => source.kind(),
             DaemonError::Refused { errno, .. } => Self::from_raw_os_error(*errno).kind(),
             DaemonError::Version { .. } => io::ErrorKind::Unsupported,
             DaemonError::Strange { .. } => io::ErrorKind::InvalidData,
@@ -192,7 +199,7 @@ pub enum AttachError {
     #[error("CUDA cannot copy to the device: {0}")]
     Copy(CopyError),
     /// The operating system refused the descriptors that wake data threads.
-    #[error("cannot make a doorbell: {0}; see `ulimit -n`")]
+    #[error("cannot make a doorbell: {0}{hint}", hint = hint(.0))]
     Doorbell(std::io::Error),
     /// The daemon has ended, or refuses the attachment.
     #[error(transparent)]
@@ -203,6 +210,7 @@ pub enum AttachError {
 fn region_hint(error: &RegionError) -> &'static str {
     match error {
         RegionError::DescriptorLimit { .. } => "",
+        RegionError::FileLimit { .. } => ", or ask for less ring memory (setting shared_rings)",
         _ => "; ask for less ring memory (setting shared_rings)",
     }
 }

@@ -1,5 +1,6 @@
 //! Pinning threads to CPUs.
 
+use gpu_usermap::threads;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 
@@ -23,7 +24,7 @@ pub(crate) fn impossible(cpus: &[usize]) -> Option<usize> {
     // A thread of its own, whose mask nobody keeps.
     let tried = move || cpus.into_iter().find(|&cpu| pin(cpu).is_err());
     // Without a thread nothing is known; the start that follows says that there is none.
-    let thread = std::thread::Builder::new().name("gpunet-cpus".to_owned()).spawn(tried).ok()?;
+    let thread = threads::spawn("gpunet-cpus", tried).ok()?;
     thread.join().unwrap_or_default()
 }
 

@@ -2,25 +2,33 @@
 //!
 //! A proxy needs them for its threads, its listeners and its streams. The limit belongs to the process that runs it.
 
-use gpunet_abi::Error;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use tokio::runtime::{Builder, Runtime};
 
-/// Returns advice to append to the message of `error`: about `ulimit -n` if descriptors have run out, else nothing.
+/// Returns advice to append to the message of `error`: which limit to raise if descriptors have run out, else nothing.
 ///
 /// # Examples
 /// ```
 /// use gpunet_proxy::descriptors::hint;
 ///
 /// let error = std::io::Error::from_raw_os_error(24); // EMFILE
-/// assert_eq!(hint(&error), "; raise the limit of file descriptors (`ulimit -n`)");
+/// assert!(hint(&error).starts_with("; raise the limit of file descriptors (`ulimit -n`), which is "));
 /// ```
 #[must_use]
-pub fn hint(error: &io::Error) -> &'static str {
-    match crate::os::errno::from_io(error) {
-        Error::TooManyFiles => "; raise the limit of file descriptors (`ulimit -n`)",
-        _ => "",
+pub fn hint(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            let limit =
+                getrlimit(Resource::Nofile).current.map_or("unlimited".to_owned(), |limit| limit.to_string());
+            format!("; raise the limit of file descriptors (`ulimit -n`), which is {limit}")
+        }
+        Some(libc::ENFILE) => "; raise the system's limit of open files (`sysctl fs.file-max`)".to_owned(),
+        Some(libc::ETOOMANYREFS) => {
+            "; this user passes more file descriptors at a time than `ulimit -n` allows: raise it".to_owned()
+        }
+        _ => String::new(),
     }
 }
 
@@ -48,7 +56,9 @@ mod tests {
     #[test]
     fn only_a_lack_of_descriptors_has_a_hint() {
         let hint = |code| hint(&io::Error::from_raw_os_error(code));
-        assert!([libc::EMFILE, libc::ENFILE].into_iter().all(|code| hint(code).contains("`ulimit -n`")));
+        let limit = getrlimit(Resource::Nofile).current.expect("a limit");
+        assert!(hint(libc::EMFILE).ends_with(&format!("(`ulimit -n`), which is {limit}")));
+        assert!(hint(libc::ENFILE).contains("fs.file-max"));
         assert_eq!(hint(libc::EACCES), "");
     }
 }

@@ -4,6 +4,7 @@
 //! memory), and whoever needs it could not go on.
 
 use crossbeam_channel::{Sender, unbounded};
+use gpu_usermap::threads;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
@@ -50,7 +51,7 @@ impl ThreadPool {
                     let _ = catch_unwind(AssertUnwindSafe(job));
                 }
             };
-            threads.0.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
+            threads.0.push(threads::spawn(name, work)?);
         }
         Ok((Self { jobs: Some(jobs) }, threads))
     }

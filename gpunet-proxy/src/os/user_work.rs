@@ -4,6 +4,7 @@
 //! a TCP socket that lingers, a file of a file system of its own. So descriptors of clients are received and closed
 //! here. A user whose work does not end only holds up itself.
 
+use gpu_usermap::threads;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -46,8 +47,7 @@ impl UserWork {
             queue.threads += 1;
             drop(users);
             let work = self.clone();
-            let spawned =
-                std::thread::Builder::new().name("gpunet-user".to_owned()).spawn(move || work.work(uid));
+            let spawned = threads::spawn("gpunet-user", move || work.work(uid));
             if let Err(error) = spawned {
                 tracing::warn!(uid, %error, "no thread to close a client's descriptors on");
                 if let Some(queue) = self.lock().get_mut(&uid) {

@@ -3,6 +3,7 @@
 use super::team::TeamCall;
 use super::{Failure, Operation, Outcome};
 use crate::socket::{Appended, Hold, HostLaunch, HostSockets};
+use gpu_usermap::threads;
 use gpunet_abi::{Direction, Error, Gate, Prepared, Result, Trigger, Word};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::cpu::watch::Sleeper;
@@ -46,7 +47,7 @@ impl CpuQueue {
             // What it used was mapped until now.
             drop(player);
         };
-        std::thread::Builder::new().name("gpunet-queue".to_owned()).spawn(run)?;
+        threads::spawn("gpunet-queue", run)?;
         Ok(Self { operations, progress, host, started: [0; 2] })
     }
 
@@ -131,7 +132,7 @@ impl Lane {
                 told.1.notify_all();
             }
         };
-        std::thread::Builder::new().name("gpunet-lane".to_owned()).spawn(run)?;
+        threads::spawn("gpunet-lane", run)?;
         Ok(Self { started, done, count: Cell::new(0) })
     }
 

@@ -144,8 +144,10 @@ fn torchrun(variable: Variable<'_>) -> Result<TeamId, EnvironmentError> {
     let number: u16 = port.parse().map_err(|error| invalid("MASTER_PORT", &port, error))?;
     let next =
         number.checked_add(1).ok_or_else(|| invalid("MASTER_PORT", &port, "there is no port after it"))?;
-    let mut found = (&*host, next).to_socket_addrs().map_err(|error| invalid("MASTER_ADDR", &host, error))?;
-    let address = found.next().ok_or_else(|| invalid("MASTER_ADDR", &host, "it has no address"))?;
+    // Brackets belong to an address with its port, and are common without one.
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+    let mut found = (host, next).to_socket_addrs().map_err(|error| invalid("MASTER_ADDR", host, error))?;
+    let address = found.next().ok_or_else(|| invalid("MASTER_ADDR", host, "it has no address"))?;
     // Restarts of a job are teams of their own.
     let run = variable("TORCHELASTIC_RUN_ID").unwrap_or_default();
     let restart = variable("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
@@ -205,6 +207,15 @@ mod tests {
         let third = mpi("3").expect("a team");
         assert_eq!((third.rank, third.size, third.id), (Rank(3), 4, mpi("0").expect("a team").id));
         assert!((20_000..30_000).contains(&third.id.address().port()));
+    }
+
+    #[test]
+    fn an_address_may_have_brackets() {
+        let [bare, bracketed] = ["::1", "[::1]"].map(|host| {
+            launched(&[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", host), ("MASTER_PORT", "29500")])
+        });
+        assert_eq!(bare.as_ref().expect("a team").id.address(), "[::1]:29501".parse().expect("an address"));
+        assert_eq!(bracketed, bare, "the same team");
     }
 
     #[test]

@@ -8,10 +8,12 @@ use super::passed::{Passed, TAKE_WITHIN, take};
 use super::secrets::OwnSecrets;
 use crate::attached::session::MAX_REASON;
 use crate::os::client_socket::ClientSocket;
+use crate::os::descriptors::hint;
 use crate::os::user_work::UserWork;
-use crate::wire::{self, Incoming, MAX_FRAME};
+use crate::wire::{self, BadFrame, Incoming, MAX_FRAME};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use gpu_usermap::cuda::ExportCheck;
+use gpu_usermap::threads;
 use gpunet_abi::Error;
 use gpunet_abi::team::{BlockLayout, MAX_MEMBERS, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -84,10 +86,22 @@ struct Calls {
 /// What the root says of an operation.
 #[derive(Debug)]
 enum Answered {
-    Part { number: u64, part: Part },
-    Agreed { number: u64, bytes: Vec<Vec<u8>> },
-    Done { number: u64 },
-    Failed { number: u64, why: TeamFailure },
+    /// Another member's memory, or why it is lost.
+    Part {
+        number: u64,
+        part: Result<Part, String>,
+    },
+    Agreed {
+        number: u64,
+        bytes: Vec<Vec<u8>>,
+    },
+    Done {
+        number: u64,
+    },
+    Failed {
+        number: u64,
+        why: TeamFailure,
+    },
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -113,7 +127,7 @@ impl Member {
         let fate = Arc::<Mutex<Fate>>::default();
         let (answered, answers) = crossbeam_channel::bounded(MAX_ANSWERS);
         let watch = Watch { socket: socket.clone(), fate: fate.clone(), answered, work, exports };
-        let thread = std::thread::Builder::new().name("gpunet-team".to_owned()).spawn(move || watch.run());
+        let thread = threads::spawn("gpunet-team", move || watch.run());
         let thread = thread.map_err(TeamError::io("cannot start a thread for the team"))?;
         let calls = Mutex::new(Calls { number: 0, answers });
         Ok(Self { socket, fate, calls, limit, size, secrets, thread: Some(thread) })
@@ -175,7 +189,7 @@ impl Member {
         let mut calls = lock(&self.calls);
         let begin = |number| ToRoot::Begin { number, what, bytes: bytes.to_vec() };
         let number = self.begin(&mut calls, begin, None)?;
-        let (_, bytes) = self.await_agreement(&calls, number)?;
+        let bytes = self.await_agreement(&calls, number, drop)?;
         if bytes.len() == self.size as usize {
             Ok(bytes)
         } else {
@@ -183,36 +197,43 @@ impl Member {
         }
     }
 
-    /// Allocates together with all others. `make` makes this member's memory and a descriptor of it; `map` maps the others'.
+    /// Allocates together with all others. `make` makes this member's memory and a descriptor of it, `own` begins with it, `add`
+    /// maps another's when it comes, and `all` concludes.
     ///
     /// # Errors
     /// [`TeamError`]: nobody has the memory then.
-    pub(super) fn share<M, R>(
+    pub(super) fn share<M, P, R>(
         &self,
         (len, element): (u64, u32),
         make: impl FnOnce() -> Result<(M, OwnedFd, u64), String>,
-        map: impl FnOnce(M, Vec<Part>) -> Result<R, String>,
+        own: impl FnOnce(M) -> P,
+        mut add: impl FnMut(&mut P, Part) -> Result<(), String>,
+        all: impl FnOnce(P) -> Result<R, String>,
     ) -> Result<R, TeamError> {
         let mut calls = lock(&self.calls);
         let (memory, fd, mapped_len) = match make() {
             Ok(made) => made,
-            Err(reason) => {
-                let reason = shortened(&reason);
-                let unable = |number| ToRoot::Unable { number, reason: reason.clone() };
-                let number = self.begin(&mut calls, unable, None)?;
-                return Err(match self.await_agreement(&calls, number) {
-                    Err(error) => error,
-                    Ok(_) => TeamError::Memory(reason),
-                });
-            }
+            Err(reason) => return Err(self.unable(&mut calls, &reason)),
         };
         let bytes = mapped_len.to_le_bytes().to_vec();
         let what = Collective::Alloc { len, element };
         let begin = |number| ToRoot::Begin { number, what, bytes };
-        let number = self.begin(&mut calls, begin, Some(fd.as_fd()))?;
+        let number = match self.begin(&mut calls, begin, Some(fd.as_fd())) {
+            Err(TeamError::Io { source, .. }) => {
+                return Err(self.unable(&mut calls, &format!("{source}{}", hint(&source))));
+            }
+            number => number?,
+        };
         drop(fd);
-        let (parts, _) = self.await_agreement(&calls, number)?;
-        let (result, mapped) = match map(memory, parts) {
+        let mut parts = Ok(own(memory));
+        self.await_agreement(&calls, number, |part| {
+            let added = parts.as_mut().map_or(Ok(()), |parts| add(parts, part?));
+            // Of all that fail, the first says why.
+            if let Err(reason) = added {
+                parts = Err(reason);
+            }
+        })?;
+        let (result, mapped) = match parts.and_then(all) {
             Ok(result) => (Some(result), Ok(())),
             Err(reason) => (None, Err(shortened(&reason))),
         };
@@ -222,6 +243,15 @@ impl Member {
             Answered::Done { .. } => result.ok_or(TeamError::Memory(reason)),
             _ => Err(TeamFailure::Protocol { rank: Rank(0) }.into()),
         }
+    }
+
+    /// Takes part in an allocation for which this member has no memory.
+    fn unable(&self, calls: &mut Calls, reason: &str) -> TeamError {
+        let reason = shortened(reason);
+        let unable = |number| ToRoot::Unable { number, reason: reason.clone() };
+        let agreed =
+            self.begin(calls, unable, None).and_then(|number| self.await_agreement(calls, number, drop));
+        agreed.err().unwrap_or(TeamError::Memory(reason))
     }
 
     /// Begins the next operation; returns its number, which counts only if the root hears of it.
@@ -237,12 +267,16 @@ impl Member {
         Ok(number)
     }
 
-    fn await_agreement(&self, calls: &Calls, number: u64) -> Result<(Vec<Part>, Vec<Vec<u8>>), TeamError> {
-        let mut parts = Vec::new();
+    fn await_agreement(
+        &self,
+        calls: &Calls,
+        number: u64,
+        mut part_has_come: impl FnMut(Result<Part, String>),
+    ) -> Result<Vec<Vec<u8>>, TeamError> {
         loop {
             match self.next(calls, number)? {
-                Answered::Part { part, .. } => parts.push(part),
-                Answered::Agreed { bytes, .. } => return Ok((parts, bytes)),
+                Answered::Part { part, .. } => part_has_come(part),
+                Answered::Agreed { bytes, .. } => return Ok(bytes),
                 Answered::Done { .. } | Answered::Failed { .. } => {
                     return Err(TeamFailure::Protocol { rank: Rank(0) }.into());
                 }
@@ -273,6 +307,9 @@ impl Member {
         let fds: Vec<_> = fd.into_iter().collect();
         wire::send(self.socket.as_fd(), &wire::encode(frame), &fds).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => TeamError::Silent(Duration::ZERO),
+            _ if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
+                TeamError::io("cannot pass a file descriptor to the team")(error)
+            }
             _ => self.end(),
         })
     }
@@ -379,7 +416,10 @@ impl Watch {
         // In parts: a program that was stopped has not waited.
         match (0..PARTS).find_map(|_| taken.recv_timeout(TAKE_WITHIN / PARTS).ok()) {
             Some(Passed::Memory(ToMember::Part { number, rank, len }, fd)) => {
-                Some(Answered::Part { number, part: Part { rank: Rank(rank), len, fd } })
+                Some(Answered::Part { number, part: Ok(Part { rank: Rank(rank), len, fd }) })
+            }
+            Some(Passed::NoDescriptor(ToMember::Part { number, .. })) => {
+                Some(Answered::Part { number, part: Err(BadFrame::NoDescriptor.to_string()) })
             }
             _ => None,
         }

@@ -43,47 +43,63 @@ pub(super) fn make(
         (Placement::Gpu, None) => Err("the CPU device has no GPU memory".to_owned()),
         (Placement::Pinned, device) => {
             let region = PinnedRegion::create("gpunet-team", len).map_err(|error| error.to_string())?;
-            let fd = region.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
             let len = region.len() as u64;
-            Ok((MappedMemory::of_region(device, region)?, fd, len))
+            let (memory, fd) = MappedMemory::of_region(device, region)?;
+            Ok((memory, fd, len))
         }
     }
 }
 
-/// Maps the memory of all others; returns that of all, by rank.
-///
-/// # Errors
-/// What the system or CUDA says, and a part that is missing or too short.
-pub(super) fn map(
-    device: Option<&Device>,
+/// The memory of all members, by rank, of which the others' comes part by part. Each part is mapped, and its descriptor closed, when
+/// it comes.
+pub(super) struct Parts<'a> {
+    device: Option<&'a Device>,
     placement: Placement,
     len: u64,
-    own: (u32, MappedMemory),
-    mut parts: Vec<Part>,
-) -> Result<Vec<MappedMemory>, String> {
-    let mut all = Vec::with_capacity(parts.len() + 1);
-    let (rank, own) = own;
-    let mut own = Some(own);
-    parts.sort_by_key(|part| part.rank);
-    let size = parts.len() as u32 + 1;
-    let mut parts = parts.into_iter();
-    for member in 0..size {
-        if member == rank {
-            all.extend(own.take());
-            continue;
-        }
-        let part = parts.next().filter(|part| part.rank.0 == member);
-        let Part { rank, len: given, fd } =
-            part.ok_or_else(|| format!("nothing came from member {member}"))?;
-        let mapped = match placement {
-            Placement::Pinned => MappedMemory::pinned(device, fd),
-            Placement::Gpu => MappedMemory::imported(device, fd, given),
+    all: Vec<Option<MappedMemory>>,
+}
+
+impl<'a> Parts<'a> {
+    /// Begins with this member's own.
+    pub(super) fn new(
+        device: Option<&'a Device>,
+        placement: Placement,
+        len: u64,
+        size: u32,
+        (rank, own): (Rank, MappedMemory),
+    ) -> Self {
+        let mut own = Some(own);
+        let all = (0..size).map(|member| own.take_if(|_| member == rank.0)).collect();
+        Self { device, placement, len, all }
+    }
+
+    /// Maps another member's.
+    ///
+    /// # Errors
+    /// What the system or CUDA says; it is too short, or nobody's.
+    pub(super) fn add(&mut self, part: Part) -> Result<(), String> {
+        let Part { rank, len: given, fd } = part;
+        let place = self.all.get_mut(rank.0 as usize).filter(|place| place.is_none());
+        let place = place.ok_or_else(|| format!("memory of a member {rank} that has none"))?;
+        let mapped = match self.placement {
+            Placement::Pinned => MappedMemory::pinned(self.device, fd),
+            Placement::Gpu => MappedMemory::imported(self.device, fd, given),
         };
         let mapped = mapped.map_err(|reason| format!("the memory of member {rank}: {reason}"))?;
-        if (mapped.len() as u64) < len {
-            return Err(format!("the memory of member {rank} has {} bytes instead of {len}", mapped.len()));
+        if (mapped.len() as u64) < self.len {
+            let found = mapped.len();
+            return Err(format!("the memory of member {rank} has {found} bytes instead of {}", self.len));
         }
-        all.push(mapped);
+        *place = Some(mapped);
+        Ok(())
     }
-    Ok(all)
+
+    /// The memory of all.
+    ///
+    /// # Errors
+    /// A part is missing.
+    pub(super) fn all(self) -> Result<Vec<MappedMemory>, String> {
+        let named = self.all.into_iter().enumerate();
+        named.map(|(member, part)| part.ok_or_else(|| format!("nothing came from member {member}"))).collect()
+    }
 }

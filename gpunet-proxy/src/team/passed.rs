@@ -23,6 +23,8 @@ pub(super) enum Passed<F> {
     Memory(F, OwnedFd),
     /// What has come with the frame is not the memory that it speaks of, and why.
     NoMemory(F, String),
+    /// There was no number for the descriptor in this process.
+    NoDescriptor(F),
     /// A frame that cannot be.
     Invalid,
 }
@@ -41,6 +43,10 @@ pub(super) fn take<F: HasMemory + Send + 'static>(
         let Ok(Some(packet)) = wire::recv(socket.as_fd(), &mut vec![0; MAX_FRAME]) else {
             return done(Passed::Invalid);
         };
+        if packet.lost {
+            let frame = wire::without_descriptors(&packet.bytes);
+            return done(frame.map_or(Passed::Invalid, Passed::NoDescriptor));
+        }
         let (frame, mut fds) = wire::split::<F>(packet);
         let checked = match (frame, fds.pop()) {
             (Ok(frame), Some(fd)) => match check(fd.as_fd(), exports, frame.memory_len()) {

@@ -27,9 +27,10 @@ use super::id::TeamId;
 use super::passed::{Passed, TAKE_WITHIN};
 use super::secrets::Secrets;
 use crate::os::client_socket::ClientSocket;
-use crate::wire::{self, Incoming, MAX_FRAME};
+use crate::wire::{self, BadFrame, Incoming, MAX_FRAME};
 use arrivals::{Arrivals, Here};
 use gpu_usermap::cuda::ExportCheck;
+use gpu_usermap::threads;
 use gpunet_abi::team::Rank;
 pub use listener::TeamListener;
 use meeting::Meeting;
@@ -118,8 +119,8 @@ impl Root {
     }
 
     fn start(self) -> Result<(), TeamError> {
-        let thread = std::thread::Builder::new().name("gpunet-team-root".to_owned());
-        thread.spawn(move || self.run()).map_err(TeamError::io("cannot start a thread for the team"))?;
+        let thread = threads::spawn("gpunet-team-root", move || self.run());
+        thread.map_err(TeamError::io("cannot start a thread for the team"))?;
         Ok(())
     }
 
@@ -249,7 +250,11 @@ impl Root {
                 Passed::NoMemory(ToRoot::Begin { number, .. }, reason) => {
                     self.handle(rank, ToRoot::Unable { number, reason }, None);
                 }
-                Passed::NoMemory(..) | Passed::Invalid => {
+                Passed::NoDescriptor(ToRoot::Begin { number, .. }) => {
+                    let reason = format!("in member 0's program, {}", BadFrame::NoDescriptor);
+                    self.handle(rank, ToRoot::Unable { number, reason }, None);
+                }
+                Passed::NoMemory(..) | Passed::NoDescriptor(_) | Passed::Invalid => {
                     self.lose(rank, TeamFailure::Protocol { rank: Rank(rank) });
                 }
             }
@@ -323,8 +328,12 @@ impl Root {
 
     /// Sends what the operations have to say.
     fn answer(&mut self) {
-        while let Some((rank, frame, fd)) = self.operations.poll_output() {
-            self.send(rank, &frame, fd.as_ref().map(AsFd::as_fd));
+        while let Some(output) = self.operations.poll_output() {
+            let (rank, frame, fd) = &output;
+            if !self.send(*rank, frame, fd.as_ref().map(AsFd::as_fd)) {
+                // Members take what is under way, and the next turn goes on.
+                return self.operations.put_back(output);
+            }
         }
     }
 
@@ -335,15 +344,18 @@ impl Root {
     }
 
     /// A member that reads nothing is told nothing: its own limit ends what it waits for. Its queue has room for all that
-    /// one operation can say.
-    fn send(&self, rank: u32, frame: &ToMember, fd: Option<BorrowedFd<'_>>) {
+    /// one operation can say. Returns false if too many descriptors of this user are under way for one more.
+    fn send(&self, rank: u32, frame: &ToMember, fd: Option<BorrowedFd<'_>>) -> bool {
         let Some(Member::Connected(Connection { socket, .. })) = self.members.get(rank as usize) else {
-            return;
+            return true;
         };
         let fds: Vec<_> = fd.into_iter().collect();
-        if let Err(error) = wire::send(socket.as_fd(), &wire::encode(frame), &fds) {
-            tracing::debug!(rank, %error, "a member of a team was not told");
+        match wire::send(socket.as_fd(), &wire::encode(frame), &fds) {
+            Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => return false,
+            Err(error) => tracing::debug!(rank, %error, "a member of a team was not told"),
+            Ok(()) => {}
         }
+        true
     }
 }
 

@@ -1,7 +1,7 @@
 //! Symmetric memory, as the host sees it.
 
 use super::error::TeamError;
-use super::memory::{self, SharedMemory};
+use super::memory::{self, Parts, SharedMemory};
 use super::slice::{PutSource, SymmetricSlice};
 use super::{Local, Team};
 use crate::attached::device_memory::DeviceMemory;
@@ -62,8 +62,10 @@ impl SharedMemory {
                 let (own, fd, len) = memory::make(device, placement, bytes)?;
                 Ok(((own, table), fd, len))
             },
-            |(own, table), parts| {
-                let parts = memory::map(device, placement, bytes, (local.rank.0, own), parts)?;
+            |(own, table)| (Parts::new(device, placement, bytes, local.size, (local.rank, own)), table),
+            |(parts, _), part| parts.add(part),
+            |(parts, table)| {
+                let parts = parts.all()?;
                 let addresses: Vec<u8> = parts.iter().flat_map(|part| part.address().to_le_bytes()).collect();
                 table.write(0, &addresses).map_err(|error| error.to_string())?;
                 Ok(Self { parts, table })

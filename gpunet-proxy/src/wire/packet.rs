@@ -20,6 +20,8 @@ pub(crate) const MAX_FDS: usize = 1 + SHARDS;
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) fds: Vec<OwnedFd>,
+    /// This process may have no more descriptors: some of the packet's are lost.
+    pub(crate) lost: bool,
 }
 
 /// Sends a packet whole or not at all; never waits.
@@ -44,7 +46,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 ///
 /// # Errors
 /// WouldBlock, while there is none. InvalidData, for one that is longer than a frame or has more
-/// descriptors than any frame, or than this process may have.
+/// descriptors than any frame.
 pub(crate) fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Packet>> {
     Ok(match recv_once(socket, buffer)? {
         // The kernel checks for a packet and then whether the other side has closed. A last packet that came in
@@ -70,10 +72,14 @@ fn recv_once(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Pac
             fds.extend(rights);
         }
     }
-    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    let has_fds = !fds.is_empty();
+    let cut = got.flags.contains(ReturnFlags::CTRUNC);
+    if got.flags.contains(ReturnFlags::TRUNC) || cut && fds.len() >= MAX_FDS {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet longer than any frame"));
     }
-    Ok((got.bytes > 0 || !fds.is_empty()).then(|| Packet { bytes: buffer[..got.bytes].to_vec(), fds }))
+    // There was space for those of any frame, so the kernel has found no number for them.
+    let packet = || Packet { bytes: buffer[..got.bytes].to_vec(), fds, lost: cut };
+    Ok((got.bytes > 0 || cut || has_fds).then(packet))
 }
 
 /// A packet from a sender that may be hostile.

@@ -10,7 +10,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
 }
 
 fn packet(bytes: Vec<u8>) -> Packet {
-    Packet { bytes, fds: Vec::new() }
+    Packet { bytes, fds: Vec::new(), lost: false }
 }
 
 #[test]

@@ -74,6 +74,18 @@ fn a_connection_gets_one_answer() {
 }
 
 #[test]
+fn a_client_that_sends_no_more_gets_its_answer() {
+    let dir = TempDir::new();
+    let (_daemon, addr) = start(&dir);
+    let mut connection = hold(addr, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    connection.shutdown(std::net::Shutdown::Write).expect("open");
+    connection.set_read_timeout(Some(LONG)).expect("set");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("# EOF\n"), "{answer}");
+}
+
+#[test]
 fn connections_that_say_nothing_do_not_hold_up_a_scrape() {
     let dir = TempDir::new();
     let (_daemon, addr) = start(&dir);

@@ -4,7 +4,7 @@ use crate::daemon::{GPUNETD, Running, TempDir, answers, clean, gpunetd, output, 
 use crate::support::cgroup::MemoryCgroup;
 use crate::support::{copy_program, not_run};
 use gpunet_proxy::{AttachError, Config, DaemonError, daemon};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -50,6 +50,62 @@ fn in_a_memory_cgroup_programs_get_errors_and_the_daemon_lives() {
     drop(held);
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end(), 0, "{}", daemon.log());
+}
+
+#[test]
+fn a_client_that_asks_for_more_than_the_limit_of_file_sizes_is_refused() {
+    let dir = TempDir::new();
+    let mut limited = clean("bash");
+    // In units of 1,024 bytes.
+    limited.args(["-c", "ulimit -f 32768 && exec \"$0\" \"$@\"", GPUNETD]);
+    limited.arg("--listen-path").arg(dir.join("d.sock")).args(["--rc", "off", "--drain-s", "2"]);
+    let mut daemon = Running::start(&mut limited);
+    let attach = |config| gpunet_proxy::attach(&dir.join("d.sock"), config).expect("a daemon").attach_cpu();
+    let innocent = attach(Config::small()).expect("attached");
+    match attach(Config { shared_rings: 64 << 20, ..Config::small() }) {
+        Err(AttachError::Daemon(DaemonError::Refused { errno, reason })) => {
+            assert_eq!(errno, libc::EFBIG, "{reason}");
+            assert!(reason.contains("33554432 bytes: raise it (`ulimit -f`)"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(innocent.close().unfinished, 0, "the daemon lives");
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(), 0, "{}", daemon.log());
+}
+
+/// Where the client of the next test attaches.
+const DAEMON: &str = "GPUNET_TEST_DAEMON_PATH";
+
+#[test]
+fn a_client_without_descriptors_hears_of_its_limit() {
+    let dir = TempDir::new();
+    let daemon = Running::start(gpunetd(&dir).args(["--threads", "2"]));
+    let mut client = clean("/proc/self/exe");
+    client.args(["--exact", "scarce::a_client_at_its_limit", "--ignored", "--nocapture"]);
+    let done = output(client.env(DAEMON, dir.join("d.sock")));
+    let said = text(&done.stdout) + &text(&done.stderr);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}\n{}", daemon.log());
+}
+
+#[test]
+#[ignore = "a part of `a_client_without_descriptors_hears_of_its_limit`, which runs it as a process of its own"]
+fn a_client_at_its_limit() {
+    let path = std::env::var_os(DAEMON).expect("it says where");
+    let proxy = gpunet_proxy::attach(path.as_ref(), Config::small()).expect("a daemon");
+    let limit = getrlimit(Resource::Nofile);
+    // An attachment needs five more than there are: for the connection, the region, a doorbell for each of two data threads, and
+    // the session's own.
+    let refusals: Vec<_> = (3..)
+        .map_while(|current| {
+            setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit }).expect("a lower limit");
+            proxy.attach_cpu().err().map(|refused| refused.to_string())
+        })
+        .collect();
+    assert!(refusals.iter().any(|refused| refused.contains("what the daemon passes")), "{refusals:?}");
+    for refused in refusals {
+        assert!(refused.contains("`ulimit -n`), which is "), "{refused}");
+    }
 }
 
 /// A daemon that root's limits do not spare: of another user, where this one is root.

@@ -1,6 +1,7 @@
 //! Settings from all sources, and `--check`.
 
-use crate::daemon::{GPUNETD, TempDir, clean, gpunetd, output, text};
+use crate::daemon::{GPUNETCTL, GPUNETD, TempDir, clean, gpunetd, output, text};
+use std::process::Stdio;
 
 #[test]
 fn check_prints_what_counts_and_where_it_comes_from() {
@@ -89,5 +90,21 @@ fn version_and_help_are_printed() {
             output.status.success()
                 && text(&output.stdout).contains(env!("CARGO_PKG_VERSION")) | (flag == "--help")
         );
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let dir = TempDir::new();
+    let mut commands = [gpunetd(&dir), clean(GPUNETD), clean(GPUNETCTL)];
+    commands[0].arg("--check");
+    commands[1].arg("--help");
+    commands[2].arg("--help");
+    for command in &mut commands {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+        let output = command.stdout(full).stderr(Stdio::piped()).output().expect("it runs");
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {error}");
+        assert!(error.contains("cannot write") && error.contains("No space left"), "{command:?}: {error}");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::daemon::{GPUNETD, Running, TempDir, answers, clean, gpunetd, until};
 use crate::support::daemon::bound;
+use crate::support::process::{library_threads, takes_no_signal};
 use crate::support::{copy_program, not_run};
 use rustix::process::Signal;
 use socket2::Type;
@@ -206,4 +207,15 @@ fn the_path_comes_from_the_runtime_directory() {
     command.args(["--rc", "off"]).env("RUNTIME_DIRECTORY", dir.join("run"));
     let _daemon = Running::start(&mut command);
     assert!(answers(&dir.join("run/gpunetd.sock")));
+}
+
+#[test]
+fn signals_reach_its_main_thread_only() {
+    let dir = TempDir::new();
+    let daemon = Running::start(&mut gpunetd(&dir));
+    let threads = library_threads(daemon.child.id());
+    assert!(threads.iter().any(|(name, _)| name.starts_with("gpunet-sessions")), "{threads:?}");
+    for (name, blocked) in threads {
+        takes_no_signal(&name, blocked);
+    }
 }

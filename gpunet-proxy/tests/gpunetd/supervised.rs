@@ -5,7 +5,8 @@ use crate::support::daemon::bound;
 use rustix::process::Signal;
 use socket2::{Socket, Type};
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -15,7 +16,11 @@ struct Manager(UnixDatagram);
 
 impl Manager {
     fn new(path: &Path) -> Self {
-        let socket = UnixDatagram::bind(path).expect("bound");
+        Self::at(&SocketAddr::from_pathname(path).expect("short enough"))
+    }
+
+    fn at(addr: &SocketAddr) -> Self {
+        let socket = UnixDatagram::bind_addr(addr).expect("bound");
         socket.set_read_timeout(Some(LONG)).expect("set");
         Self(socket)
     }
@@ -56,6 +61,28 @@ fn it_says_when_it_is_ready_reloads_lives_and_stops() {
     daemon.signal(Signal::TERM);
     assert!(manager.until("STOPPING=1").contains("EXTEND_TIMEOUT_USEC="));
     assert_eq!(daemon.end(), 0);
+}
+
+#[test]
+fn it_finds_an_abstract_socket() {
+    let dir = TempDir::new();
+    let name = dir.join("notify").to_str().expect("text").to_owned();
+    let manager = Manager::at(&SocketAddr::from_abstract_name(&name).expect("short enough"));
+    let daemon = Running::start(gpunetd(&dir).env("NOTIFY_SOCKET", format!("@{name}")));
+    manager.until("READY=1");
+    assert!(!daemon.log().contains("cannot tell systemd"), "{}", daemon.log());
+}
+
+#[test]
+fn a_watchdog_of_no_time_is_none() {
+    let dir = TempDir::new();
+    let manager = Manager::new(&dir.join("notify"));
+    let mut command = gpunetd(&dir);
+    command.env("NOTIFY_SOCKET", dir.join("notify")).env("WATCHDOG_USEC", "0");
+    let mut daemon = Running::start(&mut command);
+    manager.until("READY=1");
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(), 0, "{}", daemon.log());
 }
 
 /// A command that runs gpunetd with `socket` as systemd passes it.

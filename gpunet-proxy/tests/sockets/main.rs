@@ -7,4 +7,5 @@ mod support;
 mod ahead;
 mod opening;
 mod queues;
+mod signals;
 mod taking;

@@ -78,3 +78,28 @@ pub fn wait() {
         std::process::exit(0);
     }
 }
+
+/// The threads of a process that are this library's, with the signals that each blocks (bit 0 is signal 1).
+pub fn library_threads(pid: u32) -> Vec<(String, u64)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("this is Linux");
+    // One may end while they are read.
+    let statuses =
+        tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let threads = statuses.filter_map(|status| {
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let blocked = u64::from_str_radix(field("SigBlk:")?, 16).ok()?;
+        Some((field("Name:")?.to_owned(), blocked))
+    });
+    threads.filter(|(name, _)| name.starts_with("gpunet-") || name.starts_with("gpunetd-")).collect()
+}
+
+/// Checks that a thread takes no signal of its program, and all that it may raise itself.
+#[track_caller]
+pub fn takes_no_signal(name: &str, blocked: u64) {
+    let synchronous = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+    for signal in 1..=31 {
+        let never = [libc::SIGKILL, libc::SIGSTOP].contains(&signal);
+        let expected = !never && !synchronous.contains(&signal);
+        assert_eq!(blocked & (1 << (signal - 1)) != 0, expected, "{name}, signal {signal}: {blocked:x}");
+    }
+}

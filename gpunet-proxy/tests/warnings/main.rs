@@ -7,4 +7,5 @@ mod descriptors;
 mod limits;
 mod lines;
 mod starting;
+mod teams;
 mod undelivered;

@@ -42,6 +42,44 @@ fn names(text: &str) -> impl Iterator<Item = String> {
         })
 }
 
+/// A thread that is started elsewhere takes the program's signals.
+#[test]
+fn threads_are_started_where_their_signals_are_blocked() {
+    // The blocks of the CPU device; who launches them blocks the signals for them (`launch/running.rs`).
+    const INHERIT: &str = "gpunet-device/src/cpu.rs";
+    let repository = repository();
+    for library in LIBRARIES {
+        let mut sources = Vec::new();
+        files(&repository.join(library).join("src"), &mut sources);
+        for file in sources {
+            let path = file.strip_prefix(&repository).expect("below it").to_owned();
+            let is_for_tests =
+                path.components().any(|part| ["fake", "tests"].iter().any(|name| part.as_os_str() == *name));
+            if is_for_tests
+                || path == Path::new(INHERIT)
+                || path == Path::new("gpu-usermap/region/src/threads.rs")
+            {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).expect("readable");
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default().lines();
+            let starts: Vec<_> = code
+                .filter(|line| !line.trim_start().starts_with("//"))
+                .filter(|line| {
+                    ["thread::Builder", "thread::spawn", "thread::scope"]
+                        .iter()
+                        .any(|call| line.contains(call))
+                })
+                .collect();
+            assert!(
+                starts.is_empty(),
+                "{}: gpu_usermap::threads::spawn starts threads, not {starts:?}",
+                path.display()
+            );
+        }
+    }
+}
+
 /// A name that shows in /proc and is not explained helps nobody.
 #[test]
 fn every_name_in_proc_is_explained() {

@@ -3,15 +3,17 @@
 use clap::Parser;
 use gpunet_diagnose::args::Args;
 use gpunet_diagnose::run;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match Args::try_parse() {
         Ok(args) => run::main(&args),
-        Err(error) => {
-            // Help is none either; where it cannot be printed, nothing can.
+        Err(error) if error.use_stderr() => {
+            // The exit code still tells.
             let _ = error.print();
-            if error.use_stderr() { ExitCode::from(run::USAGE) } else { ExitCode::SUCCESS }
+            ExitCode::from(run::USAGE)
         }
+        Err(help) => run::written(help.print().and_then(|()| io::stdout().flush()), ExitCode::SUCCESS),
     }
 }

@@ -56,8 +56,8 @@ fn print(out: &mut impl Write, report: &Report, args: &Args) -> io::Result<()> {
     out.flush()
 }
 
-/// The exit code, given whether the report could be printed. A reader that stops reading is no failure.
-fn written(outcome: io::Result<()>, code: ExitCode) -> ExitCode {
+/// The exit code, given whether the report (or the help) could be printed. A reader that stops reading is no failure.
+pub fn written(outcome: io::Result<()>, code: ExitCode) -> ExitCode {
     match outcome {
         Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
             // If this cannot be printed either, the exit code still tells.

@@ -119,3 +119,14 @@ impl Drop for Server {
         let _ = self.child.wait();
     }
 }
+
+/// Checks that a program whose output cannot be written says so and fails.
+#[track_caller]
+pub fn fails_on_a_full_disk(program: &str, args: &[&str]) {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    let output =
+        command(program, args).stdout(full).stderr(Stdio::piped()).output().expect("the program starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
+    assert!(error.contains("cannot write to stdout: No space left"), "{args:?}: {error}");
+}

@@ -1,6 +1,6 @@
 //! Help, and bad command lines.
 
-use crate::process::{Output, finish};
+use crate::process::{Output, command, fails_on_a_full_disk, finish};
 use crate::program::{ECHO, run};
 use std::process::{Command, Stdio};
 
@@ -38,7 +38,7 @@ fn help_has_examples() {
     for args in [&["--help"][..], &["server", "--help"], &["client", "--help"]] {
         let Output { status, out, .. } = run(args);
         assert!(status.success());
-        assert!(out.contains("Examples:") && out.contains("nc HOST"), "{out}");
+        assert!(out.contains("Examples:") && out.contains("nc -N HOST"), "{out}");
         assert!(out.contains("--device") && out.contains("--json"), "{out}");
     }
 }
@@ -69,4 +69,33 @@ fn probe_says_what_there_is() {
     let Output { status, out, err } = run(&["probe"]);
     assert!(status.success(), "{err}");
     assert!(out.contains("CUDA"), "{out}");
+}
+
+#[test]
+fn a_log_that_is_no_terminal_has_no_colours() {
+    let demo =
+        ["--device", "cpu", "--connections", "1", "--size", "64", "--count", "1", "--transport", "tcp"];
+    let mut logged = command(ECHO, &demo);
+    let Output { err, .. } = finish(logged.env("GPUNET_LOG", "debug").spawn().expect("the program starts"));
+    assert!(err.contains("DEBUG") && !err.contains('\x1b'), "{err}");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let demo = [
+        "--device",
+        "cpu",
+        "--connections",
+        "1",
+        "--size",
+        "64",
+        "--count",
+        "1",
+        "--transport",
+        "tcp",
+        "--json",
+    ];
+    for args in [&["--help"][..], &["probe"], &demo] {
+        fails_on_a_full_disk(ECHO, args);
+    }
 }

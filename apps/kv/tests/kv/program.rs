@@ -1,6 +1,6 @@
 //! The program under test.
 
-use crate::process::{Output, Server, command, finish};
+use crate::process::{Output, Server, command, fails_on_a_full_disk, finish};
 
 const KV: &str = env!("CARGO_BIN_EXE_gpunet-kv");
 
@@ -20,4 +20,9 @@ pub fn stop(server: Server) -> Output {
 /// Runs the program to its end.
 pub fn run(args: &[&str]) -> Output {
     finish(command(KV, args).spawn().expect("the program starts"))
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    fails_on_a_full_disk(KV, &["--help"]);
 }

@@ -1,6 +1,7 @@
 //! Help, and bad command lines.
 
-use crate::program::{run, run_on_cpu};
+use crate::process::fails_on_a_full_disk;
+use crate::program::{RSTREAM, run, run_on_cpu};
 use std::net::TcpListener;
 
 #[test]
@@ -43,4 +44,10 @@ fn a_gpu_that_is_not_there_is_named_with_the_reason() {
     let output = run(&["both", "--device", "cuda:99"]);
     assert_eq!(output.status.code(), Some(1), "{}{}", output.out, output.err);
     assert!(output.err.contains("cuda:99") && output.err.lines().count() == 1, "{}", output.err);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    fails_on_a_full_disk(RSTREAM, &["--help"]);
+    fails_on_a_full_disk(RSTREAM, &["both", "--device", "cpu", "--transport", "tcp", "-S", "64", "-C", "1"]);
 }

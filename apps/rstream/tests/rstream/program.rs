@@ -2,7 +2,7 @@
 
 use crate::process::{Output, Server, command, finish};
 
-const RSTREAM: &str = env!("CARGO_BIN_EXE_gpunet-rstream");
+pub const RSTREAM: &str = env!("CARGO_BIN_EXE_gpunet-rstream");
 
 /// Runs the program to its end.
 pub fn run(args: &[&str]) -> Output {

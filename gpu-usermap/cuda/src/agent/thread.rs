@@ -9,6 +9,7 @@ use super::backoff::Backoff;
 use super::context::Context;
 use super::release::Release;
 use crate::driver::CudaError;
+use gpunet_region::threads;
 
 type Job = Box<dyn FnOnce(&mut Context) + Send>;
 
@@ -31,21 +32,19 @@ impl Agent {
     ) -> Result<Self, CudaError> {
         let (messages, inbox) = unbounded();
         let (ready, opened) = bounded(1);
-        let thread = thread::Builder::new()
-            .name("gpunet-cuda-agent".to_owned())
-            .spawn(move || match open() {
-                Ok(context) => {
-                    // The spawner waits for this; should it be gone, so is the sender of messages, and the loop ends.
-                    let _ = ready.send(Ok(()));
-                    serve(context, &inbox);
-                }
-                Err(error) => drop(ready.send(Err(error))),
-            })
-            .map_err(|error| CudaError {
-                call: "starting gpunet-cuda-agent",
-                code: CudaError::AGENT_GONE,
-                name: error.to_string(),
-            })?;
+        let thread = threads::spawn("gpunet-cuda-agent", move || match open() {
+            Ok(context) => {
+                // The spawner waits for this; should it be gone, so is the sender of messages, and the loop ends.
+                let _ = ready.send(Ok(()));
+                serve(context, &inbox);
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        })
+        .map_err(|error| CudaError {
+            call: "starting gpunet-cuda-agent",
+            code: CudaError::AGENT_GONE,
+            name: error.to_string(),
+        })?;
         let agent = Self { messages: Some(messages), thread: Some(thread) };
         opened.recv().unwrap_or_else(|_| Err(CudaError::agent_gone()))?;
         Ok(agent)

@@ -65,6 +65,8 @@ impl Driver {
     }
 
     pub(crate) fn init(&self) -> Result<(), CudaError> {
+        // Threads that the driver starts take none of the program's signals either.
+        let _inherited = gpunet_region::threads::BlockedSignals::new();
         // SAFETY: takes no memory of ours; the flags must be 0.
         self.check("cuInit", unsafe { (self.api.init)(0) })
     }

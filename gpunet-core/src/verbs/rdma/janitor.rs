@@ -1,5 +1,6 @@
 //! A thread that ends connections: what takes time and needs nobody's attention.
 
+use gpu_usermap::threads;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +37,7 @@ impl JanitorThread {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let janitor = Arc::new(Janitor { inbox: Mutex::default(), wake });
         let worker = Arc::clone(&janitor);
-        std::thread::Builder::new().name("gpunet-rdma-end".to_owned()).spawn(move || worker.work())?;
+        threads::spawn("gpunet-rdma-end", move || worker.work())?;
         Ok(Self { janitor })
     }
 }

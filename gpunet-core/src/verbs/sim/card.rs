@@ -1,8 +1,8 @@
 //! The lock around a network's state, and the thread that lets time pass in it.
 
 use super::state::State;
+use gpu_usermap::threads;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 /// The users' side: when the last one goes, the thread ends.
@@ -29,8 +29,8 @@ impl Users {
         if is_earlier && !state.has_thread {
             state.has_thread = true;
             let shared = self.0.clone();
-            let thread = thread::Builder::new().name("gpunet-sim-nic".into());
-            thread.spawn(move || shared.run()).expect("a thread for the simulated network");
+            threads::spawn("gpunet-sim-nic", move || shared.run())
+                .expect("a thread for the simulated network");
         }
         settle(state);
         if is_earlier {

@@ -104,7 +104,8 @@ pub unsafe extern "C" fn gpunet_host_device_connect(
         let (address, options) = (memory::address(address, len)?, self::options(options)?);
         let pending = object.with(|attachment| Ok(attachment.connect(address, options)))?;
         let late = || Failure::new(libc::ETIMEDOUT, "the connection was not there in time");
-        let socket = opened(&Arc::default(), timeout_ms, late, pending, || false)?;
+        let socket = opened(&Arc::default(), timeout_ms, late, pending, || false);
+        let socket = socket.map_err(|failure| failure.at(address))?;
         out.put(DeviceSocket::enter(Role::Stream(socket))?);
         Ok(())
     })
@@ -135,7 +136,8 @@ pub unsafe extern "C" fn gpunet_host_device_listen(
         let (address, options) = (memory::address(address, len)?, self::options(options)?);
         let backlog = backlog.max(1).unsigned_abs();
         let listener = object
-            .with(|attachment| attachment.listen_blocking(address, options, backlog).map_err(failure))?;
+            .with(|attachment| attachment.listen_blocking(address, options, backlog).map_err(failure))
+            .map_err(|failure| failure.at(address))?;
         out.put(DeviceSocket::enter(Role::Listener(listener))?);
         Ok(())
     })

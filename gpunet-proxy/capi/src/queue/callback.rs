@@ -3,6 +3,7 @@
 use super::no_thread;
 use super::outcome::error_of;
 use crate::failure::Failure;
+use gpu_usermap::threads;
 use gpunet_proxy::queue::Outcome;
 use std::ffi::{c_int, c_void};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -46,10 +47,7 @@ impl Callbacks {
                         unsafe { callback(user, error) };
                     }
                 };
-                std::thread::Builder::new()
-                    .name("gpunet-callback".to_owned())
-                    .spawn(run)
-                    .map_err(no_thread)?;
+                threads::spawn("gpunet-callback", run).map_err(no_thread)?;
                 none.insert(told)
             }
         };

@@ -39,7 +39,7 @@ pub unsafe extern "C" fn gpunet_host_getsockname(
             State::Fresh { bound } => *bound,
             State::Stream(stream) => Some(stream.local),
             State::Listener(listener) => Some(listener.local),
-            State::Connecting(_) | State::Closed => None,
+            State::Connecting(..) | State::Closed => None,
         })
     })
 }

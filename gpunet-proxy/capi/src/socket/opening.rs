@@ -73,8 +73,9 @@ pub unsafe extern "C" fn gpunet_host_listen(socket: *const gpunet_host_socket_t,
         };
         let address = bound.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         let mut listening = Box::pin(object.host.bind(address, options, backlog.max(1).unsigned_abs()));
-        let listener = object
-            .until_ready(Wait::Until(None), |cx| listening.as_mut().poll(cx).map_err(Failure::of_host))?;
+        let listener = object.until_ready(Wait::Until(None), |cx| {
+            listening.as_mut().poll(cx).map_err(|error| Failure::of_host(error).at(address))
+        })?;
         let mut inner = lock(&object.inner);
         match inner.state {
             State::Fresh { .. } => inner.listen(listener),
@@ -141,7 +142,7 @@ pub unsafe extern "C" fn gpunet_host_connect(
             Wait::No if waits_on => Err(Failure::new(libc::EINPROGRESS, "the connect goes on")),
             Wait::Until(_) if waits_on => {
                 lock(&object.inner).give_up_connect();
-                Err(Failure::of(libc::ETIMEDOUT))
+                Err(Failure::of(libc::ETIMEDOUT).at(address))
             }
             _ => result,
         };

@@ -30,7 +30,7 @@ impl SocketObject {
         inner.progress(&mut cx);
         let failed = inner.error.is_some();
         match &inner.state {
-            State::Connecting(_) => 0,
+            State::Connecting(..) => 0,
             State::Fresh { .. } if failed => POLLERR | POLLHUP | events & (POLLIN | POLLOUT),
             State::Fresh { .. } => POLLHUP | events & POLLOUT,
             State::Closed => POLLNVAL,

@@ -23,7 +23,7 @@ pub(super) enum State {
         bound: Option<SocketAddr>,
     },
     /// A connect was begun and has not been answered.
-    Connecting(Pending<Stream>),
+    Connecting(Pending<Stream>, SocketAddr),
     Stream(Arc<Connected>),
     Listener(Arc<Listening>),
     Closed,
@@ -168,14 +168,15 @@ impl Inner {
         match self.state {
             State::Fresh { bound: None } => {
                 let (host, options) = (host.clone(), self.settings.of_connection());
-                self.state = State::Connecting(Box::pin(async move { host.connect(to, options).await }));
+                let connect = Box::pin(async move { host.connect(to, options).await });
+                self.state = State::Connecting(connect, to);
                 Ok(())
             }
             State::Fresh { bound: Some(_) } => Err(Failure::new(
                 libc::EOPNOTSUPP,
                 "a bound socket can only listen: connect takes an address of its own choice",
             )),
-            State::Connecting(_) => Err(Failure::of(libc::EALREADY)),
+            State::Connecting(..) => Err(Failure::of(libc::EALREADY)),
             State::Stream(_) => Err(Failure::of(libc::EISCONN)),
             State::Listener(_) => Err(Failure::new(libc::EOPNOTSUPP, "a listener cannot connect")),
             State::Closed => Err(closed()),
@@ -184,16 +185,18 @@ impl Inner {
 
     /// Gives the connect up: its time is over.
     pub(super) fn give_up_connect(&mut self) {
-        if matches!(self.state, State::Connecting(_)) {
+        if matches!(self.state, State::Connecting(..)) {
             self.state = State::Fresh { bound: None };
         }
     }
 
     /// Looks how far a connect is. Its failure makes the socket fresh again, and waits to be asked for.
     pub(super) fn progress(&mut self, cx: &mut Context<'_>) {
-        let State::Connecting(pending) = &mut self.state else { return };
+        let State::Connecting(pending, to) = &mut self.state else { return };
+        let to = *to;
         let Poll::Ready(connected) = pending.as_mut().poll(cx) else { return };
-        self.state = match connected.map_err(Failure::of_host).and_then(Connected::new) {
+        let connected = connected.map_err(|error| Failure::of_host(error).at(to));
+        self.state = match connected.and_then(Connected::new) {
             Ok(stream) => State::Stream(stream),
             Err(error) => {
                 self.error = Some(error);
@@ -210,7 +213,7 @@ impl Inner {
         self.progress(cx);
         match &self.state {
             State::Stream(stream) => Poll::Ready(Ok(stream.clone())),
-            State::Connecting(_) => Poll::Pending,
+            State::Connecting(..) => Poll::Pending,
             State::Fresh { .. } => Poll::Ready(Err(self.error.take().unwrap_or_else(not_connected))),
             State::Listener(_) => Poll::Ready(Err(not_connected())),
             State::Closed => Poll::Ready(Err(closed())),
@@ -230,7 +233,7 @@ impl Inner {
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Stream(stream) => stream.close(),
             State::Listener(listener) => drop(lock(&listener.accepting).take()),
-            State::Fresh { .. } | State::Connecting(_) | State::Closed => {}
+            State::Fresh { .. } | State::Connecting(..) | State::Closed => {}
         }
     }
 }

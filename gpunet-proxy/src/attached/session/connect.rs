@@ -62,6 +62,9 @@ fn ask(
         Ok((ToProgram::Refused { errno, reason }, _)) => Err(DaemonError::Refused { errno, reason }),
         Ok(answer) => Ok(answer),
         Err(BadFrame::Version(daemon)) => Err(DaemonError::Version { daemon, program: PROTOCOL }),
+        Err(BadFrame::NoDescriptor) => {
+            Err(DaemonError::NoDescriptor { source: io::Error::from_raw_os_error(libc::EMFILE) })
+        }
         Err(error) => Err(DaemonError::Strange { path: path.to_owned(), what: error.to_string() }),
     }
 }

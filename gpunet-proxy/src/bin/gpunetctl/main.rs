@@ -52,12 +52,10 @@ impl From<io::Error> for Error {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let path = cli.path.clone().unwrap_or_else(places::daemon_path);
-    let done = match &cli.command {
-        Command::Ss(args) => ss(&path, args),
-        Command::Clients { json } => clients(&path, *json),
-        Command::Threads(args) => threads(&path, args),
+    let done = match Cli::try_parse() {
+        Ok(cli) => run(&cli),
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(help) => help.print().and_then(|()| io::stdout().flush()).map_err(Error::from),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -68,6 +66,15 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "gpunetctl: {error}");
             ExitCode::from(if matches!(error, Error::NoDaemon { .. }) { NO_DAEMON } else { 1 })
         }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Error> {
+    let path = cli.path.clone().unwrap_or_else(places::daemon_path);
+    match &cli.command {
+        Command::Ss(args) => ss(&path, args),
+        Command::Clients { json } => clients(&path, *json),
+        Command::Threads(args) => threads(&path, args),
     }
 }
 

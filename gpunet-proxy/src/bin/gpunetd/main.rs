@@ -19,7 +19,7 @@ mod supervisor;
 mod values;
 
 use args::Refusal;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// The exit code of an invalid command line.
@@ -28,11 +28,7 @@ const BAD_COMMAND_LINE: u8 = 2;
 fn main() -> ExitCode {
     let cli = match args::parse(std::env::args_os()) {
         Ok(cli) => cli,
-        Err(Refusal::Text(text)) => {
-            // When stdout is closed there is nowhere left to report it.
-            let _ = text.print();
-            return ExitCode::SUCCESS;
-        }
+        Err(Refusal::Text(text)) => return printed(text.print()),
         Err(Refusal::Wrong(line)) => {
             eprintln!("gpunetd: {line} (try --help)");
             return ExitCode::from(BAD_COMMAND_LINE);
@@ -46,12 +42,23 @@ fn main() -> ExitCode {
         }
     };
     if cli.check {
-        let _ = std::io::stdout().write_all(loaded.to_string().as_bytes());
-        return ExitCode::SUCCESS;
+        return printed(io::stdout().write_all(loaded.to_string().as_bytes()));
     }
     let limiter = log::init(&loaded.settings.log, loaded.settings.log_format);
     serve::run(&cli, loaded, &limiter).unwrap_or_else(|error| {
         tracing::error!("{error}");
         ExitCode::FAILURE
     })
+}
+
+/// The exit code of what only prints. A reader that stops reading is no failure.
+fn printed(outcome: io::Result<()>) -> ExitCode {
+    match outcome.and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            // Where this cannot be printed either, the exit code tells.
+            let _ = writeln!(io::stderr(), "gpunetd: cannot write to stdout: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }

@@ -149,7 +149,8 @@ async fn converse(client: TcpStream, source: Arc<Source>, answering: Arc<AtomicB
         response
     });
     let mut server = http1::Builder::new();
-    server.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
+    // A client that shuts its sending half down after the request still reads the answer.
+    server.half_close(true).keep_alive(false).timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
     let too_long = async {
         answered.notified().await;
         tokio::time::sleep(TIMEOUT).await;

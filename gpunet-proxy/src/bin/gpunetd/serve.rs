@@ -5,6 +5,7 @@ use crate::log::Limiter;
 use crate::settings::{self, Loaded, RELOADED};
 use crate::values::Metrics;
 use crate::{metrics, socket, supervisor};
+use gpu_usermap::threads;
 use gpunet_proxy::daemon::{self, Daemon};
 use gpunet_proxy::descriptors::{self, hint};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -197,7 +198,7 @@ fn start_drains() -> io::Result<mpsc::Sender<Drain>> {
             }
         }
     };
-    std::thread::Builder::new().name("gpunetd-drain".to_owned()).spawn(work)?;
+    threads::spawn("gpunetd-drain", work)?;
     Ok(drains)
 }
 

@@ -12,6 +12,7 @@ use super::team::PutCopies;
 use crate::queue::{Failure, Notify, Outcome};
 use crate::socket::Hold;
 use gpu_usermap::cuda::Device;
+use gpu_usermap::threads;
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::trigger::reached;
 use gpunet_abi::{Direction, Error, StreamWord, Word};
@@ -69,7 +70,7 @@ pub(super) fn start(shared: Arc<Shared>, device: Device) -> io::Result<JoinHandl
         }
         .run();
     };
-    std::thread::Builder::new().name("gpunet-queue".to_owned()).spawn(run)
+    threads::spawn("gpunet-queue", run)
 }
 
 struct Follower {

@@ -81,6 +81,11 @@ impl Operations {
         self.outputs.pop_front()
     }
 
+    /// An output that could not be sent yet.
+    pub(super) fn put_back(&mut self, output: Output) {
+        self.outputs.push_front(output);
+    }
+
     /// What a member says of an operation.
     ///
     /// # Errors

@@ -65,7 +65,9 @@ fn output_to_a_pipe_has_no_colour_and_quiet_shows_no_ok() {
 
 #[test]
 fn a_report_that_cannot_be_written_is_no_good_outcome() {
-    for args in [&["--only", "machine.kernel", "--json"][..], &["--only", "machine.kernel"], &["--list"]] {
+    for args in
+        [&["--only", "machine.kernel", "--json"][..], &["--only", "machine.kernel"], &["--list"], &["--help"]]
+    {
         let full = File::create("/dev/full").expect("a device that Linux has");
         let output = diagnose(args).stdout(full).output().expect("it starts");
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -35,9 +35,7 @@ impl Closing {
             return Err(Error::BadHandle);
         }
         if kind == Kind::Stream
-            && [Direction::Send, Direction::Recv]
-                .iter()
-                .any(|half| slots::is_taken(net, handle.slot(), *half))
+            && [Direction::Send, Direction::Recv].iter().any(|half| slots::is_taken(net, handle, *half))
         {
             return Err(Error::Busy);
         }
@@ -95,7 +93,7 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
     let entry = net.entry(handle.slot());
     let link = entry::link_of(entry);
     // A poller that found the handle open may announce, or publish, at this moment: after the ends it would take them back.
-    let locked = [Direction::Send, Direction::Recv].map(|half| lock_for_end(net, handle.slot(), half));
+    let locked = [Direction::Send, Direction::Recv].map(|half| lock_for_end(net, handle, half));
     let mut send = SendHalf::load_at(net, handle, entry, link, false);
     let mut recv = RecvHalf::load_at(net, handle, entry, link);
     // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
@@ -106,7 +104,7 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
     // The slot is the next socket's once the close is posted.
     for (half, locked) in [Direction::Send, Direction::Recv].into_iter().zip(locked) {
         if locked {
-            slots::unlock(net, handle.slot(), half);
+            slots::unlock(net, handle, half, lock::ANNOUNCE);
         }
     }
     closing.post(send.position(), recv.position())
@@ -114,15 +112,14 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
 
 /// Locks a half of a stream whose handle has just died, unless a call by handle uses it, which finds that out by itself: whoever
 /// locks it next finds the handle dead. By one lane.
-fn lock_for_end(net: Net, slot: u32, half: Direction) -> bool {
+fn lock_for_end(net: Net, handle: Handle, half: Direction) -> bool {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     loop {
-        if slots::lock(net, slot, half, lock::ANNOUNCE) {
+        if slots::lock(net, handle, half, lock::ANNOUNCE) {
             return true;
         }
         // In a launch that is cancelled the poller may have gone without giving it back.
-        let held = slots::locked_as(net, slot, half);
-        let may_be_given_back = held == lock::ANNOUNCE || held == lock::FREE;
+        let may_be_given_back = matches!(slots::holder(net, handle, half), Ok(lock::ANNOUNCE | lock::FREE));
         if !may_be_given_back || guard.is_due() && guard.check().is_err() {
             return false;
         }

@@ -137,7 +137,7 @@ impl TeamHandle {
             self.publish(self.signal_word(signal, member, self.rank()), sum, member);
         }
         // SAFETY: taken above.
-        unsafe { platform::unlock(lock, 0) };
+        unsafe { platform::unlock(lock, 1, 0) };
         if is_possible { Ok(sum) } else { Err(Error::InvalidArgument) }
     }
 

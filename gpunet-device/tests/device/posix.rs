@@ -3,6 +3,7 @@
 use crate::world::{GENERATION, World, buffer, pattern};
 use gpunet_device::abi::Status;
 use gpunet_device::abi::control::{Op, Reply};
+use gpunet_device::abi::entry::{SlotState, lock};
 use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::group::Solo;
 use gpunet_device::posix::options::{
@@ -12,8 +13,9 @@ use gpunet_device::posix::send::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL};
 use gpunet_device::posix::{
     bind, close, connect, ioctl, name, recv, returned, send, shutdown, sockaddr, socket,
 };
-use gpunet_device::{Error, Net, Options, SockAddr, Stream};
+use gpunet_device::{Direction, Error, Net, Options, SockAddr, Stream};
 use std::mem::offset_of;
+use std::sync::atomic::Ordering;
 
 const G: Solo = Solo::new(0, 1);
 
@@ -80,6 +82,33 @@ fn a_direction_has_one_user_at_a_time() {
         assert_eq!(waiting.join().unwrap(), Ok(3));
     });
     assert_eq!(recv_bytes(net, b, &mut [0], MSG_DONTWAIT), Err(Error::WouldBlock));
+}
+
+/// Another group has closed the stream in which a call waits, and the slot is the next socket's, whose group is in a call, too.
+#[test]
+fn a_late_call_leaves_the_lock_of_the_slots_next_socket_alone() {
+    for direction in [Direction::Send, Direction::Recv] {
+        let world = World::new();
+        let (net, first) = (world.net(), world.open_driven(3));
+        assert_eq!(send_bytes(net, first.raw(), &[1; 4096], 0), Ok(4096));
+        std::thread::scope(|scope| {
+            let late = scope.spawn(move || match direction {
+                Direction::Send => send_bytes(net, first.raw(), &[1; 3], 0),
+                Direction::Recv => recv_bytes(net, first.raw(), &mut [0; 3], 0),
+            });
+            match direction {
+                Direction::Send => world.await_sender(3),
+                Direction::Recv => world.await_receiver(3),
+            }
+            world.set_state(3, SlotState::retired(GENERATION));
+            world.open_driven_as(GENERATION + 1, 3);
+            let lock = world.direction_lock(3, direction);
+            let held = lock::word(GENERATION + 1, lock::CALL);
+            lock.store(held, Ordering::SeqCst);
+            assert_eq!(late.join().unwrap(), Err(Error::BadHandle));
+            assert_eq!(lock.load(Ordering::SeqCst), held);
+        });
+    }
 }
 
 #[test]

@@ -5,8 +5,9 @@ use super::{errno, handle, unless};
 use crate::group::outcome::by_leader;
 use crate::socket::recv::RecvHalf;
 use crate::socket::send::SendHalf;
+use crate::socket::stream::out_queue_of;
 use crate::table::{entry, slots};
-use crate::{Group, Net, Stream};
+use crate::{Group, Net};
 use gpunet_abi::{Direction, Error, Options, Result};
 
 /// Bytes that can be received without waiting.
@@ -55,7 +56,11 @@ pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value:
             taken.give(g);
             found? as u64
         }
-        TIOCOUTQ => Stream::from_handle(g, net, handle(socket)?)?.out_queue(g)?,
+        // Not of a `Stream`: this group would become the one that announces what another receives.
+        TIOCOUTQ => {
+            let handle = handle(socket)?;
+            by_leader(g, || out_queue_of(net, handle))?
+        }
         FIONBIO => {
             // SAFETY: the caller's contract.
             return nonblocking(g, net, socket, unsafe { value.read_volatile() } != 0);

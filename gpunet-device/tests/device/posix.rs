@@ -6,6 +6,7 @@ use gpunet_device::abi::control::{Op, Reply};
 use gpunet_device::abi::entry::{SlotState, lock};
 use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::group::Solo;
+use gpunet_device::poll::POLLIN;
 use gpunet_device::posix::options::{
     self, SO_ERROR, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
@@ -13,7 +14,7 @@ use gpunet_device::posix::send::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL};
 use gpunet_device::posix::{
     bind, close, connect, ioctl, name, recv, returned, send, shutdown, sockaddr, socket,
 };
-use gpunet_device::{Direction, Error, Net, Options, SockAddr, Stream};
+use gpunet_device::{Direction, Error, Handle, Net, Options, PollFd, PollSet, SockAddr, Stream, poll};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
@@ -156,6 +157,29 @@ fn options_names_and_queues_are_linux_s() {
     // SAFETY: as above.
     unsafe { name::name(&G, net, a.raw(), name::End::Peer, addr.as_mut_ptr(), &raw mut len) }.unwrap();
     assert_eq!((len, &addr[..8]), (16, &[2, 0, 7, 208, 127, 0, 0, 1][..]));
+}
+
+/// A group that asks how much is on its way does not become the one that announces what another has received.
+#[test]
+fn who_asks_for_the_queue_of_a_stream_is_not_its_receiver() {
+    let world = World::new();
+    let net = world.net();
+    let (a, b) = world.open_pair(0, 1);
+    send_bytes(net, a.raw(), b"12345", 0).unwrap();
+    let (asker, mut found) = (Solo::new(1, 2), 7);
+    assert_eq!(recv_bytes(net, b.raw(), &mut [0; 5], 0), Ok(5));
+    // SAFETY: an int of this stack.
+    unsafe { ioctl::ioctl(&asker, net, b.raw(), ioctl::TIOCOUTQ, &raw mut found) }.unwrap();
+    assert_eq!((found, world.own_consumed(1).observe()), (0, 0));
+    let mut fds = [PollFd { handle: b.raw(), events: POLLIN, revents: 0 }];
+    // SAFETY: the entry outlives the call.
+    let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
+    assert_eq!(poll(&G, net, set, 0), Ok(0));
+    assert_eq!(world.own_consumed(1).observe(), 5, "announced");
+    // SAFETY: as above.
+    let stale =
+        unsafe { ioctl::ioctl(&asker, net, Handle::new(1, 1).raw(), ioctl::TIOCOUTQ, &raw mut found) };
+    assert_eq!(stale, Err(Error::BadHandle));
 }
 
 /// The proxy's error stays in its status word, so the device remembers that it was reported.

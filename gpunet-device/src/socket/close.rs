@@ -39,12 +39,12 @@ impl Closing {
         {
             return Err(Error::Busy);
         }
-        // The claim first: it may have to be waited for, and the handle is good until the close is sure to
-        // be posted.
+        // The claim first, and what prepares: they may have to be waited for, and the handle is good until the close is sure
+        // to be posted.
         let claim = Claim::for_close(net, handle)?;
-        if !slots::retire(net, handle, kind) {
+        if let Err(error) = retire(net, handle, kind) {
             claim.release();
-            return Err(Error::BadHandle);
+            return Err(error);
         }
         membership::forget(net, handle);
         if kind == Kind::Group {
@@ -66,6 +66,18 @@ impl Closing {
         (request.send_position, request.recv_position) = (sent, consumed);
         request.flags = self.flags;
         self.claim.post_close(&request, self.handle).map(|()| 0)
+    }
+}
+
+/// Ends the state of a socket that is `kind`. By one lane. If it fails, the socket is as it was.
+///
+/// # Errors
+/// BadHandle when it is closed already, or of another kind; for a listener those of [`accept_queue::retire`].
+pub(crate) fn retire(net: Net, handle: Handle, kind: Kind) -> Result<()> {
+    match kind {
+        Kind::Listener => accept_queue::retire(net, handle),
+        _ if slots::retire(net, handle, kind) => Ok(()),
+        _ => Err(Error::BadHandle),
     }
 }
 
@@ -137,15 +149,9 @@ pub(crate) fn close(net: Net, handle: Handle, kind: Kind) -> Result<u64> {
     let accepted = match kind {
         // Of those that were accepted ahead, the proxy closes the others.
         Kind::Listener => accept_queue::close(net, handle),
-        _ => Ok(0),
+        _ => 0,
     };
-    match accepted {
-        Ok(accepted) => closing.post(0, accepted),
-        Err(error) => {
-            closing.claim.release();
-            Err(error)
-        }
-    }
+    closing.post(0, accepted)
 }
 
 /// Wakes groups that wait on a handle that has just been closed. By one lane.

@@ -306,6 +306,12 @@ impl World {
         }
     }
 
+    /// Which listener a group prepares slots for: its generation, or 0.
+    pub fn prepare_lock(&self, slot: u32) -> &AtomicU32 {
+        // SAFETY: a field of the slot's entry, which everybody accesses atomically.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).prepare_lock) }
+    }
+
     /// Until when a group has the turn to ask for a listener's only connection; 0: no group has it.
     pub fn accept_turn(&self, slot: u32) -> &AtomicU64 {
         // SAFETY: a field of the slot's entry, which everybody accesses atomically.

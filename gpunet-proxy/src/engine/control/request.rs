@@ -62,6 +62,9 @@ impl Control {
         let Some(attachment) = self.attachments.get_mut(&attachment_id) else { return };
         if let Err(error) = permit(attachment, op, request) {
             tracing::debug!(?id, slot = request.slot, %error, "not permitted");
+            if op == Op::Prepare {
+                attachment.pass_over(request);
+            }
             take_back(attachment, request);
             return attachment.reply_result(id, Err(error));
         }

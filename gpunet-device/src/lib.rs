@@ -71,6 +71,7 @@ pub mod internal {
     pub use crate::platform::{CallGuard, back_off};
     pub use crate::socket::half::ring_end;
     pub use crate::socket::ownership::become_receiver;
+    pub use crate::socket::stream::out_queue_of;
     pub use crate::socket::{close, request};
     pub use crate::table::slots::Caller;
     pub use crate::table::{entry, free_slots, slots};

@@ -8,6 +8,7 @@
 #![cfg(loom)]
 
 use gpunet_abi::claim::{self, ClaimWord};
+use gpunet_abi::entry::lock;
 use gpunet_abi::park::{ParkFlag, must_wake, park};
 use gpunet_abi::recycle::{self, SlotRing};
 use gpunet_abi::ring::lacks_room;
@@ -816,5 +817,52 @@ fn a_message_is_whole_in_its_line_or_taken_from_the_ring() {
         sender.join().unwrap();
         assert_eq!(lined.look(0), Some([1, 2]), "overwritten in the line, still in the ring");
         assert_eq!(lined.look(2), Some([3, 4]));
+    });
+}
+
+/// A group has locked a half to announce when its socket is closed in a cancelled launch, which does not wait for it, and the slot is
+/// taken anew: the next socket's half has one user at a time.
+#[test]
+fn a_late_unlock_frees_no_lock_of_the_slots_next_socket() {
+    const LATE: u32 = 1;
+    const NEXT: u32 = 2;
+    struct Half {
+        lock: AtomicU32,
+        position: UnsafeCell<u64>,
+    }
+    impl Half {
+        fn change(&self, generation: u32, [from, to]: [u32; 2], success: Ordering) -> bool {
+            let [from, to] = [from, to].map(|holder| lock::word(generation, holder));
+            self.lock.compare_exchange(from, to, success, Ordering::Relaxed).is_ok()
+        }
+        fn unlock(&self, generation: u32, holder: u32) {
+            self.change(generation, [holder, lock::FREE], Ordering::Release);
+        }
+    }
+    loom::model(|| {
+        let half = Arc::new(Half {
+            lock: AtomicU32::new(lock::word(LATE, lock::ANNOUNCE)),
+            position: UnsafeCell::new(0),
+        });
+        let late = {
+            let half = half.clone();
+            thread::spawn(move || half.unlock(LATE, lock::ANNOUNCE))
+        };
+        // In place of a store: loom would let the late exchange, which reads what was there before, come after it.
+        half.lock.swap(lock::word(NEXT, lock::FREE), Ordering::Relaxed);
+        let call = |holder: u32| {
+            let half = half.clone();
+            thread::spawn(move || {
+                if half.change(NEXT, [lock::FREE, holder], Ordering::Acquire) {
+                    half.position.with_mut(|position| unsafe { *position += 1 });
+                    half.unlock(NEXT, holder);
+                }
+            })
+        };
+        for group in [call(lock::CALL), call(lock::ANNOUNCE), late] {
+            group.join().unwrap();
+        }
+        // An exchange, which finds the last value whatever it was ordered by.
+        assert!(half.change(NEXT, [lock::FREE, lock::CALL], Ordering::Acquire), "free again");
     });
 }

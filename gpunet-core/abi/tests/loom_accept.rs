@@ -95,14 +95,15 @@ impl Queue {
         let _ = self.lock.compare_exchange(LISTENER, 0, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// A group closes the queue; returns how many were taken, and whether another group still prepares.
-    fn close(&self) -> (u64, bool) {
+    /// A group closes the queue, unless another group prepares; returns how many were taken.
+    fn close(&self) -> Option<u64> {
+        self.lock.compare_exchange(0, LISTENER, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let mut word = self.word();
         while let Err(now) = self.exchange(word, word.closed()) {
             word = now;
         }
         fence(Ordering::SeqCst);
-        (word.position(), self.lock.load(Ordering::Acquire) != 0)
+        Some(word.position())
     }
 }
 
@@ -174,12 +175,16 @@ fn a_closed_queue_is_left_alone() {
                 u64::from(taken.is_some())
             })
         };
-        let (counted, is_locked) = queue.close();
-        if !is_locked {
+        let counted = queue.close();
+        if counted.is_some() {
             // The slot is taken anew.
             queue.entry.with_mut(|entry| unsafe { *entry = 0 });
+            queue.lock.store(0, Ordering::Relaxed);
         }
-        assert_eq!(other.join().unwrap(), counted);
+        let taken = other.join().unwrap();
+        // The listener is open as long as nobody could close it.
+        let counted = counted.or_else(|| queue.close());
+        assert_eq!(Some(taken), counted);
         assert_eq!(queue.take(), None);
     });
 }

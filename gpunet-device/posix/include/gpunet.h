@@ -163,8 +163,9 @@ struct gpunet_options {
 struct gpunet_event {
     unsigned long long token; /* the caller's own number for the socket */
     int socket;
-    short revents;       /* POLLIN, POLLOUT, POLLERR, POLLHUP, GPUNET_POLLRDHUP */
-    unsigned short turn; /* which delivery it is: leave it as it is for the next wait */
+    short revents; /* POLLIN, POLLOUT, POLLERR, POLLHUP, GPUNET_POLLRDHUP */
+    unsigned short reserved;
+    unsigned long long turn; /* which delivery it is: leave it as it is for the next wait */
 };
 #define GPUNET_POLLRDHUP 0x2000
 #define GPUNET_EPOLL_ADD 1

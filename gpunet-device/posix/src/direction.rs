@@ -76,7 +76,7 @@ impl Taken {
         // All lanes have read the entry, and the leader has stored the new positions.
         g.sync();
         if g.is_leader() {
-            slots::unlock(self.net, self.handle.slot(), self.half);
+            slots::unlock(self.net, self.handle, self.half, lock::CALL);
         }
     }
 }
@@ -94,7 +94,7 @@ fn take(net: Net, handle: Handle, half: Direction, caller: Caller) -> Result<u64
     }
     lock_for_call(net, handle, half)?;
     // It may have been closed, and even taken anew, between the two checks.
-    slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle.slot(), half))?;
+    slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle, half, lock::CALL))?;
     let options = entry::options(net, handle);
     Ok(Timeout::of_half(half, &options).packed())
 }
@@ -102,15 +102,12 @@ fn take(net: Net, handle: Handle, half: Direction, caller: Caller) -> Result<u64
 /// Locks a direction for a call by handle. By one lane.
 ///
 /// # Errors
-/// Busy when another call has it, or the host; Canceled; NetworkDown.
+/// BadHandle when the slot is the next socket's; Busy when another call has it, or the host; Canceled; NetworkDown.
 fn lock_for_call(net: Net, handle: Handle, half: Direction) -> Result<()> {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
-    while !slots::lock(net, handle.slot(), half, lock::CALL) {
+    while !slots::lock(net, handle, half, lock::CALL) {
         // A poller that announces what it has consumed has the lock for one store, and may have given it back by now.
-        unless(
-            matches!(slots::locked_as(net, handle.slot(), half), lock::FREE | lock::ANNOUNCE),
-            Error::Busy,
-        )?;
+        unless(matches!(slots::holder(net, handle, half)?, lock::FREE | lock::ANNOUNCE), Error::Busy)?;
         if guard.is_due() {
             guard.check()?;
         }

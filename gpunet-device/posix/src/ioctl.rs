@@ -3,8 +3,8 @@
 use super::direction::Taken;
 use super::{errno, handle, unless};
 use gpunet_abi::{Direction, Error, Options, Result};
-use gpunet_device::internal::{by_leader, entry, slots};
-use gpunet_device::{Group, Net, RecvHalf, SendHalf, Stream};
+use gpunet_device::internal::{by_leader, entry, out_queue_of, slots};
+use gpunet_device::{Group, Net, RecvHalf, SendHalf};
 
 /// Bytes that can be received without waiting.
 pub const FIONREAD: u32 = 0x541b;
@@ -53,7 +53,11 @@ pub unsafe fn ioctl<G: Group>(g: &G, net: Net, socket: i32, request: u32, value:
             taken.give(g);
             found? as u64
         }
-        TIOCOUTQ => Stream::from_handle(g, net, handle(socket)?)?.out_queue(g)?,
+        // Not of a `Stream`: this group would become the one that announces what another receives.
+        TIOCOUTQ => {
+            let handle = handle(socket)?;
+            by_leader(g, || out_queue_of(net, handle))?
+        }
         FIONBIO => {
             // SAFETY: the caller's contract.
             return nonblocking(g, net, socket, unsafe { value.read_volatile() } != 0);

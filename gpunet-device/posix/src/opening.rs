@@ -15,8 +15,8 @@ use gpunet_device::internal::{Timeout, request::Claim, slots};
 /// # Errors
 /// Busy when another group has it, or has just changed it; BadHandle.
 pub(super) fn take(net: Net, handle: Handle, kind: Kind) -> Result<()> {
-    if !slots::lock(net, handle.slot(), Direction::Send, lock::CALL) {
-        return Err(Error::Busy);
+    if !slots::lock(net, handle, Direction::Send, lock::CALL) {
+        return Err(slots::holder(net, handle, Direction::Send).err().unwrap_or(Error::Busy));
     }
     match slots::use_handle(net, handle) {
         Ok(now) if now == kind => Ok(()),
@@ -29,7 +29,7 @@ pub(super) fn take(net: Net, handle: Handle, kind: Kind) -> Result<()> {
 
 /// Gives a socket back that lives on. By one lane.
 pub(super) fn give(net: Net, handle: Handle) {
-    slots::unlock(net, handle.slot(), Direction::Send);
+    slots::unlock(net, handle, Direction::Send, lock::CALL);
 }
 
 /// Posts a request that turns a socket of kind `from` into something else, and enters the answer in

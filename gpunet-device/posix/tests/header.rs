@@ -342,7 +342,7 @@ fn the_headers_options_have_the_librarys_fields_in_their_order() {
 fn the_headers_event_has_the_librarys_fields_in_their_order() {
     let (fields, size) = layout("gpunet_event");
     let of_c = |name| if name == "handle" { "socket" } else { name };
-    let (library, library_size) = library![Event: token, handle, revents, turn];
+    let (library, library_size) = library![Event: token, handle, revents, reserved, turn];
     assert_eq!(fields, library.iter().map(|&(name, at)| (of_c(name), at)).collect::<Vec<_>>());
     assert_eq!(size, library_size);
 }

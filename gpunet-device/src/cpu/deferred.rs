@@ -5,7 +5,7 @@
 //! These are the two steps: what the device's table needs before, and after.
 
 use crate::group::Solo;
-use crate::socket::close::wake_waiters;
+use crate::socket::close::{retire, wake_waiters};
 use crate::socket::{accept_queue, request};
 use crate::table::{accepted, entry, free_slots, slots};
 use crate::{Listener, Net, Stream};
@@ -152,7 +152,8 @@ fn take(net: Net, options: &Options) -> Result<Handle> {
 /// posted, whose reply carries nothing.
 ///
 /// # Errors
-/// BadHandle when it is closed already; Busy while the host has taken one of its directions.
+/// BadHandle when it is closed already; Busy while the host has taken one of its directions; TimedOut or NetworkDown, when a group
+/// that prepares slots for a listener does not come to an end: the listener stays open.
 ///
 /// # Examples
 ///
@@ -177,11 +178,9 @@ pub fn close(net: Net, handle: Handle) -> Result<Request> {
         request.send_position = stream.sender().position();
         request.recv_position = stream.receiver().position();
     }
-    if !slots::retire(net, handle, kind) {
-        return Err(Error::BadHandle);
-    }
+    retire(net, handle, kind)?;
     if kind == Kind::Listener {
-        request.recv_position = accept_queue::close(net, handle)?;
+        request.recv_position = accept_queue::close(net, handle);
     }
     wake_waiters(net, handle, kind);
     Ok(request)

@@ -244,20 +244,21 @@ pub(crate) fn ring_doorbell(sleeping: *mut u32, doorbell: i32) {
 pub(crate) unsafe fn lock(word: *mut u32, from: u32, to: u32) -> bool {
     // SAFETY: the caller's contract.
     let word = unsafe { AtomicU32::from_ptr(word) };
-    // Ordering: Acquire, pairs with the Release store in `unlock` by the thread that had it before:
+    // Ordering: Acquire, pairs with the Release exchange in `unlock` by the thread that had it before:
     // what it left in the entry is visible.
     word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// Gives a lock back, with the value that it had before.
+/// Gives a lock back: from the value with which the caller's group has taken it to another. A lock that has another value by now
+/// is another socket's, and stays as it is.
 ///
 /// # Safety
-/// As [`lock`], which the caller's group has taken.
-pub(crate) unsafe fn unlock(word: *mut u32, value: u32) {
+/// As [`lock`].
+pub(crate) unsafe fn unlock(word: *mut u32, from: u32, to: u32) {
     // SAFETY: the caller's contract.
     let word = unsafe { AtomicU32::from_ptr(word) };
     // Ordering: Release, pairs with the Acquire exchange in `lock`.
-    word.store(value, Ordering::Release);
+    let _ = word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
 }
 
 /// Sixteen bytes, loaded and stored at once where the machine can.

@@ -153,7 +153,7 @@ pub(crate) fn ring_doorbell(_sleeping: *mut u32, _doorbell: i32) {}
 #[inline(always)]
 pub(crate) unsafe fn lock(word: *mut u32, from: u32, to: u32) -> bool {
     let old: u32;
-    // Ordering: acquire, pairs with the release store in `unlock`: what the group that had it
+    // Ordering: acquire, pairs with the release exchange in `unlock`: what the group that had it
     // before left in the entry is visible.
     // SAFETY: the caller's contract.
     unsafe {
@@ -162,17 +162,20 @@ pub(crate) unsafe fn lock(word: *mut u32, from: u32, to: u32) -> bool {
     old == from
 }
 
-/// Gives a lock back, with the value that it had before.
+/// Gives a lock back: from the value with which the caller's group has taken it to another. A lock that has another value by now
+/// is another socket's, and stays as it is.
+///
+/// Nothing waits for the exchange, whose result nobody reads: it takes the thread no longer than a store.
 ///
 /// # Safety
-/// As [`lock`], which the caller's group has taken.
+/// As [`lock`].
 #[inline(always)]
-pub(crate) unsafe fn unlock(word: *mut u32, value: u32) {
+pub(crate) unsafe fn unlock(word: *mut u32, from: u32, to: u32) {
     // Ordering: release, pairs with the acquire exchange in `lock`.
     // SAFETY: the caller's contract.
     unsafe {
-        asm!("st.release.gpu.b32 [{p}], {v};", p = in(reg64) word, v = in(reg32) value, options(nostack))
-    };
+        asm!("atom.release.gpu.cas.b32 {o}, [{p}], {f}, {t};", o = out(reg32) _, p = in(reg64) word, f = in(reg32) from, t = in(reg32) to, options(nostack));
+    }
 }
 
 /// Sixteen bytes in two registers.

@@ -265,7 +265,7 @@ mod tests {
     fn examine_one(kind: Kind, link: Link, changes: Changes) -> Option<i16> {
         let mut words = [7u64, 0];
         with_device(|net| {
-            let mut entry = Entry::fresh(Options::DEFAULT);
+            let mut entry = Entry::fresh(1, Options::DEFAULT);
             entry.link = link;
             (entry.recv.theirs, entry.recv.capacity) = (&raw mut words[0] as u64, 4096);
             (entry.send.theirs, entry.send.capacity) = (&raw mut words[1] as u64, 4096);

@@ -258,7 +258,7 @@ pub(super) fn claimed(net: Net, group: Handle, entry: ReadyEntry) -> Result<Opti
     let member = Member { net, slot: entry.slot() };
     let change = |state: PollState| {
         // Another socket, or one that was armed anew: late.
-        if !state.is_pending() || !entry.is_about(state) || member.group() != group.raw() {
+        if !state.is_pending() || !entry.is_about(member.arm()) || member.group() != group.raw() {
             return None;
         }
         let state = state.claimed();

@@ -12,9 +12,13 @@ pub struct Event {
     pub handle: i32,
     /// What is true of it: bits of [`crate::poll::POLLIN`] and its neighbours.
     pub revents: i16,
+    #[doc(hidden)]
+    pub reserved: u16,
     /// Which delivery of the socket's this is. The next wait, which is given the event, arms the socket by it.
-    pub turn: u16,
+    pub turn: u64,
 }
+
+const _: () = assert!(size_of::<Event>() == 24);
 
 /// Events of one group of threads: room for as many as a wait may deliver, and those of the last wait.
 ///
@@ -26,9 +30,9 @@ pub struct Event {
 /// ```
 /// use gpunet_device::{Buffer, poll_group::Events};
 ///
-/// let mut memory = [0u64; 8];
+/// let mut memory = [0u64; 12];
 /// // SAFETY: `memory` outlives the buffer, which alone uses it.
-/// let buffer = unsafe { Buffer::from_raw_parts(memory.as_mut_ptr().cast(), 64) };
+/// let buffer = unsafe { Buffer::from_raw_parts(memory.as_mut_ptr().cast(), 96) };
 /// let events = Events::new(buffer);
 /// assert_eq!((events.capacity(), events.len()), (4, 0));
 /// ```
@@ -40,7 +44,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Makes room for events of a buffer: one for each 16 bytes, from the first address on that is a multiple of 8.
+    /// Makes room for events of a buffer: one for each 24 bytes, from the first address on that is a multiple of 8.
     #[must_use]
     pub fn new(buffer: Buffer) -> Self {
         let skipped = (buffer.as_ptr() as usize).wrapping_neg() % align_of::<Event>();

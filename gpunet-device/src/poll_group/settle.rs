@@ -110,9 +110,13 @@ fn arm(member: Member, group: Handle, held: PollState) -> Option<PollState> {
         let is_held = is_same(state, held) && state.phase() == Phase::Held;
         if is_held { Some(state.armed().with_phase(Phase::Changing)) } else { None }
     };
-    let (before, arming) = member.change(arming)?;
-    if arming.arm() != before.arm() {
-        let watch = WatchWord::new(group, arming.generation(), arming.arm());
+    // Together with the state's load. It does not change while this block holds the socket.
+    let arm = member.arm().wrapping_add(1);
+    let (before, _) = member.change(arming)?;
+    if before.needs_arm() {
+        // A late entry of the last arm may be claimed before this store: then the block looks once more, and arms again.
+        member.set_arm(arm);
+        let watch = WatchWord::new(group, arm);
         // Pairs with the proxy's observe in `push_change`: who claims the entry then finds the state of this arm, or a later one. An
         // older one would make the entry late.
         member.net.watch(member.slot).publish(watch.0);

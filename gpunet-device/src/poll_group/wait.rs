@@ -243,7 +243,7 @@ impl PollGroup {
         let Some((member, held)) = self.holds(event) else { return none };
         match settle(member, self.handle, held, caller) {
             Some((revents, held)) => {
-                Event { token: member.token(), revents, turn: held.turn() as u16, ..event }
+                Event { token: member.token(), revents, turn: u64::from(held.turn()), ..event }
             }
             None => none,
         }
@@ -255,7 +255,7 @@ impl PollGroup {
         let member = Member { net: self.net, slot: handle.slot() };
         let held = member.state();
         let is_ours = held.phase() == Phase::Held
-            && held.turn() == u32::from(event.turn)
+            && u64::from(held.turn()) == event.turn
             && held.generation() == handle.generation()
             && member.group() == self.handle.raw();
         is_ours.then_some((member, held))
@@ -299,7 +299,7 @@ struct Direct {
 /// A socket that this block holds, as an event that is to be settled.
 fn held_event(member: Member, state: PollState) -> Event {
     let handle = Handle::new(member.slot, state.generation());
-    Event { token: 0, handle: handle.raw(), revents: 0, turn: state.turn() as u16 }
+    Event { handle: handle.raw(), turn: u64::from(state.turn()), ..Event::default() }
 }
 
 /// Moves the events that have `revents` to the front; returns how many there are. By one lane.

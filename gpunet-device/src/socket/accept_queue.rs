@@ -14,6 +14,7 @@ use crate::{Net, platform};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::accept::prepared_of;
 use gpunet_abi::control::Op;
+use gpunet_abi::entry::Kind;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::recycle;
@@ -31,16 +32,20 @@ pub(crate) fn take(net: Net, listener: Handle, options: &Options, caller: Caller
     let queue = Queue { net, listener };
     while let Some(raw) = recycle::take(&queue) {
         let Some(handle) = Handle::from_raw(raw as i32) else { return Err(Error::Protocol) };
-        // The proxy may have closed it with its listener, for a launch that has ended.
-        if !slots::take_over(net, handle) {
+        if handle.slot() >= net.context().slots {
+            return Err(Error::Protocol);
+        }
+        // SAFETY: inside the region; the proxy wrote it before it counted the connection, and leaves it alone until the
+        // socket is closed: then the slot is not taken over.
+        let descriptor = unsafe { plain::load(net.accepted(handle.slot())) };
+        // The proxy has refused the slot, which is free. Or it has closed the connection with its listener, for a launch that has
+        // ended.
+        if descriptor.is_refused() || !slots::take_over(net, handle) {
             continue;
         }
         // Read by the proxy when this launch has ended.
         net.taker(handle.slot()).set(u64::from(net.context().launch) + 1);
         entry::set_options(net, handle, options);
-        // SAFETY: inside the region; the proxy wrote it before it counted the connection, and leaves it alone until the
-        // socket is closed.
-        let descriptor = unsafe { plain::load(net.accepted(handle.slot())) };
         match entry::open(net, handle, &descriptor, caller.id(net)) {
             Ok(()) => return Ok(Some(handle)),
             Err(Error::BadHandle) => {}
@@ -66,8 +71,7 @@ pub(crate) fn prepare(net: Net, listener: Handle, options: &Options) {
         return;
     }
     hand_off::at(HandOff::Locked);
-    // Ordering: SeqCst, pairs with the fence in `close`: this group finds the queue closed, or the close finds the lock
-    // taken.
+    // Ordering: SeqCst, pairs with the fence in `close`: if the lock is the next socket's by now, this group finds the queue closed.
     fence(Ordering::SeqCst);
     prepare_locked(&queue, most, options);
     // Not a store: the slot may be another socket's by now, if the queue was closed before.
@@ -101,25 +105,42 @@ fn prepare_locked(queue: &Queue, most: u64, options: &Options) {
     claim.post_and_leave(&request, listener);
 }
 
-/// Closes the queue of a listener whose handle has died; returns how many connections were taken. By one lane.
+/// Ends the state of a listener, once no group prepares slots for it: its closer has the lock from then on. By one lane. If it fails,
+/// the listener is as it was.
 ///
 /// # Errors
-/// TimedOut or NetworkDown, when a group that prepares slots does not come to an end.
+/// BadHandle when another group has closed it; TimedOut or NetworkDown, when a group that prepares slots does not come to an end.
 #[inline(never)]
-pub(crate) fn close(net: Net, listener: Handle) -> Result<u64> {
+pub(crate) fn retire(net: Net, listener: Handle) -> Result<()> {
+    let (lock, holder) = (Queue { net, listener }.lock_word(), listener.generation());
+    let mut guard = WaitGuard::new(net, Deadline::after(PREPARE_LIMIT_NS)).ignoring_cancel(true);
+    // Ordering: Acquire, pairs with the Release of the group that prepared: it writes nothing here afterwards.
+    while lock.compare_exchange(0, holder, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        slots::kind_of(net, listener)?;
+        guard.check()?;
+        platform::back_off();
+    }
+    hand_off::at(HandOff::Locked);
+    if slots::retire(net, listener, Kind::Listener) {
+        return Ok(());
+    }
+    // Ordering: Release, as in `prepare`; not a store, as there.
+    let _ = lock.compare_exchange(holder, 0, Ordering::Release, Ordering::Relaxed);
+    Err(Error::BadHandle)
+}
+
+/// Closes the queue of a listener that was [retired](retire); returns how many connections were taken. By one
+/// lane.
+#[inline(never)]
+pub(crate) fn close(net: Net, listener: Handle) -> u64 {
     let queue = Queue { net, listener };
     let mut word = queue.load();
     while let Err(now) = queue.exchange(word, word.closed()) {
         word = now;
     }
     hand_off::at(HandOff::StateChanged);
-    // Ordering: SeqCst, pairs with the fence in `prepare`.
+    // Ordering: SeqCst, pairs with the fence in `prepare`: a group that takes the lock once it is the next socket's finds the queue
+    // closed.
     fence(Ordering::SeqCst);
-    let mut guard = WaitGuard::new(net, Deadline::after(PREPARE_LIMIT_NS)).ignoring_cancel(true);
-    // Ordering: Acquire, pairs with the Release of the group that prepared: it writes nothing here afterwards.
-    while queue.lock_word().load(Ordering::Acquire) != 0 {
-        guard.check()?;
-        platform::back_off();
-    }
-    Ok(word.position())
+    word.position()
 }

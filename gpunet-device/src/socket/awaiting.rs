@@ -253,7 +253,7 @@ impl Wait {
         let changed = || self.poll_word().is_some() || self.end_status().is_some() || self.is_closed();
         // At the gates of a direction that the host has taken, several groups may wait. They share a flag, and each of
         // them clears it.
-        let is_shared = platform::may_sleep() && slots::is_taken(self.net, self.handle.slot(), self.half);
+        let is_shared = platform::may_sleep() && slots::is_taken(self.net, self.handle, self.half);
         platform::pause(guard.rounds(), park, guard.remaining_ns(), link.is_polled() || is_shared, changed);
         Ok(None)
     }

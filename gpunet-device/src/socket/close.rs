@@ -35,18 +35,16 @@ impl Closing {
             return Err(Error::BadHandle);
         }
         if kind == Kind::Stream
-            && [Direction::Send, Direction::Recv]
-                .iter()
-                .any(|half| slots::is_taken(net, handle.slot(), *half))
+            && [Direction::Send, Direction::Recv].iter().any(|half| slots::is_taken(net, handle, *half))
         {
             return Err(Error::Busy);
         }
-        // The claim first: it may have to be waited for, and the handle is good until the close is sure to
-        // be posted.
+        // The claim first, and what prepares: they may have to be waited for, and the handle is good until the close is sure
+        // to be posted.
         let claim = Claim::for_close(net, handle)?;
-        if !slots::retire(net, handle, kind) {
+        if let Err(error) = retire(net, handle, kind) {
             claim.release();
-            return Err(Error::BadHandle);
+            return Err(error);
         }
         membership::forget(net, handle);
         if kind == Kind::Group {
@@ -68,6 +66,18 @@ impl Closing {
         (request.send_position, request.recv_position) = (sent, consumed);
         request.flags = self.flags;
         self.claim.post_close(&request, self.handle).map(|()| 0)
+    }
+}
+
+/// Ends the state of a socket that is `kind`. By one lane. If it fails, the socket is as it was.
+///
+/// # Errors
+/// BadHandle when it is closed already, or of another kind; for a listener those of [`accept_queue::retire`].
+pub(crate) fn retire(net: Net, handle: Handle, kind: Kind) -> Result<()> {
+    match kind {
+        Kind::Listener => accept_queue::retire(net, handle),
+        _ if slots::retire(net, handle, kind) => Ok(()),
+        _ => Err(Error::BadHandle),
     }
 }
 
@@ -95,7 +105,7 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
     let entry = net.entry(handle.slot());
     let link = entry::link_of(entry);
     // A poller that found the handle open may announce, or publish, at this moment: after the ends it would take them back.
-    let locked = [Direction::Send, Direction::Recv].map(|half| lock_for_end(net, handle.slot(), half));
+    let locked = [Direction::Send, Direction::Recv].map(|half| lock_for_end(net, handle, half));
     let mut send = SendHalf::load_at(net, handle, entry, link, false);
     let mut recv = RecvHalf::load_at(net, handle, entry, link);
     // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
@@ -106,7 +116,7 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
     // The slot is the next socket's once the close is posted.
     for (half, locked) in [Direction::Send, Direction::Recv].into_iter().zip(locked) {
         if locked {
-            slots::unlock(net, handle.slot(), half);
+            slots::unlock(net, handle, half, lock::ANNOUNCE);
         }
     }
     closing.post(send.position(), recv.position())
@@ -114,15 +124,14 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
 
 /// Locks a half of a stream whose handle has just died, unless a call by handle uses it, which finds that out by itself: whoever
 /// locks it next finds the handle dead. By one lane.
-fn lock_for_end(net: Net, slot: u32, half: Direction) -> bool {
+fn lock_for_end(net: Net, handle: Handle, half: Direction) -> bool {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     loop {
-        if slots::lock(net, slot, half, lock::ANNOUNCE) {
+        if slots::lock(net, handle, half, lock::ANNOUNCE) {
             return true;
         }
         // In a launch that is cancelled the poller may have gone without giving it back.
-        let held = slots::locked_as(net, slot, half);
-        let may_be_given_back = held == lock::ANNOUNCE || held == lock::FREE;
+        let may_be_given_back = matches!(slots::holder(net, handle, half), Ok(lock::ANNOUNCE | lock::FREE));
         if !may_be_given_back || guard.is_due() && guard.check().is_err() {
             return false;
         }
@@ -140,15 +149,9 @@ pub fn close(net: Net, handle: Handle, kind: Kind) -> Result<u64> {
     let accepted = match kind {
         // Of those that were accepted ahead, the proxy closes the others.
         Kind::Listener => accept_queue::close(net, handle),
-        _ => Ok(0),
+        _ => 0,
     };
-    match accepted {
-        Ok(accepted) => closing.post(0, accepted),
-        Err(error) => {
-            closing.claim.release();
-            Err(error)
-        }
-    }
+    closing.post(0, accepted)
 }
 
 /// Wakes groups that wait on a handle that has just been closed. By one lane.

@@ -145,16 +145,13 @@ pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     let is_ours = || entry::receiver(entry).peek() == group.0;
     let (before, (recv, link)) = (entry::announced(entry).peek(), entry::half(net, handle, Direction::Recv));
     let now = StreamWord(recv.position);
-    if now.position() == before
-        || !is_ours()
-        || !slots::lock(net, handle.slot(), Direction::Recv, lock::ANNOUNCE)
-    {
+    if now.position() == before || !is_ours() || !slots::lock(net, handle, Direction::Recv, lock::ANNOUNCE) {
         return;
     }
     if is_ours() && slots::kind_of(net, handle).is_ok() {
         announce(net, handle.slot(), entry, ring_end(&recv, link), now, before);
     }
-    slots::unlock(net, handle.slot(), Direction::Recv);
+    slots::unlock(net, handle, Direction::Recv, lock::ANNOUNCE);
 }
 
 /// Publishes the word of a receiving half and wakes its waiter. `before` bytes were announced earlier. By one lane.

@@ -236,7 +236,8 @@ impl Listener {
     /// All lanes of one group call it.
     ///
     /// # Errors
-    /// BadHandle when it is closed already; NetworkDown.
+    /// BadHandle when it is closed already. TimedOut; NetworkDown: if that is because the proxy stands still, it closes the listener
+    /// when it goes on; else the listener stays open.
     ///
     /// # Examples
     ///

@@ -48,7 +48,7 @@ fn use_stream(net: Net, handle: Handle, halves: Halves, caller: Caller) -> Resul
         return Err(Error::NotConnected);
     }
     for half in [Direction::Send, Direction::Recv] {
-        if halves.have(half) && slots::is_taken(net, handle.slot(), half) {
+        if halves.have(half) && slots::is_taken(net, handle, half) {
             return Err(Error::Busy);
         }
     }
@@ -62,7 +62,7 @@ fn use_stream(net: Net, handle: Handle, halves: Halves, caller: Caller) -> Resul
 /// by handle. By one lane.
 ///
 /// # Errors
-/// Busy, when the host has taken the half; Canceled; NetworkDown.
+/// BadHandle, when the slot is the next socket's; Busy, when the host has taken the half; Canceled; NetworkDown.
 #[inline(never)]
 pub fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Result<()> {
     let entry = net.entry(handle.slot());
@@ -70,8 +70,8 @@ pub fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Result<()> {
         return Ok(());
     }
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
-    while !slots::lock(net, handle.slot(), Direction::Recv, lock::ANNOUNCE) {
-        match slots::locked_as(net, handle.slot(), Direction::Recv) {
+    while !slots::lock(net, handle, Direction::Recv, lock::ANNOUNCE) {
+        match slots::holder(net, handle, Direction::Recv)? {
             // A group that receives by handle at this moment: it announces.
             lock::CALL => return Ok(()),
             held if lock::is_taken(held) => return Err(Error::Busy),
@@ -83,6 +83,6 @@ pub fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Result<()> {
         platform::back_off();
     }
     entry::receiver(entry).set(group.0);
-    slots::unlock(net, handle.slot(), Direction::Recv);
+    slots::unlock(net, handle, Direction::Recv, lock::ANNOUNCE);
     Ok(())
 }

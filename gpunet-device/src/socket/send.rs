@@ -669,7 +669,7 @@ impl SendHalf {
         Ok(self.producer.span(len as u64))
     }
 
-    /// Publishes the first `len` bytes of the reserved span.
+    /// Publishes the first `len` bytes of the reserved span; all that is free, if `len` is more.
     ///
     /// # Cooperation
     /// All lanes call it, each after its own writes.
@@ -689,7 +689,8 @@ impl SendHalf {
         let _call = CallGuard::enter(self.net, self.producer.end().mine);
         // A shutdown in between has ended the stream: the reservation is void.
         if !self.producer.finished() {
-            self.push(g, Lane::of(g), len as u64);
+            let (len, free) = (len as u64, self.producer.free());
+            self.push(g, Lane::of(g), if len < free { len } else { free });
         }
     }
 

@@ -8,10 +8,11 @@ use crate::socket::recv::RecvHalf;
 use crate::socket::request;
 use crate::socket::send::SendHalf;
 use crate::table::entry;
-use crate::table::slots::Caller;
+use crate::table::slots::{self, Caller};
 use crate::wait::timeout::Timeout;
 use crate::{Buffer, Group, Net};
 use gpunet_abi::control::{Op, Query, Reply};
+use gpunet_abi::entry::Kind;
 use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, TransportKind};
 
 /// Which direction to shut down.
@@ -648,18 +649,38 @@ impl Stream {
     /// # }
     /// ```
     pub fn out_queue<G: Group>(&mut self, g: &G) -> Result<u64> {
-        let (net, handle) = (self.send.net, self.handle());
-        by_leader(g, || {
-            if entry::link_of(net.entry(handle.slot())).is_direct() {
-                // What the other end has not consumed.
-                let word = self.send.producer.poll();
-                return Ok(self.send.position().saturating_sub(word.position()));
-            }
-            let mut request = request::new(net, Op::Query, handle);
-            request.value = Query::OutQueue as u64;
-            request::call(net, &request, handle)
-        })
+        by_leader(g, || out_queue(&self.send))
     }
+}
+
+/// As [`Stream::out_queue`], of the sending half as the table has it, whoever uses it. By one lane.
+///
+/// # Errors
+/// As [`Stream::out_queue`]; BadHandle; NotConnected.
+pub fn out_queue_of(net: Net, handle: Handle) -> Result<u64> {
+    if !net.is_attached() {
+        return Err(Error::NetworkDown);
+    }
+    match slots::use_handle(net, handle)? {
+        Kind::Stream => {
+            let entry = net.entry(handle.slot());
+            out_queue(&SendHalf::load_at(net, handle, entry, entry::link_of(entry), false))
+        }
+        _ => Err(Error::NotConnected),
+    }
+}
+
+/// The leader's part of [`Stream::out_queue`].
+fn out_queue(send: &SendHalf) -> Result<u64> {
+    let (net, handle) = (send.net, send.handle);
+    if entry::link_of(net.entry(handle.slot())).is_direct() {
+        // What the other end has not consumed.
+        let word = send.producer.poll();
+        return Ok(send.position().saturating_sub(word.position()));
+    }
+    let mut request = request::new(net, Op::Query, handle);
+    request.value = Query::OutQueue as u64;
+    request::call(net, &request, handle)
 }
 
 /// Connects; returns the raw handle of the stream that is in the table now. All lanes.

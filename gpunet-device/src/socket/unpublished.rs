@@ -19,7 +19,7 @@ pub(crate) fn publish_deferred(net: Net, handle: Handle) {
     let _call = CallGuard::enter_any(net);
     let (slot, entry) = (handle.slot(), net.entry(handle.slot()));
     let is_left = || entry::deferred(entry) == Deferred::ByHandle;
-    if !is_left() || !slots::lock(net, slot, Direction::Send, lock::ANNOUNCE) {
+    if !is_left() || !slots::lock(net, handle, Direction::Send, lock::ANNOUNCE) {
         // A call that sends at this moment publishes, or the one after it.
         return;
     }
@@ -33,14 +33,14 @@ pub(crate) fn publish_deferred(net: Net, handle: Handle) {
         notify(net, slot, producer.end(), Direction::Send);
         entry::end_deferred(entry);
     }
-    slots::unlock(net, slot, Direction::Send);
+    slots::unlock(net, handle, Direction::Send, lock::ANNOUNCE);
 }
 
 /// Makes sure, before a group uses the sending half without its lock, that no other publishes in it: what calls by handle have
 /// left is published, so nobody else has a reason to. Returns whether the half has other unpublished bytes. By one lane, for all.
 ///
 /// # Errors
-/// Busy, when the host has taken the half; Canceled; NetworkDown.
+/// BadHandle, when the slot is the next socket's; Busy, when the host has taken the half; Canceled; NetworkDown.
 #[inline(always)]
 pub(crate) fn become_sender(net: Net, handle: Handle) -> Result<bool> {
     match entry::observe_deferred(net.entry(handle.slot())) {
@@ -57,7 +57,7 @@ fn end_deferred(net: Net, handle: Handle) -> Result<bool> {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     loop {
         publish_deferred(net, handle);
-        match (entry::observe_deferred(entry), slots::locked_as(net, handle.slot(), Direction::Send)) {
+        match (entry::observe_deferred(entry), slots::holder(net, handle, Direction::Send)?) {
             // A call by handle goes on with them: this group uses the other half.
             (_, lock::CALL) => return Ok(false),
             (Deferred::ByHandle, held) if lock::is_taken(held) => return Err(Error::Busy),

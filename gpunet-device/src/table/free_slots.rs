@@ -103,7 +103,7 @@ fn open(net: Net, slot: u32, kind: Kind, options: &Options) -> Result<Handle> {
     // given back.
     let old = SlotState(slots::state(net, slot).load(Ordering::Relaxed));
     let handle = Handle::new(slot, next_generation(old.generation()));
-    let fresh = Entry::fresh(*options);
+    let fresh = Entry::fresh(handle.generation(), *options);
     // SAFETY: inside the table; the slot is this thread's now.
     unsafe { plain::store(net.entry(slot), &fresh) };
     accepted::reset(net, handle);

@@ -42,6 +42,11 @@ impl Member {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.net.poll_entry(self.slot)).next) }
     }
 
+    fn arm_word<'a>(self) -> &'a AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.net.poll_entry(self.slot)).arm) }
+    }
+
     /// The state.
     pub(crate) fn state(self) -> PollState {
         // Ordering: Acquire, pairs with the Release of `change` in another block: token and group.
@@ -115,6 +120,18 @@ impl Member {
     pub(crate) fn group(self) -> i32 {
         // Ordering: Relaxed; ordered by the state.
         self.group_word().load(Ordering::Relaxed)
+    }
+
+    /// The arm.
+    pub(crate) fn arm(self) -> u64 {
+        // Ordering: Relaxed; ordered by the state, and for who claims an entry by the list's count.
+        self.arm_word().load(Ordering::Relaxed)
+    }
+
+    /// Stores the arm. By the block that arms the socket, which is *changing*.
+    pub(crate) fn set_arm(self, arm: u64) {
+        // Ordering: Relaxed; made visible by the publish of the watch word, and by the change of the state that follows.
+        self.arm_word().store(arm, Ordering::Relaxed);
     }
 
     /// Stores the group. By the block that adds the socket.

@@ -156,47 +156,59 @@ fn note_user(net: Net, slot: u32) {
 }
 
 /// Takes a half of a stream for a call by handle, or (`ANNOUNCE`) for one announcement; returns whether
-/// it was free.
-pub fn lock(net: Net, slot: u32, half: Direction, value: u32) -> bool {
-    // SAFETY: an aligned word in device memory that outlives every kernel, used as a lock only.
-    let taken = unsafe { platform::lock(lock_word(net, slot, half), lock::FREE, value) };
-    hand_off::at(HandOff::Locked);
-    taken
+/// it was free, and this socket's.
+pub fn lock(net: Net, handle: Handle, half: Direction, holder: u32) -> bool {
+    change_lock(net, handle, half, lock::FREE, holder)
 }
 
-/// Gives a half back.
-pub fn unlock(net: Net, slot: u32, half: Direction) {
-    // SAFETY: as in `lock`.
-    unsafe { platform::unlock(lock_word(net, slot, half), lock::FREE) };
-    hand_off::at(HandOff::Locked);
+/// Gives back a half that the calling group has as `holder`. If the slot is the next socket's by now, nothing is given back.
+pub fn unlock(net: Net, handle: Handle, half: Direction, holder: u32) {
+    change_unlock(net, handle, half, holder, lock::FREE);
 }
 
 /// Locks a half that the host has taken, to release a trigger; returns whether no other group had it locked.
-pub(crate) fn lock_taken(net: Net, slot: u32, half: Direction) -> bool {
-    // SAFETY: as in `lock`.
-    let locked = unsafe { platform::lock(lock_word(net, slot, half), lock::TAKEN, lock::RELEASE) };
+pub(crate) fn lock_taken(net: Net, handle: Handle, half: Direction) -> bool {
+    change_lock(net, handle, half, lock::TAKEN, lock::RELEASE)
+}
+
+/// Leaves a half to the host again.
+pub(crate) fn unlock_taken(net: Net, handle: Handle, half: Direction) {
+    change_unlock(net, handle, half, lock::RELEASE, lock::TAKEN);
+}
+
+#[inline(always)]
+fn change_lock(net: Net, handle: Handle, half: Direction, from: u32, to: u32) -> bool {
+    let [from, to] = [from, to].map(|holder| lock::word(handle.generation(), holder));
+    // SAFETY: an aligned word in device memory that outlives every kernel, used as a lock only.
+    let locked = unsafe { platform::lock(lock_word(net, handle.slot(), half), from, to) };
     hand_off::at(HandOff::Locked);
     locked
 }
 
-/// Leaves a half to the host again.
-pub(crate) fn unlock_taken(net: Net, slot: u32, half: Direction) {
-    // SAFETY: as in `lock`.
-    unsafe { platform::unlock(lock_word(net, slot, half), lock::TAKEN) };
+#[inline(always)]
+fn change_unlock(net: Net, handle: Handle, half: Direction, from: u32, to: u32) {
+    let [from, to] = [from, to].map(|holder| lock::word(handle.generation(), holder));
+    // SAFETY: as in `change_lock`.
+    unsafe { platform::unlock(lock_word(net, handle.slot(), half), from, to) };
     hand_off::at(HandOff::Locked);
 }
 
 /// Returns whether the host has taken a half. Asked after [`use_handle`]: the host takes a half only of a socket that no
 /// running launch uses.
 #[inline(always)]
-pub(crate) fn is_taken(net: Net, slot: u32, half: Direction) -> bool {
-    lock::is_taken(locked_as(net, slot, half))
+pub(crate) fn is_taken(net: Net, handle: Handle, half: Direction) -> bool {
+    holder(net, handle, half).is_ok_and(lock::is_taken)
 }
 
 /// Returns who has a half: a value of [`gpunet_abi::entry::lock`].
-pub fn locked_as(net: Net, slot: u32, half: Direction) -> u32 {
-    // SAFETY: as in `lock`. Ordering: Relaxed; a hint.
-    unsafe { AtomicU32::from_ptr(lock_word(net, slot, half)) }.load(Ordering::Relaxed)
+///
+/// # Errors
+/// BadHandle, when the slot is the next socket's.
+pub fn holder(net: Net, handle: Handle, half: Direction) -> Result<u32> {
+    // SAFETY: as in `change_lock`.
+    let word = unsafe { AtomicU32::from_ptr(lock_word(net, handle.slot(), half)) };
+    // Ordering: Relaxed; a hint.
+    lock::holder(word.load(Ordering::Relaxed), handle.generation()).ok_or(Error::BadHandle)
 }
 
 fn lock_word(net: Net, slot: u32, half: Direction) -> *mut u32 {

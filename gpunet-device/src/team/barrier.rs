@@ -100,7 +100,7 @@ impl TeamHandle {
 
     fn unlock(self) {
         // SAFETY: taken by `lock`.
-        unsafe { platform::unlock(self.collective_lock(), 0) };
+        unsafe { platform::unlock(self.collective_lock(), 1, 0) };
     }
 
     /// Meets all members. By the lane that has the lock, after a barrier of its group.

@@ -1,6 +1,7 @@
 //! Telling a member how far this one is.
 
 use super::{Element, SymmetricPtr, TeamHandle};
+use crate::wait::guard::WaitGuard;
 use crate::{Group, Source, platform};
 use core::mem::offset_of;
 use gpunet_abi::team::{MAX_VALUE, Rank, Signal, TeamState};
@@ -51,7 +52,8 @@ impl TeamHandle {
     /// All lanes call it together.
     ///
     /// # Errors
-    /// InvalidArgument: no such member or signal, or a sum above [`MAX_VALUE`], which is not stored.
+    /// InvalidArgument: no such member or signal, or a sum above [`MAX_VALUE`], which is not stored. Canceled, NetworkDown,
+    /// TimedOut, when another group that adds does not come to an end.
     #[inline(always)]
     pub fn signal_add<G: Group>(self, g: &G, signal: Signal, value: u64, member: Rank) -> Result<()> {
         self.check_signal_to(signal, value, member)?;
@@ -124,8 +126,13 @@ impl TeamHandle {
     /// By one lane.
     fn add(self, signal: Signal, value: u64, member: Rank) -> Result<u64> {
         let lock = (self.state + offset_of!(TeamState, signal_lock) as u64) as *mut u32;
+        let mut guard = WaitGuard::new(self.net(), self.deadline());
         // SAFETY: a lock of the state, among this device's threads.
         while !unsafe { platform::lock(lock, 0, 1) } {
+            // Another group has it for some stores, unless it has died.
+            if guard.is_due() {
+                guard.check()?;
+            }
             platform::back_off();
         }
         let sent = self.sent(signal, member);
@@ -137,7 +144,7 @@ impl TeamHandle {
             self.publish(self.signal_word(signal, member, self.rank()), sum, member);
         }
         // SAFETY: taken above.
-        unsafe { platform::unlock(lock, 0) };
+        unsafe { platform::unlock(lock, 1, 0) };
         if is_possible { Ok(sum) } else { Err(Error::InvalidArgument) }
     }
 
@@ -146,5 +153,25 @@ impl TeamHandle {
     pub(super) fn publish(self, word: Word, value: u64, member: Rank) {
         word.publish(value);
         platform::ring_bell(self.header(member));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_device::with_device;
+
+    /// A group that has the lock dies, and with it the proxy.
+    #[test]
+    fn an_addition_does_not_wait_for_ever() {
+        with_device(|net| {
+            let mut state = [0u64; size_of::<TeamState>() / 8];
+            let at = offset_of!(TeamState, signal_lock);
+            state[at / 8] = 1 << (at % 8 * 8);
+            // SAFETY: a state of zeros, of which the call touches the lock only.
+            let team = unsafe { TeamHandle::from_raw(net, state.as_mut_ptr() as u64, 0, 2) };
+            assert_eq!(team.add(Signal(0), 1, Rank(1)), Err(Error::NetworkDown));
+            assert_eq!(team.timeout(1).add(Signal(0), 1, Rank(1)), Err(Error::TimedOut));
+        });
     }
 }

@@ -67,7 +67,7 @@ impl TakenDirection {
 
     #[inline(always)]
     fn load(net: Net, handle: Handle, half: Direction) -> Self {
-        let is_taken = slots::is_taken(net, handle.slot(), half);
+        let is_taken = slots::is_taken(net, handle, half);
         let mut found = Self::of(net, handle, half, StreamWord::at(0));
         // Ordering: Acquire, pairs with the Release store in `gate` by another group: what that group's word made
         // visible is visible here, and this group finds no older word when it observes it. The last of the loads, because
@@ -83,11 +83,7 @@ impl TakenDirection {
     /// InvalidArgument.
     #[inline(always)]
     fn check(&self) -> Result<()> {
-        if slots::is_taken(self.net, self.handle.slot(), self.half) {
-            Ok(())
-        } else {
-            Err(Error::InvalidArgument)
-        }
+        if slots::is_taken(self.net, self.handle, self.half) { Ok(()) } else { Err(Error::InvalidArgument) }
     }
 
     /// Locks the direction among the groups that publish in it.
@@ -96,7 +92,7 @@ impl TakenDirection {
     /// InvalidArgument when the host does not have it; Canceled; NetworkDown.
     pub(super) fn lock(&self) -> Result<()> {
         let mut guard = WaitGuard::new(self.net, Deadline::NEVER);
-        while !slots::lock_taken(self.net, self.handle.slot(), self.half) {
+        while !slots::lock_taken(self.net, self.handle, self.half) {
             // Another group has it for some stores.
             self.check()?;
             if guard.is_due() {
@@ -109,7 +105,7 @@ impl TakenDirection {
 
     /// Gives the lock back; the direction stays the host's.
     pub(super) fn unlock(&self) {
-        slots::unlock_taken(self.net, self.handle.slot(), self.half);
+        slots::unlock_taken(self.net, self.handle, self.half);
     }
 
     /// Where the ring and its words lie.

@@ -2,7 +2,7 @@
 
 use crate::world::{LAUNCH, World};
 use gpunet_device::abi::accept::{PREPARED, prepared_of};
-use gpunet_device::abi::control::{Op, Reply, Request};
+use gpunet_device::abi::control::{Descriptor, Op, Reply, Request};
 use gpunet_device::abi::entry::SlotState;
 use gpunet_device::group::Solo;
 use gpunet_device::poll::POLLIN;
@@ -128,6 +128,27 @@ fn a_connection_that_was_accepted_ahead_is_taken_without_a_request() {
 }
 
 #[test]
+fn a_slot_that_the_proxy_has_refused_is_passed_over() {
+    let mut bench = Listening::new(&[1, 2, 3, 4, 5, 6], Options::DEFAULT);
+    let (_, requests) = bench.serve(|listener| slot_of(listener.accept(&G)));
+    assert_eq!(named(&requests[1]), [3, 4]);
+    bench.world.describe(3, Descriptor::default());
+    // The proxy gives the slot out again.
+    bench.world.give_slot(3);
+    bench.hand_over(4, 2);
+    let (taken, requests) = bench.serve(|listener| slot_of(listener.accept(&G)));
+    assert_eq!((taken, bench.world.users(3).load(Ordering::SeqCst)), (Ok(4), 0));
+    // Nothing is left, so two more are prepared.
+    assert_eq!((requests.last().unwrap().value, named(requests.last().unwrap())), (2, vec![5, 6]));
+    bench.world.describe(5, Descriptor::default());
+    bench.world.describe(6, Descriptor::default());
+    bench.world.accepted_ahead(1).publish(4);
+    let (nothing, requests) = bench.serve(|listener| slot_of(listener.try_accept(&G)));
+    assert_eq!((nothing, requests.len()), (Err(Error::WouldBlock), 0));
+    assert!(!bench.is_readable());
+}
+
+#[test]
 fn an_accept_that_is_told_to_look_again_finds_what_was_accepted_ahead() {
     let mut bench = Listening::new(&[1, 2, 3, 4, 5], Options::DEFAULT);
     bench.serve(|listener| slot_of(listener.accept(&G)).unwrap());
@@ -148,6 +169,23 @@ fn an_accept_that_is_told_to_look_again_finds_what_was_accepted_ahead() {
     assert_eq!(taken, Ok(3));
 }
 
+/// A group that prepares slots does not come to an end for a second: the listener can be closed later.
+#[test]
+fn a_close_that_fails_leaves_the_listener_open() {
+    let mut bench = Listening::new(&[1, 2, 3, 4, 5], Options::DEFAULT);
+    let lock = bench.world.prepare_lock(1);
+    lock.store(bench.listener.handle().generation(), Ordering::SeqCst);
+    let (closed, requests) = bench.serve(|listener| listener.close(&G));
+    assert_eq!((closed, requests.len()), (Err(Error::TimedOut), 0));
+    let (accepted, _) = bench.serve(|listener| slot_of(listener.accept(&G)));
+    assert_eq!(accepted, Ok(2));
+    bench.world.prepare_lock(1).store(0, Ordering::SeqCst);
+    let (closed, requests) = bench.serve(|listener| listener.close(&G));
+    assert_eq!((closed, requests[0].op), (Ok(()), Op::Close as u32));
+    let (closed, requests) = bench.serve(|listener| listener.close(&G));
+    assert_eq!((closed, requests.len()), (Err(Error::BadHandle), 0));
+}
+
 #[test]
 fn what_the_proxy_has_closed_for_a_launch_is_passed_over() {
     let mut bench = Listening::new(&[1, 2, 3, 4, 5], Options::DEFAULT);
@@ -165,7 +203,7 @@ fn what_the_proxy_has_closed_for_a_launch_is_passed_over() {
 fn a_descriptor_of_another_place_is_refused() {
     let mut bench = Listening::new(&[1, 2, 3, 4, 5], Options::DEFAULT);
     bench.serve(|listener| slot_of(listener.accept(&G)).unwrap());
-    bench.world.describe(3, gpunet_device::abi::control::Descriptor::default());
+    bench.world.describe(3, Descriptor { transport: 1, ..Descriptor::default() });
     bench.world.accepted_ahead(1).publish(1);
     let (taken, _) = bench.serve(|listener| slot_of(listener.try_accept(&G)));
     assert_eq!(taken, Err(Error::Protocol));

@@ -1,6 +1,6 @@
 //! What a device returns when the other side is wrong, gone, or told to stop.
 
-use crate::world::{GENERATION, World, buffer};
+use crate::world::{GENERATION, World, buffer, held as locked};
 use gpunet_device::abi::Status;
 use gpunet_device::abi::control::{Op, Reply};
 use gpunet_device::abi::entry::{SlotState, lock};
@@ -9,8 +9,11 @@ use gpunet_device::abi::position::StreamWord;
 use gpunet_device::cpu::watch::Sleeper;
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLIN, POLLNVAL};
-use gpunet_device::{Direction, Error, Handle, Listener, PollFd, PollSet, Stream, poll};
+use gpunet_device::{Direction, Error, Handle, Listener, PollFd, PollSet, RecvHalf, Stream, poll};
+use std::fs::File;
+use std::io::{Read, Write};
 use std::mem::offset_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -246,7 +249,7 @@ fn who_finds_a_stream_waits_for_a_group_that_announces_and_for_no_other() {
     // A wait ends at once.
     world.cancel().publish(1);
     for (held, found) in [(lock::ANNOUNCE, Some(Error::Canceled)), (lock::CALL, None), (lock::FREE, None)] {
-        world.recv_lock(1).store(held, Ordering::SeqCst);
+        world.recv_lock(1).store(locked(held), Ordering::SeqCst);
         assert_eq!(Stream::from_handle(&G, world.net(), handle).err(), found);
     }
 }
@@ -268,7 +271,7 @@ fn an_end_comes_after_what_a_poller_announces() {
                 stream.close(&G)
             });
             has_stream.wait();
-            held.store(lock::ANNOUNCE, Ordering::SeqCst);
+            held.store(locked(lock::ANNOUNCE), Ordering::SeqCst);
             has_stream.wait();
             let mut fds = [PollFd { handle: handle.raw(), events: 0, revents: 0 }];
             // SAFETY: the entry outlives the calls.
@@ -280,11 +283,49 @@ fn an_end_comes_after_what_a_poller_announces() {
                 std::thread::yield_now();
             }
             word.publish(0);
-            held.store(lock::FREE, Ordering::SeqCst);
+            held.store(locked(lock::FREE), Ordering::SeqCst);
             let close = world.serve(&mut [0; 4], |_| Some(Reply::new(0, 0)));
             assert_eq!(close.op, Op::Close as u32);
             assert_eq!(closer.join().unwrap(), Ok(()));
         });
         assert_eq!(word.observe(), StreamWord::at(0).with_end().0, "{direction:?}");
+    }
+}
+
+/// A group announces what it has consumed, and is slow to ring the doorbell. Meanwhile the stream is closed, and the slot is the
+/// next socket's, of which a group has a half.
+#[test]
+fn a_late_announcement_leaves_the_lock_of_the_slots_next_socket_alone() {
+    for held in [lock::FREE, lock::CALL, lock::ANNOUNCE, lock::TAKEN] {
+        let held = lock::word(GENERATION + 1, held);
+        let world = World::new();
+        let (net, first) = (world.net(), world.open_driven(3));
+        world.landed(3).publish(10);
+        // A doorbell that cannot be rung, because it was rung so often.
+        // SAFETY: a call without pointers.
+        let doorbell = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, 0)) };
+        let mut bell = File::from(doorbell);
+        bell.write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+        world.sleep_until(bell.as_raw_fd());
+        std::thread::scope(|scope| {
+            let late = scope.spawn(move || {
+                let mut half = RecvHalf::from_handle(&G, net, first).unwrap();
+                assert_eq!(half.try_peek(&G, 10).unwrap().len(), 10);
+                half.release(&G, 10);
+                let mut fds = [PollFd { handle: first.raw(), events: POLLIN, revents: 0 }];
+                // SAFETY: the entry outlives the call.
+                poll(&G, net, unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) }, -1)
+            });
+            while world.consumed(3).observe() != 10 {
+                std::thread::yield_now();
+            }
+            world.set_state(3, SlotState::retired(GENERATION));
+            world.open_driven_as(GENERATION + 1, 3);
+            let lock = world.recv_lock(3);
+            lock.store(held, Ordering::SeqCst);
+            bell.read_exact(&mut [0; 8]).unwrap();
+            assert_eq!(late.join().unwrap(), Ok(1));
+            assert_eq!(lock.load(Ordering::SeqCst), held);
+        });
     }
 }

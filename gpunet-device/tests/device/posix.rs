@@ -3,15 +3,18 @@
 use crate::world::{GENERATION, World, buffer, pattern};
 use gpunet_device::abi::Status;
 use gpunet_device::abi::control::{Op, Reply};
+use gpunet_device::abi::entry::{SlotState, lock};
 use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::group::Solo;
-use gpunet_device::{Error, Net, Options, SockAddr, Stream};
+use gpunet_device::poll::POLLIN;
+use gpunet_device::{Direction, Error, Handle, Net, Options, PollFd, PollSet, SockAddr, Stream, poll};
 use gpunet_posix::options::{
     self, SO_ERROR, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
 use gpunet_posix::send::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL};
 use gpunet_posix::{bind, close, connect, ioctl, name, recv, returned, send, shutdown, sockaddr, socket};
 use std::mem::offset_of;
+use std::sync::atomic::Ordering;
 
 const G: Solo = Solo::new(0, 1);
 
@@ -80,6 +83,33 @@ fn a_direction_has_one_user_at_a_time() {
     assert_eq!(recv_bytes(net, b, &mut [0], MSG_DONTWAIT), Err(Error::WouldBlock));
 }
 
+/// Another group has closed the stream in which a call waits, and the slot is the next socket's, whose group is in a call, too.
+#[test]
+fn a_late_call_leaves_the_lock_of_the_slots_next_socket_alone() {
+    for direction in [Direction::Send, Direction::Recv] {
+        let world = World::new();
+        let (net, first) = (world.net(), world.open_driven(3));
+        assert_eq!(send_bytes(net, first.raw(), &[1; 4096], 0), Ok(4096));
+        std::thread::scope(|scope| {
+            let late = scope.spawn(move || match direction {
+                Direction::Send => send_bytes(net, first.raw(), &[1; 3], 0),
+                Direction::Recv => recv_bytes(net, first.raw(), &mut [0; 3], 0),
+            });
+            match direction {
+                Direction::Send => world.await_sender(3),
+                Direction::Recv => world.await_receiver(3),
+            }
+            world.set_state(3, SlotState::retired(GENERATION));
+            world.open_driven_as(GENERATION + 1, 3);
+            let lock = world.direction_lock(3, direction);
+            let held = lock::word(GENERATION + 1, lock::CALL);
+            lock.store(held, Ordering::SeqCst);
+            assert_eq!(late.join().unwrap(), Err(Error::BadHandle));
+            assert_eq!(lock.load(Ordering::SeqCst), held);
+        });
+    }
+}
+
 #[test]
 fn the_time_limit_of_a_socket_is_eagain() {
     let world = World::new();
@@ -125,6 +155,29 @@ fn options_names_and_queues_are_linux_s() {
     // SAFETY: as above.
     unsafe { name::name(&G, net, a.raw(), name::End::Peer, addr.as_mut_ptr(), &raw mut len) }.unwrap();
     assert_eq!((len, &addr[..8]), (16, &[2, 0, 7, 208, 127, 0, 0, 1][..]));
+}
+
+/// A group that asks how much is on its way does not become the one that announces what another has received.
+#[test]
+fn who_asks_for_the_queue_of_a_stream_is_not_its_receiver() {
+    let world = World::new();
+    let net = world.net();
+    let (a, b) = world.open_pair(0, 1);
+    send_bytes(net, a.raw(), b"12345", 0).unwrap();
+    let (asker, mut found) = (Solo::new(1, 2), 7);
+    assert_eq!(recv_bytes(net, b.raw(), &mut [0; 5], 0), Ok(5));
+    // SAFETY: an int of this stack.
+    unsafe { ioctl::ioctl(&asker, net, b.raw(), ioctl::TIOCOUTQ, &raw mut found) }.unwrap();
+    assert_eq!((found, world.own_consumed(1).observe()), (0, 0));
+    let mut fds = [PollFd { handle: b.raw(), events: POLLIN, revents: 0 }];
+    // SAFETY: the entry outlives the call.
+    let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
+    assert_eq!(poll(&G, net, set, 0), Ok(0));
+    assert_eq!(world.own_consumed(1).observe(), 5, "announced");
+    // SAFETY: as above.
+    let stale =
+        unsafe { ioctl::ioctl(&asker, net, Handle::new(1, 1).raw(), ioctl::TIOCOUTQ, &raw mut found) };
+    assert_eq!(stale, Err(Error::BadHandle));
 }
 
 /// The proxy's error stays in its status word, so the device remembers that it was reported.

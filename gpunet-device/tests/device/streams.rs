@@ -394,3 +394,15 @@ fn groups_sleep_on_the_flags_of_their_own_slot() {
         });
     }
 }
+
+#[test]
+fn a_commit_of_more_than_was_reserved_publishes_what_is_free() {
+    let world = World::new();
+    let mut stream = Stream::from_handle(&G, world.net(), world.open_driven(1)).unwrap();
+    assert_eq!(stream.reserve(&G, 10).unwrap().len(), 10);
+    stream.commit(&G, 10);
+    stream.commit(&G, usize::MAX);
+    assert_eq!(world.published(1).observe(), 4096);
+    stream.commit(&G, usize::MAX);
+    assert_eq!(world.published(1).observe(), 4096);
+}

@@ -83,6 +83,11 @@ impl Part {
     }
 }
 
+/// The lock of a half of an open socket that `holder` has.
+pub fn held(holder: u32) -> u32 {
+    lock::word(GENERATION, holder)
+}
+
 /// Waits until a flag is set.
 fn await_set(flag: &AtomicU32) {
     while flag.load(Ordering::SeqCst) == 0 {
@@ -281,7 +286,7 @@ impl World {
         unsafe { AtomicU64::from_ptr(at as *mut u64) }
     }
 
-    /// Who has the receiving half of a slot: a value of [`gpunet_device::abi::entry::lock`].
+    /// Who has the receiving half of a slot: a word of [`gpunet_device::abi::entry::lock`], as [`held`] makes it.
     pub fn recv_lock(&self, slot: u32) -> &AtomicU32 {
         // SAFETY: a field of the slot's entry, which everybody accesses atomically.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).recv_lock) }
@@ -289,7 +294,7 @@ impl World {
 
     /// Takes a direction of a stream, as the host does.
     pub fn take(&self, slot: u32, direction: Direction) {
-        self.direction_lock(slot, direction).store(lock::TAKEN, Ordering::SeqCst);
+        self.direction_lock(slot, direction).store(held(lock::TAKEN), Ordering::SeqCst);
     }
 
     /// Who has a half of a slot, as [`World::recv_lock`].
@@ -299,6 +304,12 @@ impl World {
             Direction::Send => unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).send_lock) },
             Direction::Recv => self.recv_lock(slot),
         }
+    }
+
+    /// Which listener a group prepares slots for: its generation, or 0.
+    pub fn prepare_lock(&self, slot: u32) -> &AtomicU32 {
+        // SAFETY: a field of the slot's entry, which everybody accesses atomically.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).prepare_lock) }
     }
 
     /// Until when a group has the turn to ask for a listener's only connection; 0: no group has it.
@@ -389,13 +400,18 @@ impl World {
 
     /// A listener in `slot`.
     pub fn open_listener(&self, slot: u32) -> Handle {
-        self.set_state(slot, SlotState::new(Kind::Listener, GENERATION, LAUNCH));
-        Handle::new(slot, GENERATION)
+        self.open_without_ring(slot, Kind::Listener)
     }
 
     /// A socket in `slot` that neither listens nor is connected.
     pub fn open_fresh(&self, slot: u32) -> Handle {
-        self.set_state(slot, SlotState::new(Kind::Fresh, GENERATION, LAUNCH));
+        self.open_without_ring(slot, Kind::Fresh)
+    }
+
+    fn open_without_ring(&self, slot: u32, kind: Kind) -> Handle {
+        self.recv_lock(slot).store(held(lock::FREE), Ordering::SeqCst);
+        self.direction_lock(slot, Direction::Send).store(held(lock::FREE), Ordering::SeqCst);
+        self.set_state(slot, SlotState::new(kind, GENERATION, LAUNCH));
         Handle::new(slot, GENERATION)
     }
 
@@ -405,6 +421,10 @@ impl World {
     }
 
     fn open_with(&self, slot: u32, d: &Descriptor, capacity: u64, has_lines: bool) -> Handle {
+        self.open_as(GENERATION, slot, d, capacity, has_lines)
+    }
+
+    fn open_as(&self, generation: u32, slot: u32, d: &Descriptor, capacity: u64, has_lines: bool) -> Handle {
         let at = |place: RegionOffset| match place.region() {
             SHARED => self.shared.as_ptr() as u64 + place.offset(),
             _ => self.device.as_ptr() as u64 + place.offset(),
@@ -423,20 +443,25 @@ impl World {
             position: 0,
             seen: 0,
         };
-        let mut entry = Entry::fresh(Options::DEFAULT);
+        let mut entry = Entry::fresh(generation, Options::DEFAULT);
         entry.send = direction(d.send_ring, d.published, d.released);
         entry.recv = direction(d.recv_ring, d.consumed, d.landed);
         (entry.link, entry.transport) = (d.link, d.transport);
         (entry.local, entry.peer) = (d.local, d.peer);
         // SAFETY: the slot's entry; no kernel uses it yet.
         unsafe { self.entry(slot).write(entry) };
-        self.set_state(slot, SlotState::new(Kind::Stream, GENERATION, LAUNCH));
-        Handle::new(slot, GENERATION)
+        self.set_state(slot, SlotState::new(Kind::Stream, generation, LAUNCH));
+        Handle::new(slot, generation)
     }
 
     /// A proxy-driven stream in `slot`; the test plays the proxy.
     pub fn open_driven(&self, slot: u32) -> Handle {
         self.open(slot, &self.driven(slot))
+    }
+
+    /// As [`World::open_driven`], of a generation of its own: a slot that was closed and taken anew has the next one.
+    pub fn open_driven_as(&self, generation: u32, slot: u32) -> Handle {
+        self.open_as(generation, slot, &self.driven(slot), 4096, false)
     }
 
     /// A direct stream between two slots.

@@ -138,7 +138,7 @@ impl SocketTable {
         let _changing = self.change();
         let generation = next_generation(self.state(Handle::new(slot, 0))?.generation());
         let handle = Handle::new(slot, generation);
-        self.memory.write(self.entry_at(handle), bytes_of(&Entry::fresh(*options)))?;
+        self.memory.write(self.entry_at(handle), bytes_of(&Entry::fresh(generation, *options)))?;
         let words = self.layout.words as usize + slot as usize * size_of::<OwnWords>();
         self.memory.store_words(words, &[0u64; size_of::<OwnWords>() / size_of::<u64>()])?;
         self.memory.store_words(self.users_at(handle), &[1u64 << launch.0])?;
@@ -244,9 +244,9 @@ impl SocketTable {
     }
 }
 
-/// The entry of a listener at that address.
-pub(crate) const fn listener_entry(options: Options, local: SockAddr) -> Entry {
-    let mut entry = Entry::fresh(options);
+/// The entry of a listener of that generation, at that address.
+pub(crate) const fn listener_entry(generation: u32, options: Options, local: SockAddr) -> Entry {
+    let mut entry = Entry::fresh(generation, options);
     entry.local = local;
     entry
 }

@@ -185,7 +185,7 @@ impl AttachedDevice {
         let resolve = |place, len| self.table.resolve(place, len);
         let entered =
             Opened::of(d, geometry.slots(), geometry.shards, resolve).map_err(io_error).and_then(|opened| {
-                let mut entry = Entry::fresh(options);
+                let mut entry = Entry::fresh(handle.generation(), options);
                 (entry.send, entry.recv, entry.remote_part) = (opened.send, opened.recv, opened.remote_part);
                 (entry.local, entry.peer) = (d.local, d.peer);
                 (entry.link, entry.transport) = (d.link, d.transport);
@@ -216,7 +216,7 @@ impl AttachedDevice {
         options: Options,
         local: SockAddr,
     ) -> io::Result<()> {
-        let entry = listener_entry(options, local);
+        let entry = listener_entry(handle.generation(), options, local);
         let entered = self.table.enter(handle, Kind::Listener, host.id(), &entry).map_err(copy_error);
         entered.inspect_err(|_| self.close_socket(handle))
     }

@@ -31,7 +31,8 @@ fn give(g: &Team, net: Net, stream: &Stream, direction: Direction, to: u32) {
             Direction::Recv => unsafe { &raw mut (*entry).recv_lock },
         };
         // SAFETY: an aligned word, which everybody accesses atomically.
-        unsafe { AtomicU32::from_ptr(word) }.store(to, Ordering::SeqCst);
+        unsafe { AtomicU32::from_ptr(word) }
+            .store(lock::word(stream.handle().generation(), to), Ordering::SeqCst);
     }
     g.sync();
 }

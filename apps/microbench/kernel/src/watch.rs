@@ -2,13 +2,13 @@
 
 use crate::Results;
 use gpunet_device::poll::POLLIN;
-use gpunet_device::poll_group::Events;
+use gpunet_device::poll_group::{Event, Events};
 use gpunet_device::{
     Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, PollGroup, SockAddr, Stream, kernel_entry,
 };
 
 /// Bytes of [`Watch::buffer`] for events.
-const EVENTS: usize = 1024;
+const EVENTS: usize = 64 * size_of::<Event>();
 /// Bytes of it for a message.
 const MESSAGE: usize = 1024;
 

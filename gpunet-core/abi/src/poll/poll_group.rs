@@ -63,55 +63,52 @@ pub const fn list_bytes(lists: usize, cells: u64) -> u64 {
 /// What the device tells the proxy of one socket: which group wants to know of a change, and for which arm. 0: none.
 ///
 /// ```text
-///  63        48 47         33 32          18 17        0
-/// +------------+-------------+--------------+-----------+
-/// | group slot |  group gen. | socket's gen.|    arm    |
-/// +------------+-------------+--------------+-----------+
+///  63        48 47         33 32                     0
+/// +------------+-------------+-------------------------+
+/// | group slot |  group gen. |           arm           |
+/// +------------+-------------+-------------------------+
 /// ```
+///
+/// A slot's arms go on from socket to socket, so the arm says which socket, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct WatchWord(pub u64);
 
-/// An arm counts in so many bits.
-const ARM_BITS: u32 = 18;
+/// An arm counts in so many bits. With 18, which took seconds to wrap, the proxy believed that it had told of an arm already.
+const ARM_BITS: u32 = 33;
 const ARM: u64 = (1 << ARM_BITS) - 1;
 
 impl WatchWord {
     /// Nobody wants to know.
     pub const NONE: Self = Self(0);
 
-    /// The group `group` wants to know of a change of the socket with that generation.
+    /// The group `group` wants to know of a change of the socket, for that [`PollEntry::arm`].
     #[must_use]
-    pub const fn new(group: Handle, generation: u32, arm: u32) -> Self {
-        Self(
-            (group.slot() as u64) << 48
-                | (group.generation() as u64) << 33
-                | (generation as u64 & 0x7fff) << ARM_BITS
-                | arm as u64 & ARM,
-        )
+    pub const fn new(group: Handle, arm: u64) -> Self {
+        Self((group.slot() as u64) << 48 | (group.generation() as u64) << ARM_BITS | arm & ARM)
     }
 
     /// The group, if one wants to know.
     #[must_use]
     pub const fn group(self) -> Option<Handle> {
-        let generation = (self.0 >> 33) as u32 & 0x7fff;
+        let generation = (self.0 >> ARM_BITS) as u32 & 0x7fff;
         if generation == 0 { None } else { Some(Handle::new((self.0 >> 48) as u32, generation)) }
     }
 
     /// The entry to push of the socket in `slot`.
     #[must_use]
     pub const fn entry(self, slot: u32) -> ReadyEntry {
-        ReadyEntry((slot as u64 & 0xffff) << 48 | self.0 & 0x1_ffff_ffff)
+        ReadyEntry((slot as u64 & 0xffff) << 48 | self.0 & ARM)
     }
 }
 
 /// One entry of a list: a socket on which something may have changed since it was armed.
 ///
 /// ```text
-///  63        48 47         33 32          18 17        0
-/// +------------+-------------+--------------+-----------+
-/// |    slot    |      0      |  generation  |    arm    |
-/// +------------+-------------+--------------+-----------+
+///  63        48 47         33 32                     0
+/// +------------+-------------+-------------------------+
+/// |    slot    |      0      |           arm           |
+/// +------------+-------------+-------------------------+
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
@@ -124,10 +121,10 @@ impl ReadyEntry {
         (self.0 >> 48) as u32
     }
 
-    /// Returns whether it is about that state: the same socket, armed for the same time.
+    /// Returns whether it is about that [`PollEntry::arm`]: the same socket, armed for the same time.
     #[must_use]
-    pub const fn is_about(self, state: PollState) -> bool {
-        self.0 & 0x1_ffff_ffff == (state.generation() as u64) << ARM_BITS | state.arm() as u64
+    pub const fn is_about(self, arm: u64) -> bool {
+        self.0 & ARM == arm & ARM
     }
 }
 
@@ -168,11 +165,13 @@ impl Holder {
 /// What a group knows of one socket, in device memory; changed by compare-exchange.
 ///
 /// ```text
-///  63    54 53     42 41          27 26     9 8      6   5       4       3     2     0
-/// +--------+---------+--------------+--------+--------+-------+-------+-------+-------+
-/// |  turn  | holder  |  generation  |  arm   | events |stacked|direct |pending| phase |
-/// +--------+---------+--------------+--------+--------+-------+-------+-------+-------+
+///  63          36 35     24 23           9 8      6   5       4       3     2     0
+/// +--------------+---------+--------------+--------+-------+-------+-------+-------+
+/// |     turn     | holder  |  generation  | events |stacked|direct |pending| phase |
+/// +--------------+---------+--------------+--------+-------+-------+-------+-------+
 /// ```
+///
+/// Each block that holds the socket counts the turn up, so no two states are alike between which somebody held it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct PollState(pub u64);
@@ -182,19 +181,18 @@ impl PollState {
     const DIRECT: u64 = 1 << 4;
     const STACKED: u64 = 1 << 5;
     const EVENTS: u32 = 6;
-    const ARM: u32 = 9;
-    const GENERATION: u32 = 27;
-    const HOLDER: u32 = 42;
-    const TURN: u32 = 54;
+    const GENERATION: u32 = 9;
+    const HOLDER: u32 = 24;
+    const TURN: u32 = 36;
+    /// A block that passed its event on and comes back later takes another's for its own once in so many deliveries.
+    const TURNS: u64 = 1 << (64 - Self::TURN);
 
-    /// A socket that a block adds. The arm goes on from the slot's last one, so that late entries are known as such.
+    /// A socket that a block adds. Turns go on from the slot's last socket.
     #[must_use]
     pub const fn added(self, generation: u32, events: u32, direct: bool) -> Self {
-        let arm = self.arm().wrapping_add(1) as u64 & ARM;
         Self(
-            self.0 & (Self::STACKED | 0x3ff << Self::TURN)
+            self.0 & (Self::STACKED | (Self::TURNS - 1) << Self::TURN)
                 | (generation as u64 & 0x7fff) << Self::GENERATION
-                | arm << Self::ARM
                 | (events as u64 & 7) << Self::EVENTS
                 | if direct { Self::DIRECT } else { 0 },
         )
@@ -229,7 +227,7 @@ impl PollState {
     /// Held by one more block, of a launch: a turn that no block has had shortly before.
     #[must_use]
     pub const fn held(self, holder: Holder) -> Self {
-        let turn = (self.turn() as u64).wrapping_add(1) & 0x3ff;
+        let turn = (self.turn() as u64 + 1) % Self::TURNS;
         let rest = self.0 & ((1 << Self::HOLDER) - 1);
         Self(rest | turn << Self::TURN | (holder.0 as u64) << Self::HOLDER).with_phase(Phase::Held)
     }
@@ -240,14 +238,17 @@ impl PollState {
         Holder((self.0 >> Self::HOLDER) as u16 & 0xfff)
     }
 
-    /// Armed: for the present arm if its entry is still to come, else for the next.
+    /// Armed: for the present arm if its entry is still to come, else for the next ([`PollState::needs_arm`]).
     #[must_use]
     pub const fn armed(self) -> Self {
-        if self.is_pending() || self.is_direct() {
-            return self.with_phase(Phase::Armed);
-        }
-        let arm = self.arm().wrapping_add(1) as u64 & ARM;
-        Self(self.0 & !(ARM << Self::ARM) | arm << Self::ARM | Self::PENDING).with_phase(Phase::Armed)
+        let pending = if self.is_direct() { 0 } else { Self::PENDING };
+        Self(self.0 | pending).with_phase(Phase::Armed)
+    }
+
+    /// Returns whether the block that arms it counts the arm up: no entry of the present one is still to come.
+    #[must_use]
+    pub const fn needs_arm(self) -> bool {
+        !self.is_pending() && !self.is_direct()
     }
 
     /// The entry of the present arm was claimed.
@@ -298,13 +299,7 @@ impl PollState {
         (self.0 >> Self::GENERATION) as u32 & 0x7fff
     }
 
-    /// How often it was armed, modulo 2^18.
-    #[must_use]
-    pub const fn arm(self) -> u32 {
-        (self.0 >> Self::ARM & ARM) as u32
-    }
-
-    /// How often it was held, modulo 2^10.
+    /// How often it was held, modulo 2^28.
     #[must_use]
     pub const fn turn(self) -> u32 {
         (self.0 >> Self::TURN) as u32
@@ -323,7 +318,9 @@ pub struct PollEntry {
     pub group: i32,
     /// The slot + 1 of the next socket on the stack; 0: none.
     pub next: u32,
-    reserved: u64,
+    /// The arm: how often a socket of the slot was armed after the entry of the arm before was claimed, or the socket before had left.
+    /// Stored by the block that arms the socket, while it is *changing*.
+    pub arm: u64,
 }
 
 const _: () = assert!(size_of::<PollEntry>() == 32);
@@ -414,18 +411,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_word_names_group_socket_and_arm() {
-        for (group, slot, generation, arm) in
-            [(Handle::new(0, 1), 0, 1, 0), (Handle::new(0xffff, 0x7fff), 0xffff, 0x7fff, 0x3_ffff)]
+    fn a_watch_word_names_group_and_arm() {
+        for (group, slot, arm) in
+            [(Handle::new(0, 1), 0, 1), (Handle::new(0xffff, 0x7fff), 0xffff, 0x1_ffff_ffff)]
         {
-            let watch = WatchWord::new(group, generation, arm);
+            let watch = WatchWord::new(group, arm);
             assert_eq!(watch.group(), Some(group));
             let entry = watch.entry(slot);
-            let state =
-                PollState((arm as u64) << PollState::ARM | (generation as u64) << PollState::GENERATION);
-            assert_eq!((entry.slot(), entry.is_about(state)), (slot, true));
-            assert!(!entry.is_about(PollState(state.0 ^ 1 << PollState::ARM)));
-            assert!(!entry.is_about(PollState(state.0 ^ 1 << PollState::GENERATION)));
+            assert_eq!((entry.slot(), entry.is_about(arm)), (slot, true));
+            // No arm of hours is another's.
+            for other in [arm + 1, arm + (1 << 18), arm ^ 1 << 32] {
+                assert!(!entry.is_about(other));
+                assert_ne!(watch, WatchWord::new(group, other));
+            }
         }
         assert_eq!(WatchWord::NONE.group(), None);
     }
@@ -434,32 +432,32 @@ mod tests {
     fn an_arm_counts_up_once_its_entry_was_claimed() {
         let added = PollState::default().added(7, 5, false);
         assert_eq!((added.phase(), added.generation(), added.events()), (Phase::Changing, 7, 5));
+        assert!(added.needs_arm());
         let armed = added.armed();
-        assert_eq!((armed.phase(), armed.arm(), armed.is_pending()), (Phase::Armed, added.arm() + 1, true));
+        assert_eq!((armed.phase(), armed.is_pending()), (Phase::Armed, true));
         // Found ready without its entry, and armed again: the entry is still to come.
-        let again = armed.held(Holder::new(3, 1)).armed();
-        assert_eq!((again.arm(), again.turn()), (armed.arm(), armed.turn() + 1));
-        let next = again.claimed().held(Holder::default()).armed();
-        assert_eq!((next.arm(), next.is_pending()), (armed.arm() + 1, true));
-        // Another socket in the slot has other arms.
-        let removed = next.removed();
+        let held = armed.held(Holder::new(3, 1));
+        assert_eq!((held.needs_arm(), held.armed().turn()), (false, armed.turn() + 1));
+        let claimed = held.claimed();
+        assert_eq!((claimed.needs_arm(), claimed.armed().is_pending()), (true, true));
+        // Another socket in the slot has other arms and turns.
+        let removed = held.armed().removed();
         assert_eq!((removed.phase(), removed.generation(), removed.is_pending()), (Phase::None, 0, false));
-        assert_eq!(removed.added(8, 1, true).arm(), next.arm() + 1);
-        assert!(next.with_stacked(true).removed().added(8, 1, true).is_stacked());
+        let next = removed.added(8, 1, false);
+        assert_eq!((next.needs_arm(), next.turn()), (true, held.turn()));
+        assert!(removed.with_stacked(true).added(8, 1, true).is_stacked());
         // A direct stream has no entries.
         let direct = removed.added(8, 1, true);
-        assert_eq!((direct.armed().arm(), direct.armed().is_pending()), (direct.arm(), false));
+        assert_eq!((direct.needs_arm(), direct.armed().is_pending()), (false, false));
     }
 
     #[test]
     fn counts_wrap_within_their_fields() {
         let last = PollState(u64::MAX).with_phase(Phase::Held).claimed();
-        let last = PollState(last.0 & !PollState::DIRECT);
         let next = last.held(Holder::new(63, 65));
-        assert_eq!((next.turn(), next.arm(), next.generation(), next.events()), (0, 0x3_ffff, 0x7fff, 7));
+        assert_eq!((next.turn(), next.generation(), next.events()), (0, 0x7fff, 7));
         assert_eq!((next.holder(), next.holder().launch()), (Holder::new(63, 1), 63));
-        let next = last.armed();
-        assert_eq!((next.arm(), next.turn(), next.events(), next.generation()), (0, 0x3ff, 7, 0x7fff));
+        assert_eq!((last.turn(), last.armed().turn()), ((1 << 28) - 1, (1 << 28) - 1));
     }
 
     #[test]

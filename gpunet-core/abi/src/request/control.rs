@@ -179,6 +179,14 @@ pub struct Descriptor {
 
 const _: () = assert!(size_of::<Descriptor>() == 144);
 
+impl Descriptor {
+    /// Returns whether it describes no stream: the slot was prepared for a connection, and the proxy has refused it.
+    #[must_use]
+    pub const fn is_refused(&self) -> bool {
+        self.transport == 0
+    }
+}
+
 /// A reply, written by the proxy. `seq` is published last.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

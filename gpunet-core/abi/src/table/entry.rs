@@ -169,7 +169,7 @@ impl HalfEntry {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
 pub struct Entry {
-    /// A value of [`lock`] (compare-exchange; the host stores [`lock::TAKEN`]): who uses the sending half.
+    /// A [`lock::word`] (compare-exchange; the host stores that of [`lock::TAKEN`]): who uses the sending half.
     pub send_lock: u32,
     /// The same for the receiving half.
     pub recv_lock: u32,
@@ -208,8 +208,21 @@ const _: () = assert!(size_of::<Entry>() == 256);
 const _: () = assert!(core::mem::offset_of!(Entry, options) == 128);
 const _: () = assert!(size_of::<AcceptQueue>() <= 2 * size_of::<HalfEntry>());
 
-/// Values of [`Entry::send_lock`] and [`Entry::recv_lock`].
+/// [`Entry::send_lock`] and [`Entry::recv_lock`]: who uses a half, of which socket.
+///
+/// ```text
+///  31     23 22            8 7      0
+/// +---------+---------------+--------+
+/// |    0    |  generation   | holder |
+/// +---------+---------------+--------+
+/// ```
+///
+/// A group that is late locks and unlocks nothing of the slot's next socket, whose generation is another.
 pub mod lock {
+    use crate::types::handle::MAX_GENERATION;
+
+    const GENERATION: u32 = 8;
+
     /// Nobody uses the half by handle.
     pub const FREE: u32 = 0;
     /// A call by handle uses it.
@@ -227,23 +240,37 @@ pub mod lock {
     /// afterwards.
     pub const RELEASE: u32 = 4;
 
+    /// The word of a half that `holder` has, of the socket of that generation.
+    #[must_use]
+    #[inline(always)]
+    pub const fn word(generation: u32, holder: u32) -> u32 {
+        (generation & MAX_GENERATION) << GENERATION | holder
+    }
+
+    /// Returns who has the half of the socket of that generation; `None` if the word is another socket's.
+    #[must_use]
+    #[inline(always)]
+    pub const fn holder(word: u32, generation: u32) -> Option<u32> {
+        if word >> GENERATION == generation { Some(word & ((1 << GENERATION) - 1)) } else { None }
+    }
+
     /// Returns whether the host has the direction.
     #[must_use]
     #[inline(always)]
-    pub const fn is_taken(value: u32) -> bool {
-        value == TAKEN || value == RELEASE
+    pub const fn is_taken(holder: u32) -> bool {
+        holder == TAKEN || holder == RELEASE
     }
 }
 
 impl Entry {
-    /// The entry of a slot that was just taken.
+    /// The entry of a slot that was just taken, for a socket of that generation.
     #[must_use]
-    pub const fn fresh(options: Options) -> Self {
+    pub const fn fresh(generation: u32, options: Options) -> Self {
         const NONE: HalfEntry =
             HalfEntry { base: 0, capacity: 0, line: 0, mine: 0, theirs: 0, position: 0, seen: 0 };
         Self {
-            send_lock: lock::FREE,
-            recv_lock: lock::FREE,
+            send_lock: lock::word(generation, lock::FREE),
+            recv_lock: lock::word(generation, lock::FREE),
             transport: 0,
             link: Link::driven(0),
             send: NONE,
@@ -305,6 +332,17 @@ mod tests {
     fn a_direction_stays_the_hosts_while_a_trigger_is_released() {
         let values = [lock::FREE, lock::CALL, lock::ANNOUNCE, lock::TAKEN, lock::RELEASE];
         assert_eq!(values.map(lock::is_taken), [false, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_lock_is_one_sockets() {
+        for generation in [1, 77, MAX_GENERATION] {
+            for holder in [lock::FREE, lock::CALL, lock::ANNOUNCE, lock::TAKEN, lock::RELEASE] {
+                let word = lock::word(generation, holder);
+                assert_eq!(lock::holder(word, generation), Some(holder));
+                assert_eq!(lock::holder(word, generation - 1), None);
+            }
+        }
     }
 
     #[test]

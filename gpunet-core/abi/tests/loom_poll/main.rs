@@ -21,6 +21,7 @@ const SLOT: u32 = 3;
 /// One socket of a group, whose list has one cell: what holds for one arm at a time.
 struct Group {
     state: AtomicU64,
+    arm: AtomicU64,
     watch: AtomicU64,
     landed: AtomicU64,
     claimed: AtomicU64,
@@ -34,6 +35,7 @@ impl Group {
         let state = PollState::default().added(GENERATION, 1, false).held(Holder::default());
         Self {
             state: AtomicU64::new(state.0),
+            arm: AtomicU64::new(0),
             watch: AtomicU64::new(0),
             landed: AtomicU64::new(0),
             claimed: AtomicU64::new(0),
@@ -69,10 +71,12 @@ impl Group {
             if self.landed.load(Ordering::Relaxed) > read {
                 return Some(held);
             }
-            let (before, arming) =
+            let arm = self.arm.load(Ordering::Relaxed) + 1;
+            let (before, _) =
                 self.changed(|state| is_held(state).then(|| state.armed().with_phase(Phase::Changing)))?;
-            if arming.arm() != before.arm() {
-                let watch = WatchWord::new(Handle::new(9, 1), GENERATION, arming.arm());
+            if before.needs_arm() {
+                self.arm.store(arm, Ordering::Relaxed);
+                let watch = WatchWord::new(Handle::new(9, 1), arm);
                 self.watch.store(watch.0, Ordering::Release);
             }
             let armed = |state: PollState| {
@@ -101,7 +105,7 @@ impl Group {
         }
         assert_eq!(entry.slot(), SLOT, "a cell that was not written");
         let (before, claimed) = self.changed(|state| {
-            if !state.is_pending() || !entry.is_about(state) {
+            if !state.is_pending() || !entry.is_about(self.arm.load(Ordering::Relaxed)) {
                 return None;
             }
             let state = state.claimed();

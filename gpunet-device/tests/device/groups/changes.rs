@@ -148,6 +148,28 @@ fn lists_never_overflow_though_nobody_waits() {
     assert_eq!(proxy.take(&mut own), [0, 1, 2, 3]);
 }
 
+/// A socket joins and leaves often while nothing changes. Then something does.
+#[test]
+fn the_proxy_tells_of_a_change_however_often_a_socket_was_armed_in_vain() {
+    let world = World::new();
+    let socket = world.open_driven(3);
+    let mut proxy = Proxy::new(&world, 9, 8);
+    let mut memory = room(4);
+    let mut own = events(&mut memory);
+    proxy.group.add(&G, socket, POLLIN, 1).unwrap();
+    assert_eq!(proxy.take(&mut own), []);
+    proxy.tell(3);
+    let told = proxy.watch(3);
+    for _ in 0..1 << 18 {
+        proxy.group.remove(&G, socket).unwrap();
+        proxy.group.add(&G, socket, POLLIN, 1).unwrap();
+        assert_eq!(proxy.take(&mut own), []);
+        assert_ne!(proxy.watch(3), told);
+    }
+    proxy.land(3, 1);
+    assert_eq!(proxy.take(&mut own), [1]);
+}
+
 #[test]
 fn fewer_bytes_than_the_low_water_mark_are_no_event() {
     let world = World::new();

@@ -1,8 +1,8 @@
 //! Random calls and news against what poll groups promise.
 
 use super::proxy::{G, Proxy, events, retire, room};
-use crate::world::{LAUNCH, SOCKETS as HOST_SLOT, World};
-use gpunet_device::abi::entry::{Kind, SlotState};
+use crate::world::{SOCKETS as HOST_SLOT, World};
+use gpunet_device::abi::entry::SlotState;
 use gpunet_device::poll::{POLLIN, POLLOUT};
 use gpunet_device::poll_group::Events;
 use gpunet_device::{Handle, RecvHalf};
@@ -179,9 +179,7 @@ proptest! {
                     for word in [world.landed(slot), world.released(slot), world.consumed(slot)] {
                         word.set(0);
                     }
-                    world.open_driven(slot);
-                    world.set_state(slot, SlotState::new(Kind::Stream, generation, LAUNCH));
-                    handles[at] = Handle::new(slot, generation);
+                    handles[at] = world.open_driven_as(generation, slot);
                 }
             }
         }

@@ -135,6 +135,29 @@ fn what_a_launch_held_when_it_ended_is_delivered_to_another() {
     assert_eq!(proxy.take(&mut b), [0, 1]);
 }
 
+/// A block has passed an event on, and comes back after the socket was delivered to others very often: it has given it away.
+#[test]
+fn an_event_that_was_passed_on_is_no_blocks_again_however_late_it_comes() {
+    let world = World::new();
+    let socket = world.open_driven(3);
+    let mut proxy = Proxy::new(&world, 9, 8);
+    proxy.group.add(&G, socket, POLLIN, 1).unwrap();
+    proxy.land(3, 1);
+    let memory: [_; 3] = std::array::from_fn(|_| room(1));
+    let [mut late, mut other, mut next] = memory;
+    let [mut late, mut other, mut next] = [events(&mut late), events(&mut other), events(&mut next)];
+    assert_eq!(proxy.take(&mut late), [1]);
+    proxy.group.rearm(&G, socket).unwrap();
+    for _ in 0..1 << 16 {
+        assert_eq!(proxy.take(&mut other), [1]);
+        assert_ne!(other.get(0).turn, late.get(0).turn);
+        proxy.group.rearm(&G, socket).unwrap();
+    }
+    assert_eq!(proxy.take(&mut other), [1]);
+    assert_eq!(proxy.take(&mut late), []);
+    assert_eq!(proxy.take(&mut next), [], "the other block has it");
+}
+
 #[test]
 fn what_a_block_had_claimed_beside_an_impossible_entry_is_not_lost() {
     let world = World::new();

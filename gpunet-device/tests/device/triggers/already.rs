@@ -1,6 +1,6 @@
 //! Calls by handle on a stream of which the host has a direction.
 
-use crate::world::World;
+use crate::world::{World, held};
 use gpunet_device::abi::entry::lock;
 use gpunet_device::cpu::deferred;
 use gpunet_device::group::Solo;
@@ -51,7 +51,7 @@ fn both(net: Net, handle: Handle) -> Vec<Result<()>> {
 #[test]
 fn calls_by_handle_find_a_direction_that_is_taken_in_use() {
     for direction in [Direction::Send, Direction::Recv] {
-        for held in [lock::TAKEN, lock::RELEASE] {
+        for held in [lock::TAKEN, lock::RELEASE].map(held) {
             let world = World::new();
             let (net, handle) = (world.net(), world.open_driven(1));
             world.direction_lock(1, direction).store(held, Ordering::SeqCst);

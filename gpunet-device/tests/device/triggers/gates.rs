@@ -1,6 +1,6 @@
 //! Gates: what lets them pass, and what tells that they never will.
 
-use crate::world::{GENERATION, World};
+use crate::world::{GENERATION, World, held};
 use gpunet_device::abi::Status;
 use gpunet_device::abi::entry::{SlotState, lock};
 use gpunet_device::abi::layout::HEARTBEAT_DOWN;
@@ -271,7 +271,7 @@ fn a_word_that_cannot_be_ends_the_stream() {
         theirs.publish(0);
         assert_eq!(pass(&world, handle, direction, 100), Err(Error::Protocol));
         assert_eq!(Trigger::new(handle, direction, 1).release(&G, world.net()), Err(Error::Protocol));
-        assert_eq!(world.direction_lock(slot, direction).load(Ordering::SeqCst), lock::TAKEN);
+        assert_eq!(world.direction_lock(slot, direction).load(Ordering::SeqCst), held(lock::TAKEN));
     }
     // Back behind what another gate has seen.
     world.released(1).publish(100);

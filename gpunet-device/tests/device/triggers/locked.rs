@@ -1,6 +1,6 @@
 //! Directions that a group has locked.
 
-use crate::world::{GENERATION, World};
+use crate::world::{GENERATION, World, held};
 use gpunet_device::abi::Status;
 use gpunet_device::abi::entry::lock;
 use gpunet_device::abi::position::{MASK, StreamWord};
@@ -31,7 +31,7 @@ fn it_waits_finds_places_and_releases() {
     ] {
         let (world, handle) = taken(direction);
         let mut locked = LockedDirection::lock(&G, world.net(), handle, direction).unwrap();
-        assert_eq!(state(&world, direction), lock::RELEASE);
+        assert_eq!(state(&world, direction), held(lock::RELEASE));
         let message = locked.next(64).unwrap();
         assert_eq!(message, Prepared::new(handle, direction, 0, 64));
         assert_eq!(locked.span(message).unwrap().len(), 64);
@@ -46,7 +46,7 @@ fn it_waits_finds_places_and_releases() {
         other(&world, 1).publish(60);
         assert_eq!((locked.wait(&G, gate, 0), locked.seen()), (Ok(()), 60));
         locked.unlock(&G);
-        assert_eq!(state(&world, direction), lock::TAKEN);
+        assert_eq!(state(&world, direction), held(lock::TAKEN));
         // The next group goes on there, whether it locks the direction or not.
         let locked = LockedDirection::of(&G, world.net(), message).unwrap();
         assert_eq!((locked.released(), locked.seen()), (64, 60));
@@ -162,7 +162,7 @@ fn a_wait_that_fails_tells_how_far_it_came() {
         assert_eq!(locked.wait(&G, Gate::new(handle, Direction::Recv, 64), 0), Err(error));
         assert_eq!(locked.seen(), came);
         locked.unlock(&G);
-        assert_eq!(state(&world, Direction::Recv), lock::TAKEN);
+        assert_eq!(state(&world, Direction::Recv), held(lock::TAKEN));
     }
 }
 

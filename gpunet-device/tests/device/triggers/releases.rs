@@ -1,6 +1,6 @@
 //! Releasing triggers: in order, twice, too late, by many groups, and where none can be released.
 
-use crate::world::{GENERATION, World, buffer};
+use crate::world::{GENERATION, World, buffer, held};
 use gpunet_device::abi::entry::{SlotState, lock};
 use gpunet_device::abi::position::{MASK, StreamWord};
 use gpunet_device::group::{Lanes, Solo};
@@ -24,9 +24,9 @@ fn a_trigger_publishes_and_leaves_the_direction_to_the_host() {
     world.take(1, Direction::Send);
     assert_eq!(release(&world, handle, Direction::Send, 100), Ok(()));
     assert_eq!(world.published(1).observe(), 100);
-    assert_eq!(world.direction_lock(1, Direction::Send).load(Ordering::SeqCst), lock::TAKEN);
+    assert_eq!(world.direction_lock(1, Direction::Send).load(Ordering::SeqCst), held(lock::TAKEN));
     // Whoever uses the socket afterwards goes on there.
-    world.direction_lock(1, Direction::Send).store(lock::FREE, Ordering::SeqCst);
+    world.direction_lock(1, Direction::Send).store(held(lock::FREE), Ordering::SeqCst);
     assert_eq!(SendHalf::from_handle(&G, world.net(), handle).unwrap().position(), 100);
 }
 
@@ -75,7 +75,7 @@ fn a_poll_announces_nothing_of_a_direction_that_is_taken() {
     release(&world, handle, Direction::Recv, 20).unwrap();
     assert_eq!((look(0), world.consumed(1).observe()), (Ok(0), 20));
     // The host gives it back: everything is announced.
-    world.recv_lock(1).store(lock::FREE, Ordering::SeqCst);
+    world.recv_lock(1).store(held(lock::FREE), Ordering::SeqCst);
     world.consumed(1).set(7);
     assert_eq!((look(0), world.consumed(1).observe()), (Ok(0), 7));
 }
@@ -85,7 +85,7 @@ fn what_cannot_be_released_is_refused() {
     let world = World::new();
     let handle = world.open_driven(1);
     let invalid = Err(Error::InvalidArgument);
-    for held in [lock::FREE, lock::CALL, lock::ANNOUNCE] {
+    for held in [lock::FREE, lock::CALL, lock::ANNOUNCE].map(held) {
         world.direction_lock(1, Direction::Send).store(held, Ordering::SeqCst);
         assert_eq!(release(&world, handle, Direction::Send, 1), invalid);
         assert_eq!(world.direction_lock(1, Direction::Send).load(Ordering::SeqCst), held);
@@ -130,7 +130,7 @@ fn after_the_end_only_what_was_published_before_is_released() {
 fn a_group_that_does_not_end_its_release_is_not_waited_for_after_a_cancel() {
     let world = World::new();
     let handle = world.open_driven(1);
-    world.direction_lock(1, Direction::Send).store(lock::RELEASE, Ordering::SeqCst);
+    world.direction_lock(1, Direction::Send).store(held(lock::RELEASE), Ordering::SeqCst);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| release(&world, handle, Direction::Send, 1));
         world.cancel().publish(1);
@@ -184,5 +184,5 @@ fn triggers_of_many_groups_never_turn_a_word_back() {
         observer.join().unwrap();
     });
     assert_eq!(world.published(1).observe(), POSITIONS - 1);
-    assert_eq!(world.direction_lock(1, Direction::Send).load(Ordering::SeqCst), lock::TAKEN);
+    assert_eq!(world.direction_lock(1, Direction::Send).load(Ordering::SeqCst), held(lock::TAKEN));
 }

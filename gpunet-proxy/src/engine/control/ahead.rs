@@ -39,6 +39,7 @@ impl AttachmentEntry {
                 is_new
                     && near.contains(&position)
                     && !ahead.prepared.contains_key(&position)
+                    && !ahead.refused.contains_key(&position)
                     && !self.state.memory.is_host_slot(handle.slot())
                     && self.is_fresh(handle.slot(), handle.generation())
             });
@@ -96,6 +97,25 @@ impl AttachmentEntry {
         }
     }
 
+    /// Passes over the positions of a request that could prepare slots and is refused: whoever takes one finds that nothing is
+    /// there. Before the slots are free again.
+    pub(super) fn pass_over(&mut self, request: &Request) {
+        let memory = self.state.memory.clone();
+        let Some(listener) = self.slots.listener_mut(request.slot) else { return };
+        for (position, handle) in (request.value..).zip(slots_of(request).flatten()) {
+            let socket = SocketId { slot: handle.slot(), generation: handle.generation() };
+            memory.write_accepted(socket.slot, &Descriptor::default());
+            listener.ahead.refused.insert(position, socket);
+        }
+        let before = listener.ahead.accepted();
+        listener.ahead.pass_over();
+        let accepted = listener.ahead.accepted();
+        if accepted > before {
+            memory.released(request.slot).publish(accepted);
+            memory.wake_slot(request.slot);
+        }
+    }
+
     /// Shows the device a stream that was accepted ahead.
     fn hand_over(&mut self, listener_slot: u32, slot: u32, descriptor: &Descriptor) {
         let entry = &mut self.slots[slot];
@@ -103,14 +123,8 @@ impl AttachmentEntry {
         let socket = SocketId { slot, generation: entry.generation };
         let memory = self.state.memory.clone();
         let Some(listener) = self.slots.listener_mut(listener_slot) else { return };
-        let ahead = &mut listener.ahead;
-        if ahead.recent.len() == PREPARED {
-            ahead.recent.pop_front();
-        }
-        ahead.recent.push_back(socket);
-        ahead.prepared.remove(&ahead.accepted);
-        ahead.accepted += 1;
-        let accepted = ahead.accepted;
+        listener.ahead.accept(socket);
+        let accepted = listener.ahead.accepted();
         self.prepared -= 1;
         self.show_taken(listener_slot);
         memory.write_accepted(slot, descriptor);
@@ -199,5 +213,64 @@ impl At<'_> {
             None => self.untaken(ahead).collect(),
         };
         left.into_iter().for_each(|SocketId { slot, .. }| self.close_stream(slot, Some(0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::control::plane::{Plane, run};
+    use crate::model::message::Message;
+    use gpunet_abi::control::Op;
+    use gpunet_abi::{Error, Options, SockAddr};
+    use gpunet_core::ids::{AttachmentId, HostRequestId};
+
+    const ID: AttachmentId = AttachmentId(1);
+    const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(4096, 4096);
+    const LISTENER: u32 = 1;
+
+    /// Prepares a slot for the connection at a position; returns the errno.
+    fn prepare(plane: &mut Plane, position: u64, slot: u32) -> u32 {
+        let mut request = Request::new(Op::Prepare, LISTENER, 1, 0);
+        (request.value, request.slots[0]) = (position, Handle::new(slot, 1).raw());
+        plane.ask(ID, HostRequestId::new(0), request).try_recv().expect("an answer at once").errno
+    }
+
+    #[test]
+    fn a_position_whose_slot_was_refused_is_passed_over() {
+        for accepted_before in [false, true] {
+            run(async {
+                let mut plane = Plane::new();
+                plane.attach(ID, false);
+                let mut bind = Request::new(Op::Bind, LISTENER, 1, 0);
+                (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), TCP);
+                (bind.flags, bind.backlog) = (Request::LISTEN, 8);
+                let bound = plane.ask(ID, HostRequestId::new(0), bind).try_recv().expect("an answer at once");
+                let address = bound.descriptor.local.to_std().expect("bound");
+                let connect = |plane: &mut Plane| {
+                    let client = std::net::TcpStream::connect(address).expect("it listens");
+                    let socket = SocketId { slot: LISTENER, generation: 1 };
+                    plane.control.handle(Message::ListenerReady { attachment: ID, socket });
+                    client
+                };
+                let first = u64::from(accepted_before);
+                if accepted_before {
+                    assert_eq!(prepare(&mut plane, 0, 10), 0);
+                }
+                // Other listeners hold as many slots as they may.
+                let attachment = plane.control.attachments.get_mut(ID).expect("attached");
+                let held = attachment.kernel_slots() / 4;
+                attachment.prepared += held;
+                assert_eq!(prepare(&mut plane, first, 11), Error::TooManySockets.errno() as u32);
+                plane.control.attachments.get_mut(ID).expect("attached").prepared -= held;
+                assert_eq!(prepare(&mut plane, first, 12), Error::Protocol.errno() as u32, "passed");
+                assert_eq!(prepare(&mut plane, first + 1, 13), 0);
+                let clients: Vec<_> = (0..=first).map(|_| connect(&mut plane)).collect();
+                let attachment = plane.control.attachments.get_mut(ID).expect("attached");
+                assert_eq!(attachment.state.memory.released(LISTENER).observe(), first + 2);
+                assert_eq!(attachment.prepared, 0, "all {} have a connection", clients.len());
+                assert!(matches!(attachment.slots[11].role, Role::Free));
+            });
+        }
     }
 }

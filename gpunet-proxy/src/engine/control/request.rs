@@ -57,6 +57,9 @@ impl At<'_> {
         }
         if let Err(error) = permit(self, op, request) {
             tracing::debug!(?id, slot = request.slot, %error, "not permitted");
+            if op == Op::Prepare {
+                self.pass_over(request);
+            }
             take_back(self, request);
             return self.reply_result(id, Err(error));
         }

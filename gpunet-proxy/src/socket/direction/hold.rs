@@ -87,7 +87,8 @@ impl Hold {
         if !table.is_open(handle).map_err(copy_error)? {
             return Err(io_error(Error::BadHandle));
         }
-        table.set_entry_flag(handle, lock_at(self.direction), lock::TAKEN).map_err(copy_error)?;
+        let taken = lock::word(handle.generation(), lock::TAKEN);
+        table.set_entry_flag(handle, lock_at(self.direction), taken).map_err(copy_error)?;
         self.inner.host.tell_taken(handle, self.direction, true);
         // Once more, after the store: a kernel that came in between is a user now, and one that comes later finds the lock.
         // Not before that, its line: the lanes of a group load it one by one, and must find the same.
@@ -111,7 +112,8 @@ impl Hold {
 
     fn unlock(&self) -> io::Result<()> {
         let (table, handle) = (&self.inner.shared.table, self.inner.handle);
-        table.set_entry_flag(handle, lock_at(self.direction), lock::FREE).map_err(copy_error)?;
+        let free = lock::word(handle.generation(), lock::FREE);
+        table.set_entry_flag(handle, lock_at(self.direction), free).map_err(copy_error)?;
         self.inner.host.tell_taken(handle, self.direction, false);
         Ok(())
     }

@@ -142,7 +142,7 @@ fn lock_for_end(net: Net, handle: Handle, half: Direction) -> bool {
 /// Closes what is no stream. By one lane.
 ///
 /// # Errors
-/// As [`Closing::begin`] and [`Closing::post`].
+/// As `Closing::begin` and `Closing::post`.
 #[inline(never)]
 pub fn close(net: Net, handle: Handle, kind: Kind) -> Result<u64> {
     let closing = Closing::begin(net, handle, kind)?;

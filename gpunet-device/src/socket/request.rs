@@ -299,7 +299,7 @@ impl Claim {
 /// Posts a request about an existing socket; returns the value of the answer. By one lane.
 ///
 /// # Errors
-/// As [`Claim::take`] and [`Claim::post`].
+/// As `Claim::take` and [`Claim::post`].
 #[inline(never)]
 pub fn call(net: Net, request: &Request, handle: Handle) -> Result<u64> {
     let mut reply = Reply::new(0, 0);

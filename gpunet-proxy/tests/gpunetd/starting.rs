@@ -213,8 +213,14 @@ fn the_path_comes_from_the_runtime_directory() {
 fn signals_reach_its_main_thread_only() {
     let dir = TempDir::new();
     let daemon = Running::start(&mut gpunetd(&dir));
-    let threads = library_threads(daemon.child.id());
-    assert!(threads.iter().any(|(name, _)| name.starts_with("gpunet-sessions")), "{threads:?}");
+    // A thread has its name once it runs.
+    let threads = loop {
+        let threads = library_threads(daemon.child.id());
+        if threads.iter().any(|(name, _)| name.starts_with("gpunet-sessions")) {
+            break threads;
+        }
+        std::thread::yield_now();
+    };
     for (name, blocked) in threads {
         takes_no_signal(&name, blocked);
     }

@@ -16,7 +16,11 @@ fn a_stale_socket_is_replaced() {
     let dir = TempDir::new();
     let path = dir.join("d.sock");
     drop(bound(&path, Type::SEQPACKET, true));
-    assert!(path.exists() && !answers(&path));
+    assert!(path.exists());
+    // A child that another test has just forked holds it until it becomes its program.
+    while answers(&path) {
+        std::thread::yield_now();
+    }
     let mut daemon = Running::start(&mut gpunetd(&dir));
     assert!(answers(&path));
     daemon.signal(Signal::TERM);

@@ -18,9 +18,7 @@ fn a_stale_socket_is_replaced() {
     drop(bound(&path, Type::SEQPACKET, true));
     assert!(path.exists());
     // A child that another test has just forked holds it until it becomes its program.
-    while answers(&path) {
-        std::thread::yield_now();
-    }
+    until("nobody holds it", || !answers(&path));
     let mut daemon = Running::start(&mut gpunetd(&dir));
     assert!(answers(&path));
     daemon.signal(Signal::TERM);
@@ -217,14 +215,7 @@ fn the_path_comes_from_the_runtime_directory() {
 fn signals_reach_its_main_thread_only() {
     let dir = TempDir::new();
     let daemon = Running::start(&mut gpunetd(&dir));
-    // A thread has its name once it runs.
-    let threads = loop {
-        let threads = library_threads(daemon.child.id());
-        if threads.iter().any(|(name, _)| name.starts_with("gpunet-sessions")) {
-            break threads;
-        }
-        std::thread::yield_now();
-    };
+    let threads = library_threads(daemon.child.id(), &["gpunet-sessions"]);
     for (name, blocked) in threads {
         takes_no_signal(&name, blocked);
     }

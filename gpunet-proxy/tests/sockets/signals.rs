@@ -40,14 +40,7 @@ fn no_thread_of_the_library_takes_them() {
             "gpunet-queue",
             "gpunet-block-0.",
         ];
-        // A thread has its name once it runs.
-        let threads = loop {
-            let threads = library_threads(std::process::id());
-            if names.iter().all(|name| threads.iter().any(|(found, _)| found.starts_with(name))) {
-                break threads;
-            }
-            std::thread::yield_now();
-        };
+        let threads = library_threads(std::process::id(), &names);
         barrier.wait();
         drop(launch);
         for (name, blocked) in threads {

@@ -79,8 +79,19 @@ pub fn wait() {
     }
 }
 
-/// The threads of a process that are this library's, with the signals that each blocks (bit 0 is signal 1).
-pub fn library_threads(pid: u32) -> Vec<(String, u64)> {
+/// Waits until a process has threads whose names begin with `names`, which threads have once they run. Returns all that are this
+/// library's, with the signals that each blocks (bit 0 is signal 1).
+#[track_caller]
+pub fn library_threads(pid: u32, names: &[&str]) -> Vec<(String, u64)> {
+    let mut threads = Vec::new();
+    super::until("the threads run", || {
+        threads = threads_now(pid);
+        names.iter().all(|name| threads.iter().any(|(found, _)| found.starts_with(name)))
+    });
+    threads
+}
+
+fn threads_now(pid: u32) -> Vec<(String, u64)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("this is Linux");
     // One may end while they are read.
     let statuses =

@@ -5,7 +5,7 @@ use gpunet_device::abi::{Options, Word};
 use gpunet_device::{Error, TransportKind};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn errno(error: &std::io::Error) -> Option<i32> {
     error.raw_os_error()
@@ -46,8 +46,10 @@ fn ends_with(kind: Kind, len: usize, end: impl FnOnce(TcpStream), error: Error, 
     while receiver.outcome().expect("readable").position != bytes {
         std::thread::yield_now();
     }
+    let since = Instant::now();
     end(peer);
     let failed = queue.synchronize().expect_err("it cannot come");
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
     assert_eq!(errno(&failed), Some(error.errno()), "{kind:?}, {len}: {failed}");
     let failure = queue.outcome().failure.expect("a failure");
     // Of a short message that was reset, a kernel gives nothing: it does not believe the mark that released it.

@@ -47,7 +47,7 @@ mod wait;
 pub use gpunet_abi as abi;
 pub use gpunet_abi::options::TransportKind;
 pub use gpunet_abi::{
-    Direction, Error, Gate, Handle, Options, Prepared, Result, RingSpan, SockAddr, Trigger,
+    Direction, Error, Gate, Handle, Options, Prepared, Result, RingSpan, SockAddr, Timeout, Trigger,
 };
 pub use group::Group;
 pub use kernel::Kernel;
@@ -76,8 +76,8 @@ pub mod internal {
     pub use crate::table::slots::Caller;
     pub use crate::table::{entry, free_slots, slots};
     pub use crate::trigger::pass;
+    pub use crate::wait::deadline::Deadline;
     pub use crate::wait::guard::WaitGuard;
-    pub use crate::wait::timeout::{Deadline, Timeout};
 }
 
 /// Nanoseconds of the device's monotonic clock, for measuring within one device.

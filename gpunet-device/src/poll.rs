@@ -15,13 +15,13 @@ use crate::group::outcome::by_leader_once;
 use crate::socket::half::announce_consumed;
 use crate::socket::unpublished::publish_deferred;
 use crate::table::slots;
+use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use crate::wait::timeout::Deadline;
 use crate::{Group, Net, platform};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::epoch::{Changes, Epoch};
-use gpunet_abi::{Error, Handle, Result};
+use gpunet_abi::{Error, Handle, Result, Timeout};
 use readiness::examine;
 use relay::Relay;
 pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, PollSet};
@@ -32,8 +32,7 @@ pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, Po
 /// handle have left unpublished (MSG_MORE), as a receive does before it waits. A handle that another group closes ends the wait:
 /// POLLNVAL.
 ///
-/// Only what was asked for, an error, a hang-up or a stale handle ends the wait. `timeout_ns` is in
-/// nanoseconds; negative: no limit; 0: do not wait. Each entry's `revents` receives what was found.
+/// Only what was asked for, an error, a hang-up or a stale handle ends the wait. Each entry's `revents` receives what was found.
 ///
 /// # Cooperation
 /// All lanes call it with the same set; they share the work of examining it.
@@ -50,21 +49,21 @@ pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, Po
 ///     set.set(0, PollFd { handle: listener.handle().raw(), events: POLLIN, revents: 0 });
 /// }
 /// g.sync();
-/// if poll(g, net, set, 1_000_000)? > 0 && set.get(0).revents & POLLIN != 0 {
+/// if poll(g, net, set, Timeout::ms(1))? > 0 && set.get(0).revents & POLLIN != 0 {
 ///     listener.accept(g)?.close(g)?;
 /// }
 /// # Ok(())
 /// # }
 /// ```
 #[inline(always)]
-pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<usize> {
-    poll_until(g, net, set, timeout_ns, || false)
+pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout: Timeout) -> Result<usize> {
+    poll_until(g, net, set, timeout, || false)
 }
 
 /// As [`poll`], and ends as after a timeout once `is_over` is true: for work that comes from elsewhere than from sockets.
 ///
 /// One lane asks it between two looks at the sockets, on a GPU each microsecond or so: it is a load of a word of the device's memory and
-/// a comparison. A block of the CPU device sleeps while no socket changes; then it asks after `timeout_ns`.
+/// a comparison. A block of the CPU device sleeps while no socket changes; then it asks after `timeout`.
 ///
 /// # Cooperation
 /// As [`poll`].
@@ -79,7 +78,7 @@ pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout_ns: i64) -> Result<
 /// # use gpunet_device::{Group, Net, PollSet, Result, poll_until};
 /// # fn example<G: Group>(g: &G, net: Net, set: PollSet, tasks: &AtomicU32) -> Result<()> {
 /// let seen = g.broadcast(tasks.load(Ordering::Relaxed) as u64) as u32;
-/// if poll_until(g, net, set, 1_000_000, || tasks.load(Ordering::Relaxed) != seen)? == 0 {
+/// if poll_until(g, net, set, Timeout::ms(1), || tasks.load(Ordering::Relaxed) != seen)? == 0 {
 ///     // No socket is ready: there is a new task, or a millisecond has passed.
 /// }
 /// # Ok(())
@@ -90,15 +89,15 @@ pub fn poll_until<G: Group>(
     g: &G,
     net: Net,
     set: PollSet,
-    timeout_ns: i64,
+    timeout: Timeout,
     is_over: impl Fn() -> bool,
 ) -> Result<usize> {
     if !net.is_attached() {
         return Err(Error::NetworkDown);
     }
     g.sync();
-    let mut pause = PollWait::new(net, timeout_ns, Relay::of_epoch(net));
-    let result = wait(g, net, set, timeout_ns == 0, &mut pause, is_over);
+    let mut pause = PollWait::new(net, timeout, Relay::of_epoch(net));
+    let result = wait(g, net, set, timeout.is_non_blocking(), &mut pause, is_over);
     if g.is_leader() {
         pause.end();
     }
@@ -281,8 +280,8 @@ const ROUNDS_BEFORE_ANNOUNCING: u32 = 8;
 const ROUNDS_BEFORE_NAPS: u32 = 64;
 
 impl PollWait {
-    pub(crate) fn new(net: Net, timeout_ns: i64, relay: Relay) -> Self {
-        let deadline = if timeout_ns > 0 { Deadline::after(timeout_ns as u64) } else { Deadline::NEVER };
+    pub(crate) fn new(net: Net, timeout: Timeout, relay: Relay) -> Self {
+        let deadline = Deadline::of(timeout);
         let guard = WaitGuard::new(net, deadline);
         Self { net, guard, registration: platform::PollerRegistration::new(net), counts: None, relay }
     }

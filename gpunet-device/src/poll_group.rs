@@ -26,7 +26,7 @@ use crate::socket::request;
 use crate::table::lists::List;
 use crate::table::member::Stack;
 use crate::table::slots::{self, Caller};
-use crate::wait::timeout::Deadline;
+use crate::wait::deadline::Deadline;
 use crate::{Group, Net};
 use gpunet_abi::control::{Op, Reply};
 use gpunet_abi::entry::Kind;
@@ -53,7 +53,7 @@ use gpunet_abi::{Error, Handle, Options, Result};
 ///     group.add(g, listener.handle(), POLLIN, 0)?;
 ///     let (mut events, mut total) = (Events::new(memory), 0);
 ///     loop {
-///         group.wait(g, &mut events, -1)?;
+///         group.wait(g, &mut events, Timeout::NEVER)?;
 ///         for index in 0..events.len() {
 ///             let event = events.get(index);
 ///             if event.token == 0 {
@@ -119,7 +119,7 @@ impl PollGroup {
     /// # fn example<G: Group>(g: &G, net: Net, raw: i32, mut events: Events) -> Result<()> {
     /// // One block made the group and left `raw`, the handle's number, in memory.
     /// let handle = Handle::from_raw(raw).ok_or(Error::BadHandle)?;
-    /// PollGroup::from_handle(g, net, handle)?.wait(g, &mut events, -1)?;
+    /// PollGroup::from_handle(g, net, handle)?.wait(g, &mut events, Timeout::NEVER)?;
     /// # Ok(())
     /// # }
     /// ```

@@ -34,13 +34,13 @@ mod transfer;
 mod wait;
 
 use crate::Net;
-use crate::wait::timeout::{Deadline, Timeout};
+use crate::wait::deadline::Deadline;
 use core::mem::offset_of;
 pub use element::{Bf16, Element, F16};
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::team::TeamState;
 pub use gpunet_abi::team::{MAX_VALUE, Rank, Signal};
-use gpunet_abi::{Error, MAGIC, Result, VERSION, Word};
+use gpunet_abi::{Error, MAGIC, Result, Timeout, VERSION, Word};
 pub use pointer::SymmetricPtr;
 pub use reduce::{Maximum, Minimum, Number, ONE_SHOT, Operation, Reducible, Sum};
 pub use wait::Condition;
@@ -81,7 +81,7 @@ pub struct TeamHandle {
     net: Net,
     /// The address of the [`TeamState`].
     state: u64,
-    timeout_ns: u64,
+    timeout: Timeout,
     rank: u32,
     size: u32,
 }
@@ -91,7 +91,7 @@ impl TeamHandle {
     #[doc(hidden)]
     pub const NONE: Self =
         // SAFETY: 0 stands for no context.
-        Self { net: unsafe { Net::from_raw(0) }, state: 0, timeout_ns: 0, rank: 0, size: 0 };
+        Self { net: unsafe { Net::from_raw(0) }, state: 0, timeout: Timeout::NEVER, rank: 0, size: 0 };
 
     /// The context of the launch.
     #[must_use]
@@ -116,24 +116,24 @@ impl TeamHandle {
     #[must_use]
     #[inline(always)]
     pub const unsafe fn from_raw(net: Net, state: u64, rank: u32, size: u32) -> Self {
-        Self { net, state, timeout_ns: 0, rank, size }
+        Self { net, state, timeout: Timeout::NEVER, rank, size }
     }
 
-    /// Returns the same handle whose waits end with TimedOut after so many nanoseconds; 0 means no limit, as it is at first.
+    /// Returns the same handle whose waits end with TimedOut after `timeout`. At first they have no limit.
     ///
     /// # Examples
     ///
     /// ```
     /// # use gpunet_device::{Group, Result, team::TeamHandle};
     /// # fn example<G: Group>(g: &G, team: TeamHandle) -> Result<()> {
-    /// team.timeout(1_000_000_000).barrier(g)?; // a second
+    /// team.timeout(Timeout::secs(1)).barrier(g)?;
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
     #[inline(always)]
-    pub const fn timeout(mut self, ns: u64) -> Self {
-        self.timeout_ns = ns;
+    pub const fn timeout(mut self, timeout: Timeout) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -243,6 +243,6 @@ impl TeamHandle {
     /// When a wait that begins now ends.
     #[inline(always)]
     fn deadline(self) -> Deadline {
-        Timeout::ns(self.timeout_ns).deadline()
+        Deadline::of_word(self.timeout)
     }
 }

@@ -20,7 +20,7 @@
 //! fn play<G: Group>(g: &G, net: Net, first: Prepared, ring: u64, count: u64, buffer: Buffer) -> Result<()> {
 //!     for i in 0..count {
 //!         let Some(message) = first.nth(i) else { break };
-//!         message.room(ring).wait(g, net, 0)?;
+//!         message.room(ring).wait(g, net, Timeout::NEVER)?;
 //!         let span = message.span(g, net)?;
 //!         // SAFETY: the ring has room for the message, which is this group's; the buffer holds it.
 //!         unsafe { copy_into_ring(g, span, buffer.as_ptr()) };
@@ -39,10 +39,10 @@ pub use locked::LockedDirection;
 
 use crate::group::outcome::by_leader;
 use crate::table::entry;
+use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use crate::wait::timeout::Timeout;
 use crate::{Group, Net, platform};
-use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Trigger, Word};
+use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Timeout, Trigger, Word};
 use taken::TakenDirection;
 
 /// What a kernel does with a [`Trigger`].
@@ -91,8 +91,7 @@ impl TriggerExt for Trigger {
 
 /// What a kernel does with a [`Gate`].
 pub trait GateExt {
-    /// Waits until the other end's word has reached the gate's position, at most `timeout_ns` nanoseconds (0: without
-    /// limit). After it all lanes see what has landed up to there, and may use the space that was released up to there.
+    /// Waits until the other end's word has reached the gate's position, at most `timeout`. After it all lanes see what has landed up to there, and may use the space that was released up to there.
     ///
     /// A gate that has been reached passes, whatever happened afterwards.
     ///
@@ -111,7 +110,7 @@ pub trait GateExt {
     /// ```
     /// # use gpunet_device::{Group, Net, Prepared, Result, trigger::{GateExt, PreparedExt, TriggerExt}};
     /// # fn example<G: Group>(g: &G, net: Net, expected: Prepared) -> Result<()> {
-    /// expected.arrived().wait(g, net, 1_000_000_000)?; // at most 1 s
+    /// expected.arrived().wait(g, net, Timeout::secs(1))?;
     /// let span = expected.span(g, net)?;
     /// // ... all lanes read the message in the ring ...
     /// expected.trigger().release(g, net)?; // and give its bytes back
@@ -119,7 +118,7 @@ pub trait GateExt {
     /// # Ok(())
     /// # }
     /// ```
-    fn wait<G: Group>(self, g: &G, net: Net, timeout_ns: u64) -> Result<()>;
+    fn wait<G: Group>(self, g: &G, net: Net, timeout: Timeout) -> Result<()>;
 
     /// Returns whether a wait would be over, without waiting. If it returns true, all lanes see what they would after
     /// [`GateExt::wait`].
@@ -146,8 +145,8 @@ pub trait GateExt {
 
 impl GateExt for Gate {
     #[inline(always)]
-    fn wait<G: Group>(self, g: &G, net: Net, timeout_ns: u64) -> Result<()> {
-        pass(g, net, self, Timeout::ns(timeout_ns), Error::TimedOut)
+    fn wait<G: Group>(self, g: &G, net: Net, timeout: Timeout) -> Result<()> {
+        pass(g, net, self, timeout, Error::TimedOut)
     }
 
     #[inline(always)]
@@ -233,21 +232,21 @@ impl PreparedExt for Prepared {
 /// ```
 /// # use gpunet_device::{Group, Net, Result, abi::Word, trigger::wait_word};
 /// # fn example<G: Group>(g: &G, net: Net, epoch: Word) -> Result<()> {
-/// wait_word(g, net, epoch, 7, 0)
+/// wait_word(g, net, epoch, 7, Timeout::NEVER)
 /// # }
 /// ```
 #[inline(always)]
-pub fn wait_word<G: Group>(g: &G, net: Net, word: Word, value: u64, timeout_ns: u64) -> Result<()> {
-    by_leader(g, || await_value(net, word, value, timeout_ns)).map(|_| ())
+pub fn wait_word<G: Group>(g: &G, net: Net, word: Word, value: u64, timeout: Timeout) -> Result<()> {
+    by_leader(g, || await_value(net, word, value, timeout)).map(|_| ())
 }
 
 /// The leader's part of [`wait_word`].
 #[inline(never)]
-fn await_value(net: Net, word: Word, value: u64, timeout_ns: u64) -> Result<u64> {
+fn await_value(net: Net, word: Word, value: u64, timeout: Timeout) -> Result<u64> {
     if !net.is_attached() {
         return Err(Error::NetworkDown);
     }
-    let mut guard = WaitGuard::new(net, Timeout::ns(timeout_ns).deadline());
+    let mut guard = WaitGuard::new(net, Deadline::of_word(timeout));
     // Ordering: Acquire, pairs with the Release of whoever publishes the word.
     while word.observe().wrapping_sub(value).cast_signed() < 0 {
         if guard.is_due() {

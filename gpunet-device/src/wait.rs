@@ -2,10 +2,10 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`timeout`] | how long a call may wait, and the deadline that it becomes |
+//! | [`deadline`] | when a wait ends |
 //! | [`guard`] | what ends any wait: the deadline, cancel, a proxy without a heartbeat |
 //! | [`turn`] | what one group does for all, or before the others, for a limited time |
 
+pub mod deadline;
 pub mod guard;
-pub mod timeout;
 pub(crate) mod turn;

@@ -9,7 +9,9 @@ use gpunet_device::abi::epoch::Epoch;
 use gpunet_device::abi::hand_off::{self, HandOff, Plan};
 use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::poll::{POLLIN, POLLOUT};
-use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, Stream, poll, poll_until};
+use gpunet_device::{
+    Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, Stream, Timeout, poll, poll_until,
+};
 use gpunet_posix as posix;
 use gpunet_posix::send::MSG_MORE;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +20,7 @@ use world::{World, buffer, pattern};
 
 const G: Solo = Solo::new(0, 1);
 /// A poll that takes so long has not heard of what came, in nanoseconds.
-const LONG: i64 = 30_000_000_000;
+const LONG: Timeout = Timeout::ns(30_000_000_000);
 
 /// A world whose blocks wait as a GPU's do, and pause now and then when they have published. All tests of the process start the
 /// same plan.
@@ -38,10 +40,10 @@ fn send_more<H: Group>(g: &H, net: Net, handle: Handle, bytes: &[u8]) -> Result<
 }
 
 /// Polls one socket by a group; returns how many are ready.
-fn poll_by<H: Group>(g: &H, net: Net, handle: Handle, events: i16, timeout_ns: i64) -> Result<usize> {
+fn poll_by<H: Group>(g: &H, net: Net, handle: Handle, events: i16, timeout: Timeout) -> Result<usize> {
     let mut fds = [PollFd { handle: handle.raw(), events, revents: 0 }];
     // SAFETY: the entry lives until the call has returned; each lane has one of its own.
-    poll(g, net, unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) }, timeout_ns)
+    poll(g, net, unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) }, timeout)
 }
 
 /// Lands bytes for slot 5 and tells of them, as the proxy does.
@@ -94,7 +96,7 @@ fn a_poll_announces_what_was_consumed() {
         });
         // What woke it.
         assert_eq!(Stream::from_handle(&G, net, handle).unwrap().recv(&G, buffer(&mut [0; 8])), Ok(1));
-        assert_eq!(poll_by(&G, net, handle, POLLIN, 0), Ok(0));
+        assert_eq!(poll_by(&G, net, handle, POLLIN, Timeout::NON_BLOCKING), Ok(0));
     }
 }
 
@@ -103,13 +105,15 @@ fn a_poll_announces_what_was_consumed() {
 fn a_poll_that_finds_nothing_has_published_when_it_returns() {
     let world = world();
     let (net, handle) = (world.net(), world.open_driven(5));
-    for (round, timeout) in [0, 1, 2_000_000, -1].into_iter().enumerate() {
+    for (round, timeout) in
+        [Timeout::NON_BLOCKING, Timeout::ns(1), Timeout::ms(2), Timeout::NEVER].into_iter().enumerate()
+    {
         assert_eq!(send_more(&G, net, handle, b"x"), Ok(1));
         let mut fds = [PollFd { handle: handle.raw(), events: POLLIN, revents: 0 }];
         // SAFETY: the entry lives until the call has returned.
         let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
-        assert_eq!(poll_until(&G, net, set, timeout, || timeout < 0), Ok(0));
-        assert_eq!(world.published(5).observe(), round as u64 + 1, "timeout {timeout}");
+        assert_eq!(poll_until(&G, net, set, timeout, || timeout == Timeout::NEVER), Ok(0));
+        assert_eq!(world.published(5).observe(), round as u64 + 1, "{timeout:?}");
     }
 }
 
@@ -146,7 +150,7 @@ fn a_ring_that_is_full_is_published() {
         sent += stream.sender().send_more(&G, left).unwrap();
     }
     assert_eq!(world.published(5).observe(), 4196);
-    assert_eq!(poll_by(&G, net, handle, POLLOUT, 0), Ok(0));
+    assert_eq!(poll_by(&G, net, handle, POLLOUT, Timeout::NON_BLOCKING), Ok(0));
 }
 
 /// A group that polls a stream publishes what calls by handle have left, while another group, of several lanes, goes on by values
@@ -161,7 +165,7 @@ fn a_poller_and_a_sender_never_publish_backwards() {
         let poller = scope.spawn(|| {
             let g = Solo::new(2, 3);
             while !is_over.load(Ordering::Relaxed) {
-                assert_eq!(poll_by(&g, net, a, POLLIN, 0), Ok(0));
+                assert_eq!(poll_by(&g, net, a, POLLIN, Timeout::NON_BLOCKING), Ok(0));
             }
         });
         let sender = scope.spawn(|| {
@@ -184,7 +188,7 @@ fn a_poller_and_a_sender_never_publish_backwards() {
             for byte in b"moreend".iter().cycle().take(7 * ROUNDS) {
                 let mut memory = [0];
                 // A position that went back would be a violation.
-                assert_eq!(half.recv_timeout(&g, buffer(&mut memory), LONG as u64), Ok(1));
+                assert_eq!(half.recv_timeout(&g, buffer(&mut memory), LONG), Ok(1));
                 assert_eq!(memory[0], *byte);
             }
         });

@@ -53,7 +53,7 @@ use cpu::CpuQueue;
 use cuda::CudaQueue;
 pub(crate) use cuda::QueueStreams;
 use gpu_usermap::cuda::CudaStream;
-use gpunet_abi::{Direction, Error, Gate, Trigger, Word};
+use gpunet_abi::{Direction, Error, Gate, Timeout, Trigger, Word};
 use gpunet_device::Buffer;
 use outcome::Notify;
 pub use outcome::{Done, Failure, Outcome};
@@ -96,7 +96,7 @@ pub struct Queue {
     /// The last gates that it waits at, one for each sending direction, at most [`MOST_AWAITED`].
     awaited: Vec<Gate>,
     /// Limit of the waits of team operations; 0 is none.
-    team_timeout_ns: u64,
+    team_timeout: Timeout,
 }
 
 /// Gates that a queue remembers to refuse a trigger behind its own gate. A queue may outlive any number of sockets.
@@ -269,7 +269,7 @@ impl Queue {
     }
 
     fn of(engine: Engine) -> Self {
-        Self { engine, id: QueueId::next(), awaited: Vec::new(), team_timeout_ns: 0 }
+        Self { engine, id: QueueId::next(), awaited: Vec::new(), team_timeout: Timeout::NEVER }
     }
 
     /// Sends `from`, of any length: of the device's memory, or memory of the host.

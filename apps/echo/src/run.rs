@@ -6,6 +6,7 @@ use crate::kernels::{ClientMemory, Kernels, Load, end_clients};
 use crate::progress::Progress;
 use crate::report::{Rtt, Run};
 use gpunet_abi::Options;
+use gpunet_abi::Timeout;
 use gpunet_app::cli::spell;
 use gpunet_app::interrupt::Interrupt;
 use gpunet_app::kernel::{RunningKernel, errno_text};
@@ -29,7 +30,7 @@ const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFI
 impl LoadArgs {
     /// What the kernel does for messages of that size.
     pub fn load(&self, size: u64, options: Options) -> Load {
-        let limit = TIMEOUT.as_nanos() as u64;
+        let limit = Timeout::from(TIMEOUT);
         Load {
             addr: NOWHERE,
             options: options.with_timeouts(limit, limit),

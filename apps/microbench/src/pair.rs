@@ -20,7 +20,7 @@ pub use child::Daemon;
 use child::EndProcess;
 use clap::Args;
 use end::End;
-pub use end::TIMEOUT_NS;
+pub use end::TIMEOUT;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_proxy::Proxy;
 use gpunet_proxy::snapshot::{Placement, Snapshot, State};

@@ -5,6 +5,7 @@ use crate::kernels::{self, Bound, Kernels, Memory, Positions, Role};
 use crate::plan::{Step, plan};
 use crate::report::{Report, Row, headings};
 use gpunet_abi::Options;
+use gpunet_abi::Timeout;
 use gpunet_app::cli::{Endpoint, Transport};
 use gpunet_app::error::AppError;
 use gpunet_app::interrupt::Interrupt;
@@ -126,7 +127,7 @@ impl Session {
     fn open(test: &TestArgs, device: &DeviceArgs, transport: Transport) -> Result<Self, AppError> {
         let kernels = Kernels::open(device)?;
         let report = Report::new(kernels.device_name(), transport.name(), test.verify, test.json);
-        let limit = TIMEOUT.as_nanos() as u64;
+        let limit = Timeout::from(TIMEOUT);
         let options = Options::DEFAULT
             .with_rings(device.ring, device.ring)
             .with_transport(transport.kind())

@@ -9,7 +9,7 @@ use crate::error::Error;
 use gpu_usermap::cuda::StreamPriority;
 use gpunet_app::kernel::errno_text;
 use gpunet_embed_ptx::{Embedded, embedded};
-use gpunet_proxy::device::{Kernel, SymmetricPtr, TeamHandle};
+use gpunet_proxy::device::{Kernel, SymmetricPtr, TeamHandle, Timeout};
 use gpunet_proxy::queue::Queue;
 use gpunet_proxy::team::{Symmetric, Team};
 use gpunet_proxy::{Attachment, FinishPolicy, Program};
@@ -20,7 +20,7 @@ static PTX: Embedded = embedded!("gpunet_symmetric_kernel.ptx");
 /// Threads of a block on a GPU.
 const GPU_THREADS: u32 = 256;
 /// How long a kernel waits for another member.
-const TIMEOUT_NS: u64 = 20_000_000_000;
+const TIMEOUT: Timeout = Timeout::secs(20);
 /// An element of `results` that no block has written.
 const NOT_RUN: i32 = -1;
 
@@ -85,7 +85,7 @@ impl Member {
         let launch = unsafe {
             let pointer = results.ptr();
             self.attachment.launch(&self.program, blocks, threads, |net| {
-                make(self.team.handle(net).timeout(TIMEOUT_NS), pointer, memory)
+                make(self.team.handle(net).timeout(TIMEOUT), pointer, memory)
             })
         };
         launch.map_err(|error| Error::Launch(error.to_string()))?.finish(FinishPolicy::Close)?;

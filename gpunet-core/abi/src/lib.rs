@@ -36,7 +36,7 @@ pub use request::{claim, control};
 pub use stream::{line, position, ring, span, trigger};
 pub use sync::{device_scope, epoch, hand_off, park, word};
 pub use table::{accept, entry, recycle};
-pub use types::{addr, errno, handle, link, options, region, status};
+pub use types::{addr, errno, handle, link, options, region, status, timeout};
 
 pub use addr::SockAddr;
 pub use context::Context;
@@ -48,6 +48,7 @@ pub use position::StreamWord;
 pub use region::RegionOffset;
 pub use span::{Piece, RingSpan};
 pub use status::Status;
+pub use timeout::Timeout;
 pub use trigger::{Direction, Gate, Prepared, Trigger};
 pub use word::Word;
 

@@ -9,6 +9,7 @@
 //! | [`options`] | What a socket is opened with. |
 //! | [`region`] | Region numbers and offsets. |
 //! | [`status`] | How far a socket is. |
+//! | [`timeout`] | How long a call may wait. |
 
 pub mod addr;
 pub mod errno;
@@ -17,3 +18,4 @@ pub mod link;
 pub mod options;
 pub mod region;
 pub mod status;
+pub mod timeout;

@@ -40,7 +40,7 @@ pub unsafe fn accept<G: Group>(
     timeout_ns: i64,
 ) -> Result<i64> {
     let listener = Listener::from_handle(g, net, handle(socket)?)?;
-    let accepted = listener.accept_with(g, call_timeout(timeout_ns, listener.timeout()));
+    let accepted = listener.accept_timeout(g, call_timeout(timeout_ns, listener.timeout()));
     let stream =
         accepted.map_err(|error| if error == Error::TimedOut { Error::WouldBlock } else { error })?;
     let handle = stream.handle();

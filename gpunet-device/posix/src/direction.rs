@@ -4,11 +4,11 @@ use super::{call_timeout, handle, unless};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
 use gpunet_device::internal::{
-    CallGuard, Deadline, Lane, Timeout, WaitGuard, back_off, become_receiver, by_leader, by_leader_once,
-    entry, ring_end,
+    CallGuard, Deadline, Lane, WaitGuard, back_off, become_receiver, by_leader, by_leader_once, entry,
+    ring_end,
     slots::{self, Caller},
 };
-use gpunet_device::{Group, Net};
+use gpunet_device::{Group, Net, Timeout};
 
 /// A direction that the calling group holds.
 pub(crate) struct Taken {
@@ -96,7 +96,7 @@ fn take(net: Net, handle: Handle, half: Direction, caller: Caller) -> Result<u64
     // It may have been closed, and even taken anew, between the two checks.
     slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle, half, lock::CALL))?;
     let options = entry::options(net, handle);
-    Ok(Timeout::of_half(half, &options).packed())
+    Ok(options.timeout(half).packed())
 }
 
 /// Locks a direction for a call by handle. By one lane.

@@ -1,9 +1,10 @@
 //! `gepoll_create`, `gepoll_ctl`, `gepoll_wait` and `gepoll_close`: poll groups.
 
 use super::{errno, handle, unless};
+use crate::call_timeout;
 use gpunet_abi::{Error, Result};
 use gpunet_device::poll_group::{Event, Events};
-use gpunet_device::{Group, Net, PollGroup};
+use gpunet_device::{Group, Net, PollGroup, Timeout};
 
 /// Adds a socket (Linux's `EPOLL_CTL_ADD`).
 pub const GPUNET_EPOLL_ADD: i32 = 1;
@@ -104,7 +105,7 @@ pub unsafe fn wait<G: Group>(
     let group = PollGroup::from_handle(g, net, handle(group)?)?;
     // SAFETY: the caller's contract.
     let mut events = unsafe { Events::from_raw_parts(events, max as usize, last as usize) };
-    group.wait(g, &mut events, timeout_ns).map(|count| count as i64)
+    group.wait(g, &mut events, call_timeout(timeout_ns, Timeout::NEVER)).map(|count| count as i64)
 }
 
 /// Closes a poll group. Its sockets stay open.

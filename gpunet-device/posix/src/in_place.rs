@@ -38,7 +38,7 @@ use gpunet_device::{Group, Net, RecvHalf, SendHalf};
 pub fn reserve<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i64) -> Result<RingSpan> {
     let taken = Taken::take(g, net, socket, Direction::Send)?.with_timeout(timeout_ns);
     let mut half = SendHalf::load_locked(net, taken.handle);
-    let reserved = half.reserve_with(g, len, taken.timeout);
+    let reserved = half.reserve_timeout(g, len, taken.timeout);
     // What this call has learnt is what the commit goes by. All lanes have met since they loaded the half.
     if reserved.is_ok() && Lane::of(g).is_last() {
         half.keep();
@@ -96,7 +96,7 @@ pub fn peek<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i64)
     unless(len > 0, Error::InvalidArgument)?;
     let taken = Taken::take(g, net, socket, Direction::Recv)?.with_timeout(timeout_ns);
     let mut half = RecvHalf::load(net, taken.handle);
-    let peeked = half.peek_with(g, len, taken.timeout);
+    let peeked = half.peek_timeout(g, len, taken.timeout);
     // As in `reserve`.
     if peeked.is_ok_and(|span| !span.is_empty()) && g.is_leader() {
         half.keep();
@@ -138,7 +138,7 @@ pub fn peek_more<G: Group>(
     unless(len > 0, Error::InvalidArgument)?;
     let taken = Taken::take(g, net, socket, Direction::Recv)?.with_timeout(timeout_ns);
     let mut half = RecvHalf::load(net, taken.handle);
-    let peeked = half.peek_more_with(g, have, len, taken.timeout);
+    let peeked = half.peek_more_timeout(g, have, len, taken.timeout);
     // As in `reserve`.
     if peeked.is_ok_and(|span| !span.is_empty()) && g.is_leader() {
         half.keep();

@@ -64,7 +64,7 @@ pub mod team;
 pub mod trigger;
 
 use gpunet_abi::{Error, Handle, Result};
-use gpunet_device::internal::Timeout;
+use gpunet_device::Timeout;
 use gpunet_device::{Buffer, Source};
 
 /// The handle that a C program passed.

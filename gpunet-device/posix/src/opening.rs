@@ -8,7 +8,8 @@ use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
 use gpunet_device::Net;
-use gpunet_device::internal::{Timeout, request::Claim, slots};
+use gpunet_device::Timeout;
+use gpunet_device::internal::{Deadline, request::Claim, slots};
 
 /// Takes a socket that is `kind`. By one lane.
 ///
@@ -45,7 +46,7 @@ pub(super) fn turn(
     limit_ns: u64,
     done: impl FnOnce(&Reply) -> Result<()>,
 ) -> Result<u64> {
-    let deadline = Timeout::ns(limit_ns).deadline();
+    let deadline = Deadline::of(Timeout::of_option(limit_ns));
     let claim = Claim::for_opening(net, handle.slot(), true, deadline)?;
     if let Err(error) = take(net, handle, from) {
         claim.release();

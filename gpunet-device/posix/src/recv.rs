@@ -111,7 +111,7 @@ pub unsafe fn recv_timeout<G: Group>(
                 if n == 0 || peek || flags & MSG_WAITALL == 0 || have == len {
                     break Ok(have as i64);
                 }
-                timeout = timeout.until(deadline);
+                timeout = deadline.left_of(timeout);
             }
             Err(_) if have > 0 => break Ok(have as i64),
             Err(error) => break Err(error),

@@ -3,7 +3,8 @@
 use super::direction::Taken;
 use super::{SOCKET_TIMEOUT, errno, readable};
 use gpunet_abi::{Direction, Error, Result};
-use gpunet_device::internal::{Deadline, Timeout};
+use gpunet_device::Timeout;
+use gpunet_device::internal::Deadline;
 use gpunet_device::{Group, Net, SendHalf};
 
 /// Linux's `MSG_PEEK`: receive without taking.
@@ -26,7 +27,7 @@ pub(super) fn waits(flags: i32, timeout: Timeout) -> (Timeout, Deadline) {
     if flags & MSG_DONTWAIT != 0 {
         (Timeout::NON_BLOCKING, Deadline::NEVER)
     } else if flags & MSG_WAITALL != 0 {
-        (timeout, timeout.deadline())
+        (timeout, Deadline::of(timeout))
     } else {
         (timeout, Deadline::NEVER)
     }
@@ -125,7 +126,7 @@ pub unsafe fn send_timeout<G: Group>(
                 if flags & MSG_WAITALL == 0 || sent == len {
                     break Ok(sent as i64);
                 }
-                timeout = timeout.until(deadline);
+                timeout = deadline.left_of(timeout);
             }
             Err(_) if sent > 0 => break Ok(sent as i64),
             Err(error) => break Err(error),

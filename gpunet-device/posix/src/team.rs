@@ -6,9 +6,10 @@
 mod reduce;
 
 use super::{SOCKET_TIMEOUT, errno, readable, unless};
+use crate::call_timeout;
 use gpunet_abi::{Error, Result};
 use gpunet_device::team::{Rank, Signal, SymmetricPtr, TeamHandle};
-use gpunet_device::{Buffer, Group, Source};
+use gpunet_device::{Buffer, Group, Source, Timeout};
 pub use reduce::*;
 
 /// Bytes in symmetric memory: `gpunet_symmetric_t`.
@@ -36,13 +37,12 @@ fn in_time(result: Result<()>) -> Result<i64> {
     }
 }
 
-/// The team with the timeout of a call that waits: [`SOCKET_TIMEOUT`] is the team's own, negative none.
+/// The team with the timeout of a call that waits: [`SOCKET_TIMEOUT`] is the team's own.
 #[inline(always)]
 const fn with_timeout(team: TeamHandle, timeout_ns: i64) -> TeamHandle {
     match timeout_ns {
         SOCKET_TIMEOUT => team,
-        ns if ns <= 0 => team.timeout(0),
-        ns => team.timeout(ns as u64),
+        ns => team.timeout(call_timeout(ns, Timeout::NEVER)),
     }
 }
 
@@ -244,8 +244,6 @@ pub fn word_wait<G: Group>(
     value: u64,
     timeout_ns: i64,
 ) -> Result<i64> {
-    // The shortest time there is: one look.
-    let timeout_ns = if timeout_ns == 0 { 1 } else { timeout_ns };
     let seen = with_timeout(team, timeout_ns).wait_word(g, word.cast()?, value);
     in_time(seen.map(drop)).and(seen.map(|seen| seen as i64))
 }

@@ -2,7 +2,8 @@
 
 use super::call_timeout;
 use gpunet_abi::{Error, Gate, Result, Trigger};
-use gpunet_device::internal::{Timeout, pass};
+use gpunet_device::Timeout;
+use gpunet_device::internal::pass;
 use gpunet_device::trigger::{GateExt, TriggerExt};
 use gpunet_device::{Group, Net};
 

@@ -6,7 +6,7 @@
 use gpunet_device::poll::POLLRDHUP;
 use gpunet_device::poll_group::Event;
 use gpunet_device::team::MAX_VALUE;
-use gpunet_device::{Direction, Gate, Net, Prepared, SymmetricPtr, TeamHandle, Trigger};
+use gpunet_device::{Direction, Gate, Net, Prepared, SymmetricPtr, TeamHandle, Timeout, Trigger};
 use gpunet_posix::open::{self, CallOptions};
 use gpunet_posix::{SOCKET_TIMEOUT, epoll, ioctl, options, socket, team};
 use std::collections::BTreeMap;
@@ -352,7 +352,7 @@ fn the_headers_team_and_memory_have_the_librarys_fields_in_their_order() {
     const { assert!(size_of::<TeamHandle>() == 32 && size_of::<SymmetricPtr<u8>>() == 32) };
     // SAFETY: no call is made with them.
     let (handle, memory) = unsafe {
-        let handle = TeamHandle::from_raw(Net::from_raw(1), 2, 4, 5).timeout(3);
+        let handle = TeamHandle::from_raw(Net::from_raw(1), 2, 4, 5).timeout(Timeout::ns(3));
         (handle, SymmetricPtr::<u8>::from_raw_parts(1, 2, 100).slice(3, 4))
     };
     // SAFETY: 32 bytes of numbers, without padding.

@@ -122,7 +122,12 @@ fn wait_a_little<G: Group>(g: &G, net: Net, round: u32) -> Result<()> {
     }
     std::thread::yield_now();
     if round.is_multiple_of(ROUNDS_BEFORE_CHECK) && net.is_attached() {
-        gpunet_device::poll(&g.thread(), net, crate::readiness::nothing(), 0)?;
+        gpunet_device::poll(
+            &g.thread(),
+            net,
+            crate::readiness::nothing(),
+            gpunet_device::Timeout::NON_BLOCKING,
+        )?;
     }
     Ok(())
 }

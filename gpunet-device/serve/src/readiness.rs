@@ -5,7 +5,7 @@ use crate::Topics;
 use crate::memory::{Carve, Memory};
 use crate::word::{Word64, fence};
 use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP};
-use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, poll_until};
+use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, Timeout, poll_until};
 
 /// The listener's entry; connections follow.
 const LISTENER: usize = 0;
@@ -267,7 +267,7 @@ impl Readiness {
         };
         let (topics, known) = (self.topics, self.notified);
         let is_over = || is_asked() || (has_subscribers && topics.all() != known);
-        let ready = poll_until(g, net, self.all(self.high + 1), limit as i64, is_over)?;
+        let ready = poll_until(g, net, self.all(self.high + 1), Timeout::ns(limit), is_over)?;
         let is_due = has_subscribers && (has_news || self.topics.has_news(g, &mut self.notified));
         let due = if is_due { self.mark(g) } else { 0 };
         Ok(ready + self.partials + due)

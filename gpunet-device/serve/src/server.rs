@@ -21,7 +21,9 @@ use crate::readiness::{Readiness, nothing};
 use crate::{Context, Service, Topics};
 use accept::Accepting;
 use connection::Connection;
-use gpunet_device::{Error, Group, Handle, Kernel, Listener, Net, Options, Result, SockAddr, now_ns, poll};
+use gpunet_device::{
+    Error, Group, Handle, Kernel, Listener, Net, Options, Result, SockAddr, Timeout, now_ns, poll,
+};
 
 /// How often a block checks limits and whether to stop.
 const CHECK_NS: u64 = 50_000_000;
@@ -32,7 +34,7 @@ const HELPS_FOR_NS: u64 = if IS_GPU { 60_000_000_000 } else { 100_000_000 };
 const HELP_NS: u64 = 100_000;
 /// How long an accepted stream's calls wait at most: a block waits so for its only connection. Otherwise they are made when they need not
 /// wait, and a peer that lies must not hold the block.
-const RECV_TIMEOUT_NS: u64 = 1_000_000;
+const RECV_TIMEOUT: Timeout = Timeout::ms(1);
 
 /// Limits of a server.
 #[derive(Clone, Copy, Debug)]
@@ -188,7 +190,7 @@ impl<S: Service> Block<S> {
     /// Block 0 binds the listener; all get it.
     fn start<G: Group>(&mut self, g: &G, addr: SockAddr, options: Options) -> Result<Listener> {
         if g.index() == 0 {
-            let options = options.with_timeouts(0, RECV_TIMEOUT_NS);
+            let options = options.with_timeouts(Timeout::NEVER, RECV_TIMEOUT);
             let bound = Listener::bind_with(g, self.net, addr, options, self.settings.backlog);
             if g.is_leader() {
                 match bound {
@@ -207,7 +209,7 @@ impl<S: Service> Block<S> {
             };
             match g.broadcast(word) {
                 // Also notices that the launch is over.
-                0 => drop(poll(g, self.net, nothing(), 1_000_000)?),
+                0 => drop(poll(g, self.net, nothing(), Timeout::ms(1))?),
                 word if word >> 32 != 0 => return Err(Error::from_errno(word as u32 as i32)),
                 word => {
                     let handle = Handle::from_raw(word as i32).ok_or(Error::BadHandle)?;
@@ -243,7 +245,7 @@ impl<S: Service> Block<S> {
             }
             if self.now >= check_at {
                 // A block that is never idle learns of a cancel here.
-                poll(g, self.net, nothing(), 0)?;
+                poll(g, self.net, nothing(), Timeout::NON_BLOCKING)?;
                 check_at = self.now + CHECK_NS;
                 let is_stopping = g.broadcast(u64::from(g.is_leader() && self.board.is_stopping())) != 0;
                 if is_stopping && end_at == 0 {

@@ -5,8 +5,8 @@
 //! of the other end and of the proxy, so any thread may poll it.
 
 use crate::socket::awaiting::differs;
+use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use crate::wait::timeout::Deadline;
 use crate::{Listener, Net, RecvHalf, Result, SendHalf, platform};
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::layout::HEARTBEAT_DOWN;

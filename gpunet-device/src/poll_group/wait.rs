@@ -15,13 +15,12 @@ use gpunet_abi::entry::GroupId;
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry};
 use gpunet_abi::ready_list::{self, CLAIMS};
-use gpunet_abi::{Error, Handle, Result};
+use gpunet_abi::{Error, Handle, Result, Timeout};
 
 impl PollGroup {
     /// Waits until sockets of the group are ready; returns how many were delivered: at most as many as `events` has room for.
     ///
-    /// First it arms the sockets of the last wait's events again, so the group of threads is done with them. `timeout_ns`
-    /// is in nanoseconds; negative: no limit; 0: do not wait. Level-triggered: what is still true of a socket is delivered
+    /// First it arms the sockets of the last wait's events again, so the group of threads is done with them. Level-triggered: what is still true of a socket is delivered
     /// again. An event may be out of date when it comes: use calls that do not wait.
     ///
     /// If `events` has room for few, and these few are always ready, others may wait for long.
@@ -37,7 +36,7 @@ impl PollGroup {
     ///
     /// See [`PollGroup`].
     #[inline(never)]
-    pub fn wait<G: Group>(&self, g: &G, events: &mut Events, timeout_ns: i64) -> Result<usize> {
+    pub fn wait<G: Group>(&self, g: &G, events: &mut Events, timeout: Timeout) -> Result<usize> {
         // What lanes have read of the last events, and stored into sockets, comes before.
         g.sync();
         if events.capacity() == 0 {
@@ -46,8 +45,8 @@ impl PollGroup {
         by_leader(g, || self.check().map(|()| 0))?;
         let relay =
             Relay::of_group(relay_words(self.net, self.handle.slot()), lists::changes(self.net, self.handle));
-        let mut pause = PollWait::new(self.net, timeout_ns, relay);
-        let result = self.wait_by(g, events, timeout_ns == 0, &mut pause);
+        let mut pause = PollWait::new(self.net, timeout, relay);
+        let result = self.wait_by(g, events, timeout.is_non_blocking(), &mut pause);
         if g.is_leader() {
             pause.end();
         }

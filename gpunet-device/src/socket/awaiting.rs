@@ -4,13 +4,13 @@ use crate::group::Front;
 use crate::socket::half::{remote_park, show};
 use crate::socket::unpublished::publish_deferred;
 use crate::table::{entry, slots};
+use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use crate::wait::timeout::{Deadline, Timeout};
 use crate::{Net, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
-use gpunet_abi::{Direction, Error, Handle, Result, Status};
+use gpunet_abi::{Direction, Error, Handle, Result, Status, Timeout};
 
 /// Waits until the other end's word of a half differs from `seen` ([`is_news`]), or the half ends; returns what
 /// [`awaited`] unpacks after a broadcast. By one lane.
@@ -37,7 +37,7 @@ pub(crate) fn await_word(
     if timeout.is_non_blocking() {
         return look_once(wait);
     }
-    let mut patience = Patience::new(&wait, timeout.deadline());
+    let mut patience = Patience::new(&wait, Deadline::of(timeout));
     loop {
         let mut polls = 0;
         while polls < platform::slow_check_every() {
@@ -92,7 +92,7 @@ pub(crate) fn await_line<F: Front>(
                 };
                 return front.first_of(found);
             }
-            patience = Some(Patience::new(&wait, timeout.deadline()));
+            patience = Some(Patience::new(&wait, Deadline::of(timeout)));
             limit = platform::slow_check_every();
             continue;
         };

@@ -9,11 +9,11 @@ use crate::socket::stream::Stream;
 use crate::socket::{accept_queue, request};
 use crate::table::slots::{self, Caller};
 use crate::table::{accepted, entry};
-use crate::wait::timeout::{Deadline, Timeout};
+use crate::wait::deadline::Deadline;
 use crate::{Group, Net};
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Handle, Options, Result, SockAddr};
+use gpunet_abi::{Direction, Error, Handle, Options, Result, SockAddr, Timeout};
 
 /// How many connections may wait in a listener's backlog by default.
 pub const DEFAULT_BACKLOG: u32 = 128;
@@ -151,7 +151,7 @@ impl Listener {
     /// # }
     /// ```
     pub fn accept<G: Group>(&self, g: &G) -> Result<Stream> {
-        self.accept_with(g, self.timeout())
+        self.accept_timeout(g, self.timeout())
     }
 
     /// How long its options let an accept wait.
@@ -159,10 +159,10 @@ impl Listener {
     #[doc(hidden)]
     pub fn timeout(&self) -> Timeout {
         let options = entry::options(self.net, self.handle);
-        Timeout::of(options.has(Options::NONBLOCK), options.recv_timeout_ns)
+        options.timeout(Direction::Recv)
     }
 
-    /// As [`Listener::accept`], waiting at most `timeout_ns` nanoseconds (0: without limit).
+    /// As [`Listener::accept`], waiting at most `timeout`.
     ///
     /// # Errors
     /// As [`Listener::accept`].
@@ -170,9 +170,9 @@ impl Listener {
     /// # Examples
     ///
     /// ```
-    /// # use gpunet_device::{Error, Group, Listener, Net, Result};
-    /// # fn example<G: Group>(g: &G, net: Net, listener: Listener) -> Result<()> {
-    /// match listener.accept_timeout(g, 5_000_000_000) {
+    /// # use gpunet_device::{Error, Group, Listener, Result, Timeout};
+    /// # fn example<G: Group>(g: &G, listener: Listener) -> Result<()> {
+    /// match listener.accept_timeout(g, Timeout::secs(5)) {
     ///     Ok(stream) => stream.close(g)?,
     ///     Err(Error::TimedOut) => {} // nobody came for 5 s
     ///     Err(error) => return Err(error),
@@ -180,8 +180,9 @@ impl Listener {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn accept_timeout<G: Group>(&self, g: &G, timeout_ns: u64) -> Result<Stream> {
-        self.accept_with(g, Timeout::ns(timeout_ns))
+    #[inline(always)]
+    pub fn accept_timeout<G: Group>(&self, g: &G, timeout: Timeout) -> Result<Stream> {
+        Stream::of(self.net, self.accept_handle(g, timeout)?)
     }
 
     /// As [`Listener::accept`], without waiting.
@@ -203,13 +204,7 @@ impl Listener {
     /// # }
     /// ```
     pub fn try_accept<G: Group>(&self, g: &G) -> Result<Stream> {
-        self.accept_with(g, Timeout::NON_BLOCKING)
-    }
-
-    #[inline(always)]
-    #[doc(hidden)]
-    pub fn accept_with<G: Group>(&self, g: &G, timeout: Timeout) -> Result<Stream> {
-        Stream::of(self.net, self.accept_handle(g, timeout)?)
+        self.accept_timeout(g, Timeout::NON_BLOCKING)
     }
 
     /// Accepts; returns the raw handle of the stream that is in the table now. All lanes.
@@ -266,7 +261,7 @@ fn bind(net: Net, caller: Caller, addr: &SockAddr, options: &Options, backlog: u
     (request.flags, request.backlog) = (Request::LISTEN, backlog);
     (request.options, request.address) = (*options, *addr);
     // As connect; the receive timeout is accept's, and does not bound how soon a busy proxy answers.
-    let deadline = Timeout::ns(options.send_timeout_ns).deadline();
+    let deadline = Deadline::of(Timeout::of_option(options.send_timeout_ns));
     let handle = request::open(net, caller, options, true, deadline, &mut request, &mut reply)?;
     entry::set_local(net, handle, reply.descriptor.local);
     if slots::turn_into(net, handle, Kind::Listener) {
@@ -283,7 +278,7 @@ fn accept(net: Net, caller: Caller, listener: Handle, timeout: Timeout) -> Resul
         return Err(Error::InvalidArgument);
     }
     let options = entry::options(net, listener).with_flag(Options::NONBLOCK, false);
-    let (waits, deadline) = (timeout != Timeout::NON_BLOCKING, timeout.deadline());
+    let (waits, deadline) = (timeout != Timeout::NON_BLOCKING, Deadline::of(timeout));
     let handle = loop {
         if let Some(handle) = accept_queue::take(net, listener, &options, caller)? {
             break handle;

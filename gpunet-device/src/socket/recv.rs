@@ -12,13 +12,13 @@ use crate::socket::half::{self, check_handle, give_up, ring_end};
 use crate::socket::ownership::{Halves, check_stream};
 use crate::socket::unpublished::publish_deferred;
 use crate::table::entry::{self, Deferred};
-use crate::wait::timeout::Timeout;
+use crate::wait::deadline::Deadline;
 use crate::{Buffer, Group, Net, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
-use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, line as abi_line};
+use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, Timeout, line as abi_line};
 
 /// What a receive has found.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl RecvHalf {
         self.recv_with(g, buffer, Timeout::NON_BLOCKING, false)
     }
 
-    /// As [`RecvHalf::recv`], waiting at most `timeout_ns` nanoseconds (0: without limit).
+    /// As [`RecvHalf::recv`], waiting at most `timeout`.
     ///
     /// # Errors
     /// As [`RecvHalf::recv`].
@@ -172,9 +172,9 @@ impl RecvHalf {
     /// # Examples
     ///
     /// ```
-    /// # use gpunet_device::{Buffer, Error, Group, Net, RecvHalf, Result};
-    /// # fn example<G: Group>(g: &G, net: Net, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
-    /// let n = match recv.recv_timeout(g, buffer, 1_000_000) {
+    /// # use gpunet_device::{Buffer, Error, Group, RecvHalf, Result, Timeout};
+    /// # fn example<G: Group>(g: &G, recv: &mut RecvHalf, buffer: Buffer) -> Result<()> {
+    /// let n = match recv.recv_timeout(g, buffer, Timeout::ms(1)) {
     ///     Err(Error::TimedOut) => 0, // nothing came for 1 ms
     ///     received => received?,
     /// };
@@ -183,8 +183,8 @@ impl RecvHalf {
     /// # }
     /// ```
     #[inline(always)]
-    pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout_ns: u64) -> Result<usize> {
-        self.recv_with(g, buffer, Timeout::ns(timeout_ns), false)
+    pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout: Timeout) -> Result<usize> {
+        self.recv_with(g, buffer, timeout, false)
     }
 
     /// Fills the whole buffer, waiting as often as needed; returns fewer bytes only when the stream
@@ -506,7 +506,7 @@ impl RecvHalf {
     /// # }
     /// ```
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
-        self.peek_with(g, len, Timeout::SOCKET)
+        self.peek_timeout(g, len, Timeout::SOCKET)
     }
 
     /// As [`RecvHalf::peek`], without waiting.
@@ -528,7 +528,7 @@ impl RecvHalf {
     /// # }
     /// ```
     pub fn try_peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
-        self.peek_with(g, len, Timeout::NON_BLOCKING)
+        self.peek_timeout(g, len, Timeout::NON_BLOCKING)
     }
 
     /// Shows up to `len` received bytes in place once more than `have` are there: for a request of which `have` bytes were
@@ -558,12 +558,15 @@ impl RecvHalf {
     /// # }
     /// ```
     pub fn peek_more<G: Group>(&mut self, g: &G, have: usize, len: usize) -> Result<RingSpan> {
-        self.peek_more_with(g, have, len, Timeout::SOCKET)
+        self.peek_more_timeout(g, have, len, Timeout::SOCKET)
     }
 
-    /// Inline nowhere: it is called where a kernel waits anyway.
-    #[doc(hidden)]
-    pub fn peek_more_with<G: Group>(
+    /// As [`RecvHalf::peek_more`], waiting at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::peek_more`].
+    // Inline nowhere: it is called where a kernel waits anyway.
+    pub fn peek_more_timeout<G: Group>(
         &mut self,
         g: &G,
         have: usize,
@@ -575,10 +578,10 @@ impl RecvHalf {
         }
         let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         // How long this call may wait, however often something comes.
-        let deadline = entry::resolve_timeout(self.entry, timeout, Direction::Recv).deadline();
+        let deadline = Deadline::of(entry::resolve_timeout(self.entry, timeout, Direction::Recv));
         while self.consumer.available() <= have as u64 && self.consumer.is_open() {
             let lane = Lane::of(g);
-            let found = if lane.is_leader() { self.await_landed(timeout.until(deadline)) } else { 0 };
+            let found = if lane.is_leader() { self.await_landed(deadline.left_of(timeout)) } else { 0 };
             match awaited(g.broadcast_once::<0>(lane, found)).inspect_err(|_| g.sync())? {
                 Some(word) => self.accept(g, lane, word)?,
                 None => self.consumer.end_here(),
@@ -592,9 +595,12 @@ impl RecvHalf {
         Ok(self.consumer.span(len as u64))
     }
 
+    /// As [`RecvHalf::peek`], waiting at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`RecvHalf::peek`].
     #[inline(always)]
-    #[doc(hidden)]
-    pub fn peek_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
+    pub fn peek_timeout<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
         let _call = CallGuard::enter(self.net, self.consumer.end().mine);
         self.poll_more(g, len as u64)?;
         if self.await_data(g, Lane::of(g), timeout, None)? == Found::Landed {

@@ -3,8 +3,8 @@
 use crate::memory::plain;
 use crate::table::free_slots;
 use crate::table::slots::{self, Caller};
+use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use crate::wait::timeout::Deadline;
 use crate::{Net, platform};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -11,13 +11,12 @@ use crate::socket::awaiting::{await_word, awaited};
 use crate::socket::half::{check_handle, give_up, mirror, notify, ring_end, wake_own_pollers};
 use crate::socket::ownership::{Halves, check_stream};
 use crate::table::entry::{self, Deferred};
-use crate::wait::timeout::Timeout;
 use crate::{Group, Net, platform};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
-use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, line, ring};
+use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, Timeout, line, ring};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
 /// a piece's stores arrive); smaller: the other end starts earlier.
@@ -210,7 +209,7 @@ impl SendHalf {
         self.send_with(g, source.into(), Timeout::NON_BLOCKING, false)
     }
 
-    /// As [`SendHalf::send`], waiting at most `timeout_ns` nanoseconds (0: without limit).
+    /// As [`SendHalf::send`], waiting at most `timeout`.
     ///
     /// # Errors
     /// As [`SendHalf::send`].
@@ -218,10 +217,10 @@ impl SendHalf {
     /// # Examples
     ///
     /// ```
-    /// # use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
-    /// # fn example<G: Group>(g: &G, net: Net, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
+    /// # use gpunet_device::{Buffer, Error, Group, Result, SendHalf, Timeout};
+    /// # fn example<G: Group>(g: &G, send: &mut SendHalf, buffer: Buffer) -> Result<()> {
     /// # let mut total = 0;
-    /// match send.send_timeout(g, buffer, 10_000_000) {
+    /// match send.send_timeout(g, buffer, Timeout::ms(10)) {
     ///     Ok(n) => total += n,
     ///     Err(Error::TimedOut) => send.shutdown(g), // no space for 10 ms
     ///     Err(error) => return Err(error),
@@ -234,9 +233,9 @@ impl SendHalf {
         &mut self,
         g: &G,
         source: impl Into<Source>,
-        timeout_ns: u64,
+        timeout: Timeout,
     ) -> Result<usize> {
-        self.send_with(g, source.into(), Timeout::ns(timeout_ns), false)
+        self.send_with(g, source.into(), timeout, false)
     }
 
     /// Sends all bytes, waiting as often as needed (on a non-blocking stream too).
@@ -599,7 +598,7 @@ impl SendHalf {
     /// # }
     /// ```
     pub fn reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
-        self.reserve_with(g, len, Timeout::SOCKET)
+        self.reserve_timeout(g, len, Timeout::SOCKET)
     }
 
     /// As [`SendHalf::reserve`], without waiting.
@@ -621,7 +620,7 @@ impl SendHalf {
     /// # }
     /// ```
     pub fn try_reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
-        self.reserve_with(g, len, Timeout::NON_BLOCKING)
+        self.reserve_timeout(g, len, Timeout::NON_BLOCKING)
     }
 
     /// Bytes that can be sent without waiting, by a fresh poll.
@@ -655,9 +654,12 @@ impl SendHalf {
         Ok(self.producer.free() as usize)
     }
 
+    /// As [`SendHalf::reserve`], waiting at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`SendHalf::reserve`].
     #[inline(always)]
-    #[doc(hidden)]
-    pub fn reserve_with<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
+    pub fn reserve_timeout<G: Group>(&mut self, g: &G, len: usize, timeout: Timeout) -> Result<RingSpan> {
         if len == 0 {
             return Err(Error::InvalidArgument);
         }

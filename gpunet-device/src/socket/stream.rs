@@ -9,11 +9,11 @@ use crate::socket::request;
 use crate::socket::send::SendHalf;
 use crate::table::entry;
 use crate::table::slots::{self, Caller};
-use crate::wait::timeout::Timeout;
+use crate::wait::deadline::Deadline;
 use crate::{Buffer, Group, Net};
 use gpunet_abi::control::{Op, Query, Reply};
 use gpunet_abi::entry::Kind;
-use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, TransportKind};
+use gpunet_abi::{Error, Handle, Options, Result, RingSpan, SockAddr, Timeout, TransportKind};
 
 /// Which direction to shut down.
 ///
@@ -121,7 +121,7 @@ impl Stream {
         Self::of(net, connect_handle(g, net, addr, options)?)
     }
 
-    /// As [`Stream::connect`], giving up after `timeout_ns` nanoseconds (0: without limit).
+    /// As [`Stream::connect`], giving up after `timeout`; [`Timeout::NON_BLOCKING`] gives up at once.
     ///
     /// # Errors
     /// As [`Stream::connect`].
@@ -131,13 +131,13 @@ impl Stream {
     /// ```
     /// # use gpunet_device::{Group, Net, Result, SockAddr, Stream};
     /// # fn example<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<()> {
-    /// let stream = Stream::connect_timeout(g, net, addr, 3_000_000_000)?; // at most 3 s
+    /// let stream = Stream::connect_timeout(g, net, addr, Timeout::secs(3))?;
     /// # stream.close(g)?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn connect_timeout<G: Group>(g: &G, net: Net, addr: SockAddr, timeout_ns: u64) -> Result<Self> {
-        let options = Options::DEFAULT.with_timeouts(timeout_ns, 0);
+    pub fn connect_timeout<G: Group>(g: &G, net: Net, addr: SockAddr, timeout: Timeout) -> Result<Self> {
+        let options = Options::DEFAULT.with_timeouts(timeout, Timeout::NEVER);
         let mut stream = Self::connect_with(g, net, addr, options)?;
         stream.set_local_options(g, Options::DEFAULT);
         Ok(stream)
@@ -298,7 +298,7 @@ impl Stream {
         self.send.try_send(g, source)
     }
 
-    /// Sends bytes, waiting at most `timeout_ns` nanoseconds. See [`SendHalf::send_timeout`].
+    /// Sends bytes, waiting at most `timeout`. See [`SendHalf::send_timeout`].
     ///
     /// # Errors
     /// As there.
@@ -307,9 +307,9 @@ impl Stream {
         &mut self,
         g: &G,
         source: impl Into<Source>,
-        timeout_ns: u64,
+        timeout: Timeout,
     ) -> Result<usize> {
-        self.send.send_timeout(g, source, timeout_ns)
+        self.send.send_timeout(g, source, timeout)
     }
 
     /// Sends all bytes. See [`SendHalf::send_all`].
@@ -364,14 +364,14 @@ impl Stream {
         self.recv.try_recv(g, buffer)
     }
 
-    /// Receives, waiting at most `timeout_ns` nanoseconds. See [`RecvHalf::recv_timeout`].
+    /// Receives, waiting at most `timeout`. See [`RecvHalf::recv_timeout`].
     ///
     /// # Errors
     /// As there.
     #[inline(always)]
-    pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout_ns: u64) -> Result<usize> {
+    pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout: Timeout) -> Result<usize> {
         self.send.flush(g);
-        self.recv.recv_timeout(g, buffer, timeout_ns)
+        self.recv.recv_timeout(g, buffer, timeout)
     }
 
     /// Fills the whole buffer; returns fewer bytes only when the stream ends first. See [`RecvHalf::recv_exact`].
@@ -606,7 +606,7 @@ impl Stream {
     /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
     /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
     /// // Receives give up after 1 s from now on.
-    /// stream.set_options(g, stream.options().with_timeouts(0, 1_000_000_000))?;
+    /// stream.set_options(g, stream.options().with_timeouts(Timeout::NEVER, Timeout::secs(1)))?;
     /// # Ok(())
     /// # }
     /// ```
@@ -697,7 +697,7 @@ fn connect_handle<G: Group>(g: &G, net: Net, addr: SockAddr, options: Options) -
 fn connect(net: Net, caller: Caller, addr: &SockAddr, options: &Options) -> Result<u64> {
     let (mut request, mut reply) = (request::fresh(net, Op::Connect), Reply::new(0, 0));
     (request.options, request.address) = (*options, *addr);
-    let deadline = Timeout::ns(options.send_timeout_ns).deadline();
+    let deadline = Deadline::of(Timeout::of_option(options.send_timeout_ns));
     let handle = request::open(net, caller, options, true, deadline, &mut request, &mut reply)?;
     entry::open(net, handle, &reply.descriptor, caller.id(net))?;
     Ok(handle.raw() as u64)

@@ -3,14 +3,13 @@
 use crate::Net;
 use crate::memory::plain;
 use crate::table::slots;
-use crate::wait::timeout::Timeout;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::{DEFERRED, DEFERRED_BY_HANDLE, Entry, GroupId, HalfEntry, Kind};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::{
-    Direction, Error, Handle, Link, Options, Result, SockAddr, Word, device_scope, line, options,
+    Direction, Error, Handle, Link, Options, Result, SockAddr, Timeout, Word, device_scope, line, options,
 };
 
 /// Enters an open stream in the table, after checking that its rings and words lie inside the regions.
@@ -97,7 +96,7 @@ pub(crate) fn resolve_timeout(entry: *mut Entry, timeout: Timeout, half: Directi
     if timeout != Timeout::SOCKET && timeout != Timeout::SOCKET_BLOCKING {
         return timeout;
     }
-    let of_half = Timeout::of_half(half, &options_at(entry));
+    let of_half = options_at(entry).timeout(half);
     if timeout == Timeout::SOCKET_BLOCKING && of_half.is_non_blocking() { Timeout::NEVER } else { of_half }
 }
 

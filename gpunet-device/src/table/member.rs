@@ -1,7 +1,7 @@
 //! What a poll group knows of one socket: its state, its token, and its place on the group's stack.
 
+use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use crate::wait::timeout::Deadline;
 use crate::{Net, platform};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::hand_off::{self, HandOff};

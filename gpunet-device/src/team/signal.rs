@@ -159,6 +159,7 @@ impl TeamHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Timeout;
     use crate::test_device::with_device;
 
     /// A group that has the lock dies, and with it the proxy.
@@ -171,7 +172,9 @@ mod tests {
             // SAFETY: a state of zeros, of which the call touches the lock only.
             let team = unsafe { TeamHandle::from_raw(net, state.as_mut_ptr() as u64, 0, 2) };
             assert_eq!(team.add(Signal(0), 1, Rank(1)), Err(Error::NetworkDown));
-            assert_eq!(team.timeout(1).add(Signal(0), 1, Rank(1)), Err(Error::TimedOut));
+            for timeout in [Timeout::ns(1), Timeout::NON_BLOCKING] {
+                assert_eq!(team.timeout(timeout).add(Signal(0), 1, Rank(1)), Err(Error::TimedOut));
+            }
         });
     }
 }

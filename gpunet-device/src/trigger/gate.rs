@@ -5,13 +5,13 @@ use crate::Net;
 use crate::socket::awaiting::{await_word, awaited};
 use crate::socket::half::give_up;
 use crate::table::entry;
+use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use crate::wait::timeout::{Deadline, Timeout};
 use core::sync::atomic::{Ordering, fence};
 use gpunet_abi::position::{MASK, StreamWord, advance};
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::trigger::reached;
-use gpunet_abi::{Direction, Error, Gate, Result, Status, device_scope};
+use gpunet_abi::{Direction, Error, Gate, Result, Status, Timeout, device_scope};
 
 /// Waits until the gate passes; `late` is what it returns when the time is over. By one lane, before a barrier of its group.
 ///
@@ -61,7 +61,7 @@ impl Wait {
         }
         self.check_own()?;
         let timeout = entry::resolve_timeout(self.direction.entry(), timeout, self.direction.half());
-        let deadline = timeout.deadline();
+        let deadline = Deadline::of(timeout);
         let mut left = timeout;
         loop {
             match self.look(left) {
@@ -73,7 +73,7 @@ impl Wait {
             if reached(self.seen, self.position) {
                 return self.passed();
             }
-            left = left.until(deadline);
+            left = deadline.left_of(left);
         }
     }
 

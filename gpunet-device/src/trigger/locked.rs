@@ -4,10 +4,9 @@ use super::gate::Wait;
 use super::release::announce;
 use super::taken::TakenDirection;
 use crate::group::outcome::by_leader;
-use crate::wait::timeout::Timeout;
 use crate::{Group, Net};
 use gpunet_abi::position::{MASK, StreamWord};
-use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Trigger};
+use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Timeout, Trigger};
 
 /// A direction that the host has taken, locked by a group: it waits at gates, finds places and releases triggers without a look
 /// at the table for each, which saves about a microsecond a call on an H200.
@@ -27,7 +26,7 @@ use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Tri
 ///     let ring = direction.capacity();
 ///     for i in 0..count {
 ///         let Some(message) = first.nth(i) else { break };
-///         direction.wait(g, message.room(ring), 0)?;
+///         direction.wait(g, message.room(ring), Timeout::NEVER)?;
 ///         let span = direction.span(message)?;
 ///         // SAFETY: the ring has room for the message, which is this group's; the buffer holds it.
 ///         unsafe { copy_into_ring(g, span, buffer.as_ptr()) };
@@ -130,12 +129,11 @@ impl LockedDirection {
     /// # Errors
     /// As there; InvalidArgument for a gate of another direction.
     #[inline(always)]
-    pub fn wait<G: Group>(&mut self, g: &G, gate: Gate, timeout_ns: u64) -> Result<()> {
+    pub fn wait<G: Group>(&mut self, g: &G, gate: Gate, timeout: Timeout) -> Result<()> {
         self.check(gate.socket, gate.direction, gate.position)?;
         if self.seen.position() >= gate.position {
             return Ok(());
         }
-        let timeout = Timeout::ns(timeout_ns);
         let seen = by_leader(g, || {
             let wait = Wait::locked(self.direction, gate.position, self.seen);
             wait.wait(timeout, Error::TimedOut).map(|word| word.0)

@@ -2,8 +2,8 @@
 
 use crate::socket::half::ring_end;
 use crate::table::{entry, slots};
+use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use crate::wait::timeout::Deadline;
 use crate::{Net, platform};
 use gpunet_abi::entry::{Entry, Kind};
 use gpunet_abi::position::StreamWord;

@@ -1,6 +1,6 @@
 //! What ends a wait, whatever it waits for.
 
-use crate::wait::timeout::Deadline;
+use crate::wait::deadline::Deadline;
 use crate::{Net, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::{Error, Result};

@@ -7,7 +7,7 @@ use gpunet_device::abi::entry::SlotState;
 use gpunet_device::group::Solo;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::{
-    Error, Handle, Listener, Options, PollFd, PollSet, SockAddr, Stream, TransportKind, poll,
+    Error, Handle, Listener, Options, PollFd, PollSet, SockAddr, Stream, Timeout, TransportKind, poll,
 };
 use gpunet_posix as posix;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Listening {
         let mut fds = [PollFd { handle: self.listener.handle().raw(), events: POLLIN, revents: 0 }];
         // SAFETY: the entry outlives the call.
         let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
-        poll(&G, self.world.net(), set, 0).unwrap();
+        poll(&G, self.world.net(), set, Timeout::NON_BLOCKING).unwrap();
         fds[0].revents == POLLIN
     }
 }

@@ -4,7 +4,7 @@ use crate::world::{CONTROLS, LAUNCH, World, buffer};
 use gpunet_device::abi::control::{Descriptor, Op, Reply, Request};
 use gpunet_device::abi::region::{RegionOffset, SHARED};
 use gpunet_device::group::Solo;
-use gpunet_device::{Error, Listener, Net, Options, SendHalf, SockAddr, Stream};
+use gpunet_device::{Error, Listener, Net, Options, SendHalf, SockAddr, Stream, Timeout};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const G: Solo = Solo::new(0, 1);
@@ -93,7 +93,7 @@ fn a_wait_that_is_given_up_is_abandoned() {
     let world = World::new();
     world.give_slots(&[1, 2]);
     let (late, _) =
-        against(&world, vec![None], |net| Stream::connect_timeout(&G, net, ADDR, 5_000_000).err());
+        against(&world, vec![None], |net| Stream::connect_timeout(&G, net, ADDR, Timeout::ms(5)).err());
     assert_eq!(late, Some(Error::TimedOut));
 }
 
@@ -247,7 +247,7 @@ fn the_two_waits_of_a_connect_share_its_limit() {
         let waiting: Vec<_> = (1..CONTROLS).map(|_| world.next_request(&mut seen)).collect();
         let late = scope.spawn(move || {
             let start = std::time::Instant::now();
-            (Stream::connect_timeout(&G, net, ADDR, 2_000_000_000).err(), start.elapsed())
+            (Stream::connect_timeout(&G, net, ADDR, Timeout::secs(2)).err(), start.elapsed())
         });
         // The larger part of the limit, spent on the wait for a control slot.
         std::thread::sleep(std::time::Duration::from_millis(1500));
@@ -325,7 +325,7 @@ fn a_proxy_that_sleeps_is_rung_for_a_request_and_when_that_is_given_up() {
     world.sleep_until(doorbell.as_raw_fd());
     let net = world.net();
     std::thread::scope(|scope| {
-        let connect = scope.spawn(move || Stream::connect_timeout(&G, net, ADDR, 5_000_000).err());
+        let connect = scope.spawn(move || Stream::connect_timeout(&G, net, ADDR, Timeout::ms(5)).err());
         rung.read_exact(&mut [0; 8]).unwrap();
         let posted = world.next_request(&mut [0; 4]);
         rung.read_exact(&mut [0; 8]).unwrap();

@@ -9,7 +9,7 @@ use gpunet_device::abi::position::StreamWord;
 use gpunet_device::cpu::watch::Sleeper;
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLIN, POLLNVAL};
-use gpunet_device::{Direction, Error, Handle, Listener, PollFd, PollSet, RecvHalf, Stream, poll};
+use gpunet_device::{Direction, Error, Handle, Listener, PollFd, PollSet, RecvHalf, Stream, Timeout, poll};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::mem::offset_of;
@@ -171,7 +171,7 @@ fn the_end_of_a_stream_that_was_closed_is_a_dead_handle() {
         let (poll_set, mut byte) = (&mut [PollFd { handle: handle.raw(), events: POLLIN, revents: 0 }], [0]);
         // SAFETY: the entry outlives the call.
         let set = unsafe { PollSet::from_raw_parts(poll_set.as_mut_ptr(), 1) };
-        assert_eq!((poll(&G, world.net(), set, -1), set.get(0).revents), (Ok(1), POLLNVAL));
+        assert_eq!((poll(&G, world.net(), set, Timeout::NEVER), set.get(0).revents), (Ok(1), POLLNVAL));
         assert_eq!(stream.peek(&G, 1), Err(Error::BadHandle));
         assert_eq!(stream.try_recv(&G, buffer(&mut byte)), Err(Error::BadHandle));
         assert_eq!(stream.recv(&G, buffer(&mut byte)), Err(Error::BadHandle));
@@ -276,7 +276,7 @@ fn an_end_comes_after_what_a_poller_announces() {
             let mut fds = [PollFd { handle: handle.raw(), events: 0, revents: 0 }];
             // SAFETY: the entry outlives the calls.
             let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
-            while poll(&G, net, set, 0) == Ok(0) {}
+            while poll(&G, net, set, Timeout::NON_BLOCKING) == Ok(0) {}
             // The handle is dead. Time for a close that does not wait.
             let late = Instant::now() + Duration::from_millis(20);
             while !closer.is_finished() && Instant::now() < late {
@@ -314,7 +314,7 @@ fn a_late_announcement_leaves_the_lock_of_the_slots_next_socket_alone() {
                 half.release(&G, 10);
                 let mut fds = [PollFd { handle: first.raw(), events: POLLIN, revents: 0 }];
                 // SAFETY: the entry outlives the call.
-                poll(&G, net, unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) }, -1)
+                poll(&G, net, unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) }, Timeout::NEVER)
             });
             while world.consumed(3).observe() != 10 {
                 std::thread::yield_now();

@@ -5,7 +5,7 @@ use gpunet_device::abi::line::{self, CHUNK_BYTES, Line};
 use gpunet_device::abi::{StreamWord, Word};
 use gpunet_device::cpu::watch::Watch;
 use gpunet_device::group::{Lanes, Solo};
-use gpunet_device::{Error, Group, Handle, RecvHalf, SendHalf, Shutdown, Stream};
+use gpunet_device::{Error, Group, Handle, RecvHalf, SendHalf, Shutdown, Stream, Timeout};
 use gpunet_posix as posix;
 use gpunet_posix::send::{MSG_DONTWAIT, MSG_MORE, MSG_PEEK};
 use proptest::prelude::*;
@@ -122,7 +122,7 @@ fn the_proxy_is_shown_how_many_lines_a_socket_has_sent() {
     }
     // While it waits for an answer, which on a busy machine takes it some time to get to.
     let shown = (0..50).any(|_| {
-        assert_eq!(one.recv_timeout(&G, buffer(&mut [0; 8]), 100_000_000), Err(Error::TimedOut));
+        assert_eq!(one.recv_timeout(&G, buffer(&mut [0; 8]), Timeout::ms(100)), Err(Error::TimedOut));
         stream.world.lines_sent(stream.a.slot()).peek() == 3
     });
     assert!(shown);
@@ -388,7 +388,7 @@ fn a_call_by_handle_that_waits_publishes_what_others_left() {
                 let mut fds = [gpunet_device::PollFd { handle: fd, events: 1, revents: 0 }];
                 // SAFETY: this test's memory.
                 let set = unsafe { gpunet_device::PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
-                assert_eq!(gpunet_device::poll(&G, net, set, 1_000_000), Ok(0));
+                assert_eq!(gpunet_device::poll(&G, net, set, Timeout::ms(1)), Ok(0));
             }
         }
         assert_eq!(arrived(), before + 8, "wait {wait}");

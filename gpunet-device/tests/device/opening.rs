@@ -6,7 +6,7 @@ use gpunet_device::abi::control::{Descriptor, Reply};
 use gpunet_device::abi::region::{Region, RegionOffset, SHARED};
 use gpunet_device::group::Solo;
 use gpunet_device::poll::POLLIN;
-use gpunet_device::{Error, Handle, PollFd, PollSet, SockAddr, Stream, TransportKind, poll};
+use gpunet_device::{Error, Handle, PollFd, PollSet, SockAddr, Stream, Timeout, TransportKind, poll};
 
 const G: Solo = Solo::new(0, 1);
 const ADDR: SockAddr = SockAddr::v4([10, 0, 0, 1], 99);
@@ -151,7 +151,7 @@ fn those_who_wait_for_another_attachment_sleep_where_it_wakes_them() {
             let mut fds = [PollFd { handle: neighbours.ends[1].raw(), events: POLLIN, revents: 0 }];
             // SAFETY: the entry outlives the call.
             let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
-            let ready = poll(&G, net, set, -1);
+            let ready = poll(&G, net, set, Timeout::NEVER);
             let mut stream = neighbours.stream(1);
             let mut memory = [0; 8];
             let received = [(); 2].map(|()| stream.recv(&G, buffer(&mut memory)));

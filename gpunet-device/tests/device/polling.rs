@@ -5,7 +5,7 @@ use gpunet_device::abi::Status;
 use gpunet_device::abi::control::Reply;
 use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT};
-use gpunet_device::{Error, Listener, PollFd, PollSet, Shutdown, Stream, poll};
+use gpunet_device::{Error, Listener, PollFd, PollSet, Shutdown, Stream, Timeout, poll};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -26,11 +26,11 @@ fn only_what_is_asked_for_is_told() {
     let (a, b) = world.open_pair(0, 1);
     let (a, b) = (a.raw(), b.raw());
     let mut fds = [fd(a, POLLIN), fd(-1, POLLIN), fd(b, POLLIN | POLLOUT), fd(12345, 0), fd(a, 0)];
-    assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(2));
+    assert_eq!(poll(&G, world.net(), set(&mut fds), Timeout::NON_BLOCKING), Ok(2));
     assert_eq!(fds.map(|fd| fd.revents), [0, 0, POLLOUT, POLLNVAL, 0]);
     let mut fds = [fd(a, POLLIN)];
     assert_eq!((set(&mut fds).len(), set(&mut fds).is_empty(), set(&mut []).is_empty()), (1, false, true));
-    assert_eq!(poll(&G, world.net(), set(&mut fds), 2_000_000), Ok(0));
+    assert_eq!(poll(&G, world.net(), set(&mut fds), Timeout::ms(2)), Ok(0));
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn errors_and_hang_ups_are_told_unasked() {
     Stream::from_handle(&G, world.net(), a).unwrap().shutdown(&G, Shutdown::Write);
     Stream::from_handle(&G, world.net(), b).unwrap().shutdown(&G, Shutdown::Write);
     let mut fds = [fd(a.raw(), 0), fd(driven.raw(), 0), fd(b.raw(), POLLIN)];
-    assert_eq!(poll(&G, world.net(), set(&mut fds), -1), Ok(3));
+    assert_eq!(poll(&G, world.net(), set(&mut fds), Timeout::NEVER), Ok(3));
     assert_eq!(fds.map(|fd| fd.revents), [POLLHUP, POLLERR, POLLIN | POLLHUP]);
 }
 
@@ -59,7 +59,7 @@ fn a_sleeping_poller_is_woken_by_its_peer() {
                 Stream::from_handle(&G, net, a).unwrap().send_all(&G, b"x").unwrap();
             });
             let mut fds = [fd(b.raw(), POLLIN)];
-            assert_eq!(poll(&G, net, set(&mut fds), -1), Ok(1));
+            assert_eq!(poll(&G, net, set(&mut fds), Timeout::NEVER), Ok(1));
             assert_eq!(world.pollers(), 0, "nobody sleeps any more");
         });
         assert_eq!(Stream::from_handle(&G, net, b).unwrap().recv(&G, buffer(&mut [0])), Ok(1));
@@ -80,12 +80,12 @@ fn many_lanes_share_a_set() {
         for lane in Lanes::group(0, 1, 33) {
             let quiet = &quiet;
             scope.spawn(move || {
-                assert_eq!(poll(&lane, net, entries, 3_000_000), Ok(0));
+                assert_eq!(poll(&lane, net, entries, Timeout::ms(3)), Ok(0));
                 quiet.wait();
                 // It may look between the two words.
-                assert!(matches!(poll(&lane, net, entries, -1), Ok(1 | 2)));
+                assert!(matches!(poll(&lane, net, entries, Timeout::NEVER), Ok(1 | 2)));
                 quiet.wait();
-                assert_eq!(poll(&lane, net, entries, -1), Ok(2));
+                assert_eq!(poll(&lane, net, entries, Timeout::NEVER), Ok(2));
             });
         }
         quiet.wait();
@@ -104,14 +104,14 @@ fn cancel_ends_polls_of_every_kind() {
     let world = World::new();
     let handle = world.open_driven(0);
     world.cancel().publish(1);
-    for timeout in [0, 1_000_000_000, -1] {
+    for timeout in [Timeout::NON_BLOCKING, Timeout::secs(1), Timeout::NEVER] {
         let mut fds = [fd(handle.raw(), POLLIN)];
         assert_eq!(poll(&G, world.net(), set(&mut fds), timeout), Err(Error::Canceled));
     }
     world.landed(0).publish(1);
     let mut memory = [0; 4];
     let mut fds = [fd(handle.raw(), POLLIN)];
-    assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(1));
+    assert_eq!(poll(&G, world.net(), set(&mut fds), Timeout::NON_BLOCKING), Ok(1));
     assert_eq!(Stream::from_handle(&G, world.net(), handle).unwrap().recv(&G, buffer(&mut memory)), Ok(1));
 }
 
@@ -129,17 +129,17 @@ fn a_poll_announces_what_was_consumed() {
     // Another group polls, too: the bytes are not its own to announce.
     let other = Solo::new(1, 2);
     let mut fds = [fd(handle.raw(), POLLIN)];
-    assert_eq!(poll(&other, net, set(&mut fds), 0), Ok(0));
+    assert_eq!(poll(&other, net, set(&mut fds), Timeout::NON_BLOCKING), Ok(0));
     assert_eq!(world.consumed(5).observe(), 0);
-    assert_eq!(poll(&G, net, set(&mut fds), 0), Ok(0));
+    assert_eq!(poll(&G, net, set(&mut fds), Timeout::NON_BLOCKING), Ok(0));
     assert_eq!(world.consumed(5).observe(), 3);
     // The other group takes the stream over; from then on it announces.
     world.landed(5).publish(5);
     let mut taken = Stream::from_handle(&other, net, handle).unwrap();
     assert_eq!(taken.recv(&other, buffer(&mut [0; 8])), Ok(2));
-    assert_eq!(poll(&G, net, set(&mut fds), 0), Ok(0));
+    assert_eq!(poll(&G, net, set(&mut fds), Timeout::NON_BLOCKING), Ok(0));
     assert_eq!(world.consumed(5).observe(), 3);
-    assert_eq!(poll(&other, net, set(&mut fds), 0), Ok(0));
+    assert_eq!(poll(&other, net, set(&mut fds), Timeout::NON_BLOCKING), Ok(0));
     assert_eq!(world.consumed(5).observe(), 5);
 }
 
@@ -165,7 +165,7 @@ fn two_groups_that_poll_and_receive_never_announce_backwards() {
                 let g = Solo::new(index, 3);
                 loop {
                     let mut fds = [fd(b.raw(), POLLIN)];
-                    poll(&g, net, set(&mut fds), 1_000_000).unwrap();
+                    poll(&g, net, set(&mut fds), Timeout::ms(1)).unwrap();
                     let mut bytes = [0; 64];
                     // SAFETY: bytes of this stack.
                     let got =
@@ -193,7 +193,7 @@ fn a_poll_ends_when_a_handle_is_closed() {
         for handle in [driven, direct] {
             let polls = scope.spawn(move || {
                 let mut fds = [fd(handle.raw(), POLLIN)];
-                (poll(&G, net, set(&mut fds), -1), fds[0].revents)
+                (poll(&G, net, set(&mut fds), Timeout::NEVER), fds[0].revents)
             });
             world.await_poller();
             world.set_state(handle.slot(), SlotState::retired(GENERATION));
@@ -207,11 +207,14 @@ fn a_listener_is_readable_while_a_connection_waits() {
     let world = World::new();
     let listener = world.open_listener(3);
     let mut fds = [fd(listener.raw(), POLLIN | POLLOUT)];
-    assert_eq!((poll(&G, world.net(), set(&mut fds), 0), fds[0].revents), (Ok(0), 0));
+    assert_eq!((poll(&G, world.net(), set(&mut fds), Timeout::NON_BLOCKING), fds[0].revents), (Ok(0), 0));
     world.landed(3).publish(2);
-    assert_eq!((poll(&G, world.net(), set(&mut fds), 0), fds[0].revents), (Ok(1), POLLIN));
+    assert_eq!(
+        (poll(&G, world.net(), set(&mut fds), Timeout::NON_BLOCKING), fds[0].revents),
+        (Ok(1), POLLIN)
+    );
     let mut fds = [fd(listener.raw(), POLLOUT)];
-    assert_eq!((poll(&G, world.net(), set(&mut fds), 0), fds[0].revents), (Ok(0), 0));
+    assert_eq!((poll(&G, world.net(), set(&mut fds), Timeout::NON_BLOCKING), fds[0].revents), (Ok(0), 0));
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn a_socket_that_is_not_open_yet_hangs_up_as_linux_has_it() {
     let world = World::new();
     let fresh = world.open_fresh(3).raw();
     let mut fds = [fd(fresh, POLLIN | POLLOUT), fd(fresh, POLLIN)];
-    assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(2));
+    assert_eq!(poll(&G, world.net(), set(&mut fds), Timeout::NON_BLOCKING), Ok(2));
     assert_eq!(fds.map(|fd| fd.revents), [POLLOUT | POLLHUP, POLLHUP]);
 }
 
@@ -227,7 +230,7 @@ fn a_socket_that_is_not_open_yet_hangs_up_as_linux_has_it() {
 fn what_can_be_no_handle_is_told_and_a_negative_one_passed_over() {
     let world = World::new();
     let mut fds = [fd(0, POLLIN), fd(5, POLLIN), fd(-1, POLLIN), fd(i32::MIN, POLLIN)];
-    assert_eq!(poll(&G, world.net(), set(&mut fds), 0), Ok(2));
+    assert_eq!(poll(&G, world.net(), set(&mut fds), Timeout::NON_BLOCKING), Ok(2));
     assert_eq!(fds.map(|fd| fd.revents), [POLLNVAL, POLLNVAL, 0, 0]);
 }
 
@@ -248,7 +251,7 @@ fn a_poll_of_a_cpu_finds_what_no_epoch_tells() {
     let world = World::new();
     let (net, handle) = (world.net(), world.open_driven(5));
     std::thread::scope(|scope| {
-        let polls = scope.spawn(move || poll(&G, net, set(&mut [fd(handle.raw(), POLLIN)]), -1));
+        let polls = scope.spawn(move || poll(&G, net, set(&mut [fd(handle.raw(), POLLIN)]), Timeout::NEVER));
         world.await_poller();
         world.landed(5).publish(1);
         assert_eq!(polls.join().unwrap(), Ok(1));
@@ -273,11 +276,11 @@ fn one_group_asks_for_the_only_connection() {
     turn.store(u64::MAX, Ordering::Relaxed);
     assert_eq!(try_accept(), Err(Error::WouldBlock));
     assert!(world.request(&mut seen).is_none(), "two groups ask for one connection");
-    assert_eq!(poll(&G, net, entries, 0), Ok(0));
+    assert_eq!(poll(&G, net, entries, Timeout::NON_BLOCKING), Ok(0));
     // The turn has ended, by its group or because its time is over.
     for ended in [0, 1] {
         turn.store(ended, Ordering::Relaxed);
-        assert_eq!(poll(&G, net, entries, -1), Ok(1), "the connection is everybody's again");
+        assert_eq!(poll(&G, net, entries, Timeout::NEVER), Ok(1), "the connection is everybody's again");
         std::thread::scope(|scope| {
             let group = scope.spawn(try_accept);
             let asked = world.next_request(&mut seen);

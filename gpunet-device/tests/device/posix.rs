@@ -7,7 +7,9 @@ use gpunet_device::abi::entry::{SlotState, lock};
 use gpunet_device::abi::layout::SocketLine;
 use gpunet_device::group::Solo;
 use gpunet_device::poll::POLLIN;
-use gpunet_device::{Direction, Error, Handle, Net, Options, PollFd, PollSet, SockAddr, Stream, poll};
+use gpunet_device::{
+    Direction, Error, Handle, Net, Options, PollFd, PollSet, SockAddr, Stream, Timeout, poll,
+};
 use gpunet_posix::options::{
     self, SO_ERROR, SO_LINGER, SO_RCVBUF, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, SOL_TCP, TCP_NODELAY,
 };
@@ -172,7 +174,7 @@ fn who_asks_for_the_queue_of_a_stream_is_not_its_receiver() {
     let mut fds = [PollFd { handle: b.raw(), events: POLLIN, revents: 0 }];
     // SAFETY: the entry outlives the call.
     let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
-    assert_eq!(poll(&G, net, set, 0), Ok(0));
+    assert_eq!(poll(&G, net, set, Timeout::NON_BLOCKING), Ok(0));
     assert_eq!(world.own_consumed(1).observe(), 5, "announced");
     // SAFETY: as above.
     let stale =

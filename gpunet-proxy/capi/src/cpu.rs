@@ -6,7 +6,7 @@ use crate::failure::{Failure, int, returned};
 use crate::memory;
 use crate::token::with_net;
 use gpunet_device::group::Solo;
-use gpunet_device::{Net, PollFd, PollSet, Result, poll};
+use gpunet_device::{Net, PollFd, PollSet, Result, Timeout, poll};
 use gpunet_posix::{self as posix, name::End};
 use libc::{pollfd, sockaddr, socklen_t, ssize_t};
 use std::ffi::{c_int, c_void};
@@ -192,7 +192,10 @@ pub unsafe extern "C" fn gpunet_host_cpu_poll(
         // SAFETY: checked not to be null; `PollFd` has the layout of `struct pollfd`; nobody else uses the entries during the
         // call, which is the caller's promise.
         let set = unsafe { PollSet::from_raw_parts(sockets.cast::<PollFd>(), count) };
-        call(net, |net| poll(&SOLO, net, set, timeout_ns).map(|ready| ready as i64))
+        call(net, |net| {
+            poll(&SOLO, net, set, u64::try_from(timeout_ns).map_or(Timeout::NEVER, Timeout::ns))
+                .map(|ready| ready as i64)
+        })
     })
 }
 

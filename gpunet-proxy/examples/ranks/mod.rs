@@ -5,7 +5,7 @@
 use gpunet_device::abi::{Options, TransportKind, Word};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
-use gpunet_device::{Buffer, Group, Kernel, Net, Prepared, Result};
+use gpunet_device::{Buffer, Group, Kernel, Net, Prepared, Result, Timeout};
 use gpunet_proxy::queue::Queue;
 use gpunet_proxy::socket::{Receiver, Sender, Socket};
 use gpunet_proxy::{Attachment, Config, DeviceBuffer, FinishPolicy, Launch, embed};
@@ -166,7 +166,7 @@ impl Turns {
 
 /// Sends a buffer as a prepared message, once the ring of so many bytes has room for it.
 pub fn send<G: Group>(g: &G, net: Net, message: Prepared, ring: u64, from: Buffer) -> Result<()> {
-    message.room(ring).wait(g, net, 0)?;
+    message.room(ring).wait(g, net, Timeout::NEVER)?;
     let span = message.span(g, net)?;
     // SAFETY: the ring has room for the message, which is this group's; the buffer is as long.
     unsafe { copy_into_ring(g, span, from.as_ptr()) };
@@ -175,7 +175,7 @@ pub fn send<G: Group>(g: &G, net: Net, message: Prepared, ring: u64, from: Buffe
 
 /// Receives a prepared message into a buffer, and gives its bytes in the ring back.
 pub fn recv<G: Group>(g: &G, net: Net, message: Prepared, to: Buffer) -> Result<()> {
-    message.arrived().wait(g, net, 0)?;
+    message.arrived().wait(g, net, Timeout::NEVER)?;
     let span = message.span(g, net)?;
     // SAFETY: the message has landed and is this group's; the buffer is as long.
     unsafe { copy_out_of_ring(g, to.as_ptr(), span) };

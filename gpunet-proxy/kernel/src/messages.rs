@@ -4,7 +4,7 @@ use crate::Record;
 use gpunet_abi::{Direction, Error, Handle, Result};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::trigger::LockedDirection;
-use gpunet_device::{Buffer, Group, Kernel, Net};
+use gpunet_device::{Buffer, Group, Kernel, Net, Timeout};
 
 /// Sends a buffer as the next bytes of a taken direction.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl QueueSend {
         while *sent < self.from.len() {
             let from = self.from.skip(*sent).first(piece(self.capacity));
             let message = direction.next(from.len() as u64)?;
-            direction.wait(g, message.room(self.capacity), 0)?;
+            direction.wait(g, message.room(self.capacity), Timeout::NEVER)?;
             let span = direction.span(message)?;
             // SAFETY: the ring has room for the message, and a stream's operations are alone in a direction; the buffer is
             // readable by its contract.
@@ -94,7 +94,7 @@ impl QueueRecv {
         while *received < self.to.len() {
             let to = self.to.skip(*received).first(piece(self.capacity));
             let message = direction.next(to.len() as u64)?;
-            let arrived = direction.wait(g, message.arrived(), 0);
+            let arrived = direction.wait(g, message.arrived(), Timeout::NEVER);
             // Of a message that ends early, what came.
             let have = direction.seen().saturating_sub(direction.released()).min(message.len);
             let message = direction.next(have)?;

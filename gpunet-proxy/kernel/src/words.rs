@@ -3,7 +3,7 @@
 use crate::Record;
 use gpunet_abi::{Direction, Gate, Result, Trigger, Word};
 use gpunet_device::trigger::{GateExt, TriggerExt, wait_word};
-use gpunet_device::{Group, Kernel, Net};
+use gpunet_device::{Group, Kernel, Net, Timeout};
 
 /// Releases a trigger.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ impl Kernel for QueueWait {
     const ENTRY: &'static str = "gpunet_queue_wait";
 
     fn run<G: Group>(self, g: &G) {
-        let result = self.gate.wait(g, self.net, 0);
+        let result = self.gate.wait(g, self.net, Timeout::NEVER);
         self.record.tell(g, result, 0);
     }
 }
@@ -99,7 +99,7 @@ impl Kernel for QueueWaitWord {
     const ENTRY: &'static str = "gpunet_queue_wait_word";
 
     fn run<G: Group>(self, g: &G) {
-        let result = wait_word(g, self.net, self.word, self.value, 0);
+        let result = wait_word(g, self.net, self.word, self.value, Timeout::NEVER);
         self.record.tell(g, result, 0);
     }
 }

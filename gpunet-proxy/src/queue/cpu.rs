@@ -9,7 +9,7 @@ use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::cpu::watch::Sleeper;
 use gpunet_device::group::Solo;
 use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
-use gpunet_device::{Buffer, Net};
+use gpunet_device::{Buffer, Net, Timeout};
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -186,7 +186,7 @@ impl Player {
                 self.settle(hold.direction());
                 post(net, trigger)
             }
-            Operation::Wait(gate, _hold) => gate.wait(&SOLO, net, 0),
+            Operation::Wait(gate, _hold) => gate.wait(&SOLO, net, Timeout::NEVER),
             Operation::Send(message, from) => {
                 self.settle(Direction::Send);
                 send(net, &message, from, &mut bytes)
@@ -264,7 +264,7 @@ fn pieces(&Appended { message, capacity, .. }: &Appended) -> impl Iterator<Item 
 
 fn send(net: Net, message: &Appended, from: Buffer, bytes: &mut u64) -> Result<()> {
     for (at, piece) in pieces(message) {
-        piece.room(message.capacity).wait(&SOLO, net, 0)?;
+        piece.room(message.capacity).wait(&SOLO, net, Timeout::NEVER)?;
         let span = piece.span(&SOLO, net)?;
         // SAFETY: the ring has room for the piece, which is this operation's alone; the buffer holds it, by its contract.
         unsafe { copy_into_ring(&SOLO, span, from.as_ptr().wrapping_add(at as usize)) };
@@ -276,7 +276,7 @@ fn send(net: Net, message: &Appended, from: Buffer, bytes: &mut u64) -> Result<(
 
 fn recv(net: Net, message: &Appended, to: Buffer, bytes: &mut u64) -> Result<()> {
     for (at, piece) in pieces(message) {
-        piece.arrived().wait(&SOLO, net, 0)?;
+        piece.arrived().wait(&SOLO, net, Timeout::NEVER)?;
         let span = piece.span(&SOLO, net)?;
         // SAFETY: the piece has landed and is not given back yet; the buffer has room for it, by its contract.
         unsafe { copy_out_of_ring(&SOLO, to.as_ptr().wrapping_add(at as usize), span) };

@@ -8,10 +8,10 @@ use crate::team::{PutSource, SymmetricSlice, Team, TeamHold};
 use gpu_usermap::cuda::Device;
 use gpunet_abi::team::{MAX_VALUE, Rank, Signal};
 use gpunet_device::Buffer;
+use gpunet_device::Timeout;
 use gpunet_device::team::{Element, SymmetricPtr};
 use gpunet_queue_kernel::{TeamAction, TeamOperation};
 use std::io;
-use std::time::Duration;
 
 /// An operation of a team, with what a queue needs for it.
 pub(super) struct TeamCall {
@@ -60,13 +60,12 @@ struct With {
 /// What fails later is in [`Queue::outcome`], with the errors of the same calls in kernels: ConnectionReset, when a member has died;
 /// NotConnected, when the member that is waited for has left, or this member's [`Team`] is dropped; TimedOut.
 impl Queue {
-    /// Limits the waits of team operations that are enqueued from now on, each from when it begins; `None`, as at first, is no
-    /// limit.
+    /// Limits the waits of team operations that are enqueued from now on, each from when it begins, to a [`Timeout`], or a
+    /// [`Duration`](std::time::Duration) or an option of it. At first they have no limit, as with `None`.
     ///
     /// On a CUDA stream a wait with a limit is a kernel of one block, which needs a multiprocessor that is not full.
-    pub fn set_team_timeout(&mut self, timeout: Option<Duration>) {
-        let ns = timeout.map_or(0, |timeout| timeout.as_nanos().clamp(1, u64::MAX.into()));
-        self.team_timeout_ns = ns as u64;
+    pub fn set_team_timeout(&mut self, timeout: impl Into<Timeout>) {
+        self.team_timeout = timeout.into();
     }
 
     /// Copies `from` to the beginning of `to` in the part of `member`. The source may be reused when the operation is done;
@@ -231,10 +230,10 @@ impl Queue {
         if action.is_collective() {
             hold.take_turn(self.id)?;
         }
-        let team = hold.handle(self.engine.net()).timeout(self.team_timeout_ns);
+        let team = hold.handle(self.engine.net()).timeout(self.team_timeout);
         let (action, signal, member, reserved) = (action as u32, signal.0, member.0, 0);
         let operation = TeamOperation { team, to, from, value, action, signal, member, reserved };
-        let has_limit = self.team_timeout_ns != 0;
+        let has_limit = self.team_timeout != Timeout::NEVER;
         self.submit(Operation::Team(TeamCall { operation, has_limit, to: address, hold }), false)
     }
 

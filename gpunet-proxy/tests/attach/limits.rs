@@ -5,7 +5,7 @@ use crate::support::daemon::{Served, TempDir, listener};
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{SOLO, bounded, small, until};
 use gpunet_device::abi::SockAddr;
-use gpunet_device::{Error, Listener, Options, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::access::Access;
 use gpunet_proxy::snapshot::State;
 use gpunet_proxy::{AttachError, Config, DaemonError, attach, daemon};
@@ -94,7 +94,7 @@ fn descriptors_are_shared_out_and_accepts_wait_for_them() {
         let to = listener.local_addr();
         let refused = Stream::connect_with(&SOLO, token.net(), to, tcp).map(|_| ());
         assert_eq!(refused, Err(Error::TooManyFiles));
-        assert_eq!(listener.accept_timeout(&SOLO, 200_000_000).map(|_| ()), Err(Error::TimedOut));
+        assert_eq!(listener.accept_timeout(&SOLO, Timeout::ms(200)).map(|_| ()), Err(Error::TimedOut));
         std::thread::scope(|scope| {
             let handle = listener.handle();
             let net = token.net();

@@ -10,7 +10,7 @@ mod support;
 use gpunet_device::cpu::GracePeriod;
 use gpunet_device::poll::{POLLIN, poll};
 use gpunet_device::{
-    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, SockAddr, Stream, TransportKind,
+    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, SockAddr, Stream, Timeout, TransportKind,
 };
 use gpunet_proxy::{FinishPolicy, attach};
 use raw::{AgentAnswer, First, Raw, ToDaemon, Want, Wish, bytes, hello, wish};
@@ -103,7 +103,7 @@ impl Kernel for Server {
             }
             1 => {
                 let memory = PollMemory::new(&[(self.idle.raw(), POLLIN)]);
-                assert_eq!(poll(group, self.net, memory.set(), -1), Err(Error::Canceled));
+                assert_eq!(poll(group, self.net, memory.set(), Timeout::NEVER), Err(Error::Canceled));
             }
             _ => {
                 let mut idle = Stream::from_handle(group, self.net, self.idle).expect("open");

@@ -5,14 +5,14 @@ use crate::support::world::listen;
 use crate::support::{Case, Memory, PollMemory, Team, World, team, until};
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLHUP, POLLIN, POLLNVAL, POLLOUT};
-use gpunet_device::{Error, Group, Listener, Shutdown, Stream, poll, poll_until};
+use gpunet_device::{Error, Group, Listener, Shutdown, Stream, Timeout, poll, poll_until};
 use gpunet_posix as posix;
 use gpunet_posix::send::MSG_MORE;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A time that is over soon, in nanoseconds.
-const SOON: i64 = 2_000_000;
+const SOON: Timeout = Timeout::ms(2);
 
 pub fn a_listener_is_readable_while_a_connection_waits(case: &Case) {
     let world = World::of(case);
@@ -21,7 +21,8 @@ pub fn a_listener_is_readable_while_a_connection_waits(case: &Case) {
     let listener = listen(net, options);
     let (addr, handle) = (listener.local_addr(), listener.handle());
     let set = PollMemory::new(&[(handle.raw(), POLLIN | POLLOUT)]);
-    let nobody = team(case.lanes, |g| (poll(g, net, set.set(), 0), poll(g, net, set.set(), SOON)));
+    let nobody =
+        team(case.lanes, |g| (poll(g, net, set.set(), Timeout::NON_BLOCKING), poll(g, net, set.set(), SOON)));
     assert_eq!((nobody, set.found(0)), ((Ok(0), Ok(0)), 0));
 
     let client = std::thread::spawn(move || {
@@ -29,13 +30,13 @@ pub fn a_listener_is_readable_while_a_connection_waits(case: &Case) {
         Stream::connect_with(&solo, there, addr, options).and_then(|stream| stream.close(&solo))
     });
     let result = team(case.lanes, |g| {
-        assert_eq!(poll(g, net, set.set(), -1), Ok(1));
+        assert_eq!(poll(g, net, set.set(), Timeout::NEVER), Ok(1));
         let stream = Listener::from_handle(g, net, handle)?.try_accept(g)?;
         stream.close(g)
     });
     assert_eq!((result, set.found(0)), (Ok(()), POLLIN));
     assert_eq!(client.join().expect("no panic"), Ok(()));
-    let empty = team(case.lanes, |g| poll(g, net, set.set(), 0));
+    let empty = team(case.lanes, |g| poll(g, net, set.set(), Timeout::NON_BLOCKING));
     assert_eq!((empty, set.found(0)), (Ok(0), 0));
     listener.close(&Solo::new(0, 1)).expect("open");
     world.end();
@@ -49,7 +50,7 @@ pub fn a_condition_ends_a_poll(case: &Case) {
     let (addr, handle) = (listener.local_addr(), listener.handle());
     let set = PollMemory::new(&[(handle.raw(), POLLIN)]);
     // The wait has no limit: what ends it is the condition.
-    let at_once = team(case.lanes, |g| poll_until(g, net, set.set(), -1, || true));
+    let at_once = team(case.lanes, |g| poll_until(g, net, set.set(), Timeout::NEVER, || true));
     assert_eq!((at_once, set.found(0)), (Ok(0), 0));
     // A socket that is ready is found whatever the condition is.
     let client = std::thread::spawn(move || {
@@ -57,8 +58,8 @@ pub fn a_condition_ends_a_poll(case: &Case) {
         Stream::connect_with(&solo, there, addr, options).and_then(|stream| stream.close(&solo))
     });
     let result = team(case.lanes, |g| {
-        assert_eq!(poll_until(g, net, set.set(), -1, || false), Ok(1));
-        assert_eq!(poll_until(g, net, set.set(), -1, || true), Ok(1));
+        assert_eq!(poll_until(g, net, set.set(), Timeout::NEVER, || false), Ok(1));
+        assert_eq!(poll_until(g, net, set.set(), Timeout::NEVER, || true), Ok(1));
         Listener::from_handle(g, net, handle)?.try_accept(g)?.close(g)
     });
     assert_eq!((result, set.found(0)), (Ok(()), POLLIN));
@@ -72,7 +73,7 @@ pub fn a_stream_is_readable_when_data_or_the_end_came(case: &Case) {
     let net = world.net();
     let memory = Memory::new(8);
     let entry = PollMemory::new(&[(0, 0)]);
-    let watch = |g: &Team, stream: &Stream, events: i16, timeout: i64| {
+    let watch = |g: &Team, stream: &Stream, events: i16, timeout: Timeout| {
         g.sync();
         if g.is_leader() {
             let handle = stream.handle().raw();
@@ -85,18 +86,18 @@ pub fn a_stream_is_readable_when_data_or_the_end_came(case: &Case) {
         n.map(|n| (n, found))
     };
     let server = |g: &Team, mut stream: Stream| {
-        assert_eq!(watch(g, &stream, POLLIN, -1)?, (1, POLLIN));
+        assert_eq!(watch(g, &stream, POLLIN, Timeout::NEVER)?, (1, POLLIN));
         assert_eq!(stream.recv(g, memory.buffer().first(3))?, 3);
         // The rest is still there.
-        assert_eq!(watch(g, &stream, POLLIN, 0)?, (1, POLLIN));
+        assert_eq!(watch(g, &stream, POLLIN, Timeout::NON_BLOCKING)?, (1, POLLIN));
         assert_eq!(stream.recv_exact(g, memory.buffer().first(2))?, 2);
         stream.send_all(g, b"!")?;
         // The end is readable, and no hang-up while this end can still send.
-        assert_eq!(watch(g, &stream, POLLIN, -1)?, (1, POLLIN));
+        assert_eq!(watch(g, &stream, POLLIN, Timeout::NEVER)?, (1, POLLIN));
         assert_eq!(stream.recv(g, memory.buffer())?, 0);
-        assert_eq!(watch(g, &stream, POLLIN | POLLOUT, -1)?, (1, POLLIN | POLLOUT));
+        assert_eq!(watch(g, &stream, POLLIN | POLLOUT, Timeout::NEVER)?, (1, POLLIN | POLLOUT));
         stream.shutdown(g, Shutdown::Write);
-        let (n, found) = watch(g, &stream, 0, -1)?;
+        let (n, found) = watch(g, &stream, 0, Timeout::NEVER)?;
         assert_eq!((n, found), (1, POLLHUP), "a hang-up is told unasked");
         stream.close(g)
     };
@@ -129,7 +130,7 @@ pub fn a_stream_is_writable_while_the_ring_has_space(case: &Case) {
         }
         g.sync();
         // What has left the ring within the time is in the kernel's buffers, which fill up too.
-        while poll(g, there, entry.set(), 20 * SOON)? == 1 {
+        while poll(g, there, entry.set(), Timeout::ms(40))? == 1 {
             assert_eq!(entry.found(0), POLLOUT);
             match stream.try_send(g, memory.buffer()) {
                 Ok(_) | Err(Error::WouldBlock) => {}
@@ -137,7 +138,7 @@ pub fn a_stream_is_writable_while_the_ring_has_space(case: &Case) {
             }
         }
         full.store(true, Ordering::Release);
-        assert_eq!(poll(g, there, entry.set(), -1)?, 1);
+        assert_eq!(poll(g, there, entry.set(), Timeout::NEVER)?, 1);
         stream.close(g)
     };
     case.pair(&world, case.rings(1 << 18), server, client);
@@ -167,12 +168,12 @@ pub fn only_what_was_asked_for_ends_a_poll(case: &Case) {
         };
         set([POLLIN, POLLIN]);
         // The lanes look one after another; data may come in between.
-        while poll(g, net, entry.set(), -1)? < 2 {}
+        while poll(g, net, entry.set(), Timeout::NEVER)? < 2 {}
         // There is data and space, and neither was asked for.
         set([0, 0]);
         assert_eq!(poll(g, net, entry.set(), SOON)?, 0);
         set([0, POLLOUT]);
-        assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+        assert_eq!(poll(g, net, entry.set(), Timeout::NEVER)?, 1);
         assert_eq!((entry.found(0), entry.found(1)), (0, POLLOUT));
         g.sync();
         stream.recv_exact(g, memory.buffer())?;
@@ -202,12 +203,12 @@ pub fn low_water_marks_hold_a_poll_back(case: &Case) {
         while stream.available(g)? < MARK - 1 {}
         assert_eq!(poll(g, net, entry.set(), SOON)?, 0);
         stream.send_all(g, b"x")?;
-        assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+        assert_eq!(poll(g, net, entry.set(), Timeout::NEVER)?, 1);
         assert!(stream.available(g)? >= MARK);
         assert_eq!(stream.recv_exact(g, memory.buffer().first(MARK))?, MARK);
         stream.send_all(g, b"y")?;
         // The end is reported whatever has come.
-        assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+        assert_eq!(poll(g, net, entry.set(), Timeout::NEVER)?, 1);
         assert_eq!((stream.recv(g, memory.buffer())?, stream.recv(g, memory.buffer())?), (1, 0));
         stream.close(g)
     };
@@ -246,7 +247,7 @@ pub fn a_poll_for_space_waits_for_the_low_water_mark(case: &Case) {
         }
         g.sync();
         for round in 0..case.scaled(60) {
-            assert_eq!(poll(g, there, entry.set(), -1)?, 1);
+            assert_eq!(poll(g, there, entry.set(), Timeout::NEVER)?, 1);
             let free = stream.free_space(g)?;
             assert!(free >= RING / 2, "{free} bytes are free");
             match round % 3 {
@@ -306,7 +307,7 @@ pub fn a_poll_publishes_what_calls_by_handle_have_left(case: &Case) {
             // SAFETY: the bytes are mapped.
             let sent = unsafe { posix::send::send(g, there, socket, request.as_ptr(), 7, MSG_MORE) };
             assert_eq!(sent, Ok(7));
-            assert_eq!(poll(g, there, entry.set(), -1)?, 1);
+            assert_eq!(poll(g, there, entry.set(), Timeout::NEVER)?, 1);
             assert_eq!(stream.recv_exact(g, memory.buffer().slice(8, 1))?, 1);
         }
         stream.close(g)
@@ -323,7 +324,7 @@ pub fn stale_and_negative_handles_are_told_apart(case: &Case) {
     let stale = closed.handle().raw();
     closed.close(&solo).expect("open");
     let set = PollMemory::new(&[(-1, POLLIN), (stale, POLLIN), (open.handle().raw(), POLLIN), (5, 0)]);
-    let result = team(case.lanes, |g| poll(g, net, set.set(), -1));
+    let result = team(case.lanes, |g| poll(g, net, set.set(), Timeout::NEVER));
     assert_eq!(result, Ok(2));
     let found: Vec<i16> = (0..4).map(|i| set.found(i)).collect();
     assert_eq!(found, [0, POLLNVAL, 0, POLLNVAL]);
@@ -346,7 +347,7 @@ pub fn a_sleeping_poller_is_woken(case: &Case) {
         }
         g.sync();
         for _ in 0..rounds {
-            assert_eq!(poll(g, net, entry.set(), -1)?, 1);
+            assert_eq!(poll(g, net, entry.set(), Timeout::NEVER)?, 1);
             assert_eq!(stream.recv_exact(g, memory.buffer().first(1))?, 1);
             stream.send_all(g, b"x")?;
         }

@@ -6,11 +6,11 @@ use crate::support::{Case, Memory, Team, World, team};
 use gpunet_device::group::Solo;
 use gpunet_device::poll::{POLLHUP, POLLIN, POLLOUT};
 use gpunet_device::poll_group::{Event, Events};
-use gpunet_device::{Error, Group, PollGroup, Shutdown, Stream};
+use gpunet_device::{Error, Group, PollGroup, Shutdown, Stream, Timeout};
 use std::sync::{OnceLock, mpsc};
 
 /// A time that is over soon, in nanoseconds.
-const SOON: i64 = 2_000_000;
+const SOON: Timeout = Timeout::ms(2);
 
 /// Memory of so many events.
 fn room(events: usize) -> Memory {
@@ -39,7 +39,7 @@ pub fn a_group_delivers_a_listener_while_a_connection_waits(case: &Case) {
     let result = team(case.lanes, |g| {
         let group = PollGroup::create(g, net, 4)?;
         let mut events = Events::new(memory.buffer());
-        assert_eq!(group.wait(g, &mut events, 0), Ok(0), "an empty group");
+        assert_eq!(group.wait(g, &mut events, Timeout::NON_BLOCKING), Ok(0), "an empty group");
         group.add(g, listener.handle(), POLLIN, 77)?;
         assert_eq!(group.add(g, listener.handle(), POLLIN, 78), Err(Error::AlreadyExists));
         if g.is_leader() {
@@ -49,11 +49,11 @@ pub fn a_group_delivers_a_listener_while_a_connection_waits(case: &Case) {
         assert_eq!(only(&events), (77, POLLIN));
         let stream = listener.try_accept(g)?;
         stream.close(g)?;
-        assert_eq!(group.wait(g, &mut events, 0), Ok(0), "nobody else has come");
+        assert_eq!(group.wait(g, &mut events, Timeout::NON_BLOCKING), Ok(0), "nobody else has come");
         group.remove(g, listener.handle())?;
         assert_eq!(group.remove(g, listener.handle()), Err(Error::NotFound));
         group.close(g)?;
-        assert_eq!(group.wait(g, &mut events, 0), Err(Error::BadHandle));
+        assert_eq!(group.wait(g, &mut events, Timeout::NON_BLOCKING), Err(Error::BadHandle));
         listener.close(g)
     });
     assert_eq!(result, Ok(()));
@@ -69,24 +69,24 @@ pub fn a_group_delivers_a_stream_until_nothing_is_left(case: &Case) {
         let group = PollGroup::create(g, net, 0)?;
         let mut events = Events::new(memory.buffer());
         group.add(g, stream.handle(), POLLIN, 5)?;
-        assert_eq!(group.wait(g, &mut events, -1), Ok(1));
+        assert_eq!(group.wait(g, &mut events, Timeout::NEVER), Ok(1));
         assert_eq!(only(&events), (5, POLLIN));
         assert_eq!(stream.recv(g, data.buffer().first(3))?, 3);
         // The rest is still there, also for whoever asks without waiting.
-        assert_eq!(group.wait(g, &mut events, 0), Ok(1));
+        assert_eq!(group.wait(g, &mut events, Timeout::NON_BLOCKING), Ok(1));
         assert_eq!(stream.recv_exact(g, data.buffer().first(2))?, 2);
         assert_eq!(group.wait(g, &mut events, SOON), Ok(0), "nothing more was sent");
         group.modify(g, stream.handle(), POLLIN | POLLOUT, 6)?;
-        assert_eq!(group.wait(g, &mut events, -1), Ok(1));
+        assert_eq!(group.wait(g, &mut events, Timeout::NEVER), Ok(1));
         assert_eq!(only(&events), (6, POLLOUT));
         group.modify(g, stream.handle(), POLLIN, 7)?;
         assert_eq!(group.wait(g, &mut events, SOON), Ok(0), "space was not asked for");
         stream.send_all(g, b"!")?;
-        assert_eq!(group.wait(g, &mut events, -1), Ok(1));
+        assert_eq!(group.wait(g, &mut events, Timeout::NEVER), Ok(1));
         assert_eq!((only(&events), stream.recv(g, data.buffer())?), ((7, POLLIN), 0));
         stream.shutdown(g, Shutdown::Write);
         group.modify(g, stream.handle(), 0, 8)?;
-        assert_eq!(group.wait(g, &mut events, -1), Ok(1));
+        assert_eq!(group.wait(g, &mut events, Timeout::NEVER), Ok(1));
         assert_eq!(only(&events), (8, POLLHUP), "a hang-up is told unasked");
         // A closed socket is in no group.
         stream.close(g)?;
@@ -118,7 +118,7 @@ pub fn a_sleeping_group_is_woken(case: &Case) {
         let mut events = Events::new(memory.buffer());
         group.add(g, stream.handle(), POLLIN, 1)?;
         for _ in 0..rounds {
-            assert_eq!(group.wait(g, &mut events, -1)?, 1);
+            assert_eq!(group.wait(g, &mut events, Timeout::NEVER)?, 1);
             assert_eq!(stream.try_recv(g, data.buffer().first(1))?, 1);
             stream.send_all(g, b"x")?;
         }
@@ -150,7 +150,7 @@ pub fn a_group_that_is_closed_ends_its_waits(case: &Case) {
                 if g.is_leader() {
                     made.get_or_init(|| (group.handle(), Tid::current()));
                 }
-                group.wait(g, &mut Events::new(memory.buffer()), -1)
+                group.wait(g, &mut Events::new(memory.buffer()), Timeout::NEVER)
             })
         });
         let &(handle, sleeper) = made.wait();

@@ -8,7 +8,7 @@ use gpunet_device::abi::Word;
 use gpunet_device::abi::entry::{Entry, lock};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
-use gpunet_device::{Direction, Error, Group, Net, Prepared, Stream};
+use gpunet_device::{Direction, Error, Group, Net, Prepared, Stream, Timeout};
 use gpunet_queue_kernel::{QueueRecv, QueueSend, Record};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -49,7 +49,7 @@ pub fn prepared_sends_arrive_whole_and_in_order(case: &Case) {
         let mut last = first;
         for i in 0..count {
             last = first.nth(i as u64).expect("a position");
-            last.room(RING).wait(g, net, 0)?;
+            last.room(RING).wait(g, net, Timeout::NEVER)?;
             let span = last.span(g, net)?;
             let from = sent.buffer().skip(i * LEN);
             // SAFETY: the ring has room for the message, and the buffer holds it.
@@ -60,7 +60,7 @@ pub fn prepared_sends_arrive_whole_and_in_order(case: &Case) {
             }
             first.trigger().release(g, net)?;
         }
-        last.done().wait(g, net, 0)?;
+        last.done().wait(g, net, Timeout::NEVER)?;
         give(g, net, &stream, Direction::Send, lock::FREE);
         stream.close(g)
     };
@@ -92,7 +92,7 @@ pub fn prepared_receives_are_read_in_the_ring_up_to_the_end(case: &Case) {
         let first = Prepared::new(stream.handle(), Direction::Recv, 0, LEN as u64);
         for i in 0..count {
             let message = first.nth(i as u64).expect("a position");
-            message.arrived().wait(g, net, 0)?;
+            message.arrived().wait(g, net, Timeout::NEVER)?;
             let span = message.span(g, net)?;
             let to = got.buffer().skip(i * LEN);
             // SAFETY: the message has landed, and the buffer has room for it.
@@ -100,7 +100,7 @@ pub fn prepared_receives_are_read_in_the_ring_up_to_the_end(case: &Case) {
             message.trigger().release(g, net)?;
         }
         let beyond = first.nth(count as u64).expect("a position");
-        let ended = beyond.arrived().wait(g, net, 0);
+        let ended = beyond.arrived().wait(g, net, Timeout::NEVER);
         give(g, net, &stream, Direction::Recv, lock::FREE);
         stream.close(g)?;
         Ok(ended)

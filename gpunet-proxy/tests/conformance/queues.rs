@@ -6,7 +6,7 @@ use crate::support::{Case, Memory, SOLO, Team, World, pattern, team, until};
 use gpunet_device::abi::Word;
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
-use gpunet_device::{Group, Net, Prepared};
+use gpunet_device::{Group, Net, Prepared, Timeout};
 use gpunet_proxy::abi::TransportKind;
 use gpunet_proxy::queue::{Done, Queue};
 use gpunet_proxy::socket::{Receiver, RecvMessage, SendMessage, Sender, Socket};
@@ -346,11 +346,11 @@ pub fn kernels_at_both_ends_play_what_was_prepared(case: &Case) {
             let play = move |g: &Team| {
                 let mut place = 0;
                 for (sent, came) in sends.iter().zip(&receives) {
-                    sent.room(ring).wait(g, net, 0)?;
+                    sent.room(ring).wait(g, net, Timeout::NEVER)?;
                     // SAFETY: the ring has room for the message, and the buffer holds it.
                     unsafe { copy_into_ring(g, sent.span(g, net)?, from.buffer().skip(place).as_ptr()) };
                     sent.trigger().release(g, net)?;
-                    came.arrived().wait(g, net, 0)?;
+                    came.arrived().wait(g, net, Timeout::NEVER)?;
                     // SAFETY: the message has landed, and the buffer has room for it.
                     unsafe { copy_out_of_ring(g, to.buffer().skip(place).as_ptr(), came.span(g, net)?) };
                     came.trigger().release(g, net)?;

@@ -2,18 +2,18 @@
 
 use crate::support::world::listen;
 use crate::support::{Case, Memory, Team, World, team};
-use gpunet_device::{Error, Group, Listener, Options, Stream};
+use gpunet_device::{Error, Group, Listener, Options, Stream, Timeout};
 use std::sync::Barrier;
 
 /// A time that is over soon, in nanoseconds.
-const SOON: u64 = 2_000_000;
+const SOON: Timeout = Timeout::ms(2);
 
 /// Sends until the ring, and whatever lies behind it, takes no more; returns how many bytes.
 fn fill(g: &Team, stream: &mut Stream, memory: &Memory) -> Result<usize, Error> {
     let mut total = 0;
     loop {
         // What has left the ring by the end of the time makes room for more.
-        match stream.sender().send_timeout(g, memory.buffer(), 20 * SOON) {
+        match stream.sender().send_timeout(g, memory.buffer(), Timeout::ms(40)) {
             Ok(n) => total += n,
             Err(Error::TimedOut) => return Ok(total),
             Err(error) => return Err(error),
@@ -97,9 +97,9 @@ pub fn a_nonblocking_stream_does_not_wait(case: &Case) {
 
 pub fn waits_end_when_their_time_is_over(case: &Case) {
     let world = World::of(case);
-    let limited = case.rings(1 << 16).with_timeouts(20 * SOON, SOON);
+    let limited = case.rings(1 << 16).with_timeouts(Timeout::ms(40), SOON);
     // A bind takes as long as a busy machine lets it.
-    let listener = listen(world.net(), limited.with_timeouts(1000 * SOON, SOON)).handle();
+    let listener = listen(world.net(), limited.with_timeouts(Timeout::secs(2), SOON)).handle();
     let late = team(case.lanes, |g| {
         let listener = Listener::from_handle(g, world.net(), listener).expect("open");
         let by_option = listener.accept(g).map(|_| ());
@@ -122,7 +122,7 @@ pub fn waits_end_when_their_time_is_over(case: &Case) {
         stream.send_all(g, b"x")?;
         meet(g, &turn);
         loop {
-            match stream.recv_timeout(g, got.buffer(), 0) {
+            match stream.recv_timeout(g, got.buffer(), Timeout::NEVER) {
                 Ok(0) => return stream.close(g),
                 Ok(_) => {}
                 Err(error) => return Err(error),

@@ -7,7 +7,9 @@ use crate::support::{Memory, PollMemory, SOLO, World, bounded, small, until};
 use gpunet_device::abi::accept::{PREPARED, prepared_of};
 use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::poll::POLLIN;
-use gpunet_device::{Error, Group, Handle, Kernel, Listener, Net, Options, Stream, TransportKind, poll};
+use gpunet_device::{
+    Error, Group, Handle, Kernel, Listener, Net, Options, Stream, Timeout, TransportKind, poll,
+};
 use gpunet_posix as posix;
 use gpunet_proxy::{Config, FinishPolicy};
 use std::collections::BTreeSet;
@@ -55,7 +57,7 @@ fn expect_sockets(world: &World, count: usize) {
 
 fn is_readable(net: Net, listener: &Listener) -> bool {
     let memory = PollMemory::new(&[(listener.handle().raw(), POLLIN)]);
-    poll(&SOLO, net, memory.set(), 0) == Ok(1)
+    poll(&SOLO, net, memory.set(), Timeout::NON_BLOCKING) == Ok(1)
 }
 
 /// Checks that each slot is free, once, and ends the world.

@@ -3,7 +3,7 @@
 use crate::support::client::{FullListener, nobody};
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{SOLO, World, bounded, with};
-use gpunet_device::{Error, Listener, Options, SockAddr, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Options, SockAddr, Stream, Timeout, TransportKind};
 use std::net::TcpListener;
 
 fn connect(world: &World, addr: SockAddr, options: Options) -> Result<(), Error> {
@@ -116,16 +116,16 @@ fn nobody_answers_in_time() {
     bounded(|| {
         let world = World::new();
         let full = FullListener::new();
-        let late = Stream::connect_timeout(&SOLO, world.net(), full.addr, 50_000_000).map(|_| ());
+        let late = Stream::connect_timeout(&SOLO, world.net(), full.addr, Timeout::ms(50)).map(|_| ());
         assert_eq!(late, Err(Error::TimedOut));
         world.expect_all_free();
 
         // A peer that does not accept: the connect is taken out of its backlog again.
         let peer = Options::DEFAULT.with_transport(TransportKind::Peer);
         let listener = listen(world.net(), peer);
-        let late = connect(&world, listener.local_addr(), peer.with_timeouts(2_000_000, 0));
+        let late = connect(&world, listener.local_addr(), peer.with_timeouts(Timeout::ms(2), Timeout::NEVER));
         assert_eq!(late, Err(Error::TimedOut));
-        assert_eq!(listener.accept_timeout(&SOLO, 2_000_000).map(|_| ()), Err(Error::TimedOut));
+        assert_eq!(listener.accept_timeout(&SOLO, Timeout::ms(2)).map(|_| ()), Err(Error::TimedOut));
         listener.close(&SOLO).expect("open");
         world.end();
     });

@@ -7,7 +7,7 @@ use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, small, until};
 use gpunet_device::poll::{POLLIN, POLLNVAL};
 use gpunet_device::{
-    Error, Group, Handle, Kernel, Listener, Net, Options, SendHalf, Stream, TransportKind, poll,
+    Error, Group, Handle, Kernel, Listener, Net, Options, SendHalf, Stream, Timeout, TransportKind, poll,
 };
 use gpunet_posix as posix;
 use gpunet_proxy::{Config, FinishPolicy, KernelError};
@@ -227,7 +227,7 @@ fn expect_dead(net: Net, handle: Handle) {
     assert_eq!(sent, Err(Error::BadHandle));
     assert_eq!(posix::close::close(&SOLO, net, handle.raw()), Err(Error::BadHandle));
     let set = PollMemory::new(&[(handle.raw(), POLLIN)]);
-    assert_eq!((poll(&SOLO, net, set.set(), 0), set.found(0)), (Ok(1), POLLNVAL));
+    assert_eq!((poll(&SOLO, net, set.set(), Timeout::NON_BLOCKING), set.found(0)), (Ok(1), POLLNVAL));
 }
 
 /// The handle of a stream that was closed for a launch that has ended must not reach into the rings of

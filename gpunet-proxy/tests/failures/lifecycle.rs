@@ -4,7 +4,7 @@ use crate::support::client::{client, narrow_client, read_all};
 use crate::support::pair::connect;
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{HANG, Memory, SOLO, World, bounded, small};
-use gpunet_device::{Listener, Options, Stream, TransportKind};
+use gpunet_device::{Listener, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::{Config, FinishPolicy};
 
 use std::time::Instant;
@@ -45,7 +45,7 @@ fn a_drop_inside_a_runtime_goes_on_in_the_background() {
         let mut stream = listener.accept(&SOLO).expect("accepted");
         let piece = Memory::new(1 << 16);
         let mut sent = 0;
-        while let Ok(n) = stream.sender().send_timeout(&SOLO, piece.buffer(), 50_000_000) {
+        while let Ok(n) = stream.sender().send_timeout(&SOLO, piece.buffer(), Timeout::ms(50)) {
             sent += n;
         }
         let (proxy, attachment, token) = world.apart();

@@ -7,7 +7,7 @@ use crate::support::{Memory, PollMemory, SOLO, World, bounded, small, until, wit
 use gpu_usermap::placement::{Placement, PlacementChoice};
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::poll::{POLLIN, poll};
-use gpunet_device::{Error, Listener, Net, Options, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Net, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::Config;
 use gpunet_proxy::config::Rdma;
 
@@ -51,7 +51,7 @@ fn refused_requests_cost_no_slot() {
             let refused = Stream::connect_with(&SOLO, net, listener.local_addr(), wrong).map(|_| ());
             assert_eq!(refused, Err(Error::InvalidArgument));
             assert_eq!(closed.accept(&SOLO).map(|_| ()), Err(Error::BadHandle));
-            assert_eq!(listener.accept_timeout(&SOLO, 1).map(|_| ()), Err(Error::TimedOut));
+            assert_eq!(listener.accept_timeout(&SOLO, Timeout::ns(1)).map(|_| ()), Err(Error::TimedOut));
             let used = Listener::bind(&SOLO, net, listener.local_addr()).map(|_| ());
             assert_eq!(used, Err(Error::AddressInUse));
         }
@@ -75,7 +75,7 @@ fn a_full_slab_and_tcp() {
         // The third stays in the backlog. Who cannot wait is told why, and then there is nothing to poll for.
         refuses_until_not_ready(net, &listener);
         for _ in 0..3 {
-            assert_eq!(listener.accept_timeout(&SOLO, 1_000_000).map(|_| ()), Err(Error::TimedOut));
+            assert_eq!(listener.accept_timeout(&SOLO, Timeout::ms(1)).map(|_| ()), Err(Error::TimedOut));
             assert_eq!(Stream::connect_with(&SOLO, net, addr, options).map(|_| ()), Err(Error::NoBuffers));
         }
         drop(clients);
@@ -104,7 +104,7 @@ fn refuses_until_not_ready(net: Net, listener: &Listener) {
             // It was not ready.
             other => assert_eq!(other, Err(Error::WouldBlock)),
         }
-        refused && poll(&SOLO, net, set.set(), 0) == Ok(0)
+        refused && poll(&SOLO, net, set.set(), Timeout::NON_BLOCKING) == Ok(0)
     });
 }
 
@@ -139,7 +139,7 @@ fn a_full_slab_and_direct_streams() {
         let second = client();
         until("it waits", || world.attachment().usage().requests == 1);
         refuses_until_not_ready(net, &listener);
-        assert_eq!(listener.accept_timeout(&SOLO, 1_000_000).map(|_| ()), Err(Error::TimedOut));
+        assert_eq!(listener.accept_timeout(&SOLO, Timeout::ms(1)).map(|_| ()), Err(Error::TimedOut));
         assert_eq!(world.attachment().usage().requests, 1, "the connect waits on");
         let waiting = accept_in_thread(net, &listener);
         world.expect_requests(2);
@@ -168,7 +168,7 @@ fn all_control_slots_taken() {
         };
         let waiting = [std::thread::spawn(accept), std::thread::spawn(accept)];
         until("both wait", || world.attachment().usage().requests == 2);
-        assert_eq!(listener.accept_timeout(&SOLO, 5_000_000).map(|_| ()), Err(Error::TimedOut));
+        assert_eq!(listener.accept_timeout(&SOLO, Timeout::ms(5)).map(|_| ()), Err(Error::TimedOut));
         // The slots come free as the requests are answered.
         let _clients = [client(addr), client(addr)];
         for thread in waiting {

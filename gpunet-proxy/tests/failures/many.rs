@@ -4,7 +4,7 @@ use crate::support::client::{client, narrow_client};
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, small};
 use gpunet_device::poll::POLLIN;
-use gpunet_device::{Listener, Options, Stream, TransportKind, poll};
+use gpunet_device::{Listener, Options, Stream, Timeout, TransportKind, poll};
 use gpunet_proxy::Config;
 use std::io::{Read, Write};
 
@@ -39,7 +39,7 @@ fn hundreds_at_once_are_served_by_one_group() {
         while !streams.is_empty() {
             let entries: Vec<_> = streams.iter().map(|stream| (stream.handle().raw(), POLLIN)).collect();
             let set = PollMemory::new(&entries);
-            let ready = poll(&SOLO, world.net(), set.set(), -1).expect("streams that are ready");
+            let ready = poll(&SOLO, world.net(), set.set(), Timeout::NEVER).expect("streams that are ready");
             let found: Vec<bool> = (0..streams.len()).map(|i| set.found(i) & POLLIN != 0).collect();
             assert_eq!(found.iter().filter(|&&found| found).count(), ready);
             let mut index = 0;

@@ -5,7 +5,7 @@ use crate::support::pair::connect;
 use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, pattern, small, until};
 use gpunet_device::poll::{POLLERR, POLLIN};
-use gpunet_device::{Error, Listener, Options, Stream, TransportKind, poll};
+use gpunet_device::{Error, Listener, Options, Stream, Timeout, TransportKind, poll};
 use gpunet_proxy::Config;
 use socket2::SockRef;
 use std::io::Write;
@@ -37,7 +37,7 @@ fn a_reset_is_told_after_the_data_before_it() {
             assert_eq!(stream.recv(&SOLO, memory.buffer()), Err(Error::ConnectionReset));
         }
         let set = PollMemory::new(&[(stream.handle().raw(), POLLIN)]);
-        assert_eq!(poll(&SOLO, world.net(), set.set(), -1), Ok(1));
+        assert_eq!(poll(&SOLO, world.net(), set.set(), Timeout::NEVER), Ok(1));
         assert!(set.found(0) & POLLERR != 0);
         // A sender hears of it once the ring is full, if not before.
         let piece = Memory::new(100_000);
@@ -66,7 +66,7 @@ fn a_reset_after_the_end_is_told_to_who_only_polls() {
         assert_eq!(stream.recv_exact(&SOLO, memory.buffer()), Ok(5));
         reset(peer);
         let set = PollMemory::new(&[(stream.handle().raw(), 0)]);
-        assert_eq!(poll(&SOLO, world.net(), set.set(), -1), Ok(1));
+        assert_eq!(poll(&SOLO, world.net(), set.set(), Timeout::NEVER), Ok(1));
         assert_eq!(set.found(0), POLLERR);
         assert_eq!(stream.recv(&SOLO, memory.buffer()), Ok(0), "what was received ended in good order");
         stream.close(&SOLO).expect("open");
@@ -197,7 +197,7 @@ fn what_a_tcp_peer_never_read_is_reported() {
         let (mut stream, mut peer) = accepted(&listener, || narrow_client(listener.local_addr()));
         let piece = Memory::new(1 << 16);
         let mut sent = 0;
-        while let Ok(n) = stream.sender().send_timeout(&SOLO, piece.buffer(), 100_000_000) {
+        while let Ok(n) = stream.sender().send_timeout(&SOLO, piece.buffer(), Timeout::ms(100)) {
             sent += n as u64;
         }
         stream.close(&SOLO).expect("open");

@@ -5,7 +5,7 @@ use crate::support::raw::{ControlWords, context};
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, bounded};
 use gpunet_device::abi::control::{Op, Request};
-use gpunet_device::{Error, Listener, Options, SockAddr, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Options, SockAddr, Stream, Timeout, TransportKind};
 use gpunet_proxy::FinishPolicy;
 use std::time::{Duration, Instant};
 
@@ -89,7 +89,7 @@ fn an_accept_that_gives_up_and_a_connection_that_comes() {
             let (mut served, mut round) = (0, 0);
             while served < CLIENTS {
                 round += 1;
-                match listener.accept_timeout(&SOLO, round % 97 * 1000 + 1) {
+                match listener.accept_timeout(&SOLO, Timeout::ns(round % 97 * 1000 + 1)) {
                     Ok(mut stream) => {
                         served += 1;
                         assert_eq!(stream.recv(&SOLO, memory.buffer()), Ok(1));
@@ -118,7 +118,7 @@ fn a_connect_that_gives_up_and_an_accept_that_comes() {
         let clients = std::thread::spawn(move || {
             let mut connected = 0;
             for round in 0..300u64 {
-                let hasty = options.with_timeouts(round % 61 * 1000 + 1, 0);
+                let hasty = options.with_timeouts(Timeout::ns(round % 61 * 1000 + 1), Timeout::NEVER);
                 match Stream::connect_with(&SOLO, net, addr, hasty) {
                     Ok(stream) => {
                         connected += 1;

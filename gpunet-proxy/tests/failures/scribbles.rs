@@ -8,7 +8,7 @@ use crate::support::{Case, Memory, SOLO, World, bounded, small, until, with};
 use gpunet_device::abi::Word;
 use gpunet_device::abi::control::{Op, Request};
 use gpunet_device::abi::position::{END, ERR};
-use gpunet_device::{Error, Handle, Listener, Net, Options, Stream, TransportKind};
+use gpunet_device::{Error, Handle, Listener, Net, Options, Stream, Timeout, TransportKind};
 use gpunet_posix as posix;
 use gpunet_proxy::Config;
 use gpunet_proxy::config::Lines;
@@ -315,7 +315,7 @@ fn the_proxy_wakes_who_is_parked() {
         assert_eq!(stream.recv(&SOLO, Memory::new(1).buffer()), Ok(1));
         // More than ring and kernel hold.
         let memory = Memory::new(1 << 20);
-        while stream.send_timeout(&SOLO, memory.buffer(), 300_000_000).is_ok() {}
+        while stream.send_timeout(&SOLO, memory.buffer(), Timeout::ms(300)).is_ok() {}
         send_park.store(1, Ordering::SeqCst);
         let reader = std::thread::spawn(move || read_all(&mut peer).0.len());
         until("the sender is woken", || send_park.load(Ordering::SeqCst) == 0);
@@ -358,7 +358,7 @@ fn a_request_in_a_flooded_control_slot() {
         flooded(net, 0, || {
             for _ in 0..3 {
                 bystander.echo();
-                let drowned = listener.accept_timeout(&SOLO, 1_000_000).map(|_| ());
+                let drowned = listener.accept_timeout(&SOLO, Timeout::ms(1)).map(|_| ());
                 assert!(drowned.is_err(), "{drowned:?}");
             }
         });

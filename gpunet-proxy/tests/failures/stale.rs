@@ -5,7 +5,7 @@ use crate::support::pair::connect;
 use crate::support::world::{Home, listen};
 use crate::support::{Case, Memory, PollMemory, SOLO, World, bounded, small};
 use gpunet_device::poll::{POLLIN, POLLNVAL};
-use gpunet_device::{Error, Handle, Listener, Options, Stream, TransportKind, poll};
+use gpunet_device::{Error, Handle, Listener, Options, Stream, Timeout, TransportKind, poll};
 use gpunet_proxy::Config;
 
 #[test]
@@ -26,7 +26,7 @@ fn a_stale_handle_is_refused_and_touches_nobody() {
         assert_eq!(old.try_accept(&SOLO).map(|_| ()), bad);
         assert_eq!(old.close(&SOLO), bad);
         let set = PollMemory::new(&[(old.handle().raw(), POLLIN), (new.handle().raw(), POLLIN)]);
-        assert_eq!(poll(&SOLO, net, set.set(), -1), Ok(1));
+        assert_eq!(poll(&SOLO, net, set.set(), Timeout::NEVER), Ok(1));
         assert_eq!((set.found(0), set.found(1)), (POLLNVAL, 0));
 
         assert!(Listener::from_handle(&SOLO, net, new.handle()).is_ok());

@@ -5,7 +5,9 @@ use crate::support::client::{FullListener, client};
 use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, World, bounded, until};
 use gpunet_device::poll::POLLIN;
-use gpunet_device::{Error, Listener, Net, Options, Shutdown, SockAddr, Stream, TransportKind, poll};
+use gpunet_device::{
+    Error, Listener, Net, Options, Shutdown, SockAddr, Stream, Timeout, TransportKind, poll,
+};
 use gpunet_proxy::{AttachError, FinishPolicy};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -41,7 +43,7 @@ fn block_everything(world: &World, full: SockAddr) -> Vec<(&'static str, JoinHan
             }),
         ));
         let set = PollMemory::new(&[(b, 0)]);
-        groups.push((name, spawn_asleep(move || poll(&SOLO, net, set.set(), -1).map(|_| ()))));
+        groups.push((name, spawn_asleep(move || poll(&SOLO, net, set.set(), Timeout::NEVER).map(|_| ()))));
         let accepts = Listener::bind_with(&SOLO, net, crate::support::world::LOOPBACK, options, 1);
         let handle = accepts.expect("a free port").handle();
         groups.push((
@@ -116,15 +118,15 @@ fn cancel_lets_data_through_first_and_lasts() {
             open(net, b).send_all(&SOLO, b"hello").expect("room");
             let mut stream = open(net, a);
             let set = PollMemory::new(&[(a, POLLIN)]);
-            assert_eq!(poll(&SOLO, net, set.set(), -1), Ok(1));
+            assert_eq!(poll(&SOLO, net, set.set(), Timeout::NEVER), Ok(1));
             world.token().cancel();
             assert_eq!(stream.recv(&SOLO, memory.buffer()), Ok(5));
             // It does not go away, and those who only look hear of it too.
             let canceled = Error::Canceled;
             assert_eq!(stream.recv(&SOLO, memory.buffer()), Err(canceled));
             assert_eq!(stream.try_recv(&SOLO, memory.buffer()), Err(canceled));
-            assert_eq!(poll(&SOLO, net, set.set(), 0), Err(canceled));
-            assert_eq!(poll(&SOLO, net, set.set(), -1), Err(canceled));
+            assert_eq!(poll(&SOLO, net, set.set(), Timeout::NON_BLOCKING), Err(canceled));
+            assert_eq!(poll(&SOLO, net, set.set(), Timeout::NEVER), Err(canceled));
             assert_eq!(
                 Stream::connect(&SOLO, net, SockAddr::v4([127, 0, 0, 1], 9)).map(|_| ()),
                 Err(canceled)

@@ -3,7 +3,7 @@
 use crate::pair::{ONE, Two, ends, listen, peer};
 use crate::support::asleep::spawn_asleep_in;
 use crate::support::{Memory, World, bounded, until};
-use gpunet_device::{Error, Stream};
+use gpunet_device::{Error, Stream, Timeout};
 use std::time::Duration;
 
 #[test]
@@ -55,7 +55,7 @@ fn an_attachment_that_closes_ends_its_streams_after_the_data() {
 fn a_connect_that_is_given_up_leaves_nothing() {
     bounded(|| {
         let two = Two::new();
-        let options = peer().with_timeouts(20_000_000, 0);
+        let options = peer().with_timeouts(Timeout::ms(20), Timeout::NEVER);
         let listener = listen(two.here.net(), options);
         let addr = listener.local_addr();
         assert_eq!(Stream::connect_with(&ONE, two.there.net(), addr, options).err(), Some(Error::TimedOut));
@@ -127,7 +127,7 @@ fn a_poller_that_sleeps_is_woken_by_the_bell() {
                     // SAFETY: the entry lives until the poll is over, and nobody else uses it.
                     let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
                     let began = std::time::Instant::now();
-                    let ready = poll(&ONE, here, set, -1);
+                    let ready = poll(&ONE, here, set, Timeout::NEVER);
                     (ready, began.elapsed())
                 });
                 client.send_all(&ONE, sent.buffer()).expect("room");

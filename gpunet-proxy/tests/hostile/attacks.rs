@@ -7,7 +7,7 @@ use crate::support::world::LOOPBACK;
 use gpu_usermap::PinnedRegion;
 use gpunet_device::abi::SockAddr;
 use gpunet_device::abi::control::{Op, Request};
-use gpunet_device::{Error, Listener, Options, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::{Config, attach, daemon};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
@@ -217,7 +217,7 @@ fn large_rings(path: &Path) {
     let large = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(1 << 28, 1 << 28);
     let listener = Listener::bind_with(&SOLO, far.net(), LOOPBACK, PEER, 64).expect("a port");
     for _ in 0..20 {
-        let options = large.with_timeouts(1_000_000, 1_000_000);
+        let options = large.with_timeouts(Timeout::ms(1), Timeout::ms(1));
         let _ = Stream::connect_with(&SOLO, token.net(), listener.local_addr(), options);
     }
 }

@@ -4,7 +4,7 @@ use crate::support::client::client;
 use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, small, until};
-use gpunet_device::{Error, Handle, Listener, Net, Options, Stream, TransportKind};
+use gpunet_device::{Error, Handle, Listener, Net, Options, Stream, Timeout, TransportKind};
 use gpunet_posix as posix;
 use gpunet_proxy::{Attachment, Config, FinishPolicy};
 use std::collections::BTreeSet;
@@ -84,7 +84,7 @@ fn accept(net: Net, listener: Handle, rng: &mut Rng) -> Result<Stream, Error> {
     if rng.one_of(&[true, false]) {
         listener.try_accept(&SOLO)
     } else {
-        listener.accept_timeout(&SOLO, 2_000_000)
+        listener.accept_timeout(&SOLO, Timeout::ms(2))
     }
 }
 
@@ -94,7 +94,7 @@ fn echo(mut stream: Stream, rng: &mut Rng) -> bool {
     if rng.below(4) == 0 {
         return false;
     }
-    let answered = stream.recv_timeout(&SOLO, memory.buffer(), 5_000_000_000) == Ok(1)
+    let answered = stream.recv_timeout(&SOLO, memory.buffer(), Timeout::secs(5)) == Ok(1)
         && stream.send_all(&SOLO, memory.buffer()).is_ok();
     stream.close(&SOLO).expect("open");
     answered

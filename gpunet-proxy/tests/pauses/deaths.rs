@@ -5,7 +5,7 @@ use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, small};
 use gpunet_device::abi::hand_off::Plan;
-use gpunet_device::{Error, Listener, Net, Options, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Net, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::Config;
 use std::io::{Read, Write};
 
@@ -37,7 +37,7 @@ pub fn play(mut rng: Rng) {
     let net = world.net();
     for _ in 0..15 {
         for listener in &listeners {
-            match listener.accept_timeout(&SOLO, 5_000_000) {
+            match listener.accept_timeout(&SOLO, Timeout::ms(5)) {
                 Ok(stream) => drop(stream.close(&SOLO)),
                 Err(Error::TimedOut) => {}
                 Err(error) => panic!("accept: {error}"),
@@ -57,7 +57,7 @@ fn live(net: Net, addrs: [gpunet_device::SockAddr; 2], options: [Options; 2], mu
     let memory = Memory::new(600);
     for _ in 0..60 {
         let which = rng.below(2) as usize;
-        let options = options[which].with_timeouts(50_000_000, 50_000_000);
+        let options = options[which].with_timeouts(Timeout::ms(50), Timeout::ms(50));
         let Ok(mut stream) = Stream::connect_with(&SOLO, net, addrs[which], options) else { continue };
         let _ = stream.send(&SOLO, memory.buffer());
         let _ = stream.recv(&SOLO, memory.buffer());

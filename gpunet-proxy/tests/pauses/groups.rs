@@ -7,7 +7,7 @@ use crate::support::{Memory, SOLO, World, pattern, small};
 use gpunet_device::poll::{POLLIN, POLLOUT};
 use gpunet_device::poll_group::Events;
 use gpunet_device::{
-    Error, Handle, Listener, Net, Options, PollGroup, RecvHalf, Result, SendHalf, Source, Stream,
+    Error, Handle, Listener, Net, Options, PollGroup, RecvHalf, Result, SendHalf, Source, Stream, Timeout,
     TransportKind,
 };
 use gpunet_proxy::Config;
@@ -72,7 +72,7 @@ fn serve(net: Net, group: PollGroup, listener: Listener) -> Result<()> {
     let memory = Memory::new(8 + 2 * 16);
     let mut events = Events::new(memory.buffer());
     loop {
-        group.wait(&SOLO, &mut events, -1)?;
+        group.wait(&SOLO, &mut events, Timeout::NEVER)?;
         for event in (0..events.len()).map(|index| events.get(index)) {
             let handle = Handle::from_raw(event.handle).expect("a socket");
             if event.token == LISTENER {

@@ -3,7 +3,7 @@
 use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, small, until};
-use gpunet_device::{Error, Handle, Listener, Options, Stream, TransportKind};
+use gpunet_device::{Error, Handle, Listener, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::{Attachment, Config, FinishPolicy};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -107,7 +107,7 @@ fn use_them(attachment: &Attachment, take: &Mutex<mpsc::Receiver<(Handle, u8)>>)
         let Ok(mut stream) = Stream::from_handle(&SOLO, token.net(), handle) else { continue };
         for _ in 0..60 {
             std::thread::sleep(Duration::from_micros(100));
-            match stream.send_timeout(&SOLO, message.buffer(), 20_000_000) {
+            match stream.send_timeout(&SOLO, message.buffer(), Timeout::ms(20)) {
                 // The rest of a message would come late: it does not matter whose number it is.
                 Ok(_) => {}
                 Err(Error::BadHandle | Error::ConnectionReset | Error::BrokenPipe | Error::TimedOut) => break,
@@ -122,7 +122,7 @@ fn serve(listener: &Listener, over: &AtomicBool) -> u64 {
     let mut served = 0;
     let memory = Memory::new(1000);
     loop {
-        let mut stream = match listener.accept_timeout(&SOLO, 20_000_000) {
+        let mut stream = match listener.accept_timeout(&SOLO, Timeout::ms(20)) {
             Ok(stream) => stream,
             Err(Error::TimedOut) if over.load(Ordering::Acquire) => return served,
             Err(Error::TimedOut | Error::NoBuffers | Error::TooManySockets) => continue,
@@ -131,7 +131,7 @@ fn serve(listener: &Listener, over: &AtomicBool) -> u64 {
         served += 1;
         let mut number = None;
         loop {
-            match stream.recv_timeout(&SOLO, memory.buffer(), 10_000_000_000) {
+            match stream.recv_timeout(&SOLO, memory.buffer(), Timeout::secs(10)) {
                 Ok(0) | Err(Error::ConnectionReset) => break,
                 Ok(n) => {
                     let bytes = memory.copy(0, n);

@@ -6,7 +6,7 @@ use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, World, pattern, small};
 use gpunet_device::abi::hand_off::{HandOff, Plan};
 use gpunet_device::poll::{self, POLLIN, POLLOUT};
-use gpunet_device::{Error, Listener, Net, Options, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Net, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::Config;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -130,7 +130,7 @@ fn serve(net: Net, listener: Listener) {
         let mut fds = vec![(listener.handle().raw(), POLLIN)];
         fds.extend(echoes.iter().map(|(echo, events)| (echo.stream.handle().raw(), *events)));
         let set = PollMemory::new(&fds);
-        match poll::poll(&SOLO, net, set.set(), -1) {
+        match poll::poll(&SOLO, net, set.set(), Timeout::NEVER) {
             Ok(_) => {}
             Err(Error::Canceled | Error::NetworkDown) => return,
             Err(error) => panic!("poll: {error}"),

@@ -4,7 +4,7 @@ use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, small, until};
 use gpunet_device::abi::hand_off::{HandOff, Plan};
-use gpunet_device::{Error, Listener, Net, Options, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Net, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::{Config, FinishPolicy};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -73,7 +73,7 @@ pub fn play(mut rng: Rng) {
 fn serve(net: Net, listener: &Listener, over: &AtomicBool) {
     let memory = Memory::new(1);
     while !over.load(Ordering::Acquire) {
-        let mut stream = match listener.accept_timeout(&SOLO, 300_000_000) {
+        let mut stream = match listener.accept_timeout(&SOLO, Timeout::ms(300)) {
             Ok(stream) => stream,
             Err(Error::NetworkDown | Error::TimedOut) => continue,
             Err(error) => panic!("accept: {error}"),

@@ -5,7 +5,7 @@ use crate::support::rng::Rng;
 use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, World, pattern, small};
 use gpunet_device::poll::{self, POLLOUT};
-use gpunet_device::{Error, Net, Options, Stream, TransportKind};
+use gpunet_device::{Error, Net, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::Config;
 use std::io::Read;
 use std::net::TcpStream;
@@ -58,7 +58,7 @@ fn send(net: Net, mut stream: Stream, seed: u64) {
         };
         match done {
             Ok(n) => sent += n,
-            Err(Error::WouldBlock) => assert_eq!(poll::poll(&SOLO, net, set.set(), -1), Ok(1)),
+            Err(Error::WouldBlock) => assert_eq!(poll::poll(&SOLO, net, set.set(), Timeout::NEVER), Ok(1)),
             Err(error) => panic!("send: {error}"),
         }
     }

@@ -4,7 +4,7 @@ use crate::support::pair::connect;
 use crate::support::rng::Rng;
 use crate::support::world::{Case, Home, listen};
 use crate::support::{Memory, SOLO, World, until};
-use gpunet_device::{Error, Group, Options, Shutdown, Stream, TransportKind, poll};
+use gpunet_device::{Error, Group, Options, Shutdown, Stream, Timeout, TransportKind, poll};
 use gpunet_proxy::FinishPolicy;
 
 /// A pair of streams of each kind that moves bytes both ways, and a launch that is cancelled while it
@@ -53,7 +53,7 @@ fn duplex(case: &Case, rng: &mut Rng) {
                         // One set for all lanes would need memory of the group: each lane of a lone
                         // group has its own.
                         if g.size() == 1 {
-                            poll(g, net, set.set(), 50_000_000)?;
+                            poll(g, net, set.set(), Timeout::ms(50))?;
                         }
                     }
                     Err(Error::WouldBlock) => {}
@@ -91,7 +91,7 @@ fn cancelled(transport: TransportKind) {
         });
         let polls = scope.spawn(move || {
             let set = crate::support::PollMemory::new(&[(handle.raw(), poll::POLLIN)]);
-            poll(&SOLO, net, set.set(), -1)
+            poll(&SOLO, net, set.set(), Timeout::NEVER)
         });
         let accepts = scope.spawn(move || {
             let mine = listen(net, options);

@@ -4,7 +4,7 @@ use crate::daemon::{GPUNETCTL, Running, TempDir, clean, gpunetd, output, text};
 use crate::program::{self, PEER, nobody, small};
 use crate::support::SOLO;
 use crate::support::client::nobody as nobody_listens;
-use gpunet_device::{Listener, SockAddr};
+use gpunet_device::{Listener, SockAddr, Timeout};
 use gpunet_proxy::attach;
 use rustix::process::Signal;
 
@@ -99,10 +99,10 @@ fn ring_memory_is_counted_at_attach_and_at_connect() {
     let refused = program.hear();
     assert!(refused.starts_with(&format!("{} ", libc::ENOBUFS)), "{refused}");
     assert!(refused.contains("limit: ring_memory"), "{refused}");
-    let first = listener.accept_timeout(&SOLO, 10_000_000_000).expect("the first fits");
+    let first = listener.accept_timeout(&SOLO, Timeout::secs(10)).expect("the first fits");
     assert_eq!(program.hear(), "0");
     // The second needs a larger arena than its user may have.
-    assert!(listener.accept_timeout(&SOLO, 1_000_000_000).is_err());
+    assert!(listener.accept_timeout(&SOLO, Timeout::secs(1)).is_err());
     assert_eq!(program.hear(), libc::ENOBUFS.to_string());
     first.close(&SOLO).expect("open");
     drop(program);

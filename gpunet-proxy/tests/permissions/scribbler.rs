@@ -5,7 +5,7 @@ use crate::program::{self, PEER, TCP, addr, small};
 use crate::support::process::{say, wait};
 use crate::support::rng::Rng;
 use crate::support::{Memory, SOLO, pattern};
-use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream};
+use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, Timeout};
 use gpunet_proxy::{Attachment, attach};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ fn who_scribbles_harms_itself_and_its_own_partner_alone() {
         for stream in &mut partners {
             let start = Instant::now();
             ends.push(loop {
-                match stream.recv_timeout(&SOLO, room.buffer(), 200_000_000) {
+                match stream.recv_timeout(&SOLO, room.buffer(), Timeout::ms(200)) {
                     Ok(0) => break Ok(()),
                     Ok(_) => {}
                     Err(Error::TimedOut) if start.elapsed() < TIME + Duration::from_secs(5) => {}

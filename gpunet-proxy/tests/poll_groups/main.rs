@@ -8,7 +8,8 @@ use gpunet_device::abi::context::Context;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::poll_group::{Event, Events};
 use gpunet_device::{
-    Error, Handle, Listener, Net, Options, PollGroup, RecvHalf, Result, SendHalf, Stream, TransportKind,
+    Error, Handle, Listener, Net, Options, PollGroup, RecvHalf, Result, SendHalf, Stream, Timeout,
+    TransportKind,
 };
 use gpunet_proxy::{Config, FinishPolicy};
 use std::io::{Read, Write};
@@ -31,7 +32,7 @@ fn serve(net: Net, group: PollGroup, listener: Listener, clients: &AtomicUsize) 
     let (memory, data) = (room(4), Memory::new(256));
     let (mut events, mut served) = (Events::new(memory.buffer()), 0);
     while clients.load(Ordering::Acquire) > 0 {
-        group.wait(&SOLO, &mut events, 5_000_000)?;
+        group.wait(&SOLO, &mut events, Timeout::ms(5))?;
         for event in (0..events.len()).map(|index| events.get(index)) {
             let Some(handle) = Handle::from_raw(event.handle) else { panic!("an event of nothing") };
             if event.token == LISTENER {
@@ -129,10 +130,10 @@ fn what_a_launch_had_got_when_it_ended_is_the_next_ones() {
         peer.write_all(b"hello").expect("sent");
         let memory = [room(1), room(1)];
         let mut events = memory.each_ref().map(|memory| Events::new(memory.buffer()));
-        assert_eq!(group.wait(&SOLO, &mut events[0], -1), Ok(1));
+        assert_eq!(group.wait(&SOLO, &mut events[0], Timeout::NEVER), Ok(1));
         assert_eq!(world.relaunch(FinishPolicy::Keep).left_open, 3);
         let group = PollGroup::from_handle(&SOLO, world.net(), group.handle()).expect("kept");
-        assert_eq!(group.wait(&SOLO, &mut events[1], -1), Ok(1));
+        assert_eq!(group.wait(&SOLO, &mut events[1], Timeout::NEVER), Ok(1));
         assert_eq!((events[1].get(0).handle, events[1].get(0).token), (stream.raw(), 5));
         assert_eq!(world.relaunch(FinishPolicy::Keep).left_open, 0);
         group.close(&SOLO).expect("open");
@@ -157,22 +158,22 @@ fn sockets_that_the_host_opened_are_heard_like_all_others() {
         let mut events = Events::new(memory.buffer());
         for round in 0..3 {
             let group = PollGroup::from_handle(&SOLO, world.net(), group.handle()).expect("kept");
-            assert_eq!(group.wait(&SOLO, &mut events, 0), Ok(0), "armed");
+            assert_eq!(group.wait(&SOLO, &mut events, Timeout::NON_BLOCKING), Ok(0), "armed");
             let mut peer = TcpStream::connect(listener.local_addr()).expect("connected");
-            assert_eq!(group.wait(&SOLO, &mut events, -1), Ok(1));
+            assert_eq!(group.wait(&SOLO, &mut events, Timeout::NEVER), Ok(1));
             assert_eq!(events.get(0).token, LISTENER);
             let socket = listener.accept_blocking().expect("a connection");
             // The place of the last round's socket is free once the group has been told that it is closed.
             loop {
                 match group.add(&SOLO, socket.handle(), POLLIN, round) {
                     Ok(()) => break,
-                    Err(Error::NoSpace) => assert_eq!(group.wait(&SOLO, &mut events, 1_000_000), Ok(0)),
+                    Err(Error::NoSpace) => assert_eq!(group.wait(&SOLO, &mut events, Timeout::ms(1)), Ok(0)),
                     Err(error) => panic!("{error}"),
                 }
             }
-            assert_eq!(group.wait(&SOLO, &mut events, 0), Ok(0), "armed");
+            assert_eq!(group.wait(&SOLO, &mut events, Timeout::NON_BLOCKING), Ok(0), "armed");
             peer.write_all(b"x").expect("sent");
-            assert_eq!(group.wait(&SOLO, &mut events, -1), Ok(1));
+            assert_eq!(group.wait(&SOLO, &mut events, Timeout::NEVER), Ok(1));
             assert_eq!((events.get(0).handle, events.get(0).token), (socket.handle().raw(), round));
             // The host closes it when no launch knows it any more.
             drop(socket);
@@ -183,9 +184,9 @@ fn sockets_that_the_host_opened_are_heard_like_all_others() {
         group.close(&SOLO).expect("open");
         let next = PollGroup::create(&SOLO, world.net(), 2).expect("a group");
         next.add(&SOLO, listener.handle(), POLLIN, LISTENER).expect("added");
-        assert_eq!(next.wait(&SOLO, &mut events, 0), Ok(0), "armed");
+        assert_eq!(next.wait(&SOLO, &mut events, Timeout::NON_BLOCKING), Ok(0), "armed");
         let _peer = TcpStream::connect(listener.local_addr()).expect("connected");
-        assert_eq!(next.wait(&SOLO, &mut events, -1), Ok(1));
+        assert_eq!(next.wait(&SOLO, &mut events, Timeout::NEVER), Ok(1));
         next.close(&SOLO).expect("open");
     });
 }
@@ -228,12 +229,12 @@ fn watch_words_that_a_kernel_overwrites_harm_no_other_attachment() {
             let word = watch(world.net(), socket.slot());
             word.publish(if random >> 63 == 0 { random } else { own | random >> 31 });
             ours.write_all(b"x").expect("sent");
-            match group.wait(&SOLO, &mut events[0], 0) {
+            match group.wait(&SOLO, &mut events[0], Timeout::NON_BLOCKING) {
                 Ok(_) | Err(Error::Protocol) => {}
                 Err(error) => panic!("{error}"),
             }
             theirs.write_all(b"y").expect("sent");
-            assert_eq!(theirs_group.wait(&SOLO, &mut events[1], -1), Ok(1));
+            assert_eq!(theirs_group.wait(&SOLO, &mut events[1], Timeout::NEVER), Ok(1));
             let mut half = RecvHalf::from_handle(&SOLO, other.net(), stream).expect("open");
             assert_eq!(half.recv(&SOLO, data.buffer()), Ok(1));
         }

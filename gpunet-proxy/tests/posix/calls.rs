@@ -1,7 +1,7 @@
 //! A device with a proxy behind it, and the C calls made by one thread of it.
 
 use gpunet_device::group::Solo;
-use gpunet_device::{Group, Net, PollFd, PollSet};
+use gpunet_device::{Group, Net, PollFd, PollSet, Timeout};
 use gpunet_posix::name::End;
 use gpunet_posix::open::CallOptions;
 use gpunet_posix::{self as posix, SOCKET_TIMEOUT, in_place, recv, returned, send};
@@ -220,9 +220,10 @@ impl<G: Group> Calls<G> {
     }
 
     pub fn poll(&self, fds: &mut [PollFd], timeout_ns: i64) -> i64 {
+        let timeout = u64::try_from(timeout_ns).map_or(Timeout::NEVER, Timeout::ns);
         // SAFETY: the entries of an exclusive slice, used by this thread alone.
         let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), fds.len()) };
-        returned(gpunet_device::poll(&self.g, self.net, set, timeout_ns).map(|ready| ready as i64))
+        returned(gpunet_device::poll(&self.g, self.net, set, timeout).map(|ready| ready as i64))
     }
 
     /// Sends all of it.

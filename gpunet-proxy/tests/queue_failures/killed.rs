@@ -6,6 +6,7 @@ use crate::support::SOLO;
 use crate::support::asleep::spawn_asleep;
 use crate::support::daemon::TempDir;
 use crate::support::process::Program;
+use gpunet_device::Timeout;
 use gpunet_device::abi::{Direction, Gate};
 use gpunet_device::trigger::GateExt;
 use gpunet_proxy::{LaunchToken, Proxy};
@@ -34,7 +35,8 @@ impl Blocks {
         let message = receiver.prepare(MESSAGE).expect("room");
         let sent = Gate::new(socket.handle(), Direction::Send, MUCH as u64);
         let net = token.net();
-        let blocks = [message.arrived, sent].map(|gate| spawn_asleep(move || gate.wait(&SOLO, net, 0)));
+        let blocks =
+            [message.arrived, sent].map(|gate| spawn_asleep(move || gate.wait(&SOLO, net, Timeout::NEVER)));
         Self { token, blocks }
     }
 

@@ -8,7 +8,7 @@ use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, SOLO, bounded, until};
 use gpunet_core::verbs::Verbs;
 use gpunet_core::verbs::sim::{Fabric, Settings};
-use gpunet_device::{Error, Handle, Listener, Net, SockAddr, Stream, TransportKind};
+use gpunet_device::{Error, Handle, Listener, Net, SockAddr, Stream, Timeout, TransportKind};
 use gpunet_proxy::Config;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ fn clients_that_left_during_the_handshake_are_not_accepted() {
             drop(client);
             until("nothing is left of it", || hosts.b.usage().queue_pairs == 0);
         }
-        assert_eq!(listener.accept_timeout(&SOLO, 20_000_000).map(|_| ()), Err(Error::TimedOut));
+        assert_eq!(listener.accept_timeout(&SOLO, Timeout::ms(20)).map(|_| ()), Err(Error::TimedOut));
         // The process of another is killed while it is answered.
         let client = stopped(&sim, std_addr(addr));
         until("it is answered", || hosts.b.usage().queue_pairs == 1);
@@ -61,7 +61,7 @@ fn an_accept_given_up_during_the_handshake_leaves_the_client_to_the_next() {
             let client = std::thread::spawn(connect);
             // The request takes 15 ms, and its answer, and the client's last message.
             let mut far = loop {
-                match listener.accept_timeout(&SOLO, 5_000_000) {
+                match listener.accept_timeout(&SOLO, Timeout::ms(5)) {
                     Ok(stream) => break stream,
                     Err(error) => assert_eq!(error, Error::TimedOut),
                 }
@@ -87,7 +87,7 @@ fn a_connect_given_up_before_it_is_accepted() {
         let mut silent = sim.listen(std_addr(addr), 64).expect("nobody is there");
         let mut kept = Vec::new();
         for _ in 0..20 {
-            let late = RC.with_timeouts(3_000_000, 0);
+            let late = RC.with_timeouts(Timeout::ms(3), Timeout::NEVER);
             let gave_up = Stream::connect_with(&SOLO, host.net(), addr, late).map(|_| ());
             assert_eq!(gave_up, Err(Error::TimedOut));
             kept.extend(silent.next());
@@ -151,8 +151,10 @@ fn a_full_backlog_refuses() {
         let listener = Listener::bind_with(&SOLO, hosts.b.net(), LOOPBACK, RC, 2).expect("a free port");
         let (addr, net) = (listener.local_addr(), hosts.a.net());
         let first = [(); 2].map(|()| Stream::connect_with(&SOLO, net, addr, RC).expect("connected"));
-        let connect =
-            move || Stream::connect_with(&SOLO, net, addr, RC.with_timeouts(200_000_000, 0)).map(|_| ());
+        let connect = move || {
+            Stream::connect_with(&SOLO, net, addr, RC.with_timeouts(Timeout::ms(200), Timeout::NEVER))
+                .map(|_| ())
+        };
         let waiting: Vec<_> = (0..12).map(|_| std::thread::spawn(connect)).collect();
         let ends: Vec<_> = waiting.into_iter().map(|w| w.join().expect("no panic")).collect();
         assert!(ends.contains(&Err(Error::ConnectionRefused)), "{ends:?}");
@@ -179,7 +181,7 @@ fn restless(net: Net, addr: SockAddr, seed: u64, stop: &AtomicBool, survivors: &
     while !stop.load(Ordering::Relaxed) {
         turn += 1;
         let timeout = if turn.is_multiple_of(4) { 400_000_000 } else { 100_000 + turn % 7 * 300_000 };
-        let options = RC.with_rings(4096, 4096).with_timeouts(timeout, 0);
+        let options = RC.with_rings(4096, 4096).with_timeouts(Timeout::of_option(timeout), Timeout::NEVER);
         let mut stream = match Stream::connect_with(&SOLO, net, addr, options) {
             Ok(stream) => stream,
             Err(Error::TimedOut | Error::NoBuffers | Error::TooManySockets | Error::ConnectionRefused) => {
@@ -202,7 +204,7 @@ fn serve(net: Net, listener: Handle, stop: &AtomicBool) {
     let listener = Listener::from_handle(&SOLO, net, listener).expect("open");
     let memory = Memory::new(4000);
     while !stop.load(Ordering::Relaxed) {
-        let mut stream = match listener.accept_timeout(&SOLO, 700_000) {
+        let mut stream = match listener.accept_timeout(&SOLO, Timeout::us(700)) {
             Ok(stream) => stream,
             Err(Error::TimedOut | Error::NoBuffers | Error::TooManySockets) => continue,
             Err(error) => panic!("{error:?}"),
@@ -210,7 +212,7 @@ fn serve(net: Net, listener: Handle, stop: &AtomicBool) {
         // It echoes, if the client is still there.
         let mut left = 4000;
         while left > 0 {
-            match stream.receiver().recv_timeout(&SOLO, memory.buffer().first(left), 200_000_000) {
+            match stream.receiver().recv_timeout(&SOLO, memory.buffer().first(left), Timeout::ms(200)) {
                 Ok(n @ 1..) => {
                     left -= n;
                     if stream.send_all(&SOLO, memory.buffer().first(n)).is_err() {

@@ -6,7 +6,7 @@ use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, bounded, until};
 use gpunet_core::verbs::sim::{Fabric, Settings};
 use gpunet_device::poll::POLLERR;
-use gpunet_device::{Error, Shutdown, poll};
+use gpunet_device::{Error, Shutdown, Timeout, poll};
 use gpunet_proxy::FinishPolicy;
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ fn a_reset_after_the_end_is_told_to_who_only_polls() {
         assert_eq!(b.recv_exact(&SOLO, memory.buffer()), Ok(5));
         a.close(&SOLO).expect("open");
         let set = PollMemory::new(&[(b.handle().raw(), 0)]);
-        assert_eq!(poll(&SOLO, hosts.b.net(), set.set(), -1), Ok(1));
+        assert_eq!(poll(&SOLO, hosts.b.net(), set.set(), Timeout::NEVER), Ok(1));
         assert_eq!(set.found(0), POLLERR);
         assert_eq!(b.recv(&SOLO, memory.buffer()), Ok(0), "what was received ended in good order");
         b.close(&SOLO).expect("open");

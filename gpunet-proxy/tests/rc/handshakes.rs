@@ -7,12 +7,12 @@ use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, bounded, until};
 use gpunet_core::verbs::sim::{Fabric, Settings, Sim};
 use gpunet_device::poll::POLLIN;
-use gpunet_device::{Error, Handle, Listener, Net, Options, SockAddr, Stream, poll};
+use gpunet_device::{Error, Handle, Listener, Net, Options, SockAddr, Stream, Timeout, poll};
 use gpunet_proxy::Config;
 use std::thread::JoinHandle;
 
 /// Time enough for what happens at once; nothing depends on it.
-const SOON: i64 = 20_000_000;
+const SOON: Timeout = Timeout::ms(20);
 
 fn connecting(net: Net, addr: SockAddr) -> JoinHandle<Result<Handle, Error>> {
     connecting_with(net, addr, RC)
@@ -34,9 +34,9 @@ fn opened(net: Net, thread: JoinHandle<Result<Handle, Error>>) -> Stream {
 }
 
 /// Returns whether the listener is ready, as poll has it.
-fn is_ready(net: Net, listener: &Listener, timeout_ns: i64) -> bool {
+fn is_ready(net: Net, listener: &Listener, timeout: Timeout) -> bool {
     let set = PollMemory::new(&[(listener.handle().raw(), POLLIN)]);
-    poll(&SOLO, net, set.set(), timeout_ns).expect("open") == 1
+    poll(&SOLO, net, set.set(), timeout).expect("open") == 1
 }
 
 fn crowd(sim: &Sim, addr: SockAddr, count: usize) -> Vec<Stopped> {
@@ -105,7 +105,7 @@ fn only_established_connections_are_ready() {
         let client = stopped(&sim, std_addr(listener.local_addr()));
         // Behind the one that has stopped.
         let near = connecting(a, listener.local_addr());
-        assert!(is_ready(b, &listener, -1));
+        assert!(is_ready(b, &listener, Timeout::NEVER));
         let far = listener.try_accept(&SOLO).expect("it is ready");
         use_up(opened(a, near), far);
         assert!(!is_ready(b, &listener, SOON));
@@ -233,7 +233,7 @@ fn a_client_is_answered_when_rings_come_back() {
         assert!(!is_ready(b, &listener, SOON));
         let (first, second) = pairs.pop().expect("two");
         use_up(first, second);
-        assert!(is_ready(b, &listener, -1));
+        assert!(is_ready(b, &listener, Timeout::NEVER));
         let far = listener.try_accept(&SOLO).expect("it is ready");
         pairs.push((opened(a, near), far));
         pairs.into_iter().for_each(|(near, far)| use_up(near, far));

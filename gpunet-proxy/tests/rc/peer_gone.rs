@@ -5,7 +5,7 @@ use crate::support::asleep::spawn_asleep;
 use crate::support::{Memory, PollMemory, SOLO, bounded, until};
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::poll::{POLLERR, POLLIN};
-use gpunet_device::{Error, Stream, poll};
+use gpunet_device::{Error, Stream, Timeout, poll};
 use gpunet_proxy::Config;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn send_into_silence(host: &Host, stream: &Stream, seed: u64) -> std::thread::Jo
         let mut stream = open(net, handle);
         let memory = Memory::filled(seed, 0, 16 << 20);
         let mut rest = memory.buffer();
-        while let Ok(n) = stream.sender().send_timeout(&SOLO, rest, 300_000_000) {
+        while let Ok(n) = stream.sender().send_timeout(&SOLO, rest, Timeout::ms(300)) {
             rest = rest.skip(n);
         }
     })
@@ -39,7 +39,7 @@ fn a_killed_peer_is_told_after_the_data_before_it() {
             assert_eq!(stream.recv(&SOLO, Memory::new(1).buffer()), Err(Error::ConnectionReset));
         }
         let set = PollMemory::new(&[(stream.handle().raw(), POLLIN)]);
-        assert_eq!(poll(&SOLO, hosts.b.net(), set.set(), -1), Ok(1));
+        assert_eq!(poll(&SOLO, hosts.b.net(), set.set(), Timeout::NEVER), Ok(1));
         assert!(set.found(0) & POLLERR != 0);
         assert_eq!(send_error(&mut stream), Error::ConnectionReset);
         stream.close(&SOLO).expect("open");
@@ -164,7 +164,7 @@ fn a_deadline_is_kept_whatever_became_of_the_peer() {
         fabric.power_off(a.id);
         let memory = Memory::new(10);
         for _ in 0..3 {
-            assert_eq!(stream.recv_timeout(&SOLO, memory.buffer(), 20_000_000), Err(Error::TimedOut));
+            assert_eq!(stream.recv_timeout(&SOLO, memory.buffer(), Timeout::ms(20)), Err(Error::TimedOut));
             // That was the caller's limit, not the connection's end.
             assert_eq!(stream.try_recv(&SOLO, memory.buffer()), Err(Error::WouldBlock));
         }

@@ -9,7 +9,7 @@ use crate::support::{Memory, PollMemory, SOLO, bounded, pattern, until};
 use gpunet_core::verbs::Verbs;
 use gpunet_core::verbs::sim::{Fabric, Settings};
 use gpunet_device::poll::{POLLRDHUP, poll};
-use gpunet_device::{Error, Options, Shutdown, Stream};
+use gpunet_device::{Error, Options, Shutdown, Stream, Timeout};
 use std::time::Duration;
 
 const DEPTH: u16 = 384;
@@ -200,7 +200,7 @@ fn what_was_sent_before_a_disconnect_is_read_after_it() {
         everywhere(|host, fabric, connects| {
             let device = |mut stream: Stream| {
                 let ended = PollMemory::new(&[(stream.handle().raw(), POLLRDHUP)]);
-                assert_eq!(poll(&SOLO, host.net(), ended.set(), -1), Ok(1));
+                assert_eq!(poll(&SOLO, host.net(), ended.set(), Timeout::NEVER), Ok(1));
                 assert_eq!(receive(&mut stream, 1, 0, usize::MAX), (LEN, None));
                 assert_eq!(send_error(&mut stream), Error::BrokenPipe);
                 stream.close(&SOLO).expect("open");

@@ -6,7 +6,7 @@ use gpunet_device::abi::context::Context;
 use gpunet_device::abi::entry::Entry;
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
-use gpunet_device::{Error, Handle, Net, Options, Prepared, Stream, TransportKind};
+use gpunet_device::{Error, Handle, Net, Options, Prepared, Stream, Timeout, TransportKind};
 use gpunet_posix as posix;
 use gpunet_proxy::config::Lines;
 use gpunet_proxy::queue::Queue;
@@ -28,7 +28,7 @@ const EMSGSIZE: i32 = 90;
 fn play_sends(net: Net, first: Prepared, ring: u64, count: u64, seed: u64) {
     for i in 0..count {
         let message = first.nth(i).expect("a position");
-        message.room(ring).wait(&SOLO, net, 0).expect("it is read");
+        message.room(ring).wait(&SOLO, net, Timeout::NEVER).expect("it is read");
         let bytes = Memory::filled(seed, message.position as usize, message.len as usize);
         let span = message.span(&SOLO, net).expect("taken");
         // SAFETY: the ring has room for the message.
@@ -41,7 +41,7 @@ fn play_sends(net: Net, first: Prepared, ring: u64, count: u64, seed: u64) {
 fn play_receives(net: Net, first: Prepared, count: u64, seed: u64) {
     for i in 0..count {
         let message = first.nth(i).expect("a position");
-        message.arrived().wait(&SOLO, net, 0).expect("it is sent");
+        message.arrived().wait(&SOLO, net, Timeout::NEVER).expect("it is sent");
         let (bytes, span) = (Memory::new(message.len as usize), message.span(&SOLO, net).expect("taken"));
         // SAFETY: the message has landed.
         unsafe { copy_out_of_ring(&SOLO, bytes.buffer().as_ptr(), span) };
@@ -157,7 +157,7 @@ fn a_direction_has_ended_when_the_peer_has_left() {
             let (sender, message) = (far.take_send().expect("nobody uses it"), receiver.prepare(1));
             assert!(receiver.outcome().expect("readable").error.is_none());
             drop(near);
-            let ended = message.expect("room").arrived.wait(&SOLO, world.net(), 0);
+            let ended = message.expect("room").arrived.wait(&SOLO, world.net(), Timeout::NEVER);
             assert_eq!(ended, Err(Error::NoData));
             let error =
                 |outcome: io::Result<Outcome>| outcome.expect("readable").error.map(|error| errno(&error));

@@ -4,7 +4,7 @@ use crate::plan::{self, Hello, PIECE, Target};
 use crate::support::SOLO;
 use crate::support::rng::Rng;
 use crate::watch::{Broken, Seat, Watch, broken};
-use gpunet_device::{Buffer, Error, Handle, Listener, Net, RecvHalf, SendHalf, SockAddr, Stream};
+use gpunet_device::{Buffer, Error, Handle, Listener, Net, RecvHalf, SendHalf, SockAddr, Stream, Timeout};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -100,7 +100,7 @@ fn close(net: Net, handle: Handle) {
 pub fn serve(watch: &Arc<Watch>, net: Net, listener: &Listener, stop: &AtomicBool, rng: &mut Rng) {
     std::thread::scope(|scope| {
         while !stop.load(Ordering::Relaxed) {
-            match listener.accept_timeout(&SOLO, 200_000_000) {
+            match listener.accept_timeout(&SOLO, Timeout::ms(200)) {
                 Ok(stream) => {
                     let mut rng = Rng::new(rng.next());
                     let handle = stream.handle();

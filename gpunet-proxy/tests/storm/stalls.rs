@@ -3,7 +3,7 @@
 use crate::daemon::{Running, gpunetd, until};
 use crate::parent::{Storm, send};
 use crate::support::{Killed, Memory, SOLO};
-use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, Timeout, TransportKind};
 use gpunet_proxy::snapshot::State;
 use gpunet_proxy::{Config, FinishPolicy, attach};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
@@ -16,7 +16,7 @@ pub const DAEMON: &str = "GPUNET_STORM_DAEMON";
 const CALL: &str = "GPUNET_STORM_CALL";
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer);
 /// Longer than an accept takes for which a connect waits, shorter than a process may take to map memory.
-const SOON: u64 = 5_000_000_000;
+const SOON: Timeout = Timeout::secs(5);
 
 /// Not a test: the program that connects, and waits for the end.
 pub fn call() -> ! {

@@ -5,7 +5,7 @@ use crate::support::rng::Rng;
 use crate::world::{Member, lanes, members};
 use gpunet_device::team::reduce::ONE_SHOT;
 use gpunet_device::team::{Bf16, Element, F16, Maximum, Minimum, Number, Operation, Rank, Reducible, Sum};
-use gpunet_device::{Error, Group};
+use gpunet_device::{Error, Group, Timeout};
 use gpunet_proxy::team::Symmetric;
 use proptest::prelude::*;
 use std::fmt::Debug;
@@ -206,7 +206,7 @@ fn two_groups_of_a_device_cannot_be_in_a_collective_at_a_time() {
                         }
                     }
                 });
-                while team.timeout(1_000_000).barrier(g) != Err(Error::Busy) {}
+                while team.timeout(Timeout::ms(1)).barrier(g) != Err(Error::Busy) {}
                 member.team.barrier().expect("the host's barrier");
                 assert_eq!(first.join().expect("no panic"), Ok(()));
             });

@@ -3,7 +3,7 @@
 use crate::support::bounded;
 use crate::world::{lanes, members};
 use gpunet_device::team::{Condition, MAX_VALUE, Rank, Signal, SymmetricPtr, TeamHandle};
-use gpunet_device::{Buffer, Error, Group, Kernel, kernel_entry};
+use gpunet_device::{Buffer, Error, Group, Kernel, Timeout, kernel_entry};
 use gpunet_proxy::FinishPolicy;
 
 const DATA: Signal = Signal(0);
@@ -147,7 +147,7 @@ fn a_wait_ends_with_its_timeout_or_its_launch() {
         members(2, |member| {
             let (team, g) = (member.handle(), &member.solo());
             let other = team.rank().right_of(2);
-            let soon = team.timeout(1_000_000);
+            let soon = team.timeout(Timeout::ms(1));
             assert_eq!(soon.wait_until(g, DATA, other, 1), Err(Error::TimedOut));
             let condition = Condition { value: 1, signal: DATA, source: other };
             assert_eq!(soon.wait_until_any(g, &[condition]), Err(Error::TimedOut));

@@ -7,7 +7,7 @@ use crate::support::{SOLO, bounded, small, until};
 use crate::world::{Member, anywhere, members, options};
 use gpunet_device::abi::Word;
 use gpunet_device::team::{Rank, Signal};
-use gpunet_device::{Buffer, Error};
+use gpunet_device::{Buffer, Error, Timeout};
 use gpunet_proxy::queue::Queue;
 use gpunet_proxy::team::{Symmetric, Team};
 use gpunet_proxy::{FinishPolicy, embed};
@@ -208,7 +208,7 @@ fn the_kernel_of_queues_performs_what_the_thread_performs() {
                 // SAFETY: as above.
                 let launch = unsafe {
                     member.attachment.launch(&program, 1, 4, |net| {
-                        let team = member.team.handle(net).timeout(10_000_000_000);
+                        let team = member.team.handle(net).timeout(Timeout::secs(10));
                         let (value, action, signal, member, reserved) = (1, action as u32, 0, other.0, 0);
                         let operation =
                             TeamOperation { team, to, from, value, action, signal, member, reserved };

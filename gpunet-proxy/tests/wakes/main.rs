@@ -6,7 +6,7 @@ mod support;
 
 use gpunet_abi::hand_off::{self, Plan};
 use gpunet_device::poll::{POLLIN, POLLNVAL, POLLRDHUP};
-use gpunet_device::{Error, Handle, Net, Options, Stream, TransportKind, poll, poll_until};
+use gpunet_device::{Error, Handle, Net, Options, Stream, Timeout, TransportKind, poll, poll_until};
 use gpunet_posix as posix;
 use gpunet_proxy::{Config, FinishPolicy, embed};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ fn sleep_through(sleep: impl FnOnce() + Send, change: impl FnOnce()) {
 /// Polls one socket until something is found.
 fn poll_one(net: Net, handle: Handle, events: i16) -> i16 {
     let set = PollMemory::new(&[(handle.raw(), events)]);
-    assert_eq!(poll(&SOLO, net, set.set(), -1), Ok(1));
+    assert_eq!(poll(&SOLO, net, set.set(), Timeout::NEVER), Ok(1));
     set.found(0)
 }
 
@@ -134,7 +134,8 @@ fn a_polling_block_hears_of_a_condition() {
             let is_over = AtomicBool::new(false);
             let wait = || {
                 // Nothing else ends it.
-                let ended = poll_until(&SOLO, net, set.set(), -1, || is_over.load(Ordering::Relaxed));
+                let ended =
+                    poll_until(&SOLO, net, set.set(), Timeout::NEVER, || is_over.load(Ordering::Relaxed));
                 assert_eq!((ended, is_over.load(Ordering::Relaxed)), (Ok(0), true));
             };
             sleep_through(wait, || is_over.store(true, Ordering::Relaxed));

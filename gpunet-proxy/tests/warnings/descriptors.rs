@@ -4,7 +4,7 @@ use crate::lines;
 use crate::support::client::{client, std_addr};
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, SOLO, World, bounded, small, until};
-use gpunet_device::{Error, Listener, Options, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Options, Stream, Timeout, TransportKind};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
@@ -50,7 +50,7 @@ fn a_process_without_descriptors() {
                 refused == none
             });
         }
-        assert_eq!(listener.accept_timeout(&SOLO, 1_000_000).map(|_| ()), Err(Error::TimedOut));
+        assert_eq!(listener.accept_timeout(&SOLO, Timeout::ms(1)).map(|_| ()), Err(Error::TimedOut));
         assert_eq!(Listener::bind_with(&SOLO, net, LOOPBACK, tcp, 1).map(|_| ()), none);
         assert_eq!(Stream::connect_with(&SOLO, net, addr, tcp).map(|_| ()), none);
         let said = lines::with(&["ulimit -n"]);

@@ -4,7 +4,7 @@ use crate::lines;
 use crate::support::client::{client, std_addr};
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{SOLO, World, bounded, small, until};
-use gpunet_device::{Error, Listener, Options, Stream, TransportKind};
+use gpunet_device::{Error, Listener, Options, Stream, Timeout, TransportKind};
 use gpunet_proxy::Config;
 
 /// The address of a listener as the log has it.
@@ -22,7 +22,7 @@ fn accepts_that_wait_for_rings() {
         let _clients: Vec<_> = (0..4).map(|_| client(listener.local_addr())).collect();
         let stream = listener.accept(&SOLO).expect("accepted");
         for _ in 0..20 {
-            assert_eq!(listener.accept_timeout(&SOLO, 1_000_000).map(|_| ()), Err(Error::TimedOut));
+            assert_eq!(listener.accept_timeout(&SOLO, Timeout::ms(1)).map(|_| ()), Err(Error::TimedOut));
             assert!(listener.try_accept(&SOLO).is_err());
         }
         let said = lines::with(&[&at(&listener)]);

@@ -5,7 +5,7 @@ use crate::support::client::narrow_client;
 use crate::support::pair::connect;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, bounded, small};
-use gpunet_device::{Options, TransportKind};
+use gpunet_device::{Options, Timeout, TransportKind};
 
 const LOST: &str = "closed before everything was delivered";
 
@@ -19,7 +19,7 @@ fn a_tcp_stream_names_its_peer() {
         let client = narrow_client(listener.local_addr());
         let mut stream = listener.accept(&SOLO).expect("accepted");
         let piece = Memory::new(1 << 16);
-        while stream.sender().send_timeout(&SOLO, piece.buffer(), 50_000_000).is_ok() {}
+        while stream.sender().send_timeout(&SOLO, piece.buffer(), Timeout::ms(50)).is_ok() {}
         let slot = stream.handle().slot();
         stream.close(&SOLO).expect("open");
         listener.close(&SOLO).expect("open");

@@ -5,7 +5,7 @@ use crate::record::{Driven, Outcome};
 use gpunet_app_kernel::{NUMBER, put};
 use gpunet_device::poll::{POLLIN, POLLOUT, poll};
 use gpunet_device::{
-    Buffer, Error, Group, Kernel, Net, Options, PollFd, PollSet, Shutdown, SockAddr, Stream, now_ns,
+    Buffer, Error, Group, Kernel, Net, Options, PollFd, PollSet, Shutdown, SockAddr, Stream, Timeout, now_ns,
 };
 
 /// Bytes in front of a block's two message buffers: its poll entry.
@@ -16,7 +16,7 @@ const TICK_NS: u64 = 20_000_000;
 
 /// How long a server may take to end its stream after the client ended its own. A server that does
 /// not is no error, only not an exact echo.
-const GOODBYE_NS: i64 = 500_000_000;
+const GOODBYE: Timeout = Timeout::ms(500);
 
 /// Drives echo connections: block `b` takes connections `b`, `b + blocks`, and so on.
 #[derive(Clone, Copy, Debug)]
@@ -207,8 +207,7 @@ impl<'a> Drive<'a> {
     /// Waits until there is data to receive or space to send. Returns whether a receive is due: for
     /// data, or for the stream's end or failure.
     fn wait<G: Group>(&self, g: &G, stream: &Stream) -> Result<bool, Failure> {
-        let limit = self.job.options.recv_timeout_ns;
-        let timeout = if limit == 0 { -1 } else { limit as i64 };
+        let timeout = Timeout::of_option(self.job.options.recv_timeout_ns);
         match self.poll(g, stream, POLLIN | POLLOUT, timeout) {
             Ok(0) => Err(Failure::call(Outcome::Recv, Error::TimedOut)),
             Ok(found) => Ok(found & !POLLOUT != 0),
@@ -222,13 +221,13 @@ impl<'a> Drive<'a> {
         g: &G,
         stream: &Stream,
         events: i16,
-        timeout_ns: i64,
+        timeout: Timeout,
     ) -> gpunet_device::Result<i16> {
         let set = entry(self.head);
         if g.is_leader() {
             set.set(0, PollFd { handle: stream.handle().raw(), events, revents: 0 });
         }
-        let found = poll(g, self.job.net, set, timeout_ns).map(|_| set.get(0).revents);
+        let found = poll(g, self.job.net, set, timeout).map(|_| set.get(0).revents);
         // Nobody may still be reading when the entry is written again.
         g.sync();
         found
@@ -237,7 +236,7 @@ impl<'a> Drive<'a> {
     /// Ends the stream, and expects the server to end its own without sending any more.
     fn goodbye<G: Group>(&mut self, g: &G, stream: &mut Stream) -> Result<(), Failure> {
         stream.shutdown(g, Shutdown::Write);
-        let ended = self.poll(g, stream, POLLIN, GOODBYE_NS);
+        let ended = self.poll(g, stream, POLLIN, GOODBYE);
         match (ended, stream.available(g)) {
             (Ok(_), Ok(n @ 1..)) => Err(Failure { outcome: Outcome::Extra, detail: n as u64 }),
             _ => Ok(()),

@@ -4,7 +4,7 @@ use crate::Results;
 use crate::ends::End;
 use crate::ping_pong::connect;
 use gpunet_device::{
-    Buffer, Error, Group, Kernel, Listener, Net, Options, Shutdown, SockAddr, Stream, kernel_entry,
+    Buffer, Error, Group, Kernel, Listener, Net, Options, Shutdown, SockAddr, Stream, Timeout, kernel_entry,
 };
 
 /// Both ends of each pair send `bytes` bytes in each of `rounds` connections, and check what they
@@ -119,7 +119,7 @@ impl Duplex {
                     stream.try_recv(g, into)
                 } else {
                     // Neither way goes on: what comes next is not hurried by a millisecond's sleep.
-                    stream.receiver().recv_timeout(g, into, 1_000_000)
+                    stream.receiver().recv_timeout(g, into, Timeout::ms(1))
                 };
                 match received {
                     Ok(0) => return Err(Error::ConnectionReset),

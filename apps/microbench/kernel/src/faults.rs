@@ -5,7 +5,8 @@ use crate::ping_pong::connect;
 use gpunet_device::abi::Word;
 use gpunet_device::poll::{POLLIN, POLLNVAL, PollFd, PollSet, poll};
 use gpunet_device::{
-    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, SockAddr, Stream, kernel_entry, now_ns,
+    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, SockAddr, Stream, Timeout, kernel_entry,
+    now_ns,
 };
 use gpunet_posix::close::close;
 use gpunet_posix::socket::{SOCK_STREAM, socket};
@@ -24,7 +25,7 @@ fn await_word<G: Group>(g: &G, net: Net, word: *mut u64) -> Result<(), Error> {
         if g.broadcast(said) == 1 {
             return Ok(());
         }
-        poll(g, net, nothing, 1_000_000)?;
+        poll(g, net, nothing, Timeout::ms(1))?;
     }
 }
 
@@ -210,7 +211,7 @@ impl Stale {
                     set.set(0, PollFd { handle, events: POLLIN, revents: 0 });
                 }
                 g.sync();
-                poll(g, self.net, set, -1)?;
+                poll(g, self.net, set, Timeout::NEVER)?;
                 let found = set.get(0).revents;
                 g.sync();
                 if found == POLLNVAL { Err(Error::BadHandle) } else { Ok(found as u64) }

@@ -5,14 +5,14 @@ use crate::ping_pong::connect;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::{
     Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, PollFd, PollSet, RecvHalf, SockAddr,
-    Stream, kernel_entry, now_ns, poll,
+    Stream, Timeout, kernel_entry, now_ns, poll,
 };
 
 /// Senders of one receiver, at most.
 pub const MOST_SENDERS: usize = 64;
 
 /// Longer than any sender is silent.
-const SILENCE_NS: i64 = 20_000_000_000;
+const SILENCE: Timeout = Timeout::secs(20);
 
 /// Block 0 accepts `senders` connections and receives from whichever is ready, until each has ended. The
 /// other blocks, if there are any, are senders: each sends for a time, and closes. `results`: the bytes
@@ -121,7 +121,7 @@ impl Incast {
         let (began, mut all_send) = (now_ns(), true);
         let (mut total, mut open) = (0, set.len());
         while open > 0 {
-            if poll(g, self.net, set, SILENCE_NS)? == 0 {
+            if poll(g, self.net, set, SILENCE)? == 0 {
                 return Err(Error::TimedOut);
             }
             for (index, bytes) in each.iter_mut().enumerate().take(set.len()) {

@@ -4,7 +4,7 @@ use crate::Results;
 use gpunet_device::copy::copy_into_ring;
 use gpunet_device::trigger::{GateExt, LockedDirection, PreparedExt, TriggerExt};
 use gpunet_device::{
-    Buffer, Error, Group, Handle, Kernel, Net, Prepared, RecvHalf, SendHalf, kernel_entry, now_ns,
+    Buffer, Error, Group, Handle, Kernel, Net, Prepared, RecvHalf, SendHalf, Timeout, kernel_entry, now_ns,
 };
 
 /// Block 0 sends messages over one socket, block 1 receives them from the other one. If `answers`, block 1 sends each back,
@@ -82,7 +82,7 @@ impl Triggered {
     #[inline(always)]
     fn release<G: Group>(&self, g: &G, i: u64, buffer: Buffer) -> Result<(), Error> {
         let message = self.message.nth(i).ok_or(Error::NoBuffers)?;
-        message.room(self.ring).wait(g, self.net, 0)?;
+        message.room(self.ring).wait(g, self.net, Timeout::NEVER)?;
         let span = message.span(g, self.net)?;
         // SAFETY: the ring has room for the message, which is this block's; the buffer is as long.
         unsafe { copy_into_ring(g, span, buffer.as_ptr()) };
@@ -99,7 +99,7 @@ impl Triggered {
         buffer: Buffer,
     ) -> Result<(), Error> {
         let message = self.message.nth(i).ok_or(Error::NoBuffers)?;
-        direction.wait(g, message.room(self.ring), 0)?;
+        direction.wait(g, message.room(self.ring), Timeout::NEVER)?;
         let span = direction.span(message)?;
         // SAFETY: as in `release`.
         unsafe { copy_into_ring(g, span, buffer.as_ptr()) };

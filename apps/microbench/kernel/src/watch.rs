@@ -4,7 +4,8 @@ use crate::Results;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::poll_group::{Event, Events};
 use gpunet_device::{
-    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, PollGroup, SockAddr, Stream, kernel_entry,
+    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, PollGroup, SockAddr, Stream, Timeout,
+    kernel_entry,
 };
 
 /// Bytes of [`Watch::buffer`] for events.
@@ -53,7 +54,7 @@ impl Watch {
         let mut events = Events::new(self.buffer.first(EVENTS));
         let (mut messages, mut ended) = (0, 0);
         while ended < self.sockets {
-            group.wait(g, &mut events, -1)?;
+            group.wait(g, &mut events, Timeout::NEVER)?;
             let mut index = 0;
             while index < events.len() {
                 let event = events.get(index);

@@ -10,7 +10,7 @@ use gpunet_proxy::team::{Symmetric, Team, TeamError, TeamListener};
 use std::net::Ipv4Addr;
 
 /// How long a kernel waits for another member.
-const TIMEOUT_NS: u64 = 20_000_000_000;
+const TIMEOUT: gpunet_device::Timeout = gpunet_device::Timeout::secs(20);
 
 /// A team, each member with its device.
 pub struct Members {
@@ -100,7 +100,7 @@ impl Members {
             let launch = bench.start(blocks, bench.threads(threads), |net| {
                 // SAFETY: the team is kept until `finish` below has waited for the kernel's end.
                 let handle = unsafe { team.handle(net) };
-                make(member, handle.timeout(TIMEOUT_NS), job.results())
+                make(member, handle.timeout(TIMEOUT), job.results())
             })?;
             running.push((bench, launch, job));
         }

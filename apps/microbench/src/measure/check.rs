@@ -9,7 +9,7 @@ use crate::pair::{PairArgs, Ports, Transport};
 use crate::report::{Axis, counted};
 use clap::Args;
 use gpunet_bench_kernel::{GroupKind, Pairs, failed};
-use gpunet_device::{Options, SockAddr};
+use gpunet_device::{Options, SockAddr, Timeout};
 use std::net::SocketAddr;
 
 /// What `check` takes.
@@ -105,7 +105,7 @@ fn one(bench: &Bench, shape: &StreamShape, addr: SocketAddr) -> Outcome<u64> {
     let options = Options::DEFAULT
         .with_rings(shape.ring, shape.ring)
         .with_transport(shape.transport.kind())
-        .with_timeouts(20_000_000_000, 20_000_000_000);
+        .with_timeouts(Timeout::secs(20), Timeout::secs(20));
     let launch = bench.start(shape.blocks, shape.threads, |net| Pairs {
         net,
         addr: SockAddr::from(addr),

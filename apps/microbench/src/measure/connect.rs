@@ -3,7 +3,7 @@
 use super::{Run, crowd, handoff};
 use crate::bench::Bench;
 use crate::outcome::Outcome;
-use crate::pair::{Ports, TIMEOUT_NS, Transport};
+use crate::pair::{Ports, TIMEOUT, Transport};
 use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::{Kind, Listener, Socket, join, spawn};
 use gpunet_bench_kernel::Connects;
@@ -71,7 +71,7 @@ fn kernel(bench: &Bench, transport: Transport, addr: SockAddr, pairs: u32, round
     let options = Options::DEFAULT
         .with_transport(transport.kind())
         .with_rings(RING, RING)
-        .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+        .with_timeouts(TIMEOUT, TIMEOUT);
     let launch = bench.start(blocks, bench.threads(128), |net| Connects {
         net,
         addr,

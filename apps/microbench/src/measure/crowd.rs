@@ -3,7 +3,7 @@
 use super::Run;
 use crate::bench::Bench;
 use crate::outcome::Outcome;
-use crate::pair::{Ports, TIMEOUT_NS, Transport};
+use crate::pair::{Ports, TIMEOUT, Transport};
 use crate::process;
 use gpunet_bench_kernel::Hold;
 use gpunet_device::{Options, SockAddr};
@@ -80,7 +80,7 @@ impl Crowd {
         let options = Options::DEFAULT
             .with_transport(transport.kind())
             .with_rings(RING, RING)
-            .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+            .with_timeouts(TIMEOUT, TIMEOUT);
         let launch = bench.start(blocks, bench.threads(128), |net| Hold {
             net,
             addr,

@@ -6,7 +6,7 @@ mod tcp_ends;
 use super::{Run, settings};
 use crate::bench::{Bench, Job, Pinned};
 use crate::outcome::Outcome;
-use crate::pair::TIMEOUT_NS;
+use crate::pair::TIMEOUT;
 use crate::report::{Axis, Role, Row};
 pub use child::{AttendArgs, attend};
 use gpunet_bench_kernel::{Leave, Stale, Twice, failed};
@@ -158,7 +158,7 @@ fn one_round(bench: &Bench, ends: &TcpEnds, closes: bool, old: &[u64]) -> Outcom
     let stale = bench.start(blocks, threads, |net| Stale {
         net,
         addr,
-        options: options().with_timeouts(TIMEOUT_NS, TIMEOUT_NS),
+        options: options().with_timeouts(TIMEOUT, TIMEOUT),
         handles: words.device(0),
         count: count as u64,
         buffer: others.buffer().first(left * Stale::BUFFER),

@@ -3,7 +3,7 @@
 use super::{Run, crowd};
 use crate::bench::Bench;
 use crate::outcome::Outcome;
-use crate::pair::{TIMEOUT_NS, Transport};
+use crate::pair::{TIMEOUT, Transport};
 use crate::report::{Axis, Role, Row};
 use crate::stamps::{self, Step};
 use gpunet_bench_kernel::{Clock, Flags, Handoff};
@@ -122,7 +122,7 @@ fn stamped(run: &mut Run<'_>, bench: &Bench, threads: u32, clock: Offset, rounds
     let echo = std::thread::Builder::new().spawn(move || echo(&listener))?;
     let job = bench.job(SIZE, 1 + 3 * rounds as usize)?;
     stamps::begin();
-    let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+    let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(TIMEOUT, TIMEOUT);
     let launch = bench.start(1, threads, |net| Handoff {
         net,
         addr,

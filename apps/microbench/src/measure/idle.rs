@@ -8,7 +8,7 @@ use super::crowd::{self, Crowd};
 use super::{Run, settings};
 use crate::bench::{Bench, Job};
 use crate::outcome::Outcome;
-use crate::pair::{TIMEOUT_NS, Transport};
+use crate::pair::{TIMEOUT, Transport};
 use crate::process::{self, Cost};
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{ListenAddr, Socket};
@@ -99,8 +99,7 @@ impl Served {
         bench.prepare::<Serve>(THREADS)?;
         let job = bench.job(65536, 2)?;
         // Longer than any silence; the block ends when its client does.
-        let options =
-            Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+        let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(TIMEOUT, TIMEOUT);
         let launch = bench.start(1, bench.threads(THREADS), |net| Serve {
             net,
             addr: SockAddr::from(addr),

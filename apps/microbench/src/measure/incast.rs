@@ -6,7 +6,7 @@ use super::{Run, crowd};
 use crate::bench::Bench;
 use crate::floor;
 use crate::outcome::Outcome;
-use crate::pair::{Ports, TIMEOUT_NS, Transport};
+use crate::pair::{Ports, TIMEOUT, Transport};
 use crate::process;
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{Kind, ListenAddr, spawn};
@@ -101,7 +101,7 @@ fn blocks(
     let options = Options::DEFAULT
         .with_transport(transport.kind())
         .with_rings(RING, RING)
-        .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+        .with_timeouts(TIMEOUT, TIMEOUT);
     let launch = bench.start(blocks, bench.threads(THREADS), |net| Incast {
         net,
         addr: SockAddr::from(addr),

@@ -6,7 +6,7 @@ use super::{Run, crowd, crowd::Crowd};
 use crate::bench::Bench;
 use crate::floor;
 use crate::outcome::Outcome;
-use crate::pair::{TIMEOUT_NS, Transport};
+use crate::pair::{TIMEOUT, Transport};
 use crate::process::{self, Cost, Spent};
 use crate::report::{Axis, Percentiles, Role, Row, counted};
 use crate::sockets::Kind;
@@ -181,7 +181,7 @@ impl Scene {
         let options = Options::DEFAULT
             .with_transport(self.transport.kind())
             .with_rings(RING, RING)
-            .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+            .with_timeouts(TIMEOUT, TIMEOUT);
         bench.prepare::<Busy>(THREADS)?;
         let cost = Cost::begin()?;
         let launch = bench.start(blocks, bench.threads(THREADS), |net| Busy {

@@ -3,7 +3,7 @@
 use super::{Run, crowd, settings};
 use crate::bench::Bench;
 use crate::outcome::Outcome;
-use crate::pair::{Ports, TIMEOUT_NS};
+use crate::pair::{Ports, TIMEOUT};
 use crate::process;
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{ListenAddr, Socket};
@@ -54,7 +54,7 @@ fn one(run: &Run<'_>, sockets: u64) -> Outcome<Vec<u64>> {
     let options = Options::DEFAULT
         .with_transport(TransportKind::Tcp)
         .with_rings(crowd::RING, crowd::RING)
-        .with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+        .with_timeouts(TIMEOUT, TIMEOUT);
     let launch = bench.start(1, bench.threads(THREADS), |net| Watch {
         net,
         addr: SockAddr::from(addr),

@@ -7,6 +7,7 @@ use crate::bench::{Bench, Job};
 use crate::outcome::Outcome;
 use gpunet_bench_kernel::{Duplex, Flow, PingPong};
 use gpunet_device::Options;
+use gpunet_device::Timeout;
 use gpunet_proxy::Launch;
 use std::thread::{Builder, JoinHandle};
 
@@ -88,7 +89,7 @@ impl End {
 }
 
 /// The timeout of every call of a kernel.
-pub const TIMEOUT_NS: u64 = 20_000_000_000;
+pub const TIMEOUT: Timeout = Timeout::secs(20);
 
 impl Here {
     fn start(&mut self, task: &Task) -> Outcome<()> {
@@ -128,7 +129,7 @@ pub fn prepare(bench: &Bench, work: &Work, threads: u32) -> Outcome<()> {
 fn kernel(bench: &Bench, task: &Task) -> Outcome<(Launch, Job)> {
     let EndpointKind::Gpunet(transport) = task.kind else { return Err("no kernel has plain sockets".into()) };
     let threads = bench.threads(task.shape.threads);
-    let options = Options::DEFAULT.with_transport(transport.kind()).with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+    let options = Options::DEFAULT.with_transport(transport.kind()).with_timeouts(TIMEOUT, TIMEOUT);
     let (addr, ends, group) = (task.sock_addr(), task.side.ends(), task.shape.group.kind() as u32);
     let blocks = |pairs: u32| if task.side == Side::Both { 2 * pairs } else { pairs };
     match task.work {

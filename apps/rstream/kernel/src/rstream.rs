@@ -4,7 +4,7 @@ use crate::counting::{self, PERIOD};
 use crate::record::{Ended, Outcome, Test};
 use gpunet_app_kernel::{NUMBER, put};
 use gpunet_device::{
-    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, Result, SockAddr, Stream, now_ns,
+    Buffer, Error, Group, Handle, Kernel, Listener, Net, Options, Result, SockAddr, Stream, Timeout, now_ns,
 };
 
 /// Bytes exchanged before the transfers of every test: sixteen there and sixteen back, so that both
@@ -114,7 +114,7 @@ impl Rstream {
     /// Waits for a client as long as it takes.
     fn accept<G: Group>(&self, g: &G) -> Result<Stream> {
         let Some(handle) = Handle::from_raw(self.listener) else { return Err(Error::BadHandle) };
-        Listener::from_handle(g, self.net, handle)?.accept_timeout(g, 0)
+        Listener::from_handle(g, self.net, handle)?.accept_timeout(g, Timeout::NEVER)
     }
 
     const fn is_server(&self) -> bool {

@@ -1,5 +1,7 @@
 //! Socket options, as the device keeps them and as requests carry them.
 
+use crate::{Direction, Timeout};
+
 /// Smallest ring: 4 KiB.
 pub const MIN_RING_LOG2: u8 = 12;
 /// Largest ring: 16 MiB.
@@ -53,12 +55,12 @@ impl TransportKind {
 /// # Examples
 ///
 /// ```
-/// use gpunet_abi::{Options, TransportKind};
+/// use gpunet_abi::{Options, Timeout, TransportKind};
 ///
 /// let options = Options::DEFAULT
 ///     .with_rings(1 << 20, 1 << 20)
 ///     .with_transport(TransportKind::Tcp)
-///     .with_timeouts(0, 5_000_000_000) // receives: 5 s
+///     .with_timeouts(Timeout::NEVER, Timeout::secs(5)) // receives: 5 s
 ///     .with_flag(Options::KEEPALIVE, true);
 /// assert!(options.is_valid() && options.has(Options::NODELAY));
 /// ```
@@ -158,12 +160,23 @@ impl Options {
         self
     }
 
-    /// Sets both time limits, in nanoseconds; 0 for none.
+    /// Sets how long calls may wait: those that send or connect, and those that receive or accept.
     #[must_use]
-    pub const fn with_timeouts(mut self, send_ns: u64, recv_ns: u64) -> Self {
-        self.send_timeout_ns = send_ns;
-        self.recv_timeout_ns = recv_ns;
+    pub const fn with_timeouts(mut self, send: Timeout, recv: Timeout) -> Self {
+        self.send_timeout_ns = send.option_ns();
+        self.recv_timeout_ns = recv.option_ns();
         self
+    }
+
+    /// How long calls in this direction may wait: not at all if the socket is non-blocking, else its timeout option.
+    #[inline(always)]
+    #[must_use]
+    pub const fn timeout(&self, direction: Direction) -> Timeout {
+        let ns = match direction {
+            Direction::Send => self.send_timeout_ns,
+            Direction::Recv => self.recv_timeout_ns,
+        };
+        if self.has(Self::NONBLOCK) { Timeout::NON_BLOCKING } else { Timeout::of_option(ns) }
     }
 
     /// Sets SO_LINGER in milliseconds; negative for the proxy's default, 0 to reset at close.

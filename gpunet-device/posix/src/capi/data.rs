@@ -106,7 +106,7 @@ macro_rules! data {
                 crate::unless(!fds.is_null() || count == 0, crate::errno::FAULT)?;
                 // SAFETY: `count` entries that only this group uses, by the caller's contract.
                 let set = unsafe { PollSet::from_raw_parts(fds, count as usize) };
-                poll(g, net, set, timeout_ns).map(|ready| ready as i64)
+                poll(g, net, set, crate::call_timeout(timeout_ns, gpunet_device::Timeout::NEVER)).map(|ready| ready as i64)
             }
         )*}
 

@@ -105,7 +105,7 @@ impl CallOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpunet_abi::TransportKind;
+    use gpunet_abi::{Timeout, TransportKind};
 
     #[test]
     fn zeros_are_the_defaults() {
@@ -131,7 +131,7 @@ mod tests {
         let wanted = wanted
             .with_linger_ms(9)
             .with_rings(1 << 20, 5000)
-            .with_timeouts(7, 8)
+            .with_timeouts(Timeout::ns(7), Timeout::ns(8))
             .with_transport(TransportKind::Peer);
         assert_eq!(all.options(), Ok(wanted));
     }

@@ -3,6 +3,7 @@
 use super::proxy::{G, Proxy, events, room};
 use crate::world::{SLOTS, World};
 use gpunet_device::Error;
+use gpunet_device::Timeout;
 use gpunet_device::poll::POLLIN;
 
 #[test]
@@ -18,7 +19,7 @@ fn a_count_that_cannot_be_fails_its_group_and_no_other() {
         let (mut a, mut b) = (events(&mut a), events(&mut b));
         assert_eq!((proxy.take(&mut a), second.take(&mut b)), (vec![], vec![]));
         proxy.count(0).publish(count);
-        assert_eq!(proxy.group.wait(&G, &mut a, 0), Err(Error::Protocol), "{count}");
+        assert_eq!(proxy.group.wait(&G, &mut a, Timeout::NON_BLOCKING), Err(Error::Protocol), "{count}");
         second.land(4, 1);
         assert_eq!(second.take(&mut b), [2]);
     }
@@ -31,7 +32,7 @@ fn an_entry_of_a_slot_that_does_not_exist_fails_the_group() {
     let mut memory = room(2);
     let mut own = events(&mut memory);
     proxy.push(0, u64::from(SLOTS) << 48 | 1 << 18);
-    assert_eq!(proxy.group.wait(&G, &mut own, 0), Err(Error::Protocol));
+    assert_eq!(proxy.group.wait(&G, &mut own, Timeout::NON_BLOCKING), Err(Error::Protocol));
     assert_eq!(proxy.take(&mut own), [], "the next ones are believed again");
 }
 
@@ -71,7 +72,7 @@ fn a_cancelled_launch_waits_no_more() {
     let mut memory = room(2);
     let mut own = events(&mut memory);
     world.cancel().publish(1);
-    for timeout in [0, -1, 1_000_000] {
+    for timeout in [Timeout::NON_BLOCKING, Timeout::NEVER, Timeout::ms(1)] {
         assert_eq!(proxy.group.wait(&G, &mut own, timeout), Err(Error::Canceled));
     }
     world.cancel().publish(0);

@@ -2,6 +2,7 @@
 
 use crate::world::{GENERATION, SLOTS, World, buffer};
 use gpunet_device::PollGroup;
+use gpunet_device::Timeout;
 use gpunet_device::abi::Word;
 use gpunet_device::abi::control::{Op, Reply};
 use gpunet_device::abi::entry::SlotState;
@@ -112,7 +113,7 @@ impl<'a> Proxy<'a> {
 
     /// Waits without waiting, as the block that has these events; returns the tokens that it got, in order.
     pub fn take(&self, events: &mut Events) -> Vec<u64> {
-        let count = self.group.wait(&G, events, 0).unwrap();
+        let count = self.group.wait(&G, events, Timeout::NON_BLOCKING).unwrap();
         assert_eq!(count, events.len());
         let mut tokens: Vec<_> = (0..count).map(|index| events.get(index).token).collect();
         tokens.sort_unstable();

@@ -5,7 +5,7 @@ use crate::world::{LAUNCH, SLOTS, World, buffer};
 use gpunet_device::group::Lanes;
 use gpunet_device::poll::POLLIN;
 use gpunet_device::poll_group::Events;
-use gpunet_device::{RecvHalf, Stream};
+use gpunet_device::{RecvHalf, Stream, Timeout};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Three blocks serve eight sockets while the proxy lands bytes: all bytes are read, and no two blocks are at one socket.
@@ -28,7 +28,7 @@ fn each_event_is_one_blocks_and_none_is_lost() {
                 let mut memory = room(2);
                 let mut own = events(&mut memory);
                 while read.load(Ordering::Relaxed) < BYTES * u64::from(SOCKETS) {
-                    group.wait(&G, &mut own, 1_000_000).unwrap();
+                    group.wait(&G, &mut own, Timeout::ms(1)).unwrap();
                     for event in (0..own.len()).map(|index| own.get(index)) {
                         let busy = &at_work[event.token as usize];
                         assert!(!busy.swap(true, Ordering::AcqRel), "two blocks have one event");
@@ -70,7 +70,7 @@ fn direct_streams_have_no_proxy_and_are_delivered_all_the_same() {
     assert_eq!(proxy.watch(1).group(), None, "the proxy has nothing to tell");
     std::thread::scope(|scope| {
         scope.spawn(move || Stream::from_handle(&G, net, a).unwrap().send_all(&G, b"hello"));
-        assert_eq!(group.wait(&G, &mut own, -1), Ok(1));
+        assert_eq!(group.wait(&G, &mut own, Timeout::NEVER), Ok(1));
     });
     assert_eq!(own.get(0).token, 1);
     proxy.land(2, 1);
@@ -102,11 +102,11 @@ fn lanes_of_a_block_get_the_same_events() {
             lanes.into_iter().map(|lane| lane.join().unwrap()).collect()
         })
     };
-    assert_eq!(wait(0), vec![Vec::<u64>::new(); 33]);
+    assert_eq!(wait(Timeout::NON_BLOCKING), vec![Vec::<u64>::new(); 33]);
     for slot in (10..40).step_by(3) {
         proxy.land(slot, 5);
     }
-    let mut found = wait(-1);
+    let mut found = wait(Timeout::NEVER);
     assert!(found.iter().all(|lane| *lane == found[0]));
     found[0].sort_unstable();
     assert_eq!(found[0], (10..40u32).step_by(3).map(u64::from).collect::<Vec<_>>());
@@ -174,6 +174,6 @@ fn what_a_block_had_claimed_beside_an_impossible_entry_is_not_lost() {
     proxy.push(0, u64::from(SLOTS) << 48 | 1 << 18);
     proxy.land(2, 1);
     proxy.land(1, 1);
-    assert_eq!(proxy.group.wait(&G, &mut a, 0), Err(gpunet_device::Error::Protocol));
+    assert_eq!(proxy.group.wait(&G, &mut a, Timeout::NON_BLOCKING), Err(gpunet_device::Error::Protocol));
     assert_eq!(proxy.take(&mut b), [0, 1, 2], "of the block that failed, too");
 }

@@ -7,7 +7,7 @@ use gpunet_device::abi::layout::HEARTBEAT_DOWN;
 use gpunet_device::abi::position::{MASK, StreamWord};
 use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::trigger::{GateExt, TriggerExt};
-use gpunet_device::{Direction, Error, Gate, Handle, Stream, Trigger};
+use gpunet_device::{Direction, Error, Gate, Handle, Stream, Timeout, Trigger};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn fail(world: &World, error: Error) {
 fn pass(world: &World, handle: Handle, direction: Direction, position: u64) -> Result<(), Error> {
     let gate = Gate::new(handle, direction, position);
     let tested = gate.test(&G, world.net());
-    let waited = gate.wait(&G, world.net(), 0);
+    let waited = gate.wait(&G, world.net(), Timeout::NEVER);
     assert_eq!(tested, waited.map(|()| true));
     waited
 }
@@ -65,7 +65,7 @@ fn groups_that_wait_at_gates_of_one_direction_all_pass() {
                 scope.spawn(move || {
                     for position in 1..=5u64 {
                         let gate = Gate::new(handle, Direction::Recv, position * 100 - u64::from(group));
-                        assert_eq!(gate.wait(&lane, net, 0), Ok(()));
+                        assert_eq!(gate.wait(&lane, net, Timeout::NEVER), Ok(()));
                     }
                 });
             }
@@ -130,7 +130,7 @@ fn what_was_reached_before_an_error_passes_whenever_both_come() {
                     Trigger::new(handle, Direction::Send, 3).release(&G, world.net()).unwrap();
                 }
                 begun.store(round, Ordering::Release);
-                let passed = Gate::new(handle, direction, 3).wait(&G, world.net(), 0);
+                let passed = Gate::new(handle, direction, 3).wait(&G, world.net(), Timeout::NEVER);
                 // The other thread has ended its round, too.
                 while Status(world.status(1).observe()).error().is_none() {
                     std::thread::yield_now();
@@ -211,9 +211,9 @@ fn time_cancel_and_a_stopped_proxy_end_a_wait() {
     let (world, handle) = taken();
     let gates = [Direction::Send, Direction::Recv].map(|direction| Gate::new(handle, direction, 100));
     let both = |timeout_ns| gates.map(|gate| gate.wait(&G, world.net(), timeout_ns));
-    assert_eq!(both(1_000_000), [Err(Error::TimedOut); 2]);
+    assert_eq!(both(Timeout::ms(1)), [Err(Error::TimedOut); 2]);
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| gates[1].wait(&G, world.net(), 0));
+        let waits = scope.spawn(|| gates[1].wait(&G, world.net(), Timeout::NEVER));
         world.await_receiver(1);
         world.cancel().publish(1);
         assert_eq!(waits.join().unwrap(), Err(Error::Canceled));
@@ -221,7 +221,7 @@ fn time_cancel_and_a_stopped_proxy_end_a_wait() {
     assert_eq!(gates.map(|gate| gate.test(&G, world.net())), [Err(Error::Canceled); 2]);
     world.cancel().publish(0);
     world.heartbeat().publish(HEARTBEAT_DOWN);
-    assert_eq!(both(0), [Err(Error::NetworkDown); 2]);
+    assert_eq!(both(Timeout::NEVER), [Err(Error::NetworkDown); 2]);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn bytes_that_come_on_the_way_to_a_gate_do_not_lengthen_the_wait() {
     let (world, handle) = taken();
     let gate = Gate::new(handle, Direction::Recv, 4096);
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| gate.wait(&G, world.net(), 20_000_000));
+        let waits = scope.spawn(|| gate.wait(&G, world.net(), Timeout::ms(20)));
         let mut landed = 0;
         while !waits.is_finished() && landed < 4095 {
             landed += 1;
@@ -287,7 +287,7 @@ fn what_cannot_be_waited_for_is_refused() {
     let invalid = Err(Error::InvalidArgument);
     assert_eq!(pass(&world, handle, Direction::Send, MASK + 1), invalid);
     let strange = Gate { direction: 2, ..Gate::new(handle, Direction::Send, 1) };
-    assert_eq!(strange.wait(&G, world.net(), 0), invalid);
+    assert_eq!(strange.wait(&G, world.net(), Timeout::NEVER), invalid);
     assert_eq!(pass(&world, world.open_driven(2), Direction::Send, 0), invalid, "not taken");
     assert_eq!(pass(&world, world.open_fresh(3), Direction::Send, 0), Err(Error::NotConnected));
     assert_eq!(pass(&world, Handle::new(1, GENERATION - 1), Direction::Send, 0), Err(Error::BadHandle));
@@ -298,7 +298,8 @@ fn what_cannot_be_waited_for_is_refused() {
 fn a_stream_that_is_closed_meanwhile_is_a_dead_handle() {
     let (world, handle) = taken();
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| Gate::new(handle, Direction::Recv, 100).wait(&G, world.net(), 0));
+        let waits =
+            scope.spawn(|| Gate::new(handle, Direction::Recv, 100).wait(&G, world.net(), Timeout::NEVER));
         world.await_receiver(1);
         world.set_state(1, SlotState::retired(GENERATION));
         world.landed(1).publish(END(0));

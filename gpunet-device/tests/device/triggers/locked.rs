@@ -6,7 +6,7 @@ use gpunet_device::abi::entry::lock;
 use gpunet_device::abi::position::{MASK, StreamWord};
 use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::trigger::{GateExt, LockedDirection, TriggerExt};
-use gpunet_device::{Direction, Error, Gate, Handle, Prepared, Trigger};
+use gpunet_device::{Direction, Error, Gate, Handle, Prepared, Timeout, Trigger};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const G: Solo = Solo::new(0, 1);
@@ -42,9 +42,9 @@ fn it_waits_finds_places_and_releases() {
         assert_eq!(locked.release(&G, Trigger::new(handle, direction, 10)), Ok(()));
         assert_eq!(own(&world, 1).observe(), 64);
         let gate = Gate::new(handle, direction, 60);
-        assert_eq!(locked.wait(&G, gate, 1), Err(Error::TimedOut));
+        assert_eq!(locked.wait(&G, gate, Timeout::ns(1)), Err(Error::TimedOut));
         other(&world, 1).publish(60);
-        assert_eq!((locked.wait(&G, gate, 0), locked.seen()), (Ok(()), 60));
+        assert_eq!((locked.wait(&G, gate, Timeout::NEVER), locked.seen()), (Ok(()), 60));
         locked.unlock(&G);
         assert_eq!(state(&world, direction), held(lock::TAKEN));
         // The next group goes on there, whether it locks the direction or not.
@@ -64,7 +64,10 @@ fn what_names_another_direction_is_refused() {
     for (socket, direction, position) in
         [(handle, Direction::Recv, 1), (other, Direction::Send, 1), (handle, Direction::Send, MASK + 1)]
     {
-        assert_eq!(locked.wait(&G, Gate::new(socket, direction, position), 0), Err(Error::InvalidArgument));
+        assert_eq!(
+            locked.wait(&G, Gate::new(socket, direction, position), Timeout::NEVER),
+            Err(Error::InvalidArgument)
+        );
         assert_eq!(
             locked.release(&G, Trigger::new(socket, direction, position)),
             Err(Error::InvalidArgument)
@@ -100,7 +103,7 @@ fn triggers_of_other_groups_wait_and_gates_do_not() {
         let (net, passed, done) = (world.net(), &passed, &done);
         scope.spawn(move || {
             let other = Solo::new(1, 2);
-            assert_eq!(Gate::new(handle, Direction::Send, 0).wait(&other, net, 0), Ok(()));
+            assert_eq!(Gate::new(handle, Direction::Send, 0).wait(&other, net, Timeout::NEVER), Ok(()));
             passed.store(true, Ordering::SeqCst);
             assert_eq!(Trigger::new(handle, Direction::Send, 30).release(&other, net), Ok(()));
             done.store(true, Ordering::SeqCst);
@@ -159,7 +162,7 @@ fn a_wait_that_fails_tells_how_far_it_came() {
             world.status(1).publish(Status::open(GENERATION).with_error(error).0);
         }
         world.landed(1).publish(word);
-        assert_eq!(locked.wait(&G, Gate::new(handle, Direction::Recv, 64), 0), Err(error));
+        assert_eq!(locked.wait(&G, Gate::new(handle, Direction::Recv, 64), Timeout::NEVER), Err(error));
         assert_eq!(locked.seen(), came);
         locked.unlock(&G);
         assert_eq!(state(&world, Direction::Recv), held(lock::TAKEN));
@@ -172,7 +175,7 @@ fn an_invalid_word_ends_the_direction() {
     let (world, handle) = taken(Direction::Recv);
     let mut locked = LockedDirection::lock(&G, world.net(), handle, Direction::Recv).unwrap();
     world.landed(1).publish(1 << 40);
-    assert_eq!(locked.wait(&G, Gate::new(handle, Direction::Recv, 64), 0), Err(Error::Protocol));
+    assert_eq!(locked.wait(&G, Gate::new(handle, Direction::Recv, 64), Timeout::NEVER), Err(Error::Protocol));
     assert_eq!(locked.release(&G, Trigger::new(handle, Direction::Recv, 1)), Err(Error::Protocol));
     locked.unlock(&G);
     assert!(StreamWord(world.consumed(1).observe()).err());

@@ -4,7 +4,7 @@ use crate::world::{World, pattern};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
-use gpunet_device::{Buffer, Direction, Error, Group, Net, Prepared};
+use gpunet_device::{Buffer, Direction, Error, Group, Net, Prepared, Timeout};
 
 const G: Solo = Solo::new(0, 1);
 /// Bytes of the ring.
@@ -38,21 +38,21 @@ fn a_message_lies_where_its_position_says() {
 fn send<G: Group>(g: &G, net: Net, first: Prepared, count: u64, buffer: Buffer) {
     for i in 0..count {
         let message = first.nth(i).unwrap();
-        message.room(RING).wait(g, net, 0).unwrap();
+        message.room(RING).wait(g, net, Timeout::NEVER).unwrap();
         let span = message.span(g, net).unwrap();
         let from = buffer.skip(i as usize * message.len as usize);
         // SAFETY: the ring has room for the message, and the buffer holds it.
         unsafe { copy_into_ring(g, span, from.as_ptr()) };
         message.trigger().release(g, net).unwrap();
     }
-    first.nth(count - 1).unwrap().done().wait(g, net, 0).unwrap();
+    first.nth(count - 1).unwrap().done().wait(g, net, Timeout::NEVER).unwrap();
 }
 
 /// Receives message after message into a buffer.
 fn receive<G: Group>(g: &G, net: Net, first: Prepared, count: u64, buffer: Buffer) {
     for i in 0..count {
         let message = first.nth(i).unwrap();
-        message.arrived().wait(g, net, 0).unwrap();
+        message.arrived().wait(g, net, Timeout::NEVER).unwrap();
         let span = message.span(g, net).unwrap();
         let to = buffer.skip(i as usize * message.len as usize);
         // SAFETY: the message has landed, and the buffer has room for it.

@@ -7,7 +7,7 @@ use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::poll::POLLOUT;
 use gpunet_device::trigger::TriggerExt;
 use gpunet_device::{
-    Direction, Error, Handle, Net, PollFd, PollSet, RecvHalf, SendHalf, Stream, Trigger, poll,
+    Direction, Error, Handle, Net, PollFd, PollSet, RecvHalf, SendHalf, Stream, Timeout, Trigger, poll,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -68,7 +68,7 @@ fn a_poll_announces_nothing_of_a_direction_that_is_taken() {
         // SAFETY: the entry outlives the call.
         let set = unsafe { PollSet::from_raw_parts(entry.as_mut_ptr(), 1) };
         set.set(0, PollFd { handle: handle.raw(), events: wanted, revents: 0 });
-        poll(&G, world.net(), set, 0)
+        poll(&G, world.net(), set, Timeout::NON_BLOCKING)
     };
     assert_eq!((look(POLLOUT), look(0)), (Ok(1), Ok(0)));
     assert_eq!(world.consumed(1).observe(), 0);

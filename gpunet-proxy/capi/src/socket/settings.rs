@@ -1,6 +1,7 @@
 //! What a program has set on a host socket.
 
 use gpunet_device::Options;
+use gpunet_device::Timeout;
 use std::time::{Duration, Instant};
 
 /// What a program has set.
@@ -14,7 +15,7 @@ impl Settings {
 
     /// The options of a connection: time limits and waiting are this side's own business.
     pub(super) fn of_connection(&self) -> Options {
-        self.options.with_timeouts(0, 0).with_flag(Options::NONBLOCK, false)
+        self.options.with_timeouts(Timeout::NEVER, Timeout::NEVER).with_flag(Options::NONBLOCK, false)
     }
 
     /// The settings of a connection that a listener with these accepted: it waits, as accept(2) has it.

@@ -117,7 +117,7 @@ impl Script<'_> {
     pub fn handle(&self) -> TeamHandle {
         // SAFETY: the groups are this thread, which ends its calls before the team is dropped.
         let handle = unsafe { self.team.handle(self.token.net()) };
-        handle.timeout(self.limit.map_or(0, |limit| limit.as_nanos() as u64))
+        handle.timeout(self.limit.into())
     }
 
     /// All phases but joining and leaving.
@@ -189,7 +189,7 @@ impl Script<'_> {
             let (slots, all, sums) = (slots.ptr(), all.ptr(), sums.ptr());
             let (limit, outcome) = (self.limit, (&raw const outcome) as u64);
             self.attachment.launch(&program, 1, lanes, |net| {
-                let team = team.handle(net).timeout(limit.map_or(0, |limit| limit.as_nanos() as u64));
+                let team = team.handle(net).timeout(limit.into());
                 Turns { team, slots, all, sums, outcome, seed }
             })
         };
@@ -329,7 +329,7 @@ impl Script<'_> {
         write(&mut own_part, 0, &[u64::from(rank.0)]);
         // SAFETY: this thread's calls end before team and memory.
         let (handle, to, from) = unsafe { (part.handle(self.token.net()), all.ptr(), own_part.ptr()) };
-        let handle = handle.timeout(self.limit.map_or(0, |limit| limit.as_nanos() as u64));
+        let handle = handle.timeout(self.limit.into());
         let source: Buffer = from.buffer(handle)?;
         handle.all_gather(&SOLO, to, source)?;
         self.expect("gathered by a part", &read(&all, 0, size as usize), |at| {

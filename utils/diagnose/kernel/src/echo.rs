@@ -4,7 +4,7 @@ use crate::Results;
 use crate::wait::until;
 use gpunet_device::abi::Word;
 use gpunet_device::{
-    Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, Stream, kernel_entry, now_ns,
+    Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, Stream, Timeout, kernel_entry, now_ns,
 };
 
 /// Block 0 listens, reports its port, and echoes one connection to its end; block 1, if the launch has one,
@@ -57,7 +57,7 @@ impl Echo {
             // SAFETY: the launcher gave an aligned word of pinned memory.
             unsafe { Word::from_ptr(self.port) }.publish(listener.local_addr().port as u64);
         }
-        let mut stream = listener.accept_timeout(g, self.limit_ns)?;
+        let mut stream = listener.accept_timeout(g, Timeout::ns(self.limit_ns))?;
         let mut echoed = 0;
         loop {
             let len = stream.recv(g, buffer)?;

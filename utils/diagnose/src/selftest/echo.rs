@@ -2,7 +2,7 @@
 
 use super::device::{Job, TestDevice, outcome};
 use super::{Found, LIMIT, pattern};
-use gpunet_device::{Options, SockAddr, TransportKind};
+use gpunet_device::{Options, SockAddr, Timeout, TransportKind};
 use gpunet_diagnose_kernel::Echo;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -67,7 +67,7 @@ fn prepare(
     transport: TransportKind,
 ) -> Result<(Job, impl FnOnce(gpunet_device::Net, &Job) -> Echo + use<>), String> {
     let job = device.job(4096, 2 * SIZE)?;
-    let limit = LIMIT.as_nanos() as u64;
+    let limit = Timeout::from(LIMIT);
     let options =
         Options::DEFAULT.with_rings(16384, 16384).with_transport(transport).with_timeouts(limit, limit);
     let kernel = move |net, job: &Job| Echo {
@@ -78,7 +78,7 @@ fn prepare(
         port: job.device(PORT, 8).cast(),
         size: SIZE as u64,
         rounds: ROUNDS,
-        limit_ns: limit,
+        limit_ns: LIMIT.as_nanos() as u64,
         results: job.results(),
     };
     Ok((job, kernel))

@@ -4,7 +4,7 @@ use super::{SHORT, Served, THREADS};
 use crate::bench::Bench;
 use crate::measure::{Run, crowd, settings};
 use crate::outcome::Outcome;
-use crate::pair::{Ports, TIMEOUT_NS, Transport, waits};
+use crate::pair::{Ports, TIMEOUT, Transport, waits};
 use crate::report::{Axis, Role, Row};
 use crate::sockets::{Kind, ListenAddr, Listener, Socket, are_cores_few, join, spawn};
 use gpunet_bench_kernel::Handoff;
@@ -147,7 +147,7 @@ pub fn asks(bench: &Bench, pause: u64, rounds: u64, spin: bool) -> Outcome<Vec<u
     let listener = Listener::new(Kind::Tcp)?;
     let ListenAddr::Tcp(addr) = listener.local_addr()? else { return Err("not a TCP listener".into()) };
     let job = bench.job(SIZE, 1 + 3 * rounds as usize)?;
-    let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(TIMEOUT_NS, TIMEOUT_NS);
+    let options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_timeouts(TIMEOUT, TIMEOUT);
     let echo = Builder::new().spawn(move || {
         let mut socket = listener.accept()?;
         socket.spin(spin)?;

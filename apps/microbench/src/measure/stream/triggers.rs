@@ -70,7 +70,7 @@ fn play(
     answers: bool,
     count: u64,
 ) -> Outcome<Vec<u64>> {
-    let timeout = crate::pair::TIMEOUT_NS;
+    let timeout = crate::pair::TIMEOUT;
     let options: Options = options(transport).with_timeouts(timeout, timeout);
     let [near, far] = Bench::connected([bench; 2], options)?;
     // It is taken while the kernel runs.

@@ -7,7 +7,7 @@
 //!
 //! # Floors
 //! The modules lie on floors, and a module names those of its own floor and of floors below, never one above.
-//! ARCHITECTURE.md has the table ("Floors"); a test compares the imports with it. What lies on a private floor and is for
+//! docs/design/floors.md has the table; a test compares the imports with it. What lies on a private floor and is for
 //! programs is exported here.
 #![deny(unsafe_code)]
 

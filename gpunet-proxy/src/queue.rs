@@ -38,7 +38,7 @@
 //! | `gpunet-proxy/kernel` | a crate: the kernels |
 //!
 //! Where a message lies in its ring, [`Sender`] and [`Receiver`] find out (`socket/direction`).
-//! ARCHITECTURE.md follows one send through these files.
+//! docs/design/walks.md follows one send through these files.
 
 #[allow(unsafe_code)]
 mod cpu;

@@ -1,6 +1,6 @@
 //! Reads which module of a crate imports which, and finds the imports that run up and those that form a circle.
 //!
-//! The floors of each crate stand in ARCHITECTURE.md, from below. Two rules hold:
+//! The floors of each crate stand in docs/design/floors.md, from below. Two rules hold:
 //!
 //! - A top-level module imports from those below its own only.
 //! - Among the children of one module, each with all that it contains, imports form no circle.
@@ -10,7 +10,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `map` | the floors that ARCHITECTURE.md lists |
+//! | `map` | the floors that docs/design/floors.md lists |
 //! | `source` | Rust source as tokens, without tests |
 //! | `imports` | the paths that a file names |
 //! | `tree` | the modules of a crate, and what each imports |
@@ -60,10 +60,10 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unplaced(module) => {
-                write!(f, "{module} is in no floor: add it to the map in ARCHITECTURE.md")
+                write!(f, "{module} is in no floor: add it to the table in docs/design/floors.md")
             }
             Self::Missing(module) => {
-                write!(f, "there is no module {module}, which the map in ARCHITECTURE.md lists")
+                write!(f, "there is no module {module}, which the table in docs/design/floors.md lists")
             }
             Self::Up { file, from, to, path } => {
                 write!(

@@ -1,11 +1,11 @@
-//! Prints which imports run up the floors that ARCHITECTURE.md lists, or form a circle.
+//! Prints which imports run up the floors that docs/design/floors.md lists, or form a circle.
 
 use gpunet_architecture::{Crate, Tree, check, crates};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str =
-    "usage: gpunet-architecture                          all crates, by ARCHITECTURE.md of this folder
+    "usage: gpunet-architecture                          all crates, by docs/design/floors.md of this folder
        gpunet-architecture CRATE [FLOOR,FLOOR,...]   one, by the floors that are given (from below)";
 
 fn main() -> ExitCode {
@@ -13,10 +13,10 @@ fn main() -> ExitCode {
     let list =
         |floors: &str| floors.split(',').filter(|floor| !floor.is_empty()).map(str::to_owned).collect();
     let crates = match arguments.as_slice() {
-        [] => match std::fs::read_to_string("ARCHITECTURE.md") {
+        [] => match std::fs::read_to_string("docs/design/floors.md") {
             Ok(text) => crates(&text),
             Err(error) => {
-                return refuse(&format!("ARCHITECTURE.md: {error}; run it in the repository's root"));
+                return refuse(&format!("docs/design/floors.md: {error}; run it in the repository's root"));
             }
         },
         [folder, floors @ ..] if !folder.starts_with('-') && floors.len() <= 1 => {

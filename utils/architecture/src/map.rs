@@ -1,4 +1,4 @@
-//! The floors as ARCHITECTURE.md lists them.
+//! The floors as docs/design/floors.md lists them.
 
 /// A crate, and its floors.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The imports of every crate, against the floors in ARCHITECTURE.md.
+//! The imports of every crate, against the floors in docs/design/floors.md.
 
 use gpunet_architecture::{Tree, check, crates};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ fn repository() -> PathBuf {
 
 #[test]
 fn no_import_runs_up() {
-    let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("it is there");
+    let text = std::fs::read_to_string(repository().join("docs/design/floors.md")).expect("it is there");
     let crates = crates(&text);
     let mut found = Vec::new();
     for listed in &crates {
@@ -25,7 +25,7 @@ fn no_import_runs_up() {
 /// Every member of the workspace has floors, but those of a single file.
 #[test]
 fn the_map_has_every_crate() {
-    let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("it is there");
+    let text = std::fs::read_to_string(repository().join("docs/design/floors.md")).expect("it is there");
     let listed: BTreeSet<String> = crates(&text).into_iter().map(|listed| listed.folder).collect();
     let manifest = std::fs::read_to_string(repository().join("Cargo.toml")).expect("it is there");
     let members =
@@ -39,5 +39,5 @@ fn the_map_has_every_crate() {
         })
         .filter(|member| !listed.contains(*member))
         .collect();
-    assert!(missing.is_empty(), "the map in ARCHITECTURE.md lacks {missing:?}");
+    assert!(missing.is_empty(), "the table in docs/design/floors.md lacks {missing:?}");
 }

@@ -1,4 +1,4 @@
-//! The names of threads and of memory, against the tables in ARCHITECTURE.md.
+//! The names of threads and of memory, against the tables in docs/design/threads.md.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -92,19 +92,18 @@ fn every_name_in_proc_is_explained() {
         .flat_map(|file| names(&std::fs::read_to_string(file).expect("readable")).collect::<Vec<_>>())
         .collect();
     assert!(used.len() > 20, "the names are looked for in the wrong place: {used:?}");
-    let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("it is there");
-    let (_, section) = text.split_once("### Threads").expect("it has the section");
-    let (section, _) = section.split_once("### ").expect("another follows");
-    let rows = section.lines().filter(|line| line.starts_with("| `gpunet"));
+    let text = std::fs::read_to_string(repository().join("docs/design/threads.md")).expect("it is there");
+    let (threads, _) = text.split_once("\n## ").expect("another section follows");
+    let rows = threads.lines().filter(|line| line.starts_with("| `gpunet"));
     let explained: BTreeSet<String> = rows
         .flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2))
         .map(plain)
         .filter(|name| name.contains('-'))
         .collect();
     let missing: Vec<_> = used.difference(&explained).collect();
-    assert!(missing.is_empty(), "ARCHITECTURE.md does not explain {missing:?}");
+    assert!(missing.is_empty(), "docs/design/threads.md does not explain {missing:?}");
     let gone: Vec<_> = explained.difference(&used).collect();
-    assert!(gone.is_empty(), "ARCHITECTURE.md explains {gone:?}, which nothing is called");
+    assert!(gone.is_empty(), "docs/design/threads.md explains {gone:?}, which nothing is called");
 }
 
 /// Returns a name without the numbers of its instances: `gpunet-data-N`, `gpunet-block-B[.L]`.

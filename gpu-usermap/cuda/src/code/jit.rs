@@ -92,7 +92,7 @@ impl Device {
 
     /// Assembles functions as callable ones and links them, also where there is one text. As a whole, the assembler would
     /// compile each function again for each kernel that reaches it, which takes it two to four times as long
-    /// (docs/performance.md).
+    /// (docs/design/performance.md).
     fn load_text(&self, ptx: &str, threads: Option<u32>) -> Result<Module, LoadModuleError> {
         let texts = vec![(c"the module".to_owned(), c_string("the module", ptx.as_bytes())?)];
         self.load_linked(texts, threads)

@@ -1,6 +1,6 @@
 //! The documents as pages: their length, their links, the versions that they state, and the form of decisions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Lines of a page at most.
@@ -180,6 +180,32 @@ fn versions_are_those_of_the_code() {
         read("README.md").contains(&format!("Rust {rust} or newer")),
         "the README names another Rust than {rust}"
     );
+}
+
+/// Every crate that a manifest of the workspace takes from elsewhere has a row that says what for.
+#[test]
+fn every_dependency_is_explained() {
+    let page = read("docs/design/dependencies.md");
+    let rows = page.lines().filter(|line| line.starts_with("| ")).filter_map(|line| line.split('|').nth(1));
+    let explained: BTreeSet<&str> = rows.flat_map(|cell| cell.split([',', ' '])).collect();
+    let manifest = read("Cargo.toml");
+    let members =
+        manifest.split_once("members = [").expect("it lists them").1.split_once(']').expect("it ends").0;
+    let mut missing = BTreeSet::new();
+    for member in members.split('"').skip(1).step_by(2) {
+        let text = read(Path::new(member).join("Cargo.toml"));
+        for line in text.lines() {
+            let name = line.split(['.', ' ']).next().unwrap_or_default();
+            let is_foreign = line.contains("workspace = true") && !name.starts_with("gpu");
+            let is_setting =
+                ["version", "edition", "rust-version", "license", "repository", "publish", "workspace"]
+                    .contains(&name);
+            if is_foreign && !is_setting && !explained.contains(name) {
+                missing.insert(name.to_owned());
+            }
+        }
+    }
+    assert!(missing.is_empty(), "docs/design/dependencies.md does not explain {missing:?}");
 }
 
 #[test]

@@ -202,6 +202,11 @@ impl Shared {
         state.outcome()
     }
 
+    /// How many operations are done.
+    pub(super) fn done(&self) -> u64 {
+        self.lock().done
+    }
+
     /// Takes an operation up that the stream will pass.
     pub(super) fn add(&self, record: Record) {
         self.lock().under_way.push_back(record);

@@ -15,6 +15,7 @@ use crate::platform::cpu::panics;
 pub use crate::platform::cpu::panics::BlockPanicked;
 pub use crate::platform::cpu::spin_yield;
 use crate::{Kernel, platform};
+use gpunet_region::threads::BlockedSignals;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -73,7 +74,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts `blocks` thread blocks of `threads` threads.
+/// Starts `blocks` thread blocks of `threads` threads. They block all signals but those that a thread raises itself by what it executes.
 ///
 /// # Errors
 /// The operating system's, when it refuses a thread; blocks that were started run on.
@@ -153,6 +154,8 @@ fn spawn(
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
     let running = Running(shared.clone());
+    // The thread inherits it: the program's signals are the program's.
+    let _blocked = BlockedSignals::new();
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
         let running = running;
         let shared = &running.0;

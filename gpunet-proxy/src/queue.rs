@@ -436,7 +436,8 @@ impl Queue {
         done
     }
 
-    /// Calls `function` once when all that was enqueued before is done, on a thread of the queue, which it must not hold up.
+    /// Calls `function` once when all that was enqueued before is done, on a thread of the queue or on one that makes a call of it,
+    /// which it must not hold up.
     ///
     /// # Errors
     /// As [`Queue::write`]; the function was dropped then.
@@ -450,6 +451,15 @@ impl Queue {
     /// The first failure of the queue.
     pub fn synchronize(&mut self) -> io::Result<()> {
         self.notify().wait()
+    }
+
+    /// Returns whether all that was enqueued is done. It enqueues nothing and waits for nothing.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        match &self.engine {
+            Engine::Cpu(queue) => queue.is_idle(),
+            Engine::Cuda(queue) => queue.is_idle(),
+        }
     }
 
     /// How the queue has fared so far.

@@ -172,10 +172,16 @@ impl Team {
         self.inner.local.options.signals
     }
 
-    /// Returns why the team is broken, if it is.
+    /// Returns why the team is broken, if it is. Ranks are those in this team; [`Team::origin`] has others.
     #[must_use]
     pub fn broken(&self) -> Option<TeamFailure> {
         self.inner.local.member.broken()
+    }
+
+    /// The same, as calls that fail for it say it.
+    pub(crate) fn broken_error(&self) -> Option<TeamError> {
+        let member = &self.inner.local.member;
+        member.broken().map(|why| member.named(why.into()))
     }
 
     /// Allocates `len` elements for each member, all zero. All members call it, with the same length and type, in the same
@@ -251,7 +257,8 @@ fn alloc<T: Element>(local: &Local, len: usize) -> Result<SharedMemory, TeamErro
     let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
     let bytes =
         bytes.ok_or_else(|| TeamError::Memory(format!("{len} elements are more than there can be")))?;
-    SharedMemory::alloc(local, bytes as u64, size_of::<T>() as u32)
+    let memory = SharedMemory::alloc(local, bytes as u64, size_of::<T>() as u32);
+    memory.map_err(|error| local.member.named(error))
 }
 
 pub(crate) fn join(
@@ -299,6 +306,8 @@ fn check(rank: Rank, size: u32, options: &TeamOptions) -> Result<(), TeamError> 
 struct Parent<'a> {
     /// The members' ranks there.
     origins: Vec<Rank>,
+    /// And in the team that was joined.
+    joined: Vec<Rank>,
     /// What it shares with the part's first member.
     secret: u128,
     /// Says why the first member cannot be reached, if that is known.
@@ -317,12 +326,12 @@ fn form(
         None => DeviceKind::Cpu,
         Some(device) => DeviceKind::Gpu(device.can_share().map_err(|why| why.to_string())),
     };
-    let Parent { origins, secret, obstacle } = parent;
+    let Parent { origins, joined, secret, obstacle } = parent;
     let joining = Joining { id, rank, size, secret, device: kind };
     let entered = joining::enter(&joining, &options, obstacle)?;
     let exports = device.as_ref().filter(|_| entered.placement == Placement::Gpu).map(Device::export_check);
     let (placement, is_polled) = (entered.placement, entered.is_polled);
-    let member = Member::new(entered, size, joining::limit(&options), exports)?;
+    let member = Member::new(entered, size, joining::limit(&options), exports, joined)?;
     let signals = options.signals;
     let local = Local { member, device, placement, rank, size, options };
     let layout = BlockLayout::new(size, signals);

@@ -820,7 +820,7 @@ fn a_message_is_whole_in_its_line_or_taken_from_the_ring() {
     });
 }
 
-/// A group has locked a half to announce when its socket is closed in a cancelled launch, which does not wait for it, and the slot is
+/// A group has locked a half to announce, its socket is closed by somebody who does not wait for it, and the slot is
 /// taken anew: the next socket's half has one user at a time.
 #[test]
 fn a_late_unlock_frees_no_lock_of_the_slots_next_socket() {

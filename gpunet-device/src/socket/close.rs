@@ -105,7 +105,14 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
     let entry = net.entry(handle.slot());
     let link = entry::link_of(entry);
     // A poller that found the handle open may announce, or publish, at this moment: after the ends it would take them back.
-    let locked = [Direction::Send, Direction::Recv].map(|half| lock_for_end(net, handle, half));
+    let locked = match lock_halves(net, handle) {
+        Ok(locked) => locked,
+        Err(error) => {
+            // The proxy does not learn of it, so the slot and its words stay this socket's until the launch that took it is finished.
+            closing.claim.release();
+            return Err(error);
+        }
+    };
     let mut send = SendHalf::load_at(net, handle, entry, link, false);
     let mut recv = RecvHalf::load_at(net, handle, entry, link);
     // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
@@ -114,26 +121,49 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
         recv.end();
     }
     // The slot is the next socket's once the close is posted.
+    unlock_halves(net, handle, locked);
+    closing.post(send.position(), recv.position())
+}
+
+/// Locks both halves of a stream, as [`lock_for_end`] does. By one lane.
+fn lock_halves(net: Net, handle: Handle) -> Result<[bool; 2]> {
+    let send = lock_for_end(net, handle, Direction::Send)?;
+    match lock_for_end(net, handle, Direction::Recv) {
+        Ok(recv) => Ok([send, recv]),
+        Err(error) => {
+            unlock_halves(net, handle, [send, false]);
+            Err(error)
+        }
+    }
+}
+
+fn unlock_halves(net: Net, handle: Handle, locked: [bool; 2]) {
     for (half, locked) in [Direction::Send, Direction::Recv].into_iter().zip(locked) {
         if locked {
             slots::unlock(net, handle, half, lock::ANNOUNCE);
         }
     }
-    closing.post(send.position(), recv.position())
 }
 
-/// Locks a half of a stream whose handle has just died, unless a call by handle uses it, which finds that out by itself: whoever
-/// locks it next finds the handle dead. By one lane.
-fn lock_for_end(net: Net, handle: Handle, half: Direction) -> bool {
-    let mut guard = WaitGuard::new(net, Deadline::NEVER);
+/// Locks a half of a stream whose handle has just died; returns false if a call by handle uses it, which finds that out by itself:
+/// whoever locks it next finds the handle dead. By one lane.
+///
+/// A group that announces is waited for, in a launch that is cancelled, too: it stores into words that are the next socket's once the
+/// close is posted.
+///
+/// # Errors
+/// TimedOut, when it does not give the half back; Canceled, in a launch that has lost a thread; NetworkDown.
+fn lock_for_end(net: Net, handle: Handle, half: Direction) -> Result<bool> {
+    let mut guard = WaitGuard::new(net, Deadline::after(request::CLOSE_LIMIT_NS)).ignoring_cancel(true);
     loop {
         if slots::lock(net, handle, half, lock::ANNOUNCE) {
-            return true;
+            return Ok(true);
         }
-        // In a launch that is cancelled the poller may have gone without giving it back.
-        let may_be_given_back = matches!(slots::holder(net, handle, half), Ok(lock::ANNOUNCE | lock::FREE));
-        if !may_be_given_back || guard.is_due() && guard.check().is_err() {
-            return false;
+        if !matches!(slots::holder(net, handle, half), Ok(lock::ANNOUNCE | lock::FREE)) {
+            return Ok(false);
+        }
+        if guard.is_due() {
+            guard.check()?;
         }
         platform::back_off();
     }

@@ -20,8 +20,9 @@ pub struct Claim {
     ignore_cancel: bool,
 }
 
-/// Longest wait for the answer to a close, which the proxy gives within a turn.
-const CLOSE_LIMIT_NS: u64 = 10_000_000_000;
+/// Longest wait for the answer to a close, which the proxy gives within a turn, and for a group that announces, which stores a few
+/// words.
+pub(crate) const CLOSE_LIMIT_NS: u64 = 10_000_000_000;
 
 /// Control slots for requests that may wait for somebody (accept, connect): all but an eighth, which is left to those
 /// that the proxy answers at once. Blocks that wait in accept can be more than there are slots, and a close must not

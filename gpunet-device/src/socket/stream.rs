@@ -527,8 +527,8 @@ impl Stream {
     /// All lanes call it.
     ///
     /// # Errors
-    /// BadHandle when it is closed already; Busy when the host has taken one of its directions. NetworkDown:
-    /// [`Stream::from_handle`] tells whether it is still open.
+    /// BadHandle when it is closed already; Busy when the host has taken one of its directions. NetworkDown, TimedOut:
+    /// [`Stream::from_handle`] tells whether it is still open. If it is not, the proxy closes it when the launch is finished.
     ///
     /// # Examples
     ///

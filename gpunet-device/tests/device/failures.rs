@@ -8,6 +8,7 @@ use gpunet_device::abi::layout::{HEARTBEAT_DOWN, SocketLine};
 use gpunet_device::abi::position::StreamWord;
 use gpunet_device::cpu::watch::Sleeper;
 use gpunet_device::group::Solo;
+use gpunet_device::internal::close::close_stream;
 use gpunet_device::poll::{POLLIN, POLLNVAL};
 use gpunet_device::{Direction, Error, Handle, Listener, PollFd, PollSet, RecvHalf, Stream, Timeout, poll};
 use std::fs::File;
@@ -290,6 +291,58 @@ fn an_end_comes_after_what_a_poller_announces() {
         });
         assert_eq!(word.observe(), StreamWord::at(0).with_end().0, "{direction:?}");
     }
+}
+
+/// The proxy gives the slot to the next socket once it has the close. A group that announces at that moment, which stores into words
+/// of the slot, is waited for in a launch that is cancelled, too.
+#[test]
+fn a_cancelled_close_is_not_posted_while_another_group_announces() {
+    for direction in [Direction::Send, Direction::Recv] {
+        let world = World::new();
+        let (net, handle) = (world.net(), world.open_driven(3));
+        let (held, mut seen) = (world.direction_lock(3, direction), [0; 4]);
+        held.store(locked(lock::ANNOUNCE), Ordering::SeqCst);
+        world.cancel().publish(1);
+        std::thread::scope(|scope| {
+            let closer = scope.spawn(|| close_stream(&G, net, handle));
+            while world.state(3).load(Ordering::SeqCst) != SlotState::retired(GENERATION).0 {
+                std::thread::yield_now();
+            }
+            // The handle is dead. Time for a close that does not wait.
+            let late = Instant::now() + Duration::from_millis(20);
+            let mut posted = None;
+            while posted.is_none() && Instant::now() < late {
+                posted = world.request(&mut seen);
+            }
+            held.store(locked(lock::FREE), Ordering::SeqCst);
+            let is_early = posted.is_some();
+            let posted = posted.unwrap_or_else(|| world.next_request(&mut seen));
+            world.reply(&posted, Reply::new(0, 0));
+            assert_eq!(closer.join().unwrap(), Ok(()));
+            assert!(!is_early, "{direction:?}");
+        });
+    }
+}
+
+/// The proxy is gone meanwhile: nothing is posted, and the other half is free again.
+#[test]
+fn a_close_that_cannot_wait_for_who_announces_posts_nothing() {
+    let world = World::new();
+    let (net, handle) = (world.net(), world.open_driven(3));
+    world.recv_lock(3).store(locked(lock::ANNOUNCE), Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let closer = scope.spawn(|| close_stream(&G, net, handle));
+        while world.state(3).load(Ordering::SeqCst) != SlotState::retired(GENERATION).0 {
+            std::thread::yield_now();
+        }
+        world.heartbeat().publish(HEARTBEAT_DOWN);
+        assert_eq!(closer.join().unwrap(), Err(Error::NetworkDown));
+    });
+    assert!(world.request(&mut [0; 4]).is_none());
+    let holders =
+        [Direction::Send, Direction::Recv].map(|half| world.direction_lock(3, half).load(Ordering::SeqCst));
+    assert_eq!(holders, [locked(lock::FREE), locked(lock::ANNOUNCE)]);
+    assert_eq!(world.published(3).observe(), 0, "no end was published");
 }
 
 /// A group announces what it has consumed, and is slow to ring the doorbell. Meanwhile the stream is closed, and the slot is the

@@ -4,6 +4,7 @@ use crate::world::{LARGE, World, buffer, pattern};
 use gpunet_device::abi::position::StreamWord;
 use gpunet_device::group::Lanes;
 use gpunet_device::{Buffer, Error, Group, Handle, Kernel, Net, RecvHalf, SendHalf, Shutdown, Stream, cpu};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn run(size: u32, body: impl Fn(&Lanes) + Sync) {
     std::thread::scope(|scope| {
@@ -112,6 +113,35 @@ fn a_dying_lane_ends_the_wait_of_its_leader() {
     let kernel = Doomed { net: world.net(), handle: world.open_driven(1), buffer: buffer(&mut memory) };
     let launch = cpu::launch(1, 4, kernel).unwrap();
     assert!(launch.wait().is_err());
+}
+
+/// Says which signals its threads block.
+#[derive(Clone, Copy)]
+struct Blocked(&'static AtomicU64);
+
+impl Kernel for Blocked {
+    const ENTRY: &'static str = "blocked";
+    fn run<G: Group>(self, _: &G) {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        let blocked = u64::from_str_radix(line.trim(), 16).unwrap();
+        self.0.fetch_and(blocked, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn blocks_leave_the_programs_signals_alone() {
+    static BLOCKED: AtomicU64 = AtomicU64::new(u64::MAX);
+    for threads in [1, 3] {
+        cpu::launch(2, threads, Blocked(&BLOCKED)).unwrap().wait().unwrap();
+    }
+    let blocked = |signal: libc::c_int| BLOCKED.load(Ordering::Relaxed) >> (signal - 1) & 1 != 0;
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGCHLD, libc::SIGUSR1, libc::SIGALRM] {
+        assert!(blocked(signal), "{signal}");
+    }
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+        assert!(!blocked(signal), "{signal}");
+    }
 }
 
 #[test]

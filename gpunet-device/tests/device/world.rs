@@ -265,7 +265,7 @@ impl World {
         (self.device.as_ptr() as u64 + self.own.entries + u64::from(slot) * 256) as *mut Entry
     }
 
-    fn state(&self, slot: u32) -> &AtomicU32 {
+    pub fn state(&self, slot: u32) -> &AtomicU32 {
         // SAFETY: a word of the table of states, which everybody accesses atomically.
         unsafe {
             AtomicU32::from_ptr(

@@ -1490,11 +1490,11 @@ int gpunet_host_queue_notify(const struct gpunet_host_queue_t *queue,
                              void *user);
 
 /**
- * Waits until all that was enqueued is done, for at most `timeout_ms` milliseconds; negative: without limit. Other threads may
- * use the queue meanwhile.
+ * Waits until all that was enqueued is done, for at most `timeout_ms` milliseconds; negative: without limit; 0: asks only, and
+ * enqueues nothing. Other threads may use the queue meanwhile.
  *
- * Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more); -ECANCELED when its attachment
- * was closed before; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
+ * Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more, and tells whether -ETIMEDOUT
+ * is one); -ECANCELED when its attachment was closed before; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
  */
 int gpunet_host_queue_synchronize(const struct gpunet_host_queue_t *queue,
                                   int64_t timeout_ms);
@@ -1521,7 +1521,7 @@ int gpunet_host_queue_destroy(struct gpunet_host_queue_t *queue);
 
 /**
  * Limits the waits of operations of teams that are enqueued from now on to `timeout_ms` milliseconds each, from when it begins;
- * negative, as at first: no limit. On a CUDA stream a wait with a limit is a kernel of one block.
+ * negative, as at first: no limit; 0: each looks once. On a CUDA stream a wait with a limit is a kernel of one block.
  *
  * Errors: -EBADF.
  */

@@ -204,7 +204,7 @@ fn team_errno(error: &TeamError) -> i32 {
         TeamError::Io { source, .. } => return errno_of(source),
         TeamError::Silent(_) => return libc::ETIMEDOUT,
         TeamError::Memory(_) => return libc::ENOMEM,
-        TeamError::Failed(failure) => failure,
+        TeamError::Failed(failure) | TeamError::FailedInPart { failure, .. } => failure,
         _ => return libc::EIO,
     };
     match failure {

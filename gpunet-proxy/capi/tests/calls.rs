@@ -191,6 +191,31 @@ fn a_direction_is_taken_used_by_a_queue_and_given_back() {
 }
 
 #[test]
+fn a_queue_is_asked_without_waiting() {
+    let (mut proxy, mut attachment, mut queue, mut word) = (null_mut(), null_mut(), null_mut(), 0_u64);
+    let mut outcome = gpunet_host_queue_report { done: 0, operation: 0, bytes: 0, error: 0, reserved: 0 };
+    // SAFETY: pointers to this function's own variables, which outlive the queue's operations.
+    unsafe {
+        assert_eq!(gpunet_host_embed(SETTINGS.as_ptr(), &raw mut proxy), 0, "{}", reason());
+        assert_eq!(gpunet_host_attach_cpu(proxy, &raw mut attachment), 0, "{}", reason());
+        assert_eq!(gpunet_host_queue_cpu(attachment, &raw mut queue), 0, "{}", reason());
+        let ask_often = || (0..100).map(|_| gpunet_host_queue_synchronize(queue, 0)).collect::<Vec<_>>();
+        assert_eq!(ask_often(), [0; 100], "nothing was enqueued");
+        assert_eq!(gpunet_host_queue_wait_word(queue, &raw mut word, 1), 0);
+        assert_eq!(ask_often(), [-libc::ETIMEDOUT; 100]);
+        assert_eq!(reason(), "the queue has operations under way after 0 ms");
+        std::sync::atomic::AtomicU64::from_ptr(&raw mut word).store(1, Ordering::Release);
+        assert_eq!(gpunet_host_queue_synchronize(queue, -1), 0, "{}", reason());
+        assert_eq!(ask_often(), [0; 100], "all is done");
+        assert_eq!(gpunet_host_queue_outcome(queue, &raw mut outcome), 0);
+        assert_eq!((outcome.done, outcome.error), (2, 0), "to ask is no operation");
+        assert_eq!(gpunet_host_queue_destroy(queue), 0);
+        assert_eq!(gpunet_host_attachment_close(attachment, null_mut()), 0);
+        assert_eq!(gpunet_host_proxy_close(proxy), 0);
+    }
+}
+
+#[test]
 fn settings_of_a_queue_are_checked() {
     let (mut proxy, mut attachment, mut queue, mut word) = (null_mut(), null_mut(), null_mut(), 0_u64);
     let fine = || gpunet_host_queue_settings { short_bytes: 0, fragment_bytes: 0, depth: 0, flags: 0 };

@@ -6,7 +6,7 @@ use crate::launch::token::LaunchToken;
 use crate::model::error::TooManyLaunches;
 use crate::model::launch::{FinishPolicy, FinishReport};
 use gpu_usermap::cuda::{self, CoResidencyError, CudaError, LaunchSpec, SymbolError};
-use gpu_usermap::threads::{self, BlockedSignals};
+use gpu_usermap::threads;
 use gpunet_device::{Kernel, Net, cpu};
 use std::sync::Arc;
 use std::time::Duration;
@@ -247,7 +247,6 @@ fn launch_blocks<K: Kernel>(
     kernel: K,
     token: &LaunchToken,
 ) -> std::io::Result<cpu::Launch> {
-    let _inherited = BlockedSignals::new();
     cpu::launch_with(blocks, threads, kernel, fail_launch(token))
 }
 

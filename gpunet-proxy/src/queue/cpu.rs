@@ -24,6 +24,7 @@ pub(super) struct CpuQueue {
     operations: crossbeam_channel::Sender<Operation>,
     progress: Arc<Mutex<Progress>>,
     host: Arc<HostLaunch>,
+    enqueued: u64,
     /// By direction.
     started: [u64; 2],
 }
@@ -48,15 +49,21 @@ impl CpuQueue {
             drop(player);
         };
         threads::spawn("gpunet-queue", run)?;
-        Ok(Self { operations, progress, host, started: [0; 2] })
+        Ok(Self { operations, progress, host, enqueued: 0, started: [0; 2] })
     }
 
     pub(super) fn enqueue(&mut self, operation: Operation) {
         if let Operation::Start(message, _) = &operation {
             self.started[message.hold().direction() as usize] += 1;
         }
+        self.enqueued += 1;
         // The thread takes operations for as long as this end is there.
         let _ = self.operations.send(operation);
+    }
+
+    /// Returns whether all that was enqueued is done.
+    pub(super) fn is_idle(&self) -> bool {
+        lock(&self.progress).done == self.enqueued
     }
 
     /// The right to a direction that a trigger or a gate names.

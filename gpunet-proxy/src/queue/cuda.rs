@@ -201,6 +201,12 @@ impl CudaQueue {
         self.shared.outcome()
     }
 
+    /// Returns whether all that was enqueued is done, as the stream tells it at this moment.
+    pub(super) fn is_idle(&self) -> bool {
+        self.shared.note_passed();
+        self.shared.done() == self.enqueued
+    }
+
     /// Puts an operation on the stream, which was admitted.
     ///
     /// # Errors

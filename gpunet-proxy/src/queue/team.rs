@@ -254,7 +254,7 @@ impl Queue {
         if value > MAX_VALUE {
             return Err(invalid(format!("the value of a signal is at most {MAX_VALUE}, and not {value}")));
         }
-        match team.broken() {
+        match team.broken_error() {
             None => Ok(()),
             Some(why) => Err(io::Error::new(io::ErrorKind::ConnectionReset, why)),
         }

@@ -21,6 +21,14 @@ pub enum TeamError {
     /// The team says so: all members get the same failure, or this one was refused.
     #[error(transparent)]
     Failed(#[from] TeamFailure),
+    /// The same in a part of a team, where members have other ranks than in the team that was joined.
+    #[error("{failure} (in the team that was joined, {names})")]
+    FailedInPart {
+        /// What the team says. Its ranks are those of the part.
+        failure: TeamFailure,
+        /// Who the members are that it names.
+        names: String,
+    },
     /// Member 0's program does not answer.
     #[error("member 0's program has not answered for {0:?}: it is stopped, or the machine is overloaded")]
     Silent(Duration),
@@ -37,7 +45,39 @@ impl TeamError {
     /// What the team said, if it did.
     #[must_use]
     pub const fn failure(&self) -> Option<&TeamFailure> {
-        if let Self::Failed(failure) = self { Some(failure) } else { None }
+        match self {
+            Self::Failed(failure) | Self::FailedInPart { failure, .. } => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// The error of a team whose members have these ranks in the team that was joined; none for that team itself.
+    pub(super) fn named(self, joined: &[Rank]) -> Self {
+        let Self::Failed(mut failure) = self else { return self };
+        let name = |rank: &mut Rank| {
+            let other = joined.get(rank.0 as usize).filter(|other| *other != rank)?;
+            Some(format!("member {rank} is member {other}"))
+        };
+        let names: Vec<_> = failure.ranks().into_iter().filter_map(name).collect();
+        if names.is_empty() {
+            return Self::Failed(failure);
+        }
+        Self::FailedInPart { failure, names: names.join(", ") }
+    }
+
+    /// The error of making a part of a team, as that team has it: its members have these ranks there.
+    pub(super) fn in_parent(self, origins: &[Rank]) -> Self {
+        match self {
+            Self::Failed(TeamFailure::InParent(failure))
+            | Self::FailedInPart { failure: TeamFailure::InParent(failure), .. } => Self::Failed(*failure),
+            Self::Failed(mut failure) | Self::FailedInPart { mut failure, .. } => {
+                for rank in failure.ranks() {
+                    *rank = origins.get(rank.0 as usize).copied().unwrap_or(*rank);
+                }
+                Self::Failed(failure)
+            }
+            other => other,
+        }
     }
 }
 
@@ -214,6 +254,34 @@ pub enum TeamFailure {
         /// How many calls.
         operations: u64,
     },
+    /// Why a part of a team cannot meet, as that team knows: its ranks are those there.
+    #[doc(hidden)]
+    #[error(transparent)]
+    InParent(Box<Self>),
+}
+
+impl TeamFailure {
+    /// The members that it names.
+    fn ranks(&mut self) -> Vec<&mut Rank> {
+        match self {
+            Self::Missing { ranks } | Self::TimedOut { ranks } => ranks.iter_mut().collect(),
+            Self::Different { rank, other, .. } => vec![rank, other],
+            Self::SameRank { rank }
+            | Self::Unequal { rank, .. }
+            | Self::OtherMachine { rank }
+            | Self::CannotMap { rank, .. }
+            | Self::Died { rank }
+            | Self::Left { rank }
+            | Self::Protocol { rank }
+            | Self::Ahead { rank, .. } => vec![rank],
+            Self::NoSuchRank { .. }
+            | Self::WrongId
+            | Self::WrongVersion { .. }
+            | Self::Complete
+            | Self::OtherUser { .. }
+            | Self::InParent(_) => Vec::new(),
+        }
+    }
 }
 
 fn members(ranks: &[Rank], one: &str, many: &str) -> String {
@@ -249,5 +317,52 @@ mod ranks_as_numbers {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Rank>, D::Error> {
         Ok(Vec::<u32>::deserialize(from)?.into_iter().map(Rank).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn died(rank: u32) -> TeamFailure {
+        TeamFailure::Died { rank: Rank(rank) }
+    }
+
+    #[test]
+    fn a_failure_in_a_part_names_the_members_of_the_team_that_was_joined_too() {
+        let joined = [Rank(0), Rank(5)];
+        let late = TeamFailure::TimedOut { ranks: vec![Rank(0), Rank(1)] };
+        for (failure, text) in [
+            (died(1), "member 1 has died (in the team that was joined, member 1 is member 5)"),
+            (died(0), "member 0 has died"),
+            (
+                late,
+                "members 0, 1 have not taken part in time (in the team that was joined, member 1 is member 5)",
+            ),
+        ] {
+            let error = TeamError::from(failure.clone()).named(&joined);
+            assert_eq!((error.to_string(), error.failure()), (text.to_owned(), Some(&failure)));
+            assert_eq!(TeamError::from(failure.clone()).named(&[]).to_string(), failure.to_string());
+        }
+    }
+
+    #[test]
+    fn who_splits_a_team_hears_of_its_ranks() {
+        let (origins, joined) = ([Rank(4), Rank(2)], [Rank(9), Rank(8)]);
+        for (failure, expected) in [
+            (died(0), died(4)),
+            (TeamFailure::InParent(Box::new(died(0))), died(0)),
+            (
+                TeamFailure::Missing { ranks: vec![Rank(0), Rank(1)] },
+                TeamFailure::Missing { ranks: vec![Rank(4), Rank(2)] },
+            ),
+        ] {
+            // With and without the names of a part that has begun.
+            for names in [&joined[..], &[]] {
+                let error = TeamError::from(failure.clone()).named(names).in_parent(&origins);
+                assert_eq!(error.failure(), Some(&expected));
+                assert_eq!(error.to_string(), expected.to_string());
+            }
+        }
     }
 }

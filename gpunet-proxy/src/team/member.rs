@@ -72,6 +72,8 @@ pub(super) struct Member {
     calls: Mutex<Calls>,
     limit: Duration,
     size: u32,
+    /// In a part of a team: the members' ranks in the team that was joined. Else empty.
+    joined: Vec<Rank>,
     secrets: OwnSecrets,
     thread: Option<JoinHandle<()>>,
 }
@@ -119,6 +121,7 @@ impl Member {
         size: u32,
         limit: Duration,
         exports: Option<ExportCheck>,
+        joined: Vec<Rank>,
     ) -> Result<Self, TeamError> {
         let Entered { socket, secrets, .. } = entered;
         let work = Arc::<UserWork>::default();
@@ -130,12 +133,22 @@ impl Member {
         let thread = threads::spawn("gpunet-team", move || watch.run());
         let thread = thread.map_err(TeamError::io("cannot start a thread for the team"))?;
         let calls = Mutex::new(Calls { number: 0, answers });
-        Ok(Self { socket, fate, calls, limit, size, secrets, thread: Some(thread) })
+        Ok(Self { socket, fate, calls, limit, size, joined, secrets, thread: Some(thread) })
     }
 
     /// What this member shares with another one, or with itself, of which nobody else of the team knows.
     pub(super) fn secret(&self, other: Rank) -> u128 {
         self.secrets.with(other)
+    }
+
+    /// The ranks in the team that was joined of members that have these ranks here.
+    pub(super) fn joined(&self, ranks: &[Rank]) -> Vec<Rank> {
+        ranks.iter().map(|rank| self.joined.get(rank.0 as usize).copied().unwrap_or(*rank)).collect()
+    }
+
+    /// An error of this team, with the names of its members in the team that was joined.
+    pub(super) fn named(&self, error: TeamError) -> TeamError {
+        error.named(&self.joined)
     }
 
     /// Says where kernels look for what becomes of the team.
@@ -151,19 +164,22 @@ impl Member {
     }
 
     /// Returns what says why `members` cannot meet, if that is known: one of them has died, nobody tells of deaths any more, or
-    /// this member, whose rank is `rank`, has left. It keeps nothing of the team.
+    /// this member, whose rank is `rank`, has left: [`TeamFailure::InParent`]. It keeps nothing of the team.
     pub(super) fn obstacle(
         &self,
         rank: Rank,
         members: &[u32],
-    ) -> impl Fn() -> Option<TeamFailure> + Send + use<> {
+    ) -> impl Fn() -> Option<TeamFailure> + Clone + Send + use<> {
         let (fate, members) = (Arc::downgrade(&self.fate), members.to_vec());
         move || {
-            let Some(fate) = fate.upgrade() else { return Some(TeamFailure::Left { rank }) };
-            let fate = lock(&fate);
-            let dead = members.iter().find(|&&rank| fate.died >> rank & 1 != 0);
-            let orphaned = if fate.is_deaf { fate.broken.clone() } else { None };
-            dead.map(|&rank| TeamFailure::Died { rank: Rank(rank) }).or(orphaned)
+            let known = || {
+                let Some(fate) = fate.upgrade() else { return Some(TeamFailure::Left { rank }) };
+                let fate = lock(&fate);
+                let dead = members.iter().find(|&&rank| fate.died >> rank & 1 != 0);
+                let orphaned = if fate.is_deaf { fate.broken.clone() } else { None };
+                dead.map(|&rank| TeamFailure::Died { rank: Rank(rank) }).or(orphaned)
+            };
+            known().map(|failure| TeamFailure::InParent(Box::new(failure)))
         }
     }
 
@@ -186,6 +202,10 @@ impl Member {
     /// # Errors
     /// [`TeamError`].
     pub(super) fn together(&self, what: Collective, bytes: &[u8]) -> Result<Vec<Vec<u8>>, TeamError> {
+        self.do_together(what, bytes).map_err(|error| self.named(error))
+    }
+
+    fn do_together(&self, what: Collective, bytes: &[u8]) -> Result<Vec<Vec<u8>>, TeamError> {
         let mut calls = lock(&self.calls);
         let begin = |number| ToRoot::Begin { number, what, bytes: bytes.to_vec() };
         let number = self.begin(&mut calls, begin, None)?;

@@ -1,5 +1,6 @@
 //! Teams of some members of a team.
 
+use super::joining::Known;
 use super::{Collective, Parent, Team, TeamError, TeamFailure, TeamId, TeamListener, form};
 use gpu_usermap::cuda::Device;
 use gpunet_device::team::Rank;
@@ -16,7 +17,7 @@ impl Team {
     /// keys as in this team. All members call it; this team goes on.
     ///
     /// # Errors
-    /// As [`Team::join`]. Who has died before the new team was complete is named by its rank in this team.
+    /// As [`Team::join`]. Ranks are those in this team.
     ///
     /// # Examples
     /// ```no_run
@@ -38,7 +39,7 @@ impl Team {
         }
         members.sort_unstable();
         let (first, size) = (members[0].1, members.len() as u32);
-        let origins = members.iter().map(|&(_, rank)| Rank(rank)).collect();
+        let origins: Vec<_> = members.iter().map(|&(_, rank)| Rank(rank)).collect();
         let own = members.iter().position(|&(_, rank)| rank == local.rank.0);
         let rank = Rank(own.ok_or(TeamFailure::Protocol { rank: local.rank })? as u32);
         let listener = match rank {
@@ -53,22 +54,24 @@ impl Team {
         let secrets = members.iter().map(|&(_, rank)| local.member.secret(Rank(rank))).collect();
         let obstacle =
             local.member.obstacle(local.rank, &members.iter().map(|&(_, rank)| rank).collect::<Vec<_>>());
-        if rank == Rank(0) {
+        let (id, secret) = if rank == Rank(0) {
             let listener =
                 listener.map_err(TeamError::io("cannot listen for the members of a part of the team"))?;
             let id = listener.id();
             let exports = device.as_ref().map(Device::export_check);
-            listener.start_part(size, &options, exports, secrets, Box::new(obstacle))?;
-            let parent = Parent { origins, secret: local.member.secret(local.rank), obstacle: None };
-            return form(device, id, (rank, size), options, parent);
-        }
-        let id = String::from_utf8_lossy(&ids[first as usize]).parse::<TeamId>();
-        let id = id.map_err(|_| TeamFailure::CannotMap {
-            rank: Rank(first),
-            reason: "it cannot listen".to_owned(),
-        })?;
-        let parent = Parent { origins, secret: local.member.secret(Rank(first)), obstacle: Some(&obstacle) };
+            listener.start_part(size, &options, exports, secrets, Box::new(obstacle.clone()))?;
+            (id, local.member.secret(local.rank))
+        } else {
+            let id = String::from_utf8_lossy(&ids[first as usize]).parse::<TeamId>();
+            let cannot =
+                || TeamFailure::CannotMap { rank: Rank(first), reason: "it cannot listen".to_owned() };
+            (id.map_err(|_| local.member.named(cannot().into()))?, local.member.secret(Rank(first)))
+        };
+        let known: Known<'_> = if rank == Rank(0) { None } else { Some(&obstacle) };
+        let joined = local.member.joined(&origins);
+        let parent = Parent { origins: origins.clone(), joined, secret, obstacle: known };
         form(device, id, (rank, size), options, parent)
+            .map_err(|error| local.member.named(error.in_parent(&origins)))
     }
 
     /// Makes a team of the members `start`, `start + stride`, and so on, `size` of them, in this order. All members of this team

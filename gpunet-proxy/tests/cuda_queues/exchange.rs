@@ -151,10 +151,11 @@ fn words_checks_and_functions_are_in_order() {
     }
     // Time for a stream that does not wait.
     std::thread::sleep(Duration::from_millis(5));
-    assert_eq!(at(cpu, 2).observe(), 0);
+    assert_eq!((at(cpu, 2).observe(), queue.is_idle()), (0, false));
     at(cpu, 1).publish(9);
     assert_eq!(tell.recv_timeout(Duration::from_secs(10)), Ok(5));
     assert_eq!((at(cpu, 2).observe(), at(cpu, 3).observe()), (1, 0));
+    assert!(queue.is_idle());
 }
 
 #[test]

@@ -41,7 +41,9 @@ fn end(queue: &mut Queue) -> Outcome {
     for _ in 0..2 {
         let (sender, done) = std::sync::mpsc::channel();
         if queue.on_done(move |outcome| _ = sender.send(outcome)).is_ok() {
-            return done.recv_timeout(LIMIT).expect("hangs");
+            let outcome = done.recv_timeout(LIMIT).expect("hangs");
+            assert!(queue.is_idle(), "{outcome:?}");
+            return outcome;
         }
     }
     panic!("two calls were refused");

@@ -253,6 +253,18 @@ fn a_wait_for_one_who_has_left_ends_and_that_for_another_does_not() {
     });
 }
 
+/// Two members do different things. In the team that was joined, they have these ranks.
+fn differ(team: &Team, joined: [u32; 2]) {
+    let result = if team.rank() == Rank(0) { team.barrier() } else { team.alloc::<u32>(4).map(drop) };
+    let error = result.expect_err("they differ");
+    assert!(matches!(error.failure(), Some(TeamFailure::Different { .. })), "{error}");
+    let text = error.to_string();
+    for (rank, other) in (0..).zip(joined) {
+        let (any, name) = (format!("member {rank} is member"), format!("member {rank} is member {other}"));
+        assert_eq!((text.contains(&any), text.contains(&name)), (rank != other, rank != other), "{text}");
+    }
+}
+
 #[test]
 fn a_team_is_split_by_colour_and_by_stride() {
     bounded(|| {
@@ -267,6 +279,13 @@ fn a_team_is_split_by_colour_and_by_stride() {
             half.barrier().expect("both are there");
             let x = half.alloc::<u32>(4).expect("memory");
             drop(x);
+            // What fails there names the members by their ranks there, and says who they are in the team that was joined.
+            let parity = rank.0 % 2;
+            differ(&half, [2 + parity, parity]);
+            let turned = half.split(0, -i64::from(half.rank().0)).expect("both again");
+            assert_eq!(turned.origin(Rank(0)), Some(Rank(1)));
+            differ(&turned, [parity, 2 + parity]);
+            turned.leave().expect("both leave");
             half.leave().expect("both leave");
             let ends = member.team.split_strided(Rank(0), 3, 2).expect("a team of two");
             assert_eq!(

@@ -169,6 +169,7 @@ api! {
         // 11.7. The names without `_v2` are other functions, which need an option of the kernel module and answer 801 without it.
         wait_value = c"cuStreamWaitValue64_v2"(StreamHandle, CUdeviceptr, u64, c_uint);
         write_value = c"cuStreamWriteValue64_v2"(StreamHandle, CUdeviceptr, u64, c_uint);
+        write_value_32 = c"cuStreamWriteValue32_v2"(StreamHandle, CUdeviceptr, u32, c_uint);
         batch = c"cuStreamBatchMemOp_v2"(StreamHandle, c_uint, *mut MemoryOperation, c_uint);
         // 10.1 and older
         copy = c"cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, StreamHandle);

@@ -64,6 +64,19 @@ impl CudaStream {
         self.enqueue(|streams, stream| unsafe { streams.write(stream, address, value) })
     }
 
+    /// Writes four bytes, as [`write_value`](Self::write_value) writes eight: one half of a word, for example, whose other half
+    /// somebody else may write at the same time.
+    ///
+    /// # Errors
+    /// As for [`write_value`](Self::write_value).
+    ///
+    /// # Safety
+    /// As for [`write_value`](Self::write_value), but `address` is one of 4 bytes, aligned.
+    pub unsafe fn write_value_32(&self, address: u64, value: u32) -> Result<(), StreamError> {
+        // SAFETY: the caller's promise; the stream is live.
+        self.enqueue(|streams, stream| unsafe { streams.write_32(stream, address, value) })
+    }
+
     /// Lets all operations behind this one wait until the word has reached `value`: until `word - value`, as a signed number of
     /// 64 bits, is not negative.
     ///

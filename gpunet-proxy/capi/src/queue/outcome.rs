@@ -69,27 +69,30 @@ pub unsafe extern "C" fn gpunet_host_queue_notify(
     })
 }
 
-/// Waits until all that was enqueued is done, for at most `timeout_ms` milliseconds; negative: without limit. Other threads may
-/// use the queue meanwhile.
+/// Waits until all that was enqueued is done, for at most `timeout_ms` milliseconds; negative: without limit; 0: asks only, and
+/// enqueues nothing. Other threads may use the queue meanwhile.
 ///
-/// Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more); -ECANCELED when its attachment
-/// was closed before; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
+/// Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more, and tells whether -ETIMEDOUT
+/// is one); -ECANCELED when its attachment was closed before; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_synchronize(
     queue: *const gpunet_host_queue_t,
     timeout_ms: i64,
 ) -> c_int {
     done(|| {
-        let done = gpunet_host_queue_t::of(queue)?.with(when_done)?;
+        let object = gpunet_host_queue_t::of(queue)?;
+        let late = || {
+            Failure::new(libc::ETIMEDOUT, format!("the queue has operations under way after {timeout_ms} ms"))
+        };
         let outcome = match u64::try_from(timeout_ms) {
-            Err(_) => done.recv().ok(),
-            Ok(limit) => match done.recv_timeout(Duration::from_millis(limit)) {
+            Err(_) => object.with(when_done)?.recv().ok(),
+            Ok(0) => {
+                Some(object.with(|queue| if queue.is_idle() { Ok(queue.outcome()) } else { Err(late()) })?)
+            }
+            Ok(limit) => match object.with(when_done)?.recv_timeout(Duration::from_millis(limit)) {
                 Ok(outcome) => Some(outcome),
                 Err(RecvTimeoutError::Disconnected) => None,
-                Err(RecvTimeoutError::Timeout) => {
-                    let text = format!("the queue has operations under way after {timeout_ms} ms");
-                    return Err(Failure::new(libc::ETIMEDOUT, text));
-                }
+                Err(RecvTimeoutError::Timeout) => return Err(late()),
             },
         };
         match error_of(outcome) {

@@ -51,7 +51,7 @@ fn enqueue_for(
 }
 
 /// Limits the waits of operations of teams that are enqueued from now on to `timeout_ms` milliseconds each, from when it begins;
-/// negative, as at first: no limit. On a CUDA stream a wait with a limit is a kernel of one block.
+/// negative, as at first: no limit; 0: each looks once. On a CUDA stream a wait with a limit is a kernel of one block.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

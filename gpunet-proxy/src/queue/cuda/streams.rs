@@ -2,9 +2,14 @@
 
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{CudaStream, Device, StreamPriority};
+use gpunet_abi::Word;
+use gpunet_abi::position::{END, ERR};
+use gpunet_abi::team::GONE;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const _: () = assert!(GONE == END | ERR, "one mark for all words");
 
 /// Streams that the queues of an attachment share. They never wait.
 #[derive(Debug)]
@@ -75,9 +80,63 @@ impl QueueStreams {
         ))
     }
 
+    /// Ends the waits of streams for a word that will not come: sets the two bits above all values, END and ERR of a stream's
+    /// word, GONE of a signal's. `pinned` is the word where the CPU has it, `address` the device's, and `seen` what it was.
+    ///
+    /// Its writer may live and store at this moment: a signal's source, when another member of the team has died. What it
+    /// stores stays, or takes the mark away; then the word is marked again.
+    pub(super) fn mark(&self, pinned: Option<Word>, address: u64, seen: u64) {
+        if let Some(pinned) = pinned {
+            // SAFETY: an aligned word, mapped while the caller holds what it is part of; all access is atomic.
+            let word = unsafe { AtomicU64::from_ptr(pinned.as_ptr()) };
+            // Ordering: Release, as every store of a word. A store from the bus comes before or after it, since the CPU has the
+            // line for itself meanwhile.
+            word.fetch_or(GONE, Ordering::Release);
+            return;
+        }
+        // A stream has no such operation in all drivers. The lower half of the word is left alone: so a store of its writer since
+        // `seen` is cut short only where it has passed a multiple of 2^32, and until the writer's next store.
+        let upper = ((seen | GONE) >> 32) as u32;
+        // SAFETY: the upper half of a word that is mapped while the caller holds what it is part of.
+        if let Err(error) = unsafe { self.rescue.write_value_32(address + 4, upper) } {
+            tracing::debug!(%error, "a waiting stream cannot be released");
+        }
+    }
+
     /// Counts a queue no more.
     pub(super) fn leave(&self) {
         // Ordering: Relaxed; only a count.
         self.queues.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpu_usermap::cuda::fake::Fake;
+    use gpunet_abi::team::MAX_VALUE;
+
+    /// Between the look at the word and the mark, the source signals.
+    #[test]
+    fn a_mark_takes_no_signal_back() {
+        let fake = Fake::new();
+        let device = fake.cuda().device(0).expect("a device");
+        let streams = QueueStreams::new(&device).expect("streams");
+        let region = PinnedRegion::create("words", 4096).expect("a region");
+        let words = device.register(region).expect("a registration");
+        // SAFETY: the first word of the page, which the streams and this test use atomically.
+        let word = unsafe { Word::from_ptr(words.region().base().as_ptr().cast()) };
+        for (pinned, seen, signalled) in [
+            (None, 5, 6),
+            (None, 0, u64::from(u32::MAX)),
+            (None, 9 << 32, (9 << 32) + 1),
+            (Some(word), 5, 6),
+            (Some(word), u64::from(u32::MAX), MAX_VALUE),
+        ] {
+            word.publish(signalled);
+            streams.mark(pinned, words.device_ptr(), seen);
+            streams.rescue.synchronize().expect("it never waits");
+            assert_eq!(word.observe(), signalled | GONE, "{seen} was seen, {pinned:?}");
+        }
     }
 }

@@ -8,8 +8,9 @@
 //! | a longer one | a word that starts the copy, and a wait for one that says it is done: the copy engine copies on a stream that never waits |
 //! | a barrier, a collective | a kernel: how far the member's barriers are is known to the device alone, where other kernels take part, too |
 //!
-//! The source of a signal writes its word alone. When it cannot any more, the queue's thread marks the word
-//! ([`GONE`](gpunet_abi::team::GONE)), which ends waits of streams and leaves the value as it is.
+//! The source of a signal writes its word alone. When the wait is in vain, the queue's thread marks the word
+//! ([`GONE`](gpunet_abi::team::GONE)), which ends waits of streams and leaves the value as it is, even if a source that lives
+//! signals at that moment ([`QueueStreams::mark`](super::QueueStreams::mark)).
 
 use super::page::At;
 use super::plan::store;
@@ -139,18 +140,7 @@ impl Shared {
             }
             // Before the mark: a source that lives may store over it, and the stream have passed all the same.
             self.note_released(number);
-            // The source writes it no more, or nobody uses it any more but this queue: the mark stays, or is made again.
-            match block.host_word(offset) {
-                Some(pinned) => pinned.publish(word | GONE),
-                None => {
-                    // SAFETY: the word is mapped while the operation keeps its team.
-                    let marked =
-                        unsafe { self.streams.rescue.write_value(block.address() + offset, word | GONE) };
-                    if let Err(error) = marked {
-                        tracing::debug!(%error, "a waiting stream cannot be released");
-                    }
-                }
-            }
+            self.streams.mark(block.host_word(offset), block.address() + offset, word);
         }
     }
 

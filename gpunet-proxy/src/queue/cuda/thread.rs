@@ -164,7 +164,7 @@ impl Follower {
             }
             // Before the mark: the proxy may publish over it, and the stream have passed all the same.
             self.shared.note_released(number);
-            self.shared.release(&hold, word);
+            self.shared.streams.mark(hold.pinned_other(), hold.half().theirs, word.0);
         }
     }
 
@@ -200,6 +200,11 @@ impl Shared {
         let mut state = self.lock();
         self.take_kernel_failure(&mut state);
         state.outcome()
+    }
+
+    /// How many operations are done.
+    pub(super) fn done(&self) -> u64 {
+        self.lock().done
     }
 
     /// Takes an operation up that the stream will pass.
@@ -414,19 +419,6 @@ impl Shared {
             record.work = None;
         }
         true
-    }
-
-    /// Lets a stream pass a word that will not come.
-    fn release(&self, hold: &Hold, word: StreamWord) {
-        if let Some(pinned) = hold.pinned_other() {
-            pinned.publish(word.with_err().0);
-            return;
-        }
-        let address = hold.half().theirs;
-        // SAFETY: the word is mapped while the direction is held.
-        if let Err(error) = unsafe { self.streams.rescue.write_value(address, word.with_err().0) } {
-            tracing::debug!(%error, "a waiting stream cannot be released");
-        }
     }
 
     /// Ends everything: the device is lost.

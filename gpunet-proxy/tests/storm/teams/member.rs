@@ -187,7 +187,7 @@ fn describe(ended: &Ended) -> String {
             (None, std::io::ErrorKind::ConnectionReset) => format!("errno {}", libc::ECONNRESET),
             _ => format!("queue {error}"),
         },
-        Ended::Host(TeamError::Failed(failure)) => match failure {
+        Ended::Host(TeamError::Failed(failure) | TeamError::FailedInPart { failure, .. }) => match failure {
             TeamFailure::Died { rank } => format!("died {rank}"),
             TeamFailure::Left { rank } => format!("left {rank}"),
             TeamFailure::Missing { ranks: who } => format!("missing {}", ranks(who)),

@@ -126,6 +126,19 @@ impl<'a> Streams<'a> {
     }
 
     /// # Safety
+    /// As [`write`](Self::write), of a word of 4 bytes.
+    pub(crate) unsafe fn write_32(
+        self,
+        stream: StreamHandle,
+        address: CUdeviceptr,
+        value: u32,
+    ) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.calls.write_value_32)(stream, address, value, STREAM_WRITE_VALUE_DEFAULT) };
+        self.driver.check("cuStreamWriteValue32", code)
+    }
+
+    /// # Safety
     /// As [`wait_geq`](Self::wait_geq) and [`write`](Self::write), for each operation.
     pub(crate) unsafe fn batch(
         self,

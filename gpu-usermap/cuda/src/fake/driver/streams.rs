@@ -5,7 +5,7 @@ mod calls;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -29,6 +29,7 @@ const POLL: Duration = Duration::from_micros(50);
 enum Operation {
     WaitGeq { address: CUdeviceptr, value: u64 },
     Write { address: CUdeviceptr, value: u64 },
+    Write32 { address: CUdeviceptr, value: u32 },
     Copy { to: CUdeviceptr, from: CUdeviceptr, len: usize },
     Call { function: unsafe extern "C" fn(*mut c_void), data: usize },
     Record { event: usize },
@@ -161,6 +162,10 @@ fn perform(operation: Operation) {
     match operation {
         Operation::WaitGeq { .. } => {}
         Operation::Write { address, value } => word(address).store(value, Ordering::SeqCst),
+        // SAFETY: aligned, and mapped until the operation has passed: the promise of who enqueued. All access is atomic.
+        Operation::Write32 { address, value } => unsafe {
+            AtomicU32::from_ptr(pointer(address)).store(value, Ordering::SeqCst);
+        },
         // SAFETY: mapped until the copy has passed, and disjoint: the promise of who enqueued.
         Operation::Copy { to, from, len } => unsafe {
             pointer::<u8>(to).copy_from_nonoverlapping(pointer(from), len);

@@ -357,6 +357,19 @@ fn a_host_function_that_is_not_enqueued_is_dropped() {
 }
 
 #[test]
+fn half_a_word_is_written_and_the_other_half_left() {
+    let fake = Fake::new();
+    let device = device(&fake);
+    let (words, stream) = (Words::new(&device), stream(&device));
+    words.set(0, 0x0123_4567_89ab_cdef);
+    // SAFETY: halves of words of the page, which streams and atomic accesses use.
+    unsafe { stream.write_value_32(words.at(0) + 4, 0xffff_0000) }.expect("a write");
+    unsafe { stream.write_value_32(words.at(1), 7) }.expect("a write");
+    stream.synchronize().expect("nothing waits");
+    assert_eq!((words.get(0), words.get(1)), (0xffff_0000_89ab_cdef, 7));
+}
+
+#[test]
 fn a_refused_operation_is_the_drivers_error() {
     let fake = Fake::new();
     let device = device(&fake);
@@ -365,6 +378,12 @@ fn a_refused_operation_is_the_drivers_error() {
     let refused = unsafe { stream.write_value(words.at(0) + 4, 1) };
     assert!(
         matches!(&refused, Err(StreamError::Cuda(error)) if error.call == "cuStreamWriteValue64" && error.code == 1),
+        "{refused:?}"
+    );
+    // SAFETY: refused: the address is no multiple of 4.
+    let refused = unsafe { stream.write_value_32(words.at(0) + 2, 1) };
+    assert!(
+        matches!(&refused, Err(StreamError::Cuda(error)) if error.call == "cuStreamWriteValue32" && error.code == 1),
         "{refused:?}"
     );
     assert_eq!(stream.is_idle(), Ok(true));

@@ -20,6 +20,7 @@ use crate::fake::driver::{event, fault, handle, lock, put, unless_refused};
 pub(in super::super) const CALLS: StreamCalls = StreamCalls {
     wait_value,
     write_value,
+    write_value_32,
     batch,
     copy: memcpy_async,
     pointer_attribute: super::super::memory::pointer_attribute,
@@ -117,6 +118,18 @@ unsafe extern "C" fn write_value(
     let mut operation = MemoryOperation::write(address, value);
     operation.flags = flags;
     memory_operations(stream, &[operation])
+}
+
+unsafe extern "C" fn write_value_32(
+    stream: StreamHandle,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> CUresult {
+    if !address.is_multiple_of(4) || flags != STREAM_WRITE_VALUE_DEFAULT {
+        return ERROR_INVALID_VALUE;
+    }
+    unless_refused(|| enqueue(stream, [Operation::Write32 { address, value }]))
 }
 
 unsafe extern "C" fn batch(

@@ -36,10 +36,11 @@ pub use request::{claim, control};
 pub use stream::{line, position, ring, span, trigger};
 pub use sync::{device_scope, epoch, hand_off, park, word};
 pub use table::{accept, entry, recycle};
-pub use types::{addr, errno, handle, link, options, region, status, timeout};
+pub use types::{addr, direction, errno, handle, link, options, region, status, timeout};
 
 pub use addr::SockAddr;
 pub use context::Context;
+pub use direction::Direction;
 pub use errno::{Error, Result};
 pub use handle::Handle;
 pub use link::Link;
@@ -49,7 +50,7 @@ pub use region::RegionOffset;
 pub use span::{Piece, RingSpan};
 pub use status::Status;
 pub use timeout::Timeout;
-pub use trigger::{Direction, Gate, Prepared, Trigger};
+pub use trigger::{Gate, Prepared, Trigger};
 pub use word::Word;
 
 /// Version of this contract; a device and a proxy of different versions reject each other.

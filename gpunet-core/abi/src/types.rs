@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`addr`] | Addresses and ports. |
+//! | [`direction`] | The two directions of a stream. |
 //! | [`errno`] | Errors, numbered as on Linux. |
 //! | [`handle`] | The number by which a kernel names a socket. |
 //! | [`link`] | Who is at the other side of a stream. |
@@ -12,6 +13,7 @@
 //! | [`timeout`] | How long a call may wait. |
 
 pub mod addr;
+pub mod direction;
 pub mod errno;
 pub mod handle;
 pub mod link;

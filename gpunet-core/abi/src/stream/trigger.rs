@@ -20,30 +20,8 @@
 
 use crate::stream::position::MASK;
 use crate::stream::position::StreamWord;
+use crate::types::direction::Direction;
 use crate::types::handle::Handle;
-
-/// A direction of a stream, as its owner sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Direction {
-    /// What this end sends. This end publishes, the other one releases.
-    Send = 0,
-    /// What this end receives. The other end's bytes land, this one consumes them.
-    Recv = 1,
-}
-
-impl Direction {
-    /// Reads the number; `None` for an invalid one.
-    #[must_use]
-    #[inline(always)]
-    pub const fn from_raw(raw: u32) -> Option<Self> {
-        match raw {
-            0 => Some(Self::Send),
-            1 => Some(Self::Recv),
-            _ => None,
-        }
-    }
-}
 
 /// Returns whether a word lets whoever waits for `position` go on: it has come so far, or it is final (END), with or
 /// without ERR, and will come no further.
@@ -233,14 +211,6 @@ mod tests {
 
     fn send(position: u64, len: u64) -> Prepared {
         Prepared::new(SOCKET, Direction::Send, position, len)
-    }
-
-    #[test]
-    fn a_direction_is_read_back_and_no_other_number_is_one() {
-        for direction in [Direction::Send, Direction::Recv] {
-            assert_eq!(Direction::from_raw(direction as u32), Some(direction));
-        }
-        assert_eq!([2, u32::MAX].map(Direction::from_raw), [None; 2]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Socket options, as the device keeps them and as requests carry them.
 
-use crate::{Direction, Timeout};
+use crate::types::direction::Direction;
+use crate::types::timeout::Timeout;
 
 /// Smallest ring: 4 KiB.
 pub const MIN_RING_LOG2: u8 = 12;

@@ -187,9 +187,12 @@ fn names(quotation: &str) -> Vec<Vec<&str>> {
         let is_snake = last.trim_matches('_').contains('_') && !last.starts_with('_') && !last.ends_with('_');
         let is_snake =
             is_snake && last.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        let is_variable = ["GPUNET", "GPUNETD"].iter().any(|start| last.starts_with(start))
+            && !last.ends_with('_')
+            && last.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
         let humps = last.chars().filter(char::is_ascii_uppercase).count();
         let is_camel = humps > 1 && last.chars().any(|c| c.is_ascii_lowercase()) && !last.contains('_');
-        if parts.len() > 1 || is_snake || is_camel || is_called {
+        if parts.len() > 1 || is_snake || is_variable || is_camel || is_called {
             found.push(parts);
         }
     }

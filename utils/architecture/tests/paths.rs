@@ -72,6 +72,36 @@ fn every_path_that_a_document_names_is_there() {
     assert!(missing.is_empty(), "these are no files or folders:\n{}\n", missing.join("\n"));
 }
 
+/// So does a comment of a source that names a page which has moved.
+#[test]
+fn every_page_that_a_source_names_is_there() {
+    let mut found = Vec::new();
+    list(&repository(), "", &mut found);
+    let is_source = |path: &&String| [".rs", ".h", ".cuh", ".toml"].iter().any(|end| path.ends_with(end));
+    let (mut named, mut missing) = (0, Vec::new());
+    for file in found.iter().filter(is_source) {
+        let path = file.trim_start_matches('/');
+        // Its samples name what there is not.
+        if path == "utils/architecture/tests/paths.rs" {
+            continue;
+        }
+        let text = std::fs::read_to_string(repository().join(path)).expect("readable");
+        let pages = text
+            .split(|c: char| !(c.is_ascii_alphanumeric() || "-_./".contains(c)))
+            .filter_map(|word| word.find("docs/").map(|start| &word[start..]))
+            .map(|word| word.trim_end_matches('.'))
+            .filter(|word| word.ends_with(".md"));
+        for page in pages {
+            named += 1;
+            if !repository().join(page).exists() {
+                missing.push(format!("{path}: {page}"));
+            }
+        }
+    }
+    assert!(named > 20, "only {named} pages are named");
+    assert!(missing.is_empty(), "these are no pages:\n{}\n", missing.join("\n"));
+}
+
 #[test]
 fn paths_are_read_with_and_without_their_folders() {
     let line = "1. `apps/echo/src/run.rs`, `Run::go` (`half.rs`); [this](../docs/c.md#x), src/a/b.rs: on. utils/fuzz/.";

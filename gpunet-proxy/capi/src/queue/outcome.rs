@@ -69,7 +69,8 @@ pub unsafe extern "C" fn gpunet_host_queue_notify(
     })
 }
 
-/// Waits until all that was enqueued is done, for at most `timeout_ms` milliseconds; negative: without limit. Other threads may
+/// Waits until all that was enqueued is done, for at most `timeout_ns` nanoseconds; negative: without limit; 0: not
+/// at all. Other threads may
 /// use the queue meanwhile.
 ///
 /// Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more); -ECANCELED when its attachment
@@ -77,17 +78,18 @@ pub unsafe extern "C" fn gpunet_host_queue_notify(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_synchronize(
     queue: *const gpunet_host_queue_t,
-    timeout_ms: i64,
+    timeout_ns: i64,
 ) -> c_int {
     done(|| {
         let done = gpunet_host_queue_t::of(queue)?.with(when_done)?;
-        let outcome = match u64::try_from(timeout_ms) {
+        let outcome = match u64::try_from(timeout_ns) {
             Err(_) => done.recv().ok(),
-            Ok(limit) => match done.recv_timeout(Duration::from_millis(limit)) {
+            Ok(limit) => match done.recv_timeout(Duration::from_nanos(limit)) {
                 Ok(outcome) => Some(outcome),
                 Err(RecvTimeoutError::Disconnected) => None,
                 Err(RecvTimeoutError::Timeout) => {
-                    let text = format!("the queue has operations under way after {timeout_ms} ms");
+                    let text =
+                        format!("the queue has operations under way after {:?}", Duration::from_nanos(limit));
                     return Err(Failure::new(libc::ETIMEDOUT, text));
                 }
             },

@@ -14,6 +14,7 @@ pub use crate::platform::cpu::grace::GracePeriod;
 use crate::platform::cpu::panics;
 pub use crate::platform::cpu::panics::BlockPanicked;
 pub use crate::platform::cpu::spin_yield;
+pub use crate::platform::cpu::turns::take_turns;
 use crate::{Kernel, platform};
 use gpunet_region::threads::BlockedSignals;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

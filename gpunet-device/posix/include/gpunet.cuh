@@ -1,4 +1,5 @@
-/* gpunet: sockets for GPU kernels, for CUDA C++ (C++17 and later; nvcc, clang with -x cuda, NVRTC).
+/* gpunet: sockets for GPU kernels, for CUDA C++ (C++17 and later; nvcc, clang with -x cuda, NVRTC), and for the same kernels on the
+ * CPU, where a C++ compiler reads them with gpunet_cpu.h.
  *
  * A thin layer over the C functions of gpunet.h: the same PTX is linked, and nothing is initialised. A kernel gets
  * its launch's context as a parameter and hands it to the call that opens a socket:
@@ -54,6 +55,9 @@
 #endif
 
 #include "gpunet.h"
+#ifndef __CUDACC__
+#include "gpunet_cpu.h"
+#endif
 
 #include "gpunet/address.cuh"
 #include "gpunet/group.cuh"

@@ -24,8 +24,8 @@
  * - Who starts the members: torchrun, mpirun, srun, or GPUNET_TEAM, RANK and WORLD_SIZE; or a unique id.
  * - The heap has NVSHMEM_SYMMETRIC_SIZE bytes (1G unless set) and a little more, all at once.
  *
- * Link with libgpunet and gpunet's PTX, with relocatable device code. With GPUNET_NVSHMEM_CPU defined, members are CPU devices,
- * and kernels are C++ functions of one thread that is block, warp and thread. */
+ * Link with libgpunet and gpunet's PTX, with relocatable device code. A program that is compiled with gpunet_cpu.h has CPU
+ * devices as members. */
 #ifndef GPUNET_NVSHMEM_H
 #define GPUNET_NVSHMEM_H
 

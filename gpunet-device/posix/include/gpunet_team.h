@@ -1,4 +1,4 @@
-/* Teams and symmetric memory for CUDA C++: kernels of several devices that store into each other's memory.
+/* Teams and symmetric memory, for kernels in CUDA C++ and on the CPU, as gpunet.h: kernels of several devices that store into each other's memory.
  *
  * The host makes a team and memory (gpunet_host_team_*, gpunet_host_symmetric_*, or gpunet_proxy::team in Rust) and passes
  * gpunet_team_t and gpunet_symmetric_t values to its kernels as parameters:
@@ -11,8 +11,8 @@
  *         }
  *     }
  *
- * Every call has two names, as in gpunet.h: `gpunet_put(team, ...)`, and `gput(...)` for the team in the module's variable
- * `gpunet_team`. Who calls and what is returned is as there: all threads of a block, `_warp`, `_thread`; 0 or a number, or a
+ * Every call takes the team first, `gpunet_put(team, ...)`; `gput(...)` is an inline function that makes it for the team in the
+ * module's variable `gpunet_team`. Who calls and what is returned is as there: all threads of a block, `_warp`, `_thread`; 0 or a number, or a
  * negative Linux errno. What the threads of the group have written before a call is seen by it. docs/symmetric.md says what
  * teams, signals and collectives are.
  *
@@ -25,146 +25,99 @@
 
 #include "gpunet.h"
 
-/* A member of a team, and symmetric memory: the same bytes in the part of every member. Values that the host makes. Kernels
- * may set timeout_ns, and take a part of memory by gpunet_symmetric_at (gpunet_host_symmetric_at on the CPU). `len` is in bytes. */
-#ifndef GPUNET_TEAM
-#define GPUNET_TEAM
-typedef struct gpunet_team_t {
-    unsigned long long net;
-    unsigned long long state;
-    unsigned long long timeout_ns; /* of waits; 0: none */
-    unsigned int rank;
-    unsigned int size;
-} gpunet_team_t;
-typedef struct gpunet_symmetric_t {
-    unsigned long long team;
-    unsigned long long parts;
-    unsigned long long offset;
-    unsigned long long len;
-} gpunet_symmetric_t;
-/* Values of signals are at most this. */
-#define GPUNET_MAX_SIGNAL 0x1fffffffffffffffull
-/* As the timeout of a call: the team's own. */
-#define GPUNET_TEAM_TIMEOUT (-0x7fffffffffffffffll - 1)
-/* Operations and types of gpunet_reduce. */
-#define GPUNET_SUM 1
-#define GPUNET_MIN 2
-#define GPUNET_MAX 3
-#define GPUNET_INT32 1
-#define GPUNET_UINT32 2
-#define GPUNET_INT64 3
-#define GPUNET_UINT64 4
-#define GPUNET_FLOAT 5
-#define GPUNET_DOUBLE 6
-#define GPUNET_HALF 7
-#define GPUNET_BFLOAT16 8
-#endif
+/* Declares a call. */
+#define GPUNET_TEAM_CALL(returned, name, ...) GPUNET_KERNEL returned name(gpunet_team_t team, __VA_ARGS__)
+#define GPUNET_TEAM_CALL0(returned, name) GPUNET_KERNEL returned name(gpunet_team_t team)
 
-/* The same team whose waits end with -EAGAIN after so many nanoseconds; 0: never, as it is at first. */
-static __device__ __forceinline__ gpunet_team_t gpunet_team_timeout(gpunet_team_t team, unsigned long long ns) {
-    team.timeout_ns = ns;
-    return team;
-}
-/* `len` bytes from `start`, cut to what is there. */
-static __device__ __forceinline__ gpunet_symmetric_t gpunet_symmetric_at(gpunet_symmetric_t memory, unsigned long long start, unsigned long long len) {
-    start = start < memory.len ? start : memory.len;
-    memory.offset += start;
-    memory.len = len < memory.len - start ? len : memory.len - start;
-    return memory;
-}
-
-/* Declares a call twice: with the team as its first argument, and for the team of the module. */
-#define GPUNET_TEAM_CALL(returned, explicit_name, name, ...)                                                   \
-    __device__ returned explicit_name(gpunet_team_t team, __VA_ARGS__);                                        \
-    __device__ returned name(__VA_ARGS__)
-#define GPUNET_TEAM_CALL0(returned, explicit_name, name)                                                       \
-    __device__ returned explicit_name(gpunet_team_t team);                                                     \
-    __device__ returned name(void)
-
+#ifdef __cplusplus
 extern "C" {
+#endif
 
 /* What the calls without a team use. A kernel of one thread stores a team here, `gpunet_team = team`, before the kernels that
  * use it. gpunet_heap is for gpunet_nvshmem.h. */
-extern __device__ gpunet_team_t gpunet_team;
-extern __device__ gpunet_symmetric_t gpunet_heap;
+GPUNET_VARIABLE gpunet_team_t gpunet_team;
+GPUNET_VARIABLE gpunet_symmetric_t gpunet_heap;
 
 /* By any thread. */
-GPUNET_TEAM_CALL0(int, gpunet_team_rank, gteam_rank);
-GPUNET_TEAM_CALL0(int, gpunet_team_size, gteam_size);
+GPUNET_TEAM_CALL0(int, gpunet_team_rank);
+GPUNET_TEAM_CALL0(int, gpunet_team_size);
 /* The address of memory in the part of a member, for plain loads and stores; null if there is none. Other members write there:
  * not by __ldg, nor through `const __restrict__`. */
-GPUNET_TEAM_CALL(void *, gpunet_ptr, gptr, gpunet_symmetric_t at, unsigned int member);
+GPUNET_TEAM_CALL(void *, gpunet_ptr, gpunet_symmetric_t at, unsigned int member);
 
 /* Copies. After put and put_signal the data may be changed; after put_nbi once quiet has returned. get copies all `len` bytes. */
-GPUNET_TEAM_CALL(int, gpunet_put, gput, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_put_warp, gput_warp, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_put_thread, gput_thread, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_put_nbi, gput_nbi, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_put_nbi_warp, gput_nbi_warp, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_put_nbi_thread, gput_nbi_thread, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_get, gget, void *data, gpunet_symmetric_t from, unsigned long long len, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_get_warp, gget_warp, void *data, gpunet_symmetric_t from, unsigned long long len, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_get_thread, gget_thread, void *data, gpunet_symmetric_t from, unsigned long long len, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_put, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_put_warp, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_put_thread, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_put_nbi, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_put_nbi_warp, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_put_nbi_thread, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_get, void *data, gpunet_symmetric_t from, unsigned long long len, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_get_warp, void *data, gpunet_symmetric_t from, unsigned long long len, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_get_thread, void *data, gpunet_symmetric_t from, unsigned long long len, unsigned int member);
 /* Puts, and then sets a signal: who sees the value sees the bytes. */
-GPUNET_TEAM_CALL(int, gpunet_put_signal, gput_signal, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_put_signal_warp, gput_signal_warp, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_put_signal_thread, gput_signal_thread, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_put_signal, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_put_signal_warp, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_put_signal_thread, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int signal, unsigned long long value, unsigned int member);
 
 /* Signals. Each member has a word for each signal and source, which that source alone writes; values grow. One group at a time
  * sets a signal, any number of them add. What the group has stored before is there when the member sees the value. wait
- * returns the value, which is at least `value`; test returns 1 or 0. The timeout is in NANOseconds; 0: not at all; negative:
- * without limit. */
-GPUNET_TEAM_CALL(int, gpunet_signal_set, gsignal_set, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_signal_set_warp, gsignal_set_warp, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_signal_set_thread, gsignal_set_thread, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_signal_add, gsignal_add, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_signal_add_warp, gsignal_add_warp, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_signal_add_thread, gsignal_add_thread, unsigned int signal, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(long long, gpunet_signal_wait, gsignal_wait, unsigned int signal, unsigned int source, unsigned long long value, long long timeout_ns = GPUNET_TEAM_TIMEOUT);
-GPUNET_TEAM_CALL(long long, gpunet_signal_wait_warp, gsignal_wait_warp, unsigned int signal, unsigned int source, unsigned long long value, long long timeout_ns = GPUNET_TEAM_TIMEOUT);
-GPUNET_TEAM_CALL(long long, gpunet_signal_wait_thread, gsignal_wait_thread, unsigned int signal, unsigned int source, unsigned long long value, long long timeout_ns = GPUNET_TEAM_TIMEOUT);
-GPUNET_TEAM_CALL(int, gpunet_signal_test, gsignal_test, unsigned int signal, unsigned int source, unsigned long long value);
-GPUNET_TEAM_CALL(int, gpunet_signal_test_warp, gsignal_test_warp, unsigned int signal, unsigned int source, unsigned long long value);
-GPUNET_TEAM_CALL(int, gpunet_signal_test_thread, gsignal_test_thread, unsigned int signal, unsigned int source, unsigned long long value);
+ * returns the value, which is at least `value`; test returns 1 or 0. */
+GPUNET_TEAM_CALL(int, gpunet_signal_set, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_signal_set_warp, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_signal_set_thread, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_signal_add, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_signal_add_warp, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_signal_add_thread, unsigned int signal, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(long long, gpunet_signal_wait, unsigned int signal, unsigned int source, unsigned long long value, long long timeout_ns GPUNET_OR(GPUNET_TEAM_TIMEOUT));
+GPUNET_TEAM_CALL(long long, gpunet_signal_wait_warp, unsigned int signal, unsigned int source, unsigned long long value, long long timeout_ns GPUNET_OR(GPUNET_TEAM_TIMEOUT));
+GPUNET_TEAM_CALL(long long, gpunet_signal_wait_thread, unsigned int signal, unsigned int source, unsigned long long value, long long timeout_ns GPUNET_OR(GPUNET_TEAM_TIMEOUT));
+GPUNET_TEAM_CALL(int, gpunet_signal_test, unsigned int signal, unsigned int source, unsigned long long value);
+GPUNET_TEAM_CALL(int, gpunet_signal_test_warp, unsigned int signal, unsigned int source, unsigned long long value);
+GPUNET_TEAM_CALL(int, gpunet_signal_test_thread, unsigned int signal, unsigned int source, unsigned long long value);
 /* The same with a word of 64 bits in symmetric memory, which one member writes. -ENOTCONN: all others have left. */
-GPUNET_TEAM_CALL(int, gpunet_word_set, gword_set, gpunet_symmetric_t to, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_word_set_warp, gword_set_warp, gpunet_symmetric_t to, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(int, gpunet_word_set_thread, gword_set_thread, gpunet_symmetric_t to, unsigned long long value, unsigned int member);
-GPUNET_TEAM_CALL(long long, gpunet_word_wait, gword_wait, gpunet_symmetric_t word, unsigned long long value, long long timeout_ns = GPUNET_TEAM_TIMEOUT);
-GPUNET_TEAM_CALL(long long, gpunet_word_wait_warp, gword_wait_warp, gpunet_symmetric_t word, unsigned long long value, long long timeout_ns = GPUNET_TEAM_TIMEOUT);
-GPUNET_TEAM_CALL(long long, gpunet_word_wait_thread, gword_wait_thread, gpunet_symmetric_t word, unsigned long long value, long long timeout_ns = GPUNET_TEAM_TIMEOUT);
+GPUNET_TEAM_CALL(int, gpunet_word_set, gpunet_symmetric_t to, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_word_set_warp, gpunet_symmetric_t to, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(int, gpunet_word_set_thread, gpunet_symmetric_t to, unsigned long long value, unsigned int member);
+GPUNET_TEAM_CALL(long long, gpunet_word_wait, gpunet_symmetric_t word, unsigned long long value, long long timeout_ns GPUNET_OR(GPUNET_TEAM_TIMEOUT));
+GPUNET_TEAM_CALL(long long, gpunet_word_wait_warp, gpunet_symmetric_t word, unsigned long long value, long long timeout_ns GPUNET_OR(GPUNET_TEAM_TIMEOUT));
+GPUNET_TEAM_CALL(long long, gpunet_word_wait_thread, gpunet_symmetric_t word, unsigned long long value, long long timeout_ns GPUNET_OR(GPUNET_TEAM_TIMEOUT));
 
 /* fence orders what the group has stored into other members' memory before what it stores there afterwards; quiet waits until it is there. */
-GPUNET_TEAM_CALL0(int, gpunet_fence, gfence);
-GPUNET_TEAM_CALL0(int, gpunet_fence_warp, gfence_warp);
-GPUNET_TEAM_CALL0(int, gpunet_fence_thread, gfence_thread);
-GPUNET_TEAM_CALL0(int, gpunet_quiet, gquiet);
-GPUNET_TEAM_CALL0(int, gpunet_quiet_warp, gquiet_warp);
-GPUNET_TEAM_CALL0(int, gpunet_quiet_thread, gquiet_thread);
+GPUNET_TEAM_CALL0(int, gpunet_fence);
+GPUNET_TEAM_CALL0(int, gpunet_fence_warp);
+GPUNET_TEAM_CALL0(int, gpunet_fence_thread);
+GPUNET_TEAM_CALL0(int, gpunet_quiet);
+GPUNET_TEAM_CALL0(int, gpunet_quiet_warp);
+GPUNET_TEAM_CALL0(int, gpunet_quiet_thread);
 
 /* All members, one group of each device. Collectives begin and end with a barrier, so neither sources nor destinations need
  * another. all_gather: the source of member i lies at byte i * len of everybody's `to`. broadcast: the root's source lies at the
  * beginning of everybody's `to`; those of the others may be null. all_to_all: `len` bytes for each member; part i of member
  * j's source lies at part j of member i's `to`. */
-GPUNET_TEAM_CALL0(int, gpunet_barrier, gbarrier);
-GPUNET_TEAM_CALL0(int, gpunet_barrier_warp, gbarrier_warp);
-GPUNET_TEAM_CALL0(int, gpunet_barrier_thread, gbarrier_thread);
-GPUNET_TEAM_CALL(int, gpunet_all_gather, gall_gather, gpunet_symmetric_t to, const void *data, unsigned long long len);
-GPUNET_TEAM_CALL(int, gpunet_all_gather_warp, gall_gather_warp, gpunet_symmetric_t to, const void *data, unsigned long long len);
-GPUNET_TEAM_CALL(int, gpunet_all_gather_thread, gall_gather_thread, gpunet_symmetric_t to, const void *data, unsigned long long len);
-GPUNET_TEAM_CALL(int, gpunet_broadcast, gbroadcast, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int root);
-GPUNET_TEAM_CALL(int, gpunet_broadcast_warp, gbroadcast_warp, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int root);
-GPUNET_TEAM_CALL(int, gpunet_broadcast_thread, gbroadcast_thread, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int root);
-GPUNET_TEAM_CALL(int, gpunet_all_to_all, gall_to_all, gpunet_symmetric_t to, const void *data, unsigned long long len);
-GPUNET_TEAM_CALL(int, gpunet_all_to_all_warp, gall_to_all_warp, gpunet_symmetric_t to, const void *data, unsigned long long len);
-GPUNET_TEAM_CALL(int, gpunet_all_to_all_thread, gall_to_all_thread, gpunet_symmetric_t to, const void *data, unsigned long long len);
+GPUNET_TEAM_CALL0(int, gpunet_barrier);
+GPUNET_TEAM_CALL0(int, gpunet_barrier_warp);
+GPUNET_TEAM_CALL0(int, gpunet_barrier_thread);
+GPUNET_TEAM_CALL(int, gpunet_all_gather, gpunet_symmetric_t to, const void *data, unsigned long long len);
+GPUNET_TEAM_CALL(int, gpunet_all_gather_warp, gpunet_symmetric_t to, const void *data, unsigned long long len);
+GPUNET_TEAM_CALL(int, gpunet_all_gather_thread, gpunet_symmetric_t to, const void *data, unsigned long long len);
+GPUNET_TEAM_CALL(int, gpunet_broadcast, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int root);
+GPUNET_TEAM_CALL(int, gpunet_broadcast_warp, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int root);
+GPUNET_TEAM_CALL(int, gpunet_broadcast_thread, gpunet_symmetric_t to, const void *data, unsigned long long len, unsigned int root);
+GPUNET_TEAM_CALL(int, gpunet_all_to_all, gpunet_symmetric_t to, const void *data, unsigned long long len);
+GPUNET_TEAM_CALL(int, gpunet_all_to_all_warp, gpunet_symmetric_t to, const void *data, unsigned long long len);
+GPUNET_TEAM_CALL(int, gpunet_all_to_all_thread, gpunet_symmetric_t to, const void *data, unsigned long long len);
 /* By a block: reduces all elements of `from` into everybody's `to`, in the order of ranks; all get the same bits. `to` may be
  * `from`. A type (GPUNET_FLOAT) and an operation (GPUNET_SUM). */
-GPUNET_TEAM_CALL(int, gpunet_reduce, greduce, int type, int operation, gpunet_symmetric_t to, gpunet_symmetric_t from);
+GPUNET_TEAM_CALL(int, gpunet_reduce, int type, int operation, gpunet_symmetric_t to, gpunet_symmetric_t from);
 
+#ifdef __cplusplus
 } /* extern "C" */
+#endif
 
 #undef GPUNET_TEAM_CALL
 #undef GPUNET_TEAM_CALL0
+
+#include "gpunet/team_names.h"
 
 #endif

@@ -1,15 +1,15 @@
-//! The C functions, exported from the PTX: each with the context as its first argument
-//! (`gpunet_send(net, ...)`), and under GPUnet's name for the context of the module (`gsend(...)`).
+//! The C functions, each with the context as its first argument: `gpunet_send(net, ...)`. They are exported from the PTX, and
+//! for kernels on the CPU from libgpunet. GPUnet's names (`gsend(...)`) are functions of the header.
 //!
 //! Only wrappers: each names the group that calls, checks the context, and hands on to
-//! the crate's calls. Built with the feature `capi` for `ptx/gpunet_device.ptx`, because exported
+//! the crate's calls. Built with the feature `capi` for `ptx/gpunet_device.ptx` and libgpunet, because exported
 //! functions of a dependency would land in every kernel module. The declarations that C sees are in
-//! `include/gpunet.h`. On the CPU, for tests, each calling thread is a group of its own.
+//! `include/gpunet.h`. A thread on the CPU is one of a block if its kernel runs inside [`as_group`], else a group of its own.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `exports` | the macros that export each call twice |
-//! | `callers` | who calls: the suffix of a function's name tells |
+//! | `exports` | the macros that export calls |
+//! | `callers` | who calls: the suffix of a function's name tells; and with which context |
 //! | `control` | opening and closing sockets |
 //! | `data` | sending, receiving, poll |
 //! | `groups` | poll groups |
@@ -27,21 +27,20 @@ mod names;
 mod prepared;
 mod team;
 
+pub use {control::*, data::*, groups::*, names::*, prepared::*, team::*};
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use callers::{Calling, Guard, as_group, block, guard_by, resume, warp};
+
 use gpunet_abi::{Context, Error, MAGIC, Result, VERSION};
 use gpunet_device::Net;
 
-/// The context of the launch, as a device address: a [`Net`], for the functions that are not given one. The
-/// host sets it in each module: `attachment.bind(module)`. 0: no attachment, and these calls return -ENETDOWN.
+/// The context of the launch, as a device address: a [`Net`], for the calls of `gpunet.h` under GPUnet's names. The host sets it in
+/// each module: `attachment.bind(module)`. 0: no attachment, and these calls return -ENETDOWN. On the CPU the header has the variable.
+#[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static mut gpunet_attachment: u64 = 0;
-
-/// The module's context.
-#[inline(always)]
-fn attachment() -> u64 {
-    // SAFETY: the host writes the variable between launches only.
-    unsafe { (&raw const gpunet_attachment).read_volatile() }
-}
 
 /// Runs a call with the context at an address, if there is one.
 ///

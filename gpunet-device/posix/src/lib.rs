@@ -14,6 +14,7 @@
 //! | `epoll` | `gepoll_create`, `gepoll_ctl`, `gepoll_wait`, `gepoll_close`: poll groups |
 //! | `options`, `ioctl`, `name`, `sockaddr` | options, counts, addresses |
 //! | `trigger` | directions that the host has taken |
+//! | `span` | bytes of a ring, as C sees them |
 //! | `team` | teams and symmetric memory |
 //! | `direction`, `opening` | what a call takes for itself: one direction of a stream; a socket that is not open yet |
 //! | `capi` | the exported C functions |
@@ -60,6 +61,7 @@ pub mod send;
 pub mod shutdown;
 pub mod sockaddr;
 pub mod socket;
+pub mod span;
 pub mod team;
 pub mod trigger;
 

@@ -1,4 +1,4 @@
-//! `include/gpunet.h` and `include/gpunet_team.h` against what they declare: the functions of the shipped PTX, and Linux's numbers.
+//! `include/gpunet.h`, `include/gpunet_team.h` and `include/gpunet_types.h` against what they declare: the functions of the shipped PTX, and Linux's numbers.
 //!
 //! nvcc is not needed: the files are text. (That nvcc and NVRTC take the header is a matter for a
 //! machine that has them; see `gpunet-proxy/examples/cuda_echo_client`.)
@@ -13,12 +13,15 @@ use std::collections::BTreeMap;
 
 const HEADER: &str = include_str!("../include/gpunet.h");
 const TEAM: &str = include_str!("../include/gpunet_team.h");
+const TYPES: &str = include_str!("../include/gpunet_types.h");
+const NAMES: &str = include_str!("../include/gpunet/names.h");
+const TEAM_NAMES: &str = include_str!("../include/gpunet/team_names.h");
 const PTX: &str = include_str!("../../ptx/gpunet_device.ptx");
 
 /// By function: its parameters and, last, what it returns, in bits.
 type Signatures = BTreeMap<String, Vec<u32>>;
 
-/// What a call is given first, unless it is the one for the module.
+/// What a call is given first.
 #[derive(Clone, Copy)]
 enum First {
     Net,
@@ -29,13 +32,12 @@ enum First {
 struct Call {
     first: First,
     returned: String,
-    explicit: String,
-    implicit: String,
+    name: String,
     parameters: Vec<String>,
 }
 
 fn calls() -> Vec<Call> {
-    let table = |header: &'static str| header.split_once("extern \"C\" {").unwrap().1;
+    let table = |header: &'static str| header.split_once("extern \"C\" {\n#endif").unwrap().1;
     let of = |header, mark: &'static str| {
         table(header).split(mark).skip(1).map(|rest| &rest[..rest.find(");").unwrap()])
     };
@@ -46,13 +48,13 @@ fn calls() -> Vec<Call> {
         .map(|(first, call)| {
             let mut parts = call.split(',').map(|part| part.trim().to_owned());
             let mut next = || parts.next().unwrap();
-            let (returned, explicit, implicit) = (next(), next(), next());
-            Call { first, returned, explicit, implicit, parameters: parts.collect() }
+            let (returned, name) = (next(), next());
+            Call { first, returned, name, parameters: parts.collect() }
         })
         .collect()
 }
 
-/// What nvcc makes of the tables: each call twice.
+/// What nvcc makes of the tables.
 fn declared() -> Signatures {
     let mut declared = Signatures::new();
     for call in calls() {
@@ -61,14 +63,13 @@ fn declared() -> Signatures {
             First::Net => 64,
             First::Team => 8 * size_of::<TeamHandle>() as u32,
         };
-        declared.insert(call.explicit, [vec![first], bits.clone()].concat());
-        declared.insert(call.implicit, bits);
+        declared.insert(call.name, [vec![first], bits].concat());
     }
     declared
 }
 
 fn bits_of_c(parameter: &str) -> u32 {
-    let parameter = parameter.split('=').next().unwrap().trim();
+    let parameter = parameter.split("GPUNET_OR").next().unwrap().trim();
     if parameter.contains('*') || parameter.contains("long long") {
         return 64;
     }
@@ -117,43 +118,42 @@ fn bits_of_ptx(parameter: &str) -> u32 {
 #[test]
 fn the_headers_declare_what_the_ptx_exports() {
     let (declared, exported) = (declared(), exported());
-    assert!(declared.len() > 220, "the headers were not read");
+    assert!(declared.len() > 130, "the headers were not read");
     assert_eq!(declared, exported);
 }
 
-/// `gsend` is `gpunet_send`, and GPUnet's `single_thread_gclose` is `gpunet_close_thread`.
+/// `gsend` is `gpunet_send` for the module's context, and GPUnet's `single_thread_gclose` is `gpunet_close_thread`: with the same
+/// parameters and defaults, handed on in their order.
 #[test]
-fn the_two_names_of_a_call_are_those_of_one_function() {
-    for call in calls() {
-        let plain = match call.implicit.strip_prefix("single_thread_g") {
-            Some(rest) => format!("{rest}_thread"),
-            None => call.implicit.strip_prefix('g').unwrap().to_owned(),
+fn gpunets_names_are_functions_of_the_headers() {
+    let lines = |header: &'static str| header.lines().filter_map(|line| line.strip_prefix("GPUNET_NAME "));
+    let names: Vec<_> = lines(NAMES).chain(lines(TEAM_NAMES)).collect();
+    let calls = calls();
+    assert_eq!(names.len(), calls.len());
+    for call in calls {
+        let short = call.name.strip_prefix("gpunet_").unwrap();
+        let module = match call.first {
+            First::Net => "gpunet_attachment",
+            First::Team => "gpunet_team",
         };
-        assert_eq!(call.explicit, format!("gpunet_{plain}"));
-    }
-}
-
-/// The second name is no copy of the code: it loads the module's context and calls.
-#[test]
-fn the_call_for_the_modules_context_calls_the_explicit_one() {
-    for call in calls() {
-        let body = function(&call.implicit);
-        assert!(body.lines().count() < 50, "{} is a copy", call.implicit);
-        let variable = match call.first {
-            First::Net => "[gpunet_attachment]",
-            First::Team => "[gpunet_team",
+        let argument = |one: &String| {
+            let declared = one.split(" GPUNET_OR").next().unwrap();
+            declared.rsplit([' ', '*']).next().unwrap().to_owned()
         };
-        assert!(body.contains(variable), "{} loads no context", call.implicit);
-        assert!(body.contains("call.uni"), "{} calls nothing", call.implicit);
+        let given = std::iter::once(module.to_owned()).chain(call.parameters.iter().map(argument));
+        let given = given.collect::<Vec<_>>().join(", ");
+        let parameters =
+            if call.parameters.is_empty() { "void".to_owned() } else { call.parameters.join(", ") };
+        let gap = if call.returned.ends_with('*') { "" } else { " " };
+        let of = |gpunets: String| {
+            format!("{}{gap}{gpunets}({parameters}) {{ return {}({given}); }}", call.returned, call.name)
+        };
+        let single = short.strip_suffix("_thread").map(|plain| of(format!("single_thread_g{plain}")));
+        let found = names
+            .iter()
+            .filter(|name| **name == of(format!("g{short}")) || single.as_deref() == Some(**name));
+        assert_eq!(found.count(), 1, "{}", call.name);
     }
-}
-
-/// The text of an exported function.
-fn function(name: &str) -> &'static str {
-    // Without parameters the parentheses are empty.
-    let (_, rest) = PTX.split_once(&format!(") {name}(")).unwrap();
-    let (_, body) = rest.split_once("\n{\n").unwrap();
-    &body[..body.find("\n}\n").unwrap()]
 }
 
 #[test]
@@ -276,7 +276,10 @@ fn the_headers_names_of_gpunets_own_are_the_librarys() {
         ("GPUNET_LINGER", open::LINGER as i32),
     ];
     for (name, value) in own {
-        let line = HEADER.lines().find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name));
+        let line = HEADER
+            .lines()
+            .chain(TYPES.lines())
+            .find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name));
         let found = line.map(|rest| number(rest.split("/*").next().unwrap().trim().trim_end_matches('u')));
         assert_eq!(found, Some(value), "{name}");
     }
@@ -284,13 +287,13 @@ fn the_headers_names_of_gpunets_own_are_the_librarys() {
 
 #[test]
 fn the_headers_timeout_of_a_socket_is_the_librarys() {
-    assert!(HEADER.contains("#define GPUNET_SOCKET_TIMEOUT (-0x7fffffffffffffffll - 1)"));
+    assert!(TYPES.contains("#define GPUNET_SOCKET_TIMEOUT (-0x7fffffffffffffffll - 1)"));
     assert_eq!(SOCKET_TIMEOUT, -0x7fff_ffff_ffff_ffff - 1);
 }
 
 /// The fields of a structure of the header with their offsets, and its size.
 fn layout(structure: &str) -> (Vec<(&str, usize)>, usize) {
-    let (_, rest) = HEADER.split_once(&format!("struct {structure} {{")).unwrap();
+    let (_, rest) = TYPES.split_once(&format!("struct {structure} {{")).unwrap();
     let (mut at, mut offsets) = (0, Vec::new());
     for line in rest[..rest.find('}').unwrap()].lines() {
         let Some((kind, name)) = line.split(';').next().and_then(|field| field.trim().rsplit_once(' '))
@@ -320,7 +323,7 @@ fn the_headers_prepared_values_have_the_librarys_fields_in_their_order() {
     assert_eq!(layout("gpunet_gate"), library![Gate: socket, direction, position]);
     assert_eq!(layout("gpunet_prepared"), library![Prepared: socket, direction, position, len]);
     assert_eq!((Direction::Send as u32, Direction::Recv as u32), (0, 1));
-    assert!(HEADER.contains("#define GPUNET_SEND 0u") && HEADER.contains("#define GPUNET_RECV 1u"));
+    assert!(TYPES.contains("#define GPUNET_SEND 0u") && TYPES.contains("#define GPUNET_RECV 1u"));
 }
 
 #[test]
@@ -364,7 +367,7 @@ fn the_headers_team_and_memory_have_the_librarys_fields_in_their_order() {
     };
     assert_eq!(words, [[1, 2, 3, 4 | 5 << 32], [1, 2, 3, 4]]);
     let fields = |structure: &str| {
-        let (_, rest) = TEAM.split_once(&format!("struct {structure} {{")).unwrap();
+        let (_, rest) = TYPES.split_once(&format!("struct {structure} {{")).unwrap();
         let lines = rest[..rest.find('}').unwrap()].lines().skip(1);
         let fields: Vec<_> = lines.map(|line| line.split(';').next().unwrap().trim()).collect();
         fields.join(", ")
@@ -395,8 +398,8 @@ fn the_headers_names_of_reductions_are_the_librarys() {
         ("GPUNET_BFLOAT16", team::BFLOAT16),
     ];
     for (name, value) in own {
-        assert!(TEAM.contains(&format!("#define {name} {value}\n")), "{name}");
+        assert!(TYPES.contains(&format!("#define {name} {value}\n")), "{name}");
     }
-    assert!(TEAM.contains("#define GPUNET_MAX_SIGNAL 0x1fffffffffffffffull\n"));
+    assert!(TYPES.contains("#define GPUNET_MAX_SIGNAL 0x1fffffffffffffffull\n"));
     assert_eq!(MAX_VALUE, 0x1fff_ffff_ffff_ffff);
 }

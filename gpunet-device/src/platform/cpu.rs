@@ -7,12 +7,14 @@
 //! | `spin_yield` | spinning where cores are few |
 //! | `grace` | when addresses of memory that is out of use may be used again |
 //! | `panics` | what is known of a panic in a thread block |
+//! | `turns` | threads of a block that take turns on one thread of the system |
 
 mod bells;
 mod futex;
 pub(crate) mod grace;
 pub(crate) mod panics;
 pub mod spin_yield;
+pub(crate) mod turns;
 
 pub(crate) use bells::{ChangeCounts, PollerRegistration};
 
@@ -78,18 +80,24 @@ pub(crate) fn is_abandoned() -> bool {
 
 /// Lets other threads run between two attempts for which there is no flag to sleep on.
 pub fn back_off() {
+    if turns::pass_on() {
+        return;
+    }
     std::thread::yield_now();
 }
 
 /// Waits a little between two loads by a group that has nothing to do. A CPU poller sleeps on the epoch instead.
 pub(crate) fn nap() {
-    if !may_sleep() {
+    if !turns::pass_on() && !may_sleep() {
         std::thread::sleep(NAP_OF_POLLS);
     }
 }
 
 /// Lets others have the core between two loads of a word that another group writes.
 pub(crate) fn yield_core() {
+    if turns::pass_on() {
+        return;
+    }
     std::thread::yield_now();
 }
 
@@ -118,6 +126,9 @@ fn nap_ns(round: u32) -> u64 {
 /// Waits a little; after enough rounds sleeps on `flag` unless `changed`. `naps`: nobody sets the flag
 /// back, or others sleep on it, too, so sleep for a short time only.
 pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, changed: impl FnOnce() -> bool) {
+    if turns::pass_on() {
+        return;
+    }
     if round < spins() {
         std::hint::spin_loop();
         return;
@@ -193,6 +204,9 @@ pub(crate) fn pause_for_bell(
     naps: bool,
     changed: impl FnOnce() -> bool,
 ) {
+    if turns::pass_on() {
+        return;
+    }
     if round < spins() {
         std::hint::spin_loop();
         return;

@@ -2,8 +2,11 @@
  *
  * Made by cbindgen from gpunet-proxy/capi, where it is changed. docs/c-host.md leads through it.
  *
- * Names. Every name begins with gpunet_host or GPUNET_HOST, but for the few types that kernels have, too, which are those of
- * gpunet.h and gpunet_team.h. So this header and those, which are for device code, may be included in one file, in any order.
+ * Names. Every name begins with gpunet_host or GPUNET_HOST. The types that kernels have, too, are those of gpunet_types.h. Kernels
+ * on the CPU are C functions that make the calls of gpunet.h and gpunet_team.h, as those of a GPU do.
+ *
+ * Timeouts. `timeout_ns` is in nanoseconds, as in the calls of kernels; 0: not at all; negative: without limit. gpunet_types.h has
+ * the rule.
  *
  * Results. A call returns 0, a number, or a negative Linux errno (-EAGAIN, ...). gpunet_host_last_error returns the reason in
  * words, for the thread that made the call. A call that fails leaves its outputs as they were, unless its comment says more.
@@ -34,113 +37,13 @@
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/types.h>
-
-/* Types that kernels have, too: as in gpunet.h and gpunet_team.h, which may be included before this header or after it. */
-
-/* What a socket is opened with. All zeros: the defaults. */
-#ifndef GPUNET_OPTIONS
-#define GPUNET_OPTIONS
-struct gpunet_options {
-    unsigned long long send_ring;       /* bytes, rounded up to a power of two, 4 KiB to 16 MiB; 0: the proxy chooses */
-    unsigned long long recv_ring;
-    unsigned long long send_timeout_ns; /* SO_SNDTIMEO; 0: none */
-    unsigned long long recv_timeout_ns; /* SO_RCVTIMEO; 0: none */
-    int transport;                      /* 0 auto, 1 tcp, 2 peer, 3 rc */
-    int linger_ms;                      /* SO_LINGER, with GPUNET_LINGER; 0 resets the connection at close */
-    unsigned int flags;                 /* GPUNET_DELAY and those after it */
-    unsigned int reserved;              /* 0 */
-};
-#define GPUNET_DELAY 1u     /* without TCP_NODELAY */
-#define GPUNET_EXCLUSIVE 2u /* without SO_REUSEADDR */
-#define GPUNET_KEEPALIVE 4u
-#define GPUNET_V6ONLY 8u
-#define GPUNET_NO_WAIT 16u /* a non-blocking socket */
-#define GPUNET_LINGER 32u
-#define GPUNET_NO_LINES 64u /* small messages travel without lines, which they have where that is faster */
-#endif
-
-/* Bytes of a ring, where they lie: two pieces, the second for what wraps round the ring's end. They may be memory of
- * the host or of another GPU. Read them by plain or volatile loads: not by __ldg, not through `const __restrict__`,
- * and not by TMA. */
-#ifndef GPUNET_SPAN
-#define GPUNET_SPAN
-struct gpunet_piece {
-    void *data;
-    unsigned long long len;
-};
-struct gpunet_span {
-    struct gpunet_piece piece[2];
-};
-#endif
-
-/* A direction that the host has taken, which prepares messages in its ring and passes these values to kernels as
- * parameters. Other calls on that direction, and close, return -EALREADY. Directions: what this end sends, and what it
- * receives. Positions are bytes since the stream was opened, less than 2^61.
- *
- * A trigger publishes up to its position: what was filled, or what was read. A gate waits until the other end has
- * released so much (of a send), or so much has landed (of a receive). A message begins at `position`. */
-#ifndef GPUNET_PREPARED
-#define GPUNET_PREPARED
-#define GPUNET_SEND 0u
-#define GPUNET_RECV 1u
-typedef struct gpunet_trigger {
-    int socket;
-    unsigned int direction;
-    unsigned long long position;
-} gpunet_trigger_t;
-typedef struct gpunet_gate {
-    int socket;
-    unsigned int direction;
-    unsigned long long position;
-} gpunet_gate_t;
-typedef struct gpunet_prepared {
-    int socket;
-    unsigned int direction;
-    unsigned long long position;
-    unsigned long long len;
-} gpunet_prepared_t;
-#endif
-
-/* A member of a team, and symmetric memory: the same bytes in the part of every member. Values that the host makes. Kernels
- * may set timeout_ns, and take a part of memory by gpunet_symmetric_at (gpunet_host_symmetric_at on the CPU). `len` is in bytes. */
-#ifndef GPUNET_TEAM
-#define GPUNET_TEAM
-typedef struct gpunet_team_t {
-    unsigned long long net;
-    unsigned long long state;
-    unsigned long long timeout_ns; /* of waits; 0: none */
-    unsigned int rank;
-    unsigned int size;
-} gpunet_team_t;
-typedef struct gpunet_symmetric_t {
-    unsigned long long team;
-    unsigned long long parts;
-    unsigned long long offset;
-    unsigned long long len;
-} gpunet_symmetric_t;
-/* Values of signals are at most this. */
-#define GPUNET_MAX_SIGNAL 0x1fffffffffffffffull
-/* As the timeout of a call: the team's own. */
-#define GPUNET_TEAM_TIMEOUT (-0x7fffffffffffffffll - 1)
-/* Operations and types of gpunet_reduce. */
-#define GPUNET_SUM 1
-#define GPUNET_MIN 2
-#define GPUNET_MAX 3
-#define GPUNET_INT32 1
-#define GPUNET_UINT32 2
-#define GPUNET_INT64 3
-#define GPUNET_UINT64 4
-#define GPUNET_FLOAT 5
-#define GPUNET_DOUBLE 6
-#define GPUNET_HALF 7
-#define GPUNET_BFLOAT16 8
-#endif
+#include "gpunet_types.h"
 
 /**
  * The version of this interface. It rises when a call or a structure of this header changes or goes; calls that are
  * added do not change it.
  */
-#define GPUNET_HOST_ABI_VERSION 1
+#define GPUNET_HOST_ABI_VERSION 2
 
 /**
  * The level of gpunet's own socket options.
@@ -334,6 +237,16 @@ typedef struct gpunet_host_pollfd {
 typedef void (*gpunet_host_kernel_fn)(uint64_t net, uint32_t block, uint32_t blocks, void *argument);
 
 /**
+ * A function that is one thread of a block on the CPU. No C++ exception may leave it.
+ */
+typedef void (*gpunet_host_thread_fn)(void *argument);
+
+/**
+ * Is told which thread of a block runs from now on, on the system's thread of the block.
+ */
+typedef void (*gpunet_host_turn_fn)(uint32_t thread);
+
+/**
  * A kernel that is to run at the same time as others.
  */
 typedef struct gpunet_host_kernel {
@@ -520,10 +433,14 @@ typedef struct gpunet_host_team_options {
      */
     uint32_t signals;
     /**
-     * How long members wait for each other when they join, and in each thing that they do together on the host. That of member 0
-     * counts. 0: 30,000.
+     * 0.
      */
-    uint32_t timeout_ms;
+    uint32_t reserved;
+    /**
+     * How long members wait for each other when they join, and in each thing that they do together on the host. That of member 0
+     * counts. Nanoseconds; 0: 30 seconds.
+     */
+    uint64_t timeout_ns;
 } gpunet_host_team_options;
 
 /**
@@ -797,8 +714,8 @@ int gpunet_host_shutdown(const struct gpunet_host_socket_t *socket,
 int gpunet_host_close(struct gpunet_host_socket_t *socket);
 
 /**
- * Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ms` milliseconds; negative: without limit; 0:
- * does not wait. Listeners are ready (POLLIN) when an accept would not wait, sockets that connect (POLLOUT) when it is known how
+ * Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ns` nanoseconds; negative: without limit; 0:
+ * not at all. Listeners are ready (POLLIN) when an accept would not wait, sockets that connect (POLLOUT) when it is known how
  * that went. A failure is reported with the direction that was asked for. An entry whose handle is stale gets POLLNVAL; one
  * whose socket is NULL is passed over.
  *
@@ -807,7 +724,7 @@ int gpunet_host_close(struct gpunet_host_socket_t *socket);
  */
 int gpunet_host_poll(struct gpunet_host_pollfd *sockets,
                      size_t count,
-                     int timeout_ms);
+                     int64_t timeout_ns);
 
 /**
  * Returns a descriptor for the program's event loop (epoll, libuv): it is readable while the socket is ready for one of
@@ -885,7 +802,7 @@ uint64_t gpunet_host_token_net(const struct gpunet_host_token_t *token);
 
 /**
  * Runs a C function as a kernel on the CPU device, by `blocks` threads; returns when they have been started. It calls the
- * gpunet_host_cpu_* functions with its net value. A token may have several such launches. `argument` is passed on as it is,
+ * functions of gpunet.h with its net value. A token may have several such launches. `argument` is passed on as it is,
  * to all these threads.
  *
  * Errors: -EBADF; -EINVAL for no block or no function; -EOPNOTSUPP on a GPU; the system's, when it refuses a thread (the token
@@ -897,13 +814,13 @@ int gpunet_host_token_launch(const struct gpunet_host_token_t *token,
                              void *argument);
 
 /**
- * Waits until all kernels of gpunet_host_token_launch have ended, for at most `timeout_ms` milliseconds; negative: without
- * limit. (Wait for kernels on a GPU with CUDA.)
+ * Waits until all kernels of gpunet_host_token_launch have ended, for at most `timeout_ns` nanoseconds; negative: without
+ * limit; 0: not at all. (Wait for kernels on a GPU with CUDA.)
  *
  * Errors: -EBADF; -ETIMEDOUT; -EDEADLK from one of these kernels.
  */
 int gpunet_host_token_wait(const struct gpunet_host_token_t *token,
-                           int64_t timeout_ms);
+                           int64_t timeout_ns);
 
 /**
  * Cancels the launch: every call of its kernels that waits, or would wait, returns -ECANCELED. It cannot be undone.
@@ -920,96 +837,49 @@ int gpunet_host_token_cancel(const struct gpunet_host_token_t *token);
  * After a kernel that failed, GPUNET_HOST_RESET is right. It waits for the proxy's answer, at most ten seconds. The handle is
  * stale if it returns 0.
  * Errors: -EBADF; -EINVAL for another policy; -EDEADLK from one of its kernels; -EBUSY while a thread of the program's own makes
- * a gpunet_host_cpu_* call with its net value: cancel the launch first.
+ * a call of gpunet.h with its net value: cancel the launch first.
  */
 int gpunet_host_token_finish(struct gpunet_host_token_t *token,
                              int policy,
                              uint64_t *left_open);
 
 /**
- * In a kernel on the CPU: makes a socket, as socket(2). `protocol`: 0 lets gpunet choose, IPPROTO_TCP is TCP alone, 0x6701 is
- * the same host (peer) alone, 0x6702 RDMA (rc) alone. Returns the socket, a positive number that is valid for the gpunet_host_cpu_*
- * calls of this attachment's kernels, also of later launches.
+ * Runs a function by `blocks` thread blocks of `threads` threads on the CPU, and returns when all have ended. A block is a thread of
+ * the system, on which its threads take turns, each with a stack of 256 KiB: one runs until it comes to a barrier or to a collective
+ * call, waits in a call, calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the threads' block and
+ * warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
  *
- * `net` is the kernel's net value. Errors of this call and of those below: what docs/operations.md says of each errno; -ENETDOWN also
- * for a net value that no open token has; -EBADF for a socket that is not open; -ECANCELED after gpunet_host_token_cancel.
+ * Every thread gets `argument`. `on_turn` may be NULL. Threads that wait for each other and cannot go on (a barrier to which not all
+ * come) end the program.
+ * Errors: -EINVAL for no function, no block, or not 1 to 1,024 threads; the system's, when it refuses a thread: those that were
+ * started may still run then; -ENOTRECOVERABLE when there is no memory for stacks.
  */
-int gpunet_host_cpu_socket(uint64_t net,
-                           int domain,
-                           int kind,
-                           int protocol);
+int gpunet_host_run_blocks(uint32_t blocks,
+                           uint32_t threads,
+                           gpunet_host_thread_fn function,
+                           void *argument,
+                           gpunet_host_turn_fn on_turn);
 
 /**
- * As bind(2). After a failure the socket is closed.
+ * Returns the number of the calling thread's block, from 0. A thread that runs no kernel is the only one of block 0.
  */
-int gpunet_host_cpu_bind(uint64_t net, int socket, const struct sockaddr *address, socklen_t len);
+uint32_t gpunet_host_block(void);
 
 /**
- * As listen(2). After a failure the socket is closed.
+ * Waits for all threads of the calling thread's block, and returns the sum of their values. What each has written before is visible
+ * to all afterwards. Threads that have ended are not waited for.
  */
-int gpunet_host_cpu_listen(uint64_t net, int socket, int backlog);
+uint32_t gpunet_host_sync_block(uint32_t value);
 
 /**
- * As accept(2): returns the socket of the connection that has waited longest. `address` and `len` may be NULL.
+ * Waits for all threads of the calling thread's warp, as gpunet_host_sync_block.
  */
-int gpunet_host_cpu_accept(uint64_t net, int socket, struct sockaddr *address, socklen_t *len);
+uint32_t gpunet_host_sync_warp(uint32_t value);
 
 /**
- * As connect(2). It waits, also on a non-blocking socket; over peer until the other end accepts. After a failure the socket is closed.
+ * Lets other threads of the calling thread's block run: for a loop that waits for one of them. Returns 1 if there were any, else 0.
  */
-int gpunet_host_cpu_connect(uint64_t net,
-                            int socket,
-                            const struct sockaddr *address,
-                            socklen_t len);
-
-/**
- * As send(2), with MSG_DONTWAIT and MSG_WAITALL (sends all). Returns how many bytes were taken, at least one.
- */
-ssize_t gpunet_host_cpu_send(uint64_t net, int socket, const void *data, size_t len, int flags);
-
-/**
- * As recv(2), with MSG_DONTWAIT, MSG_WAITALL and MSG_PEEK. Returns how many bytes were received, 0 at the end of the stream.
- */
-ssize_t gpunet_host_cpu_recv(uint64_t net,
-                             int socket,
-                             void *data,
-                             size_t len,
-                             int flags);
-
-/**
- * As shutdown(2): SHUT_RD, SHUT_WR or SHUT_RDWR.
- */
-int gpunet_host_cpu_shutdown(uint64_t net, int socket, int how);
-
-/**
- * As close(2). What was sent is still delivered.
- */
-int gpunet_host_cpu_close(uint64_t net, int socket);
-
-/**
- * As getsockname(2).
- */
-int gpunet_host_cpu_getsockname(uint64_t net, int socket, struct sockaddr *address, socklen_t *len);
-
-/**
- * As getpeername(2).
- */
-int gpunet_host_cpu_getpeername(uint64_t net, int socket, struct sockaddr *address, socklen_t *len);
-
-/**
- * As setsockopt(2), with the options that gpunet.h lists.
- */
-int gpunet_host_cpu_setsockopt(uint64_t net, int socket, int level, int name, const void *value, socklen_t len);
-
-/**
- * As getsockopt(2), with the options that gpunet.h lists.
- */
-int gpunet_host_cpu_getsockopt(uint64_t net, int socket, int level, int name, void *value, socklen_t *len);
-
-/**
- * As poll(2), for sockets of kernels; but the timeout is in nanoseconds; negative: without limit; 0: does not wait.
- */
-int gpunet_host_cpu_poll(uint64_t net, struct pollfd *sockets, size_t count, int64_t timeout_ns);
+int gpunet_host_take_turns(void);
 
 /**
  * Points a module's calls under GPUnet's names (gsend and its like) at the launch's sockets: writes the token's net value to
@@ -1141,7 +1011,7 @@ int gpunet_host_receiver_give_back(struct gpunet_host_receiver_t *receiver);
 
 /**
  * Returns the number by which kernels of the device use the socket: the argument `socket` of gpunet.h's functions,
- * `from_handle` of gpunet.cuh, and on the CPU device the argument of gpunet_host_cpu_*. A positive number, valid until the
+ * `from_handle` of gpunet.cuh, also on the CPU device. A positive number, valid until the
  * socket is closed.
  *
  * Errors: -EBADF.
@@ -1176,11 +1046,11 @@ int gpunet_host_device_getpeername(const struct gpunet_host_device_socket_t *soc
 /**
  * Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device has 256 slots for such
  * sockets, beside the setting `sockets` for its kernels'. `options` are those of gpunet.h, which later calls of kernels on the
- * socket obey; NULL: the defaults. It waits for at most `timeout_ms` milliseconds; negative: without limit (the transport has
- * its own). Over peer a connect waits until the other end accepts.
+ * socket obey; NULL: the defaults. It waits for at most `timeout_ns` nanoseconds; negative: without limit (the transport has
+ * its own); 0: not at all. Over peer a connect waits until the other end accepts.
  *
  *     gpunet_host_device_socket_t *socket;
- *     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000, &socket);
+ *     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000000000, &socket);
  *     kernel<<<blocks, threads, 0, stream>>>(net, gpunet_host_device_number(socket));
  *
  * On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
@@ -1192,7 +1062,7 @@ int gpunet_host_device_connect(const struct gpunet_host_attachment_t *attachment
                                const struct sockaddr *address,
                                socklen_t len,
                                const struct gpunet_options *options,
-                               int64_t timeout_ms,
+                               int64_t timeout_ns,
                                struct gpunet_host_device_socket_t **socket);
 
 /**
@@ -1201,7 +1071,7 @@ int gpunet_host_device_connect(const struct gpunet_host_attachment_t *attachment
  * proxy's answer. Kernels accept at it by its number, and the program by gpunet_host_device_accept.
  *
  *     gpunet_host_device_listen(attachment, (struct sockaddr *)&address, sizeof address, NULL, 128, &listener);
- *     gpunet_host_device_accept(listener, 5000, &socket);
+ *     gpunet_host_device_accept(listener, 5000000000, &socket);
  *
  * On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
  * Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; otherwise as
@@ -1215,15 +1085,15 @@ int gpunet_host_device_listen(const struct gpunet_host_attachment_t *attachment,
                               struct gpunet_host_device_socket_t **socket);
 
 /**
- * Accepts the connection that has waited longest, as a socket of the same device. It waits for at most `timeout_ms`
- * milliseconds; negative: without limit. Several threads may accept, and kernels at the same time.
+ * Accepts the connection that has waited longest, as a socket of the same device. It waits for at most `timeout_ns`
+ * nanoseconds; negative: without limit; 0: not at all. Several threads may accept, and kernels at the same time.
  *
  * On success `*accepted` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
  * Errors: -EBADF, also when the listener is closed meanwhile; -EFAULT; -EINVAL when it does not listen; -EAGAIN when the time is
  * over; -EMFILE (all of the 256 slots are in use: the connection stays); -ENETDOWN; -ECANCELED.
  */
 int gpunet_host_device_accept(const struct gpunet_host_device_socket_t *socket,
-                              int64_t timeout_ms,
+                              int64_t timeout_ns,
                               struct gpunet_host_device_socket_t **accepted);
 
 /**
@@ -1242,54 +1112,6 @@ int gpunet_host_device_leave(struct gpunet_host_device_socket_t *socket);
  * Errors: -EBADF.
  */
 int gpunet_host_device_close(struct gpunet_host_device_socket_t *socket);
-
-/**
- * In a kernel on the CPU: publishes a taken direction up to the trigger's position: what was filled, or what was read. One
- * that was released already, or comes too late, does nothing.
- *
- * `net` is the kernel's net value. Errors: -EBADF; -ENOTCONN; -EINVAL when the program has not taken the direction; -EPIPE after
- * the end of the direction; -EPROTO; -ENETDOWN; -ECANCELED.
- */
-int gpunet_host_cpu_trigger_release(uint64_t net,
-                                    gpunet_trigger_t trigger);
-
-/**
- * In a kernel on the CPU: waits until a gate passes, for so many nanoseconds; negative: without limit; 0: not at all. A gate
- * that has passed stays open.
- *
- * Errors: -EAGAIN when the time is over. When it can no longer pass: -EPIPE of a send whose reader has gone; -ENODATA of a
- * receive that has ended before; -ECONNRESET; the socket's failure. Those of gpunet_host_cpu_trigger_release.
- */
-int gpunet_host_cpu_wait(uint64_t net,
-                         gpunet_gate_t gate,
-                         int64_t timeout_ns);
-
-/**
- * In a kernel on the CPU: returns 1 if a gate passes now, else 0.
- *
- * Errors: as gpunet_host_cpu_wait, without -EAGAIN.
- */
-int gpunet_host_cpu_test(uint64_t net, gpunet_gate_t gate);
-
-/**
- * In a kernel on the CPU: leaves where a message lies in the ring. It does not check that it is filled, or free.
- *
- *     static void fill(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
- *         gpunet_host_send_message *message = argument;
- *         struct gpunet_span span;
- *         gpunet_host_cpu_wait(net, message->room, -1);
- *         gpunet_host_cpu_prepared_span(net, message->prepared, &span);
- *         memset(span.piece[0].data, 'x', span.piece[0].len);
- *         memset(span.piece[1].data, 'x', span.piece[1].len);
- *         gpunet_host_cpu_trigger_release(net, message->post);
- *     }
- *
- * Errors: -EBADF; -EFAULT; -ENOTCONN; -EINVAL when the program has not taken the direction, or for a message that is longer than
- * the ring; -ENETDOWN.
- */
-int gpunet_host_cpu_prepared_span(uint64_t net,
-                                  gpunet_prepared_t message,
-                                  struct gpunet_span *span);
 
 /**
  * Makes a queue of the CPU device: a thread carries out what is enqueued.
@@ -1490,14 +1312,14 @@ int gpunet_host_queue_notify(const struct gpunet_host_queue_t *queue,
                              void *user);
 
 /**
- * Waits until all that was enqueued is done, for at most `timeout_ms` milliseconds; negative: without limit; 0: asks only, and
+ * Waits until all that was enqueued is done, for at most `timeout_ns` nanoseconds; negative: without limit; 0: asks only, and
  * enqueues nothing. Other threads may use the queue meanwhile.
  *
  * Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more, and tells whether -ETIMEDOUT
  * is one); -ECANCELED when its attachment was closed before; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
  */
 int gpunet_host_queue_synchronize(const struct gpunet_host_queue_t *queue,
-                                  int64_t timeout_ms);
+                                  int64_t timeout_ns);
 
 /**
  * Leaves how the queue has fared so far. It does not wait for operations.
@@ -1520,13 +1342,13 @@ int gpunet_host_queue_outcome(const struct gpunet_host_queue_t *queue,
 int gpunet_host_queue_destroy(struct gpunet_host_queue_t *queue);
 
 /**
- * Limits the waits of operations of teams that are enqueued from now on to `timeout_ms` milliseconds each, from when it begins;
+ * Limits the waits of operations of teams that are enqueued from now on to `timeout_ns` nanoseconds each, from when it begins;
  * negative, as at first: no limit; 0: each looks once. On a CUDA stream a wait with a limit is a kernel of one block.
  *
  * Errors: -EBADF.
  */
 int gpunet_host_queue_set_team_timeout(const struct gpunet_host_queue_t *queue,
-                                       int64_t timeout_ms);
+                                       int64_t timeout_ns);
 
 /**
  * Copies `len` bytes from memory of the device to `offset` in the part of `member`. The device is the one that has joined the team;
@@ -1725,127 +1547,6 @@ int gpunet_host_team_barrier(const struct gpunet_host_team_t *team);
 int gpunet_host_team_leave(struct gpunet_host_team_t *team);
 
 /**
- * In a kernel on the CPU: returns the address of symmetric memory in the part of a member, or NULL when there is none.
- */
-void *gpunet_host_cpu_ptr(gpunet_team_t team, gpunet_symmetric_t at, uint32_t member);
-
-/**
- * In a kernel on the CPU: copies `len` bytes to the beginning of `to` in the part of `member`. The data may be changed when it
- * returns; the member sees the bytes once it is told so, by a signal or a barrier.
- *
- * `team` is the kernel's. Errors of this call and of those below: -EINVAL for a member or signal that there is not, memory of another
- * team, or a range that is not inside it; -EFAULT; -ENETDOWN for a team that was left, or whose token was finished. Of those that wait:
- * -EAGAIN when the time is over; -ECONNRESET when a member has died; -ENOTCONN when the one that is waited for has left; -EALREADY when
- * another block is in a barrier or a collective; -ECONNABORTED after a collective that failed; -ECANCELED.
- */
-int gpunet_host_cpu_put(gpunet_team_t team,
-                        gpunet_symmetric_t to,
-                        const void *data,
-                        uint64_t len,
-                        uint32_t member);
-
-/**
- * As gpunet_host_cpu_put; the data may be changed once gpunet_host_cpu_quiet has returned.
- */
-int gpunet_host_cpu_put_nbi(gpunet_team_t team, gpunet_symmetric_t to, const void *data, uint64_t len, uint32_t member);
-
-/**
- * In a kernel on the CPU: copies `len` bytes from the beginning of `from` in the part of `member`.
- */
-int gpunet_host_cpu_get(gpunet_team_t team, void *data, gpunet_symmetric_t from, uint64_t len, uint32_t member);
-
-/**
- * In a kernel on the CPU: puts, and then sets a signal: who sees the value sees the bytes.
- */
-int gpunet_host_cpu_put_signal(gpunet_team_t team,
-                               gpunet_symmetric_t to,
-                               const void *data,
-                               uint64_t len,
-                               uint32_t signal,
-                               uint64_t value,
-                               uint32_t member);
-
-/**
- * In a kernel on the CPU: sets this member's word of a signal at `member`. Values grow. What was stored before is there when the
- * member sees it.
- */
-int gpunet_host_cpu_signal_set(gpunet_team_t team,
-                               uint32_t signal,
-                               uint64_t value,
-                               uint32_t member);
-
-/**
- * As gpunet_host_cpu_signal_set, but adds to what was sent before.
- */
-int gpunet_host_cpu_signal_add(gpunet_team_t team, uint32_t signal, uint64_t value, uint32_t member);
-
-/**
- * In a kernel on the CPU: waits until the word that `source` writes for a signal is at least `value`, for so many nanoseconds;
- * negative: without limit; 0: not at all; GPUNET_TEAM_TIMEOUT: as the team's timeout_ns says. Returns what it is.
- */
-int64_t gpunet_host_cpu_signal_wait(gpunet_team_t team,
-                                    uint32_t signal,
-                                    uint32_t source,
-                                    uint64_t value,
-                                    int64_t timeout_ns);
-
-/**
- * In a kernel on the CPU: returns 1 if the word that `source` writes for a signal is at least `value`, else 0.
- */
-int gpunet_host_cpu_signal_test(gpunet_team_t team, uint32_t signal, uint32_t source, uint64_t value);
-
-/**
- * In a kernel on the CPU: orders what it has stored into other members' memory before what it stores there afterwards.
- */
-int gpunet_host_cpu_fence(gpunet_team_t team);
-
-/**
- * In a kernel on the CPU: waits until what it has stored into other members' memory is there.
- */
-int gpunet_host_cpu_quiet(gpunet_team_t team);
-
-/**
- * In a kernel on the CPU: waits until a block of every member has called it. The team's timeout_ns counts.
- */
-int gpunet_host_cpu_barrier(gpunet_team_t team);
-
-/**
- * In a kernel on the CPU: gives all members the data of all: that of member i lies at byte i * len of everybody's `to`. It begins
- * and ends with a barrier, and so do those below.
- */
-int gpunet_host_cpu_all_gather(gpunet_team_t team,
-                               gpunet_symmetric_t to,
-                               const void *data,
-                               uint64_t len);
-
-/**
- * In a kernel on the CPU: copies the data of `root` to the beginning of everybody's `to`. The data of the others may be NULL.
- */
-int gpunet_host_cpu_broadcast(gpunet_team_t team,
-                              gpunet_symmetric_t to,
-                              const void *data,
-                              uint64_t len,
-                              uint32_t root);
-
-/**
- * In a kernel on the CPU: `data` has `len` bytes for each member; part i of member j's lies at part j of member i's `to`.
- */
-int gpunet_host_cpu_all_to_all(gpunet_team_t team,
-                               gpunet_symmetric_t to,
-                               const void *data,
-                               uint64_t len);
-
-/**
- * In a kernel on the CPU: reduces all elements of `from` into everybody's `to`, in the order of ranks. `to` may be `from`. A type
- * (GPUNET_FLOAT) and an operation (GPUNET_SUM).
- */
-int gpunet_host_cpu_reduce(gpunet_team_t team,
-                           int kind,
-                           int operation,
-                           gpunet_symmetric_t to,
-                           gpunet_symmetric_t from);
-
-/**
  * Binds an address of this machine at which the members of a team will meet; port 0 takes a free one. Member 0 makes it where the
  * address is not known beforehand, passes the id on, and then calls gpunet_host_team_lead.
  *
@@ -1960,11 +1661,6 @@ int gpunet_host_symmetric_alloc(const struct gpunet_host_team_t *team,
  * Errors: -EBADF; -EFAULT.
  */
 int gpunet_host_symmetric_value(const struct gpunet_host_symmetric_t *symmetric, gpunet_symmetric_t *value);
-
-/**
- * Returns `len` bytes from `start` of symmetric memory, cut to what is there. For kernels, too.
- */
-gpunet_symmetric_t gpunet_host_symmetric_at(gpunet_symmetric_t value, uint64_t start, uint64_t len);
 
 /**
  * Leaves the address at which this member's device has the part of `member` mapped.

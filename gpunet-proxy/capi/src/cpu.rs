@@ -1,202 +1,106 @@
-//! The device's calls for C functions that run as kernels on the CPU.
+//! Kernels on the CPU: who makes the calls of gpunet.h there, and threads that form blocks for gpunet_cpu.h.
 //!
-//! Each is one thread block of one thread, and makes the same call that the device's function of that name makes.
+//! The calls themselves are gpunet-posix's, as in the PTX. Here they are made under the token, and the team, to which their first
+//! argument belongs: a value that is neither is -ENETDOWN, and nobody finishes the one or leaves the other meanwhile.
 
-use crate::failure::{Failure, int, returned};
-use crate::memory;
+mod block;
+
+use crate::failure::{Failure, done, returned};
+use crate::team::with_team;
 use crate::token::with_net;
-use gpunet_device::group::Solo;
-use gpunet_device::{Net, PollFd, PollSet, Result, Timeout, poll};
-use gpunet_posix::{self as posix, name::End};
-use libc::{pollfd, sockaddr, socklen_t, ssize_t};
+use gpunet_device::cpu;
+use gpunet_device::{Group, Kernel};
+use gpunet_posix::capi::{self, Guard};
 use std::ffi::{c_int, c_void};
 
-pub(crate) const SOLO: Solo = Solo::new(0, 1);
-
-/// Makes a call of the device.
-pub(crate) fn call(net: u64, body: impl FnOnce(Net) -> Result<i64>) -> std::result::Result<i64, Failure> {
-    with_net(net, |net| Ok(body(net)?))
+/// Has the calls of kernels made under their tokens and teams.
+pub(crate) fn guard_calls() {
+    capi::guard_by(Guard {
+        net: |net, body| returned(|| with_net(net, |net| Ok(body(net)?))),
+        team: |team, body| returned(|| with_team(team, |team| Ok(body(team)?))),
+    });
 }
 
-/// In a kernel on the CPU: makes a socket, as socket(2). `protocol`: 0 lets gpunet choose, IPPROTO_TCP is TCP alone, 0x6701 is
-/// the same host (peer) alone, 0x6702 RDMA (rc) alone. Returns the socket, a positive number that is valid for the gpunet_host_cpu_*
-/// calls of this attachment's kernels, also of later launches.
+/// A function that is one thread of a block on the CPU. No C++ exception may leave it.
+pub type gpunet_host_thread_fn = Option<unsafe extern "C" fn(argument: *mut c_void)>;
+
+/// Is told which thread of a block runs from now on, on the system's thread of the block.
+pub type gpunet_host_turn_fn = Option<unsafe extern "C" fn(thread: u32)>;
+
+/// A C function whose threads form blocks.
+#[derive(Clone, Copy)]
+struct Threads {
+    threads: u32,
+    function: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+    on_turn: gpunet_host_turn_fn,
+}
+
+// SAFETY: `gpunet_host_run_blocks` says that the argument goes to other threads.
+unsafe impl Send for Threads {}
+
+impl Kernel for Threads {
+    const ENTRY: &'static str = "c_threads";
+
+    fn run<G: Group>(self, group: &G) {
+        // SAFETY: the promise of who runs it: a function of this type, which takes the argument on any thread.
+        let body = || unsafe { (self.function)(self.argument) };
+        let ran = block::run(group.index(), group.count(), self.threads, self.on_turn, &body);
+        // A launch without some of its blocks would wait for them.
+        assert!(ran.is_ok(), "there is no memory for the stacks of a block's threads");
+    }
+}
+
+/// Runs a function by `blocks` thread blocks of `threads` threads on the CPU, and returns when all have ended. A block is a thread of
+/// the system, on which its threads take turns, each with a stack of 256 KiB: one runs until it comes to a barrier or to a collective
+/// call, waits in a call, calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the threads' block and
+/// warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
 ///
-/// `net` is the kernel's net value. Errors of this call and of those below: what docs/operations.md says of each errno; -ENETDOWN also
-/// for a net value that no open token has; -EBADF for a socket that is not open; -ECANCELED after gpunet_host_token_cancel.
+/// Every thread gets `argument`. `on_turn` may be NULL. Threads that wait for each other and cannot go on (a barrier to which not all
+/// come) end the program.
+/// Errors: -EINVAL for no function, no block, or not 1 to 1,024 threads; the system's, when it refuses a thread: those that were
+/// started may still run then; -ENOTRECOVERABLE when there is no memory for stacks.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_socket(
-    net: u64,
-    domain: c_int,
-    kind: c_int,
-    protocol: c_int,
+pub unsafe extern "C" fn gpunet_host_run_blocks(
+    blocks: u32,
+    threads: u32,
+    function: gpunet_host_thread_fn,
+    argument: *mut c_void,
+    on_turn: gpunet_host_turn_fn,
 ) -> c_int {
-    int(|| call(net, |net| posix::socket::socket(&SOLO, net, domain, kind, protocol)))
-}
-
-/// As bind(2). After a failure the socket is closed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_bind(
-    net: u64,
-    socket: c_int,
-    address: *const sockaddr,
-    len: socklen_t,
-) -> c_int {
-    // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
-    int(|| call(net, |net| unsafe { posix::bind::bind(&SOLO, net, socket, address.cast(), len) }))
-}
-
-/// As listen(2). After a failure the socket is closed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_listen(net: u64, socket: c_int, backlog: c_int) -> c_int {
-    int(|| call(net, |net| posix::bind::listen(&SOLO, net, socket, backlog)))
-}
-
-/// As accept(2): returns the socket of the connection that has waited longest. `address` and `len` may be NULL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_accept(
-    net: u64,
-    socket: c_int,
-    address: *mut sockaddr,
-    len: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
-    int(|| {
-        // SAFETY: as promised.
-        call(net, |net| unsafe {
-            posix::accept::accept(&SOLO, net, socket, address.cast(), len, posix::SOCKET_TIMEOUT)
-        })
+    done(|| {
+        let (Some(function), 1.., 1..=1024) = (function, blocks, threads) else {
+            let text = "a launch needs a function, at least one block, and 1 to 1,024 threads";
+            return Err(Failure::new(libc::EINVAL, text));
+        };
+        guard_calls();
+        let launch = cpu::launch(blocks, 1, Threads { threads, function, argument, on_turn });
+        let launch = launch.map_err(|error| Failure::no_thread(&error))?;
+        launch.wait().map_err(|panicked| Failure::new(libc::ENOTRECOVERABLE, panicked.to_string()))
     })
 }
 
-/// As connect(2). It waits, also on a non-blocking socket; over peer until the other end accepts. After a failure the socket is closed.
+/// Returns the number of the calling thread's block, from 0. A thread that runs no kernel is the only one of block 0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_connect(
-    net: u64,
-    socket: c_int,
-    address: *const sockaddr,
-    len: socklen_t,
-) -> c_int {
-    // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
-    int(|| call(net, |net| unsafe { posix::connect::connect(&SOLO, net, socket, address.cast(), len) }))
+pub extern "C" fn gpunet_host_block() -> u32 {
+    capi::block().index()
 }
 
-/// As send(2), with MSG_DONTWAIT and MSG_WAITALL (sends all). Returns how many bytes were taken, at least one.
+/// Waits for all threads of the calling thread's block, and returns the sum of their values. What each has written before is visible
+/// to all afterwards. Threads that have ended are not waited for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_send(
-    net: u64,
-    socket: c_int,
-    data: *const c_void,
-    len: usize,
-    flags: c_int,
-) -> ssize_t {
-    // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
-    returned(|| call(net, |net| unsafe { posix::send::send(&SOLO, net, socket, data.cast(), len, flags) }))
-        as ssize_t
+pub extern "C" fn gpunet_host_sync_block(value: u32) -> u32 {
+    capi::block().sum(value)
 }
 
-/// As recv(2), with MSG_DONTWAIT, MSG_WAITALL and MSG_PEEK. Returns how many bytes were received, 0 at the end of the stream.
+/// Waits for all threads of the calling thread's warp, as gpunet_host_sync_block.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_recv(
-    net: u64,
-    socket: c_int,
-    data: *mut c_void,
-    len: usize,
-    flags: c_int,
-) -> ssize_t {
-    // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
-    returned(|| call(net, |net| unsafe { posix::recv::recv(&SOLO, net, socket, data.cast(), len, flags) }))
-        as ssize_t
+pub extern "C" fn gpunet_host_sync_warp(value: u32) -> u32 {
+    capi::warp().sum(value)
 }
 
-/// As shutdown(2): SHUT_RD, SHUT_WR or SHUT_RDWR.
+/// Lets other threads of the calling thread's block run: for a loop that waits for one of them. Returns 1 if there were any, else 0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_shutdown(net: u64, socket: c_int, how: c_int) -> c_int {
-    int(|| call(net, |net| posix::shutdown::shutdown(&SOLO, net, socket, how)))
+pub extern "C" fn gpunet_host_take_turns() -> c_int {
+    c_int::from(block::pass_on())
 }
-
-/// As close(2). What was sent is still delivered.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_close(net: u64, socket: c_int) -> c_int {
-    int(|| call(net, |net| posix::close::close(&SOLO, net, socket)))
-}
-
-/// As getsockname(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_getsockname(
-    net: u64,
-    socket: c_int,
-    address: *mut sockaddr,
-    len: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
-    int(|| call(net, |net| unsafe { posix::name::name(&SOLO, net, socket, End::Local, address.cast(), len) }))
-}
-
-/// As getpeername(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_getpeername(
-    net: u64,
-    socket: c_int,
-    address: *mut sockaddr,
-    len: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
-    int(|| call(net, |net| unsafe { posix::name::name(&SOLO, net, socket, End::Peer, address.cast(), len) }))
-}
-
-/// As setsockopt(2), with the options that gpunet.h lists.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_setsockopt(
-    net: u64,
-    socket: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> c_int {
-    // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
-    int(|| {
-        // SAFETY: as promised.
-        call(net, |net| unsafe { posix::options::set(&SOLO, net, socket, level, name, value.cast(), len) })
-    })
-}
-
-/// As getsockopt(2), with the options that gpunet.h lists.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_getsockopt(
-    net: u64,
-    socket: c_int,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the pointers are the caller's, who promises what the device's call asks for.
-    int(|| {
-        // SAFETY: as promised.
-        call(net, |net| unsafe { posix::options::get(&SOLO, net, socket, level, name, value.cast(), len) })
-    })
-}
-
-/// As poll(2), for sockets of kernels; but the timeout is in nanoseconds; negative: without limit; 0: does not wait.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_cpu_poll(
-    net: u64,
-    sockets: *mut pollfd,
-    count: usize,
-    timeout_ns: i64,
-) -> c_int {
-    int(|| {
-        memory::array(sockets, count)?;
-        // SAFETY: checked not to be null; `PollFd` has the layout of `struct pollfd`; nobody else uses the entries during the
-        // call, which is the caller's promise.
-        let set = unsafe { PollSet::from_raw_parts(sockets.cast::<PollFd>(), count) };
-        call(net, |net| {
-            poll(&SOLO, net, set, u64::try_from(timeout_ns).map_or(Timeout::NEVER, Timeout::ns))
-                .map(|ready| ready as i64)
-        })
-    })
-}
-
-const _: () = assert!(size_of::<PollFd>() == size_of::<pollfd>());

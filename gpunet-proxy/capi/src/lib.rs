@@ -1,7 +1,7 @@
 //! libgpunet: gpunet's host API in C.
 //!
 //! The header `include/gpunet_host.h` is made from this crate by cbindgen and is its documentation; docs/c-host.md leads
-//! through it. Every exported function is called `gpunet_host_*`, wraps the call of `gpunet_proxy` that its comment describes, and
+//! through it. Every function of this crate is called `gpunet_host_*`, wraps the call of `gpunet_proxy` that its comment describes, and
 //! does three things more: it looks its handles up, it turns errors into a negative errno and a text, and it lets no panic
 //! pass.
 //!
@@ -12,11 +12,10 @@
 //! | `memory` | the program's pointers: strings, addresses, option values, outputs |
 //! | `log` | tracing's events for a callback |
 //! | `proxy`, `attachment`, `token`, `cuda`, `buffer` | the calls of `gpunet_proxy` |
-//! | `cpu` | the device's calls, for C functions that run as kernels on the CPU |
+//! | `cpu` | kernels on the CPU: the calls of gpunet-posix under their tokens and teams, and threads that form blocks |
 //! | `device` and below it | sockets of a device that the program opens, their taken directions, prepared messages |
-//! | `prepared` | the types that kernels share, and the device's calls with them |
 //! | `queue` and below it | queues |
-//! | `team` and below it | teams, symmetric memory, and the device's calls with them |
+//! | `team` and below it | teams and symmetric memory |
 //! | `socket` and below it | host sockets: blocking, non-blocking, polled, with a descriptor |
 //!
 //! # Handles are numbers
@@ -49,8 +48,6 @@ mod cuda;
 
 mod device;
 
-mod prepared;
-
 mod queue;
 
 mod buffer;
@@ -66,7 +63,6 @@ pub use cuda::*;
 pub use device::*;
 pub use failure::{gpunet_host_free_string, gpunet_host_last_error};
 pub use log::*;
-pub use prepared::*;
 pub use proxy::*;
 pub use queue::*;
 pub use socket::*;
@@ -77,7 +73,7 @@ use std::ffi::c_char;
 
 /// The version of this interface. It rises when a call or a structure of this header changes or goes; calls that are
 /// added do not change it.
-pub const GPUNET_HOST_ABI_VERSION: u32 = 1;
+pub const GPUNET_HOST_ABI_VERSION: u32 = 2;
 
 /// Returns the library's version, such as "0.1.0". The text lives as long as the library.
 #[unsafe(no_mangle)]

@@ -4,13 +4,10 @@
 //! |---|---|
 //! | `joining` | how members come together |
 //! | `memory` | symmetric memory |
-//! | `cpu` | the device's calls, for C functions that run as kernels on the CPU |
 
-mod cpu;
 mod joining;
 mod memory;
 
-pub use cpu::*;
 pub use joining::*;
 pub use memory::*;
 
@@ -18,7 +15,7 @@ use crate::attachment::AttachmentObject;
 use crate::failure::{Failure, done, int};
 use crate::handle::handles;
 use crate::memory::Out;
-use crate::token::gpunet_host_token_t;
+use crate::token::{gpunet_host_token_t, with_net};
 use gpunet_device::team::TeamHandle;
 use gpunet_proxy::team::Team;
 use std::collections::HashMap;
@@ -68,7 +65,14 @@ impl TeamObject {
 /// Makes a call of the device with a team that a kernel on the CPU passed.
 ///
 /// # Errors
-/// ENETDOWN, when there is no such team.
+/// ENETDOWN, when there is no such team, or its token was finished.
+pub(crate) fn with_team<R>(
+    team: TeamHandle,
+    body: impl FnOnce(TeamHandle) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    with_net(team.net().raw(), |_| with_state(team, body))
+}
+
 fn with_state<R>(
     handle: TeamHandle,
     body: impl FnOnce(TeamHandle) -> Result<R, Failure>,

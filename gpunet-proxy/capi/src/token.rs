@@ -1,11 +1,13 @@
 //! Launch tokens: what a kernel's sockets belong to.
 
 use crate::attachment::{AttachmentObject, gpunet_host_attachment_t};
+use crate::cpu::guard_calls;
 use crate::failure::{Failure, done};
 use crate::handle::handles;
 use crate::memory::{self, Out};
 use gpunet_device::cpu;
 use gpunet_device::{Group, Kernel, Net};
+use gpunet_posix::capi::as_group;
 use gpunet_proxy::{FinishPolicy, FinishReport, LaunchToken};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -78,8 +80,9 @@ impl Kernel for Function {
 
     fn run<G: Group>(self, group: &G) {
         RUNNING.set(self.net);
+        let (block, blocks) = (group.index(), group.count());
         // SAFETY: the promise of who launched it: a function of this type, which takes the argument on any thread.
-        unsafe { (self.function)(self.net, group.index(), group.count(), self.argument) };
+        as_group(group, || unsafe { (self.function)(self.net, block, blocks, self.argument) });
     }
 }
 
@@ -134,6 +137,7 @@ pub unsafe extern "C" fn gpunet_host_token(
 ) -> c_int {
     done(|| {
         let out = Out::new(token, "token")?;
+        guard_calls();
         let attachment = gpunet_host_attachment_t::of(attachment)?;
         let (token, on_cpu) =
             attachment.with(|attachment| Ok((attachment.token()?, attachment.cuda().is_none())))?;
@@ -164,7 +168,7 @@ pub unsafe extern "C" fn gpunet_host_token_net(token: *const gpunet_host_token_t
 }
 
 /// Runs a C function as a kernel on the CPU device, by `blocks` threads; returns when they have been started. It calls the
-/// gpunet_host_cpu_* functions with its net value. A token may have several such launches. `argument` is passed on as it is,
+/// functions of gpunet.h with its net value. A token may have several such launches. `argument` is passed on as it is,
 /// to all these threads.
 ///
 /// Errors: -EBADF; -EINVAL for no block or no function; -EOPNOTSUPP on a GPU; the system's, when it refuses a thread (the token
@@ -200,20 +204,21 @@ pub unsafe extern "C" fn gpunet_host_token_launch(
     })
 }
 
-/// Waits until all kernels of gpunet_host_token_launch have ended, for at most `timeout_ms` milliseconds; negative: without
-/// limit. (Wait for kernels on a GPU with CUDA.)
+/// Waits until all kernels of gpunet_host_token_launch have ended, for at most `timeout_ns` nanoseconds; negative: without
+/// limit; 0: not at all. (Wait for kernels on a GPU with CUDA.)
 ///
 /// Errors: -EBADF; -ETIMEDOUT; -EDEADLK from one of these kernels.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpunet_host_token_wait(token: *const gpunet_host_token_t, timeout_ms: i64) -> c_int {
+pub unsafe extern "C" fn gpunet_host_token_wait(token: *const gpunet_host_token_t, timeout_ns: i64) -> c_int {
     done(|| {
         let object = gpunet_host_token_t::of(token)?;
         object.refuse_own_kernel()?;
-        let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
         if object.wait(limit.and_then(|limit| Instant::now().checked_add(limit))) {
             return Ok(());
         }
-        Err(Failure::new(libc::ETIMEDOUT, format!("kernels still run after {timeout_ms} ms")))
+        let text = format!("kernels still run after {:?}", limit.unwrap_or_default());
+        Err(Failure::new(libc::ETIMEDOUT, text))
     })
 }
 
@@ -237,7 +242,7 @@ pub unsafe extern "C" fn gpunet_host_token_cancel(token: *const gpunet_host_toke
 /// After a kernel that failed, GPUNET_HOST_RESET is right. It waits for the proxy's answer, at most ten seconds. The handle is
 /// stale if it returns 0.
 /// Errors: -EBADF; -EINVAL for another policy; -EDEADLK from one of its kernels; -EBUSY while a thread of the program's own makes
-/// a gpunet_host_cpu_* call with its net value: cancel the launch first.
+/// a call of gpunet.h with its net value: cancel the launch first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_token_finish(
     token: *mut gpunet_host_token_t,

@@ -2,6 +2,7 @@
 //! `gpunet-proxy/capi/check` runs them against an installed library.
 
 use gpunet::*;
+use gpunet_posix::capi::*;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ptr::{null, null_mut};
@@ -35,24 +36,23 @@ unsafe extern "C" fn echo(net: u64, _block: u32, _blocks: u32, told: *mut c_void
     let (mut at, mut len, mut bytes) = (address(0), LEN, [0_u8; 100]);
     // SAFETY: pointers to this function's own variables.
     unsafe {
-        let listener = gpunet_host_cpu_socket(net, libc::AF_INET, libc::SOCK_STREAM, 0);
+        let listener = gpunet_socket(net, libc::AF_INET, libc::SOCK_STREAM, 0);
         let mut results = vec![
-            gpunet_host_cpu_bind(net, listener, (&raw const at).cast(), LEN),
-            gpunet_host_cpu_listen(net, listener, 1),
-            gpunet_host_cpu_getsockname(net, listener, (&raw mut at).cast(), &raw mut len),
+            gpunet_bind(net, listener, (&raw const at).cast(), LEN),
+            gpunet_listen(net, listener, 1),
+            gpunet_getsockname(net, listener, (&raw mut at).cast(), &raw mut len),
         ];
         told.port.store(u32::from(u16::from_be(at.sin_port)), Ordering::Release);
-        let stream = gpunet_host_cpu_accept(net, listener, null_mut(), null_mut());
+        let stream = gpunet_accept(net, listener, null_mut(), null_mut());
         loop {
-            let n = gpunet_host_cpu_recv(net, stream, bytes.as_mut_ptr().cast(), bytes.len(), 0);
+            let n = gpunet_recv(net, stream, bytes.as_mut_ptr(), bytes.len() as u64, 0);
             if n <= 0 {
                 break results.push(n as i32);
             }
-            let sent =
-                gpunet_host_cpu_send(net, stream, bytes.as_ptr().cast(), n as usize, libc::MSG_WAITALL);
+            let sent = gpunet_send(net, stream, bytes.as_ptr(), n as u64, libc::MSG_WAITALL);
             results.push(i32::from(sent != n));
         }
-        results.push(gpunet_host_cpu_close(net, stream));
+        results.push(gpunet_close(net, stream));
         told.failed.store(results.into_iter().find(|&result| result != 0).unwrap_or(0), Ordering::Release);
     }
 }
@@ -128,12 +128,18 @@ fn a_direction_is_taken_used_by_a_queue_and_given_back() {
             0
         );
         assert_eq!(gpunet_host_device_getsockname(listener, (&raw mut at).cast(), &raw mut len), 0);
-        assert_eq!(gpunet_host_device_accept(listener, 5, &raw mut far), -libc::EAGAIN);
+        assert_eq!(gpunet_host_device_accept(listener, 5_000_000, &raw mut far), -libc::EAGAIN);
         let there = (&raw const at).cast();
-        let connected =
-            gpunet_host_device_connect(attachment, there, LEN, &raw const options, 60_000, &raw mut near);
+        let connected = gpunet_host_device_connect(
+            attachment,
+            there,
+            LEN,
+            &raw const options,
+            60_000_000_000,
+            &raw mut near,
+        );
         assert_eq!(connected, 0, "{}", reason());
-        assert_eq!(gpunet_host_device_accept(listener, 60_000, &raw mut far), 0, "{}", reason());
+        assert_eq!(gpunet_host_device_accept(listener, 60_000_000_000, &raw mut far), 0, "{}", reason());
         assert_eq!(gpunet_host_device_take_send(near, &raw mut sender), 0, "{}", reason());
         assert_eq!(gpunet_host_device_take_recv(far, &raw mut receiver), 0, "{}", reason());
         assert_eq!(gpunet_host_queue_cpu(attachment, &raw mut queue), 0, "{}", reason());
@@ -143,7 +149,7 @@ fn a_direction_is_taken_used_by_a_queue_and_given_back() {
         assert_eq!(gpunet_host_queue_recv(queue, receiver, heard.as_mut_ptr().cast(), heard.len()), 0);
         let user = (&raw const told).cast_mut().cast();
         assert_eq!(gpunet_host_queue_notify(queue, Some(tell), user), 0, "{}", reason());
-        assert_eq!(gpunet_host_queue_synchronize(queue, 60_000), 0, "{}", reason());
+        assert_eq!(gpunet_host_queue_synchronize(queue, 60_000_000_000), 0, "{}", reason());
         assert_eq!(heard, sent);
         while told.port.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
@@ -158,7 +164,7 @@ fn a_direction_is_taken_used_by_a_queue_and_given_back() {
         assert_eq!(gpunet_host_queue_start_send(queue, sender, sent.as_ptr().cast(), sent.len(), sending), 0);
         assert_eq!(gpunet_host_queue_finish(queue, both.as_ptr(), 2), 0, "{}", reason());
         assert_eq!(gpunet_host_queue_check(queue, &raw mut failed), 0, "{}", reason());
-        assert_eq!(gpunet_host_queue_synchronize(queue, 60_000), 0, "{}", reason());
+        assert_eq!(gpunet_host_queue_synchronize(queue, 60_000_000_000), 0, "{}", reason());
         assert_eq!((heard, failed), (sent, 0));
         assert_eq!(gpunet_host_queue_finish(queue, &raw const UNSTARTED, 1), -libc::EINVAL);
         assert_eq!(reason(), "a message that is to be finished was not started on this queue");
@@ -167,16 +173,16 @@ fn a_direction_is_taken_used_by_a_queue_and_given_back() {
         let (mut token, number) = (null_mut(), gpunet_host_device_number(near));
         assert_eq!(gpunet_host_token(attachment, &raw mut token), 0);
         let net = gpunet_host_token_net(token);
-        let send = || gpunet_host_cpu_send(net, number, sent.as_ptr().cast(), 9, libc::MSG_WAITALL);
-        assert_eq!(send(), -(libc::EALREADY as isize));
+        let send = || gpunet_send(net, number, sent.as_ptr(), 9, libc::MSG_WAITALL);
+        assert_eq!(send(), -i64::from(libc::EALREADY));
         assert_eq!(gpunet_host_token_finish(token, GPUNET_HOST_KEEP, null_mut()), 0);
         assert_eq!(gpunet_host_sender_give_back(sender), 0, "{}", reason());
         assert_eq!(gpunet_host_token(attachment, &raw mut token), 0);
         let net = gpunet_host_token_net(token);
-        let send = || gpunet_host_cpu_send(net, number, sent.as_ptr().cast(), 9, libc::MSG_WAITALL);
+        let send = || gpunet_send(net, number, sent.as_ptr(), 9, libc::MSG_WAITALL);
         assert_eq!(send(), 9);
         assert_eq!(gpunet_host_queue_recv(queue, receiver, heard.as_mut_ptr().cast(), 9), 0);
-        assert_eq!(gpunet_host_queue_synchronize(queue, 60_000), 0, "{}", reason());
+        assert_eq!(gpunet_host_queue_synchronize(queue, 60_000_000_000), 0, "{}", reason());
         assert_eq!(gpunet_host_token_finish(token, GPUNET_HOST_KEEP, null_mut()), 0);
         assert_eq!(gpunet_host_queue_destroy(queue), 0);
         assert_eq!(gpunet_host_receiver_give_back(receiver), 0, "{}", reason());

@@ -1,5 +1,4 @@
-//! `include/gpunet_host.h` is what cbindgen makes of the crate, with the types that gpunet.h and gpunet_team.h have, too, and `abi/1.txt` lists
-//! what it declares.
+//! `include/gpunet_host.h` is what cbindgen makes of the crate, and the list of this version in `abi/` has what it declares.
 //!
 //! After a change of the interface: `GPUNET_WRITE_HEADER=1 cargo test -p gpunet-capi --test header`. A line of the list that
 //! changes or goes breaks programs: then GPUNET_HOST_ABI_VERSION rises, and the list gets a new name.
@@ -10,31 +9,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The types that kernels have, too, each with its comment and its guard.
-fn shared_types() -> String {
-    let mut text = "\n/* Types that kernels have, too: as in gpunet.h and gpunet_team.h, which may be included before this header or after \
-                    it. */\n\n"
-        .to_owned();
-    for (file, guard) in [
-        ("gpunet.h", "GPUNET_OPTIONS"),
-        ("gpunet.h", "GPUNET_SPAN"),
-        ("gpunet.h", "GPUNET_PREPARED"),
-        ("gpunet_team.h", "GPUNET_TEAM"),
-    ] {
-        let path = root().join("../../gpunet-device/posix/include").join(file);
-        let device = std::fs::read_to_string(path).expect("a header");
-        let begin = device.find(&format!("#ifndef {guard}\n")).expect("a guard");
-        let comment = device[..begin].rfind("/* ").expect("a comment");
-        let end = device[begin..].find("#endif\n").expect("its end") + begin;
-        text.push_str(&device[comment..end]);
-        text.push_str("#endif\n\n");
-    }
-    text.trim_end().to_owned()
-}
-
 fn generated() -> String {
-    let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml");
-    config.after_includes = Some(shared_types());
+    let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).expect("cbindgen.toml");
     let bindings =
         cbindgen::Builder::new().with_config(config).with_crate(root()).with_parse_deps(false).generate();
     let mut text = Vec::new();

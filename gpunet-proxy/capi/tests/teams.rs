@@ -3,6 +3,7 @@
 
 use gpunet::*;
 use gpunet_device::team::TeamHandle;
+use gpunet_posix::capi::*;
 use gpunet_posix::team::{SUM, UINT64};
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
@@ -86,15 +87,15 @@ unsafe fn member(
         assert_eq!(gpunet_host_team_value(handle, token, team.as_mut_ptr()), 0);
         assert_eq!(gpunet_host_symmetric_value(memory, words.as_mut_ptr()), 0);
         let (team, words) = (team.assume_init(), words.assume_init());
-        let word = |number: u64| gpunet_host_symmetric_at(words, 8 * number, 8);
+        let word = |number: usize| words.slice(8 * number, 8);
 
         let own = u64::from(rank) + 1;
         assert_eq!(gpunet_host_symmetric_write(memory, 0, (&raw const own).cast(), 8), 0);
-        let put = gpunet_host_cpu_put_signal(team, word(1), (&raw const own).cast(), 8, 0, 1, right);
+        let put = gpunet_put_signal(team, word(1), (&raw const own).cast(), 8, 0, 1, right);
         assert_eq!(put, 0, "{}", reason());
-        assert_eq!(gpunet_host_cpu_signal_wait(team, 0, left, 1, 60_000_000_000), 1, "{}", reason());
-        assert_eq!(gpunet_host_cpu_signal_test(team, 0, left, 2), 0);
-        assert_eq!(gpunet_host_cpu_reduce(team, UINT64, SUM, word(2), word(0)), 0, "{}", reason());
+        assert_eq!(gpunet_signal_wait(team, 0, left, 1, 60_000_000_000), 1, "{}", reason());
+        assert_eq!(gpunet_signal_test(team, 0, left, 2), 0);
+        assert_eq!(gpunet_reduce(team, UINT64, SUM, word(2), word(0)), 0, "{}", reason());
         let mut found = [0_u64; 3];
         assert_eq!(gpunet_host_symmetric_read(memory, 0, found.as_mut_ptr().cast(), 24), 0);
         assert_eq!(found, [own, u64::from(left) + 1, u64::from((1..=MEMBERS).sum::<u32>())]);
@@ -102,7 +103,7 @@ unsafe fn member(
         assert_eq!(gpunet_host_team_leave(handle), -libc::EBUSY);
         assert_eq!(gpunet_host_symmetric_free(memory), 0);
         assert_eq!(gpunet_host_team_leave(handle), 0, "{}", reason());
-        assert_eq!(gpunet_host_cpu_barrier(team), -libc::ENETDOWN, "the team was left");
+        assert_eq!(gpunet_barrier(team), -libc::ENETDOWN, "the team was left");
         assert_eq!(gpunet_host_token_finish(token, GPUNET_HOST_CLOSE, null_mut()), 0);
     }
 }

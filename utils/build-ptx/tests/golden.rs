@@ -86,7 +86,14 @@ fn servers_move_no_structure_byte_by_byte() {
 #[test]
 fn calls_that_publish_do_so_by_a_system_scope_release_store() {
     let module = device();
-    for call in ["gsend", "grecv", "gput_signal", "gsignal_set_warp", "gword_set_thread", "gbarrier"] {
+    for call in [
+        "gpunet_send",
+        "gpunet_recv",
+        "gpunet_put_signal",
+        "gpunet_signal_set_warp",
+        "gpunet_word_set_thread",
+        "gpunet_barrier",
+    ] {
         let reached = module.reachable(call);
         assert!(!reached.is_empty(), "the PTX exports no {call}");
         assert!(
@@ -99,7 +106,14 @@ fn calls_that_publish_do_so_by_a_system_scope_release_store() {
 #[test]
 fn calls_that_observe_do_so_by_a_system_scope_acquire_load() {
     let module = device();
-    for call in ["gsend", "grecv", "gsignal_wait", "gsignal_test_warp", "gword_wait_thread", "gbarrier"] {
+    for call in [
+        "gpunet_send",
+        "gpunet_recv",
+        "gpunet_signal_wait",
+        "gpunet_signal_test_warp",
+        "gpunet_word_wait_thread",
+        "gpunet_barrier",
+    ] {
         let reached = module.reachable(call);
         assert!(!reached.is_empty(), "the PTX exports no {call}");
         assert!(
@@ -114,9 +128,14 @@ fn calls_that_observe_do_so_by_a_system_scope_acquire_load() {
 #[test]
 fn calls_that_poll_for_space_pass_a_full_fence() {
     let module = device();
-    for call in
-        ["gpoll", "gpoll_warp", "gpoll_thread", "gepoll_wait", "gepoll_wait_warp", "gepoll_wait_thread"]
-    {
+    for call in [
+        "gpunet_poll",
+        "gpunet_poll_warp",
+        "gpunet_poll_thread",
+        "gpunet_epoll_wait",
+        "gpunet_epoll_wait_warp",
+        "gpunet_epoll_wait_thread",
+    ] {
         let reached = module.reachable(call);
         assert!(!reached.is_empty(), "the PTX exports no {call}");
         assert!(opcodes(&reached).contains(&"fence.sc.sys"), "{call} has no fence.sc.sys");
@@ -128,17 +147,17 @@ fn calls_that_poll_for_space_pass_a_full_fence() {
 fn lines_are_stored_and_loaded_by_units_of_eight_bytes() {
     let module = device();
     for (call, access, other) in [
-        ("gsend", "st.relaxed.sys.v2.b64", "st.relaxed.sys.v4.b32"),
-        ("gsend_warp", "st.relaxed.sys.v2.b64", "st.relaxed.sys.v4.b32"),
-        ("grecv", "ld.relaxed.sys.v2.b64", "ld.relaxed.sys.v4.b32"),
-        ("grecv_warp", "ld.relaxed.sys.v2.b64", "ld.relaxed.sys.v4.b32"),
+        ("gpunet_send", "st.relaxed.sys.v2.b64", "st.relaxed.sys.v4.b32"),
+        ("gpunet_send_warp", "st.relaxed.sys.v2.b64", "st.relaxed.sys.v4.b32"),
+        ("gpunet_recv", "ld.relaxed.sys.v2.b64", "ld.relaxed.sys.v4.b32"),
+        ("gpunet_recv_warp", "ld.relaxed.sys.v2.b64", "ld.relaxed.sys.v4.b32"),
     ] {
         let reached = module.reachable(call);
         let found = opcodes(&reached);
         assert!(found.contains(&access) && !found.contains(&other), "{call}: {access}");
     }
     // One thread uses no lines.
-    assert!(!opcodes(&module.reachable("grecv_thread")).contains(&"ld.relaxed.sys.v2.b64"));
+    assert!(!opcodes(&module.reachable("gpunet_recv_thread")).contains(&"ld.relaxed.sys.v2.b64"));
 }
 
 /// gpunet-diagnose's litmus test is valid for streams only if its words are published and observed as theirs are.
@@ -158,7 +177,7 @@ fn the_litmus_test_publishes_and_observes_as_sockets_do() {
 #[test]
 fn block_calls_meet_at_unaligned_barriers() {
     let module = device();
-    for call in ["gsend", "grecv"] {
+    for call in ["gpunet_send", "gpunet_recv"] {
         let reached = module.reachable(call);
         let found = opcodes(&reached);
         assert!(found.contains(&"barrier.sync"), "{call} has no barrier.sync");

@@ -5,7 +5,9 @@
 #include "../gpunet.h"
 #include "result.cuh"
 
-#if !defined(GPUNET_NO_COOPERATIVE_GROUPS) && defined(__has_include)
+#ifndef __CUDACC__
+#define GPUNET_COOPERATIVE_GROUPS 1 /* gpunet_cpu.h has them */
+#elif !defined(GPUNET_NO_COOPERATIVE_GROUPS) && defined(__has_include)
 #if __has_include(<cooperative_groups.h>)
 #define GPUNET_COOPERATIVE_GROUPS 1
 #include <cooperative_groups.h>
@@ -31,6 +33,8 @@ __device__ inline void sync_block() {
 #ifdef __CUDA_ARCH__
     /* Not __syncthreads(), which is undefined where the threads of a warp come to it at different times. */
     asm volatile("barrier.sync 0;" ::: "memory");
+#elif !defined(__CUDACC__)
+    __syncthreads();
 #endif
 }
 

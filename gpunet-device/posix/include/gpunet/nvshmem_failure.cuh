@@ -44,7 +44,7 @@ __device__ inline __attribute__((noinline)) void fail_in_kernel(const char *call
     case EAGAIN: case ETIMEDOUT: why = "the team's timeout is over"; break;
     default: break;
     }
-#ifdef GPUNET_NVSHMEM_CPU
+#ifndef __CUDACC__
     fail(call, result, gteam_rank(), why);
 #else
     __assert_fail(why, "gpunet_nvshmem.h", static_cast<unsigned int>(-result), call);

@@ -34,7 +34,7 @@ template <class Result> __global__ void meet(Result *) {
 /* Members wait for each other for an hour, since NVSHMEM's wait for ever and programs do not look at results. A death or a leave ends
  * the wait at once. */
 inline const gpunet_host_team_options *patient() {
-    static const gpunet_host_team_options options = {0, 3600000};
+    static const gpunet_host_team_options options = {0, 0, 3600000000000};
     return &options;
 }
 
@@ -93,13 +93,14 @@ inline std::size_t heap_capacity() {
 
 /* Waits for this member's kernels; returns 0, -EIO, or the first failure of a barrier on a stream. */
 inline int drain() {
-#ifdef GPUNET_NVSHMEM_CPU
-    return 0;
-#else
     int failed = 0;
-    if (cudaDeviceSynchronize() != cudaSuccess || cudaMemcpyFromSymbol(&failed, met_badly, sizeof failed) != cudaSuccess) return -EIO;
-    return failed;
+    if (cudaDeviceSynchronize() != cudaSuccess) return -EIO;
+#ifdef __CUDACC__
+    if (cudaMemcpyFromSymbol(&failed, met_badly, sizeof failed) != cudaSuccess) return -EIO;
+#else
+    failed = met_badly;
 #endif
+    return failed;
 }
 
 inline int open_device(member &me) {
@@ -107,13 +108,9 @@ inline int open_device(member &me) {
     if (me.proxy == nullptr) {
         if (const int opened = gpunet_host_open(nullptr, nullptr, &me.proxy)) return opened;
     }
-#ifdef GPUNET_NVSHMEM_CPU
-    return gpunet_host_attach_cpu(me.proxy, &me.attachment);
-#else
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess) return -ENODEV;
     return gpunet_host_attach_cuda_device(me.proxy, device, &me.attachment);
-#endif
 }
 
 /* Tells the module who it is. */
@@ -123,7 +120,7 @@ inline int bind_module(member &me) {
     if (const int failed = gpunet_host_token(me.attachment, &me.token)) return failed;
     if (const int failed = gpunet_host_team_value(me.team, me.token, &team)) return failed;
     if (const int failed = gpunet_host_symmetric_value(me.heap, &heap)) return failed;
-#ifdef GPUNET_NVSHMEM_CPU
+#ifndef __CUDACC__
     bind(team, heap);
 #else
     void *arguments[] = {&team, &heap};
@@ -171,7 +168,7 @@ inline int joined() {
 
 /* Returns whether there is one GPU only: then this program need not wait until it has chosen one. */
 inline bool has_no_choice() {
-#ifdef GPUNET_NVSHMEM_CPU
+#ifndef __CUDACC__
     return false;
 #else
     int count = 0;
@@ -312,9 +309,13 @@ inline int meet_on_host(const char *call) {
 } // namespace nvshmem
 } // namespace gpunet
 
-#ifdef GPUNET_NVSHMEM_CPU
-/* A launch ends before it returns, so every stream is in order. */
-template <class Stream> int nvshmemx_barrier_all_on_stream(Stream) { return ::gpunet::nvshmem::meet_on_host(__func__); }
+#ifndef __CUDACC__
+/* In the order of a stream. */
+inline int nvshmemx_barrier_all_on_stream(cudaStream_t stream) {
+    if (const int failed = ::gpunet::nvshmem::checked(__func__, ::gpunet::nvshmem::joined())) return failed;
+    ::gpunet::cpu::launch([](int *nothing) { ::gpunet::nvshmem::meet(nothing); }, 1, 1, 0, stream)(static_cast<int *>(nullptr));
+    return 0;
+}
 #else
 /* In the order of a stream: all members do it on one of theirs. */
 inline int nvshmemx_barrier_all_on_stream(cudaStream_t stream) {

@@ -3,6 +3,9 @@
 #define GPUNET_NVSHMEM_TYPES_CUH
 
 #include "../gpunet_team.h"
+#ifndef __CUDACC__
+#include "../gpunet_cpu.h"
+#endif
 #include <gpunet_host.h>
 
 #include <cstddef>

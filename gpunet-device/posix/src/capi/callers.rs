@@ -1,11 +1,13 @@
-//! Who calls a C function: its suffix tells.
+//! Who calls a C function: its suffix tells. And what a call is made with.
 
 #[cfg(target_arch = "nvptx64")]
 mod gpu;
 #[cfg(target_arch = "nvptx64")]
-pub(super) use gpu::{block, block_after_sync, thread, warp};
+pub(super) use gpu::{block, block_after_sync, thread, warp, with_net, with_team};
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod cpu;
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) use cpu::{block, block_after_sync, thread, warp};
+pub use cpu::{Calling, Guard, as_group, block, guard_by, resume, warp};
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) use cpu::{block_after_sync, thread, with_net, with_team};

@@ -7,15 +7,15 @@ use gpunet_device::poll_group::Event;
 macro_rules! groups {
     ($(
         by $caller:expr;
-        $ctl:ident | $gctl:ident, $wait:ident | $gwait:ident;
+        $ctl:ident, $wait:ident;
     )*) => {exports! {$(
-        fn $ctl | $gctl(
+        fn $ctl(
             g = $caller, net, group: i32, op: i32, socket: i32, events: i32, token: u64,
         ) -> i32 {
             epoll::ctl(g, net, group, op, socket, events, token)
         }
 
-        fn $wait | $gwait(
+        fn $wait(
             g = $caller, net, group: i32, events: *mut Event, max: u32, last: u32, timeout_ns: i64,
         ) -> i32 {
             // SAFETY: `events` points to `max` events that only this group uses, by the caller's contract.
@@ -26,29 +26,29 @@ macro_rules! groups {
 
 groups! {
     by block();
-    gpunet_epoll_ctl | gepoll_ctl, gpunet_epoll_wait | gepoll_wait;
+    gpunet_epoll_ctl, gpunet_epoll_wait;
 
     by warp();
-    gpunet_epoll_ctl_warp | gepoll_ctl_warp, gpunet_epoll_wait_warp | gepoll_wait_warp;
+    gpunet_epoll_ctl_warp, gpunet_epoll_wait_warp;
 
     by thread();
-    gpunet_epoll_ctl_thread | gepoll_ctl_thread, gpunet_epoll_wait_thread | gepoll_wait_thread;
+    gpunet_epoll_ctl_thread, gpunet_epoll_wait_thread;
 }
 
 exports! {
-    fn gpunet_epoll_create | gepoll_create(g = block(), net, capacity: u32) -> i32 {
+    fn gpunet_epoll_create(g = block(), net, capacity: u32) -> i32 {
         epoll::create(g, net, capacity)
     }
 
-    fn gpunet_epoll_create_thread | gepoll_create_thread(g = thread(), net, capacity: u32) -> i32 {
+    fn gpunet_epoll_create_thread(g = thread(), net, capacity: u32) -> i32 {
         epoll::create(g, net, capacity)
     }
 
-    fn gpunet_epoll_close | gepoll_close(g = block(), net, group: i32) -> i32 {
+    fn gpunet_epoll_close(g = block(), net, group: i32) -> i32 {
         epoll::close(g, net, group)
     }
 
-    fn gpunet_epoll_close_thread | gepoll_close_thread(g = thread(), net, group: i32) -> i32 {
+    fn gpunet_epoll_close_thread(g = thread(), net, group: i32) -> i32 {
         epoll::close(g, net, group)
     }
 }

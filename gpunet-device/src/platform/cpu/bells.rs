@@ -9,6 +9,7 @@
 
 use super::futex::{futex_wait_for, longest_sleep, monotonic_after};
 use super::grace::Keeper;
+use super::turns;
 use crate::Net;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::park::{ParkFlag, SharedFlag};
@@ -169,6 +170,9 @@ impl ChangeCounts {
     /// Sleeps until a count differs, at most for `limit_ns`. May return early, and sleep on while the epoch tells of sockets
     /// without one of the bits `watched` ([`gpunet_abi::epoch::Epoch::wakes`]).
     pub(crate) fn sleep(&self, limit_ns: u64, watched: u32) {
+        if turns::pass_on() {
+            return;
+        }
         let longest = if self.nap { NAP } else { longest_sleep() };
         let limit = Duration::from_nanos(limit_ns).min(longest);
         let epoch: *mut u32 = self.net.epoch().as_ptr().cast();

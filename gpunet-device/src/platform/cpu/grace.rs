@@ -13,6 +13,7 @@
 //! which has the kernel pass a barrier on all threads of the process (membarrier, Linux 4.14). Without it no grace period is
 //! ever over, and addresses are not used again.
 
+use super::turns;
 use crate::Net;
 use gpunet_abi::Word;
 use std::cell::Cell;
@@ -137,6 +138,8 @@ impl CallGuard {
 
     #[inline]
     fn enter_at(net: Net, address: u64) -> Self {
+        // Calls of threads that take turns begin and end in any order: none of them says more than that it is inside.
+        let address = if turns::are_taken() { ANY } else { address };
         let entered = THREAD.try_with(|thread| {
             let (depth, participant) = (thread.depth.get(), &thread.listed.0);
             thread.depth.set(depth + 1);
@@ -161,7 +164,7 @@ impl CallGuard {
     #[inline]
     pub fn narrow(&self, word: Word) {
         let _ = THREAD.try_with(|thread| {
-            if thread.depth.get() == 1 {
+            if thread.depth.get() == 1 && !turns::are_taken() {
                 // Ordering: Release, pairs with the Acquire in `uses`.
                 thread.listed.0.address.store(word.as_ptr() as u64, Ordering::Release);
             }

@@ -35,7 +35,7 @@ namespace {
 
 // A stream takes about a thousand operations: so many rounds are enqueued ahead.
 constexpr unsigned long long rounds_ahead = 32;
-constexpr int64_t a_minute_ms = 60000;
+constexpr int64_t a_minute_ns = 60000000000;
 
 [[noreturn]] void fail(const char *what, const char *why) {
     std::fprintf(stderr, "%s: %s\n", what, why);
@@ -149,7 +149,7 @@ struct World {
         gpunet_options options{};
         options.transport = GPUNET_HOST_TRANSPORT_TCP;
         const auto *address = reinterpret_cast<const sockaddr *>(&server.address());
-        must("connecting", gpunet_host_device_connect(attachment, address, sizeof server.address(), &options, a_minute_ms, &socket));
+        must("connecting", gpunet_host_device_connect(attachment, address, sizeof server.address(), &options, a_minute_ns, &socket));
         must("taking the sending direction", gpunet_host_device_take_send(socket, &sender));
         must("taking the receiving direction", gpunet_host_device_take_recv(socket, &receiver));
         size_t send_ring = 0, recv_ring = 0;
@@ -170,7 +170,7 @@ struct World {
     }
 
     void launched() { must("launching", cudaGetLastError()); }
-    void synchronize() { must("the queue", gpunet_host_queue_synchronize(queue, a_minute_ms)); }
+    void synchronize() { must("the queue", gpunet_host_queue_synchronize(queue, a_minute_ns)); }
 
     // What the kernels found since the last time.
     bool good(const char *what, unsigned long long played) {

@@ -5,6 +5,7 @@
  *
  * For the second, start `gpunetd`, and under it for example
  * `gpunet-echo server 127.0.0.1:7777 --daemon $XDG_RUNTIME_DIR/gpunetd.sock`. */
+#include <gpunet.h>
 #include <gpunet_host.h>
 
 #include <arpa/inet.h>
@@ -34,10 +35,10 @@ static void listen_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *a
     struct sockaddr *address = (struct sockaddr *)&place->address;
     socklen_t len = sizeof place->address;
     (void)block, (void)blocks;
-    place->listener = (int)must("socket", gpunet_host_cpu_socket(net, AF_INET, SOCK_STREAM, 0));
-    must("bind", gpunet_host_cpu_bind(net, place->listener, address, len));
-    must("listen", gpunet_host_cpu_listen(net, place->listener, 16));
-    must("getsockname", gpunet_host_cpu_getsockname(net, place->listener, address, &len));
+    place->listener = (int)must("socket", gpunet_socket(net, AF_INET, SOCK_STREAM, 0));
+    must("bind", gpunet_bind(net, place->listener, address, len));
+    must("listen", gpunet_listen(net, place->listener, 16));
+    must("getsockname", gpunet_getsockname(net, place->listener, address, &len));
 }
 
 /* A kernel that is an echo server for one connection. */
@@ -46,10 +47,10 @@ static void serve_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *ar
     char bytes[4096];
     ssize_t n;
     (void)block, (void)blocks;
-    int stream = gpunet_host_cpu_accept(net, place->listener, NULL, NULL);
-    while ((n = gpunet_host_cpu_recv(net, stream, bytes, sizeof bytes, 0)) > 0)
-        if (gpunet_host_cpu_send(net, stream, bytes, (size_t)n, MSG_WAITALL) != n) break;
-    gpunet_host_cpu_close(net, stream);
+    int stream = gpunet_accept(net, place->listener, NULL, NULL);
+    while ((n = gpunet_recv(net, stream, bytes, sizeof bytes, 0)) > 0)
+        if (gpunet_send(net, stream, bytes, (size_t)n, MSG_WAITALL) != n) break;
+    gpunet_close(net, stream);
 }
 
 int main(int argc, char **argv) {

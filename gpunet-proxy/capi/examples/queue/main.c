@@ -1,5 +1,6 @@
 /* Queues and prepared messages on the CPU device: the program opens both ends of a stream, queues send and receive on them,
  * and a kernel (a C function) fills and releases a prepared message. It needs neither CUDA nor a GPU. */
+#include <gpunet.h>
 #include <gpunet_host.h>
 
 #include <arpa/inet.h>
@@ -28,8 +29,8 @@ static void connect_both(gpunet_host_attachment_t *attachment, gpunet_host_devic
     socklen_t len = sizeof address;
     must("listening", gpunet_host_device_listen(attachment, (struct sockaddr *)&address, len, &options, 1, &listener));
     must("the listener's port", gpunet_host_device_getsockname(listener, (struct sockaddr *)&address, &len));
-    must("connecting", gpunet_host_device_connect(attachment, (struct sockaddr *)&address, len, &options, 5000, &ends[0]));
-    must("accepting", gpunet_host_device_accept(listener, 5000, &ends[1]));
+    must("connecting", gpunet_host_device_connect(attachment, (struct sockaddr *)&address, len, &options, 5000000000, &ends[0]));
+    must("accepting", gpunet_host_device_accept(listener, 5000000000, &ends[1]));
     must("closing", gpunet_host_device_close(listener));
 }
 
@@ -43,11 +44,11 @@ static void fill_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *arg
     const gpunet_host_send_message *message = argument;
     struct gpunet_span span;
     (void)block, (void)blocks;
-    must("waiting for room", gpunet_host_cpu_wait(net, message->room, -1));
-    must("finding the message", gpunet_host_cpu_prepared_span(net, message->prepared, &span));
+    must("waiting for room", gpunet_wait(net, message->room, -1));
+    must("finding the message", gpunet_prepared_span(net, message->prepared, &span));
     for (int i = 0; i < 2; i++)
         if (span.piece[i].len > 0) memset(span.piece[i].data, 'k', span.piece[i].len);
-    must("releasing the trigger", gpunet_host_cpu_trigger_release(net, message->post));
+    must("releasing the trigger", gpunet_trigger_release(net, message->post));
 }
 
 int main(void) {
@@ -77,8 +78,8 @@ int main(void) {
     must("sending", gpunet_host_queue_send(here, sender, sent, sizeof sent));
     must("receiving", gpunet_host_queue_recv(there, receiver, heard, sizeof heard));
     must("asking for a callback", gpunet_host_queue_notify(there, tell, &is_done));
-    must("the sends", gpunet_host_queue_synchronize(here, 60000));
-    must("the receives", gpunet_host_queue_synchronize(there, 60000));
+    must("the sends", gpunet_host_queue_synchronize(here, 60000000000));
+    must("the receives", gpunet_host_queue_synchronize(there, 60000000000));
     if (memcmp(sent, heard, sizeof sent) != 0) {
         fprintf(stderr, "the bytes have changed\n");
         return 1;
@@ -92,7 +93,7 @@ int main(void) {
     must("starting a receive", gpunet_host_queue_start_recv(there, receiver, heard, sizeof heard, &both[1]));
     must("waiting for both", gpunet_host_queue_finish(there, both, 2));
     must("asking how they went", gpunet_host_queue_check(there, &failed));
-    must("the messages", gpunet_host_queue_synchronize(there, 60000));
+    must("the messages", gpunet_host_queue_synchronize(there, 60000000000));
     if (failed != 0 || memcmp(sent, heard, sizeof sent) != 0) {
         fprintf(stderr, "the bytes have changed, or did not come (%s)\n", strerror((int)failed));
         return 1;
@@ -107,7 +108,7 @@ int main(void) {
     must("waiting at a gate", gpunet_host_queue_wait(there, &expected.arrived, 1));
     must("taking a token", gpunet_host_token(attachment, &token));
     must("launching", gpunet_host_token_launch(token, 1, fill_kernel, &message));
-    must("the message", gpunet_host_queue_synchronize(there, 60000));
+    must("the message", gpunet_host_queue_synchronize(there, 60000000000));
     for (int i = 0; i < 2; i++) {
         const unsigned char *bytes = expected.span.piece[i].data;
         for (unsigned long long at = 0; at < expected.span.piece[i].len; at++) {
@@ -117,7 +118,7 @@ int main(void) {
         }
     }
     must("giving the bytes back", gpunet_host_queue_post(there, &expected.consume, 1));
-    must("the end", gpunet_host_queue_synchronize(there, 60000));
+    must("the end", gpunet_host_queue_synchronize(there, 60000000000));
     must("finishing", gpunet_host_token_finish(token, GPUNET_HOST_KEEP, NULL));
 
     while (__atomic_load_n(&is_done, __ATOMIC_ACQUIRE) == 0) {}

@@ -4,8 +4,8 @@ use super::{Role, gpunet_host_device_socket_t};
 use crate::failure::{Failure, done};
 use crate::handle::handles;
 use crate::memory::Out;
-use crate::prepared::Span;
 use gpunet_device::{Gate, Prepared, Trigger};
+use gpunet_posix::span::Span;
 use gpunet_proxy::socket::{Outcome, Receiver, Sender};
 use std::ffi::c_int;
 use std::io;
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn gpunet_host_sender_prepare(
         let out = Out::new(message, "message")?;
         let made = gpunet_host_sender_t::of(sender)?
             .with(|sender| sender.prepare(len).map_err(|error| failure(error, IN_USE)))?;
-        let (prepared, span) = (made.prepared, Span::of(made.span));
+        let (prepared, span) = (made.prepared, Span::from(made.span));
         let (room, post, done) = (made.room, made.post, made.done);
         out.put(gpunet_host_send_message { prepared, span, room, post, done });
         Ok(())
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn gpunet_host_receiver_prepare(
         let out = Out::new(message, "message")?;
         let made = gpunet_host_receiver_t::of(receiver)?
             .with(|receiver| receiver.prepare(len).map_err(|error| failure(error, IN_USE)))?;
-        let (prepared, span) = (made.prepared, Span::of(made.span));
+        let (prepared, span) = (made.prepared, Span::from(made.span));
         let (arrived, consume) = (made.arrived, made.consume);
         out.put(gpunet_host_recv_message { prepared, span, arrived, consume });
         Ok(())

@@ -12,7 +12,7 @@ fn no_stream() -> Failure {
 }
 
 /// Returns the number by which kernels of the device use the socket: the argument `socket` of gpunet.h's functions,
-/// `from_handle` of gpunet.cuh, and on the CPU device the argument of gpunet_host_cpu_*. A positive number, valid until the
+/// `from_handle` of gpunet.cuh, also on the CPU device. A positive number, valid until the
 /// socket is closed.
 ///
 /// Errors: -EBADF.

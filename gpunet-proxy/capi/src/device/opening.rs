@@ -37,9 +37,9 @@ fn options(from: *const CallOptions) -> Result<Options, Failure> {
     options.map_err(|_| Failure::new(libc::EINVAL, "no proxy supports these options, or `reserved` is not 0"))
 }
 
-/// When a time in milliseconds is over. `None`: never.
-fn deadline(timeout_ms: i64) -> Option<Instant> {
-    let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+/// When a time in nanoseconds is over. `None`: never.
+fn deadline(timeout_ns: i64) -> Option<Instant> {
+    let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
     limit.and_then(|limit| Instant::now().checked_add(limit))
 }
 
@@ -47,12 +47,12 @@ fn deadline(timeout_ms: i64) -> Option<Instant> {
 /// is over is not lost.
 fn opened(
     notify: &Arc<Notify>,
-    timeout_ms: i64,
+    timeout_ns: i64,
     late: fn() -> Failure,
     mut pending: PendingSocket,
     is_closed: impl Fn() -> bool,
 ) -> Result<Socket, Failure> {
-    let (waker, mut limit, mut is_late) = (Waker::from(notify.clone()), deadline(timeout_ms), false);
+    let (waker, mut limit, mut is_late) = (Waker::from(notify.clone()), deadline(timeout_ns), false);
     loop {
         let seen = notify.wakes();
         if is_closed() {
@@ -78,11 +78,11 @@ fn opened(
 
 /// Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device has 256 slots for such
 /// sockets, beside the setting `sockets` for its kernels'. `options` are those of gpunet.h, which later calls of kernels on the
-/// socket obey; NULL: the defaults. It waits for at most `timeout_ms` milliseconds; negative: without limit (the transport has
-/// its own). Over peer a connect waits until the other end accepts.
+/// socket obey; NULL: the defaults. It waits for at most `timeout_ns` nanoseconds; negative: without limit (the transport has
+/// its own); 0: not at all. Over peer a connect waits until the other end accepts.
 ///
 ///     gpunet_host_device_socket_t *socket;
-///     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000, &socket);
+///     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000000000, &socket);
 ///     kernel<<<blocks, threads, 0, stream>>>(net, gpunet_host_device_number(socket));
 ///
 /// On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn gpunet_host_device_connect(
     address: *const sockaddr,
     len: socklen_t,
     options: *const CallOptions,
-    timeout_ms: i64,
+    timeout_ns: i64,
     socket: *mut *mut gpunet_host_device_socket_t,
 ) -> c_int {
     done(|| {
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn gpunet_host_device_connect(
         let (address, options) = (memory::address(address, len)?, self::options(options)?);
         let pending = object.with(|attachment| Ok(attachment.connect(address, options)))?;
         let late = || Failure::new(libc::ETIMEDOUT, "the connection was not there in time");
-        let socket = opened(&Arc::default(), timeout_ms, late, pending, || false);
+        let socket = opened(&Arc::default(), timeout_ns, late, pending, || false);
         let socket = socket.map_err(|failure| failure.at(address))?;
         out.put(DeviceSocket::enter(Role::Stream(socket))?);
         Ok(())
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn gpunet_host_device_connect(
 /// proxy's answer. Kernels accept at it by its number, and the program by gpunet_host_device_accept.
 ///
 ///     gpunet_host_device_listen(attachment, (struct sockaddr *)&address, sizeof address, NULL, 128, &listener);
-///     gpunet_host_device_accept(listener, 5000, &socket);
+///     gpunet_host_device_accept(listener, 5000000000, &socket);
 ///
 /// On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
 /// Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; otherwise as
@@ -143,8 +143,8 @@ pub unsafe extern "C" fn gpunet_host_device_listen(
     })
 }
 
-/// Accepts the connection that has waited longest, as a socket of the same device. It waits for at most `timeout_ms`
-/// milliseconds; negative: without limit. Several threads may accept, and kernels at the same time.
+/// Accepts the connection that has waited longest, as a socket of the same device. It waits for at most `timeout_ns`
+/// nanoseconds; negative: without limit; 0: not at all. Several threads may accept, and kernels at the same time.
 ///
 /// On success `*accepted` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
 /// Errors: -EBADF, also when the listener is closed meanwhile; -EFAULT; -EINVAL when it does not listen; -EAGAIN when the time is
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn gpunet_host_device_listen(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_device_accept(
     socket: *const gpunet_host_device_socket_t,
-    timeout_ms: i64,
+    timeout_ns: i64,
     accepted: *mut *mut gpunet_host_device_socket_t,
 ) -> c_int {
     done(|| {
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn gpunet_host_device_accept(
             Role::Stream(_) => Err(Failure::new(libc::EINVAL, "the socket does not listen")),
         })?;
         let socket =
-            opened(&object.notify, timeout_ms, Failure::would_block, pending, || object.is_closed())?;
+            opened(&object.notify, timeout_ns, Failure::would_block, pending, || object.is_closed())?;
         out.put(DeviceSocket::enter(Role::Stream(socket))?);
         Ok(())
     })

@@ -69,7 +69,7 @@ pub unsafe extern "C" fn gpunet_host_queue_notify(
     })
 }
 
-/// Waits until all that was enqueued is done, for at most `timeout_ms` milliseconds; negative: without limit; 0: asks only, and
+/// Waits until all that was enqueued is done, for at most `timeout_ns` nanoseconds; negative: without limit; 0: asks only, and
 /// enqueues nothing. Other threads may use the queue meanwhile.
 ///
 /// Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more, and tells whether -ETIMEDOUT
@@ -77,19 +77,20 @@ pub unsafe extern "C" fn gpunet_host_queue_notify(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_synchronize(
     queue: *const gpunet_host_queue_t,
-    timeout_ms: i64,
+    timeout_ns: i64,
 ) -> c_int {
     done(|| {
         let object = gpunet_host_queue_t::of(queue)?;
         let late = || {
-            Failure::new(libc::ETIMEDOUT, format!("the queue has operations under way after {timeout_ms} ms"))
+            let limit = Duration::from_nanos(timeout_ns.unsigned_abs());
+            Failure::new(libc::ETIMEDOUT, format!("the queue has operations under way after {limit:?}"))
         };
-        let outcome = match u64::try_from(timeout_ms) {
+        let outcome = match u64::try_from(timeout_ns) {
             Err(_) => object.with(when_done)?.recv().ok(),
             Ok(0) => {
                 Some(object.with(|queue| if queue.is_idle() { Ok(queue.outcome()) } else { Err(late()) })?)
             }
-            Ok(limit) => match object.with(when_done)?.recv_timeout(Duration::from_millis(limit)) {
+            Ok(limit) => match object.with(when_done)?.recv_timeout(Duration::from_nanos(limit)) {
                 Ok(outcome) => Some(outcome),
                 Err(RecvTimeoutError::Disconnected) => None,
                 Err(RecvTimeoutError::Timeout) => return Err(late()),

@@ -50,17 +50,17 @@ fn enqueue_for(
     team.with(|team| queue.with(|queue| Ok(body(queue, team)?)))
 }
 
-/// Limits the waits of operations of teams that are enqueued from now on to `timeout_ms` milliseconds each, from when it begins;
+/// Limits the waits of operations of teams that are enqueued from now on to `timeout_ns` nanoseconds each, from when it begins;
 /// negative, as at first: no limit; 0: each looks once. On a CUDA stream a wait with a limit is a kernel of one block.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_set_team_timeout(
     queue: *const gpunet_host_queue_t,
-    timeout_ms: i64,
+    timeout_ns: i64,
 ) -> c_int {
     done(|| {
-        let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        let timeout = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
         gpunet_host_queue_t::of(queue)?.with(|queue| {
             queue.set_team_timeout(timeout);
             Ok(())

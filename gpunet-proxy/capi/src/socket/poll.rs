@@ -93,8 +93,8 @@ impl Drop for Told<'_> {
     }
 }
 
-/// Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ms` milliseconds; negative: without limit; 0:
-/// does not wait. Listeners are ready (POLLIN) when an accept would not wait, sockets that connect (POLLOUT) when it is known how
+/// Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ns` nanoseconds; negative: without limit; 0:
+/// not at all. Listeners are ready (POLLIN) when an accept would not wait, sockets that connect (POLLOUT) when it is known how
 /// that went. A failure is reported with the direction that was asked for. An entry whose handle is stale gets POLLNVAL; one
 /// whose socket is NULL is passed over.
 ///
@@ -104,17 +104,17 @@ impl Drop for Told<'_> {
 pub unsafe extern "C" fn gpunet_host_poll(
     sockets: *mut gpunet_host_pollfd,
     count: usize,
-    timeout_ms: c_int,
+    timeout_ns: i64,
 ) -> c_int {
     int(|| {
         let entries = memory::array(sockets, count)?;
-        let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let objects: Vec<_> =
             entries.iter().map(|entry| gpunet_host_socket_t::of(entry.socket).ok()).collect();
         // Most polls find something at once.
         let mut ready = examine(entries, &objects);
-        if ready == 0 && timeout_ms != 0 {
+        if ready == 0 && timeout_ns != 0 {
             let told = Told::new(&objects);
             loop {
                 let seen = told.poll.wakes();

@@ -29,9 +29,11 @@ pub(crate) struct ListenerObject {
 pub struct gpunet_host_team_options {
     /// How many signals kernels have. 0: 256.
     pub signals: u32,
+    /// 0.
+    pub reserved: u32,
     /// How long members wait for each other when they join, and in each thing that they do together on the host. That of member 0
-    /// counts. 0: 30,000.
-    pub timeout_ms: u32,
+    /// counts. Nanoseconds; 0: 30 seconds.
+    pub timeout_ns: u64,
 }
 
 /// Reads the options; the defaults for null.
@@ -45,8 +47,8 @@ fn options(from: *const gpunet_host_team_options) -> TeamOptions {
     if given.signals > 0 {
         options.signals = given.signals;
     }
-    if given.timeout_ms > 0 {
-        options.timeout = Duration::from_millis(given.timeout_ms.into());
+    if given.timeout_ns > 0 {
+        options.timeout = Duration::from_nanos(given.timeout_ns);
     }
     options
 }

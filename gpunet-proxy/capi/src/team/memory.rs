@@ -96,12 +96,6 @@ pub unsafe extern "C" fn gpunet_host_symmetric_value(
     })
 }
 
-/// Returns `len` bytes from `start` of symmetric memory, cut to what is there. For kernels, too.
-#[unsafe(no_mangle)]
-pub extern "C" fn gpunet_host_symmetric_at(value: SymmetricBytes, start: u64, len: u64) -> SymmetricBytes {
-    value.slice(start as usize, len as usize)
-}
-
 /// Leaves the address at which this member's device has the part of `member` mapped.
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL when there is no such member.

@@ -1,7 +1,6 @@
 // NVSHMEM's names on the CPU: three programs that meet by a unique id. Each call of gpunet_nvshmem.h that the examples do not make.
 
 #define GPUNET_NVSHMEM_RESULTS
-#include "cuda_runtime_on_cpu.h"
 #include <gpunet_nvshmem.h>
 
 #include "test.h"

@@ -1,6 +1,5 @@
 // A member dies: the others' calls in NVSHMEM's names, whose results nobody reads, end their programs with a word.
 
-#include "cuda_runtime_on_cpu.h"
 #include <gpunet_nvshmem.h>
 
 #include "test.h"

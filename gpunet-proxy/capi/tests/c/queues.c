@@ -25,7 +25,7 @@ struct accepts {
 
 static void *accept_one(void *argument) {
     struct accepts *accepts = (struct accepts *)argument;
-    accepts->result = gpunet_host_device_accept(accepts->listener, 60000, &accepts->accepted);
+    accepts->result = gpunet_host_device_accept(accepts->listener, 60000000000, &accepts->accepted);
     return NULL;
 }
 
@@ -45,7 +45,7 @@ static struct ends ends_new(gpunet_host_attachment_t *attachment, int transport,
     socklen_t len = sizeof there;
     pthread_t thread;
     start(&thread, accept_one, &accepts);
-    OK(gpunet_host_device_connect(attachment, ADDRESS(address), &options, 60000, &ends.near));
+    OK(gpunet_host_device_connect(attachment, ADDRESS(address), &options, 60000000000, &ends.near));
     OK(pthread_join(thread, NULL));
     OK(accepts.result);
     ends.far = accepts.accepted;
@@ -100,7 +100,7 @@ static void echo(gpunet_host_attachment_t *attachment, int transport) {
     OK(gpunet_host_queue_notify(here, tell, &told));
     OK(gpunet_host_queue_recv(there, far_receiver, echoed, BYTES));
     OK(gpunet_host_queue_send(there, far_sender, echoed, BYTES));
-    IS(gpunet_host_queue_synchronize(here, 20), -ETIMEDOUT);
+    IS(gpunet_host_queue_synchronize(here, 20000000), -ETIMEDOUT);
     REASON("under way");
     IS(gpunet_host_queue_synchronize(here, 0), -ETIMEDOUT);
     REASON("under way");
@@ -108,7 +108,7 @@ static void echo(gpunet_host_attachment_t *attachment, int transport) {
     IS(gpunet_host_sender_give_back(near_sender), -EBUSY);
     IS(gpunet_host_sender_give_back(near_sender), -EBADF);
     __atomic_store_n(&words[0], 7, __ATOMIC_RELEASE);
-    OK(gpunet_host_queue_synchronize(here, 60000));
+    OK(gpunet_host_queue_synchronize(here, 60000000000));
     /* Nothing is under way, and to ask is no operation. */
     for (int times = 0; times < 100; times++) OK(gpunet_host_queue_synchronize(here, 0));
     IS(__atomic_load_n(&words[1], __ATOMIC_ACQUIRE), 8);
@@ -134,7 +134,7 @@ static void echo(gpunet_host_attachment_t *attachment, int transport) {
     OK(gpunet_host_queue_recv(here, near_receiver, back, 10));
     OK(gpunet_host_queue_notify(here, tell, &told));
     OK(gpunet_host_device_close(ends.far));
-    IS(gpunet_host_queue_synchronize(here, 60000), -ENODATA);
+    IS(gpunet_host_queue_synchronize(here, 60000000000), -ENODATA);
     IS(gpunet_host_queue_synchronize(here, 0), -ENODATA);
     while (__atomic_load_n(&told.times, __ATOMIC_ACQUIRE) < 2) usleep(100);
     IS(told.error, -ENODATA);
@@ -181,7 +181,7 @@ static void started(gpunet_host_attachment_t *attachment, int transport) {
         /* What follows does not wait for them; what follows the finish does. The peer has started nothing yet. */
         OK(gpunet_host_queue_finish(queues[i], both[i], 2));
         OK(gpunet_host_queue_write(queues[i], &words[1], 1));
-        IS(gpunet_host_queue_synchronize(queues[i], 20), -ETIMEDOUT);
+        IS(gpunet_host_queue_synchronize(queues[i], 20000000), -ETIMEDOUT);
         IS(__atomic_load_n(&words[0], __ATOMIC_ACQUIRE), 1);
         IS(__atomic_load_n(&words[1], __ATOMIC_ACQUIRE), 0);
         /* Two queues of one direction have no order. */
@@ -196,12 +196,12 @@ static void started(gpunet_host_attachment_t *attachment, int transport) {
     OK(gpunet_host_queue_finish(queues[1], both[1], 2));
     for (int i = 0; i < 2; i++) {
         OK(gpunet_host_queue_check(queues[i], &failed));
-        OK(gpunet_host_queue_synchronize(queues[i], 60000));
+        OK(gpunet_host_queue_synchronize(queues[i], 60000000000));
         IS(__atomic_load_n(&failed, __ATOMIC_ACQUIRE), 0);
         same(heard[i], 6 - (size_t)i, 0, BYTES);
         /* They are done: nothing is left to wait for. */
         OK(gpunet_host_queue_finish(queues[i], both[i], 2));
-        OK(gpunet_host_queue_synchronize(queues[i], 60000));
+        OK(gpunet_host_queue_synchronize(queues[i], 60000000000));
     }
 
     /* Values that this queue has not given. */
@@ -235,7 +235,7 @@ static void started(gpunet_host_attachment_t *attachment, int transport) {
     OK(gpunet_host_sender_give_back(senders[1]));
     OK(gpunet_host_receiver_give_back(receivers[1]));
     OK(gpunet_host_device_close(ends.far));
-    IS(gpunet_host_queue_synchronize(queues[0], 60000), -ENODATA);
+    IS(gpunet_host_queue_synchronize(queues[0], 60000000000), -ENODATA);
     IS(__atomic_load_n(&failed, __ATOMIC_ACQUIRE), ENODATA);
     OK(gpunet_host_queue_destroy(queues[0]));
     IS(gpunet_host_queue_finish(queues[0], both[0], 2), -EBADF);
@@ -262,24 +262,24 @@ static void play_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *arg
         gpunet_gate_t arrived = {in.socket, in.direction, in.position + in.len};
         gpunet_trigger_t post = {out.socket, out.direction, end}, consume = {in.socket, in.direction, in.position + in.len};
         struct gpunet_span span;
-        OK(gpunet_host_cpu_wait(net, room, 60000000000));
-        IS(gpunet_host_cpu_prepared_span(net, out, &span), 0);
+        OK(gpunet_wait(net, room, 60000000000));
+        IS(gpunet_prepared_span(net, out, &span), (long long)out.len);
         IS(span.piece[0].len + span.piece[1].len, out.len);
         fill((unsigned char *)span.piece[0].data, i, 0, span.piece[0].len);
         if (span.piece[1].len > 0) fill((unsigned char *)span.piece[1].data, i, span.piece[0].len, span.piece[1].len);
-        OK(gpunet_host_cpu_trigger_release(net, post));
-        OK(gpunet_host_cpu_wait(net, arrived, -1));
-        IS(gpunet_host_cpu_test(net, arrived), 1);
-        IS(gpunet_host_cpu_prepared_span(net, in, &span), 0);
+        OK(gpunet_trigger_release(net, post));
+        OK(gpunet_wait(net, arrived, -1));
+        IS(gpunet_test(net, arrived), 1);
+        IS(gpunet_prepared_span(net, in, &span), (long long)in.len);
         same((const unsigned char *)span.piece[0].data, i, 0, span.piece[0].len);
         if (span.piece[1].len > 0) same((const unsigned char *)span.piece[1].data, i, span.piece[0].len, span.piece[1].len);
-        OK(gpunet_host_cpu_trigger_release(net, consume));
+        OK(gpunet_trigger_release(net, consume));
     }
     gpunet_gate_t none = {play->recv.socket, GPUNET_RECV, 1ull << 40};
-    IS(gpunet_host_cpu_test(net, none), 0);
-    IS(gpunet_host_cpu_wait(net, none, 1000), -EAGAIN);
-    IS(gpunet_host_cpu_send(net, play->send.socket, "x", 1, 0), -EALREADY);
-    IS(gpunet_host_cpu_prepared_span(net, play->send, NULL), -EFAULT);
+    IS(gpunet_test(net, none), 0);
+    IS(gpunet_wait(net, none, 1000), -EAGAIN);
+    IS(gpunet_send(net, play->send.socket, "x", 1, 0), -EALREADY);
+    IS(gpunet_prepared_span(net, play->send, NULL), -EFAULT);
 }
 
 static void prepared(gpunet_host_attachment_t *attachment, int transport) {
@@ -313,7 +313,7 @@ static void prepared(gpunet_host_attachment_t *attachment, int transport) {
     gpunet_host_token_t *token = NULL;
     OK(gpunet_host_token(attachment, &token));
     OK(gpunet_host_token_launch(token, 1, play_kernel, &play));
-    OK(gpunet_host_token_wait(token, 60000));
+    OK(gpunet_host_token_wait(token, 60000000000));
     OK(gpunet_host_token_finish(token, GPUNET_HOST_KEEP, NULL));
 
     /* The program fills, and a queue posts, waits, and gives back. */
@@ -327,7 +327,7 @@ static void prepared(gpunet_host_attachment_t *attachment, int transport) {
     REASON("neither published nor posted");
     gpunet_gate_t rooms[2] = {first.room, second.room};
     OK(gpunet_host_queue_wait(queue, rooms, 2));
-    OK(gpunet_host_queue_synchronize(queue, 60000));
+    OK(gpunet_host_queue_synchronize(queue, 60000000000));
     for (int i = 0; i < 2; i++) {
         memset(first.span.piece[i].data ? first.span.piece[i].data : &play, 'a', first.span.piece[i].len);
         memset(second.span.piece[i].data ? second.span.piece[i].data : &play, 'b', second.span.piece[i].len);
@@ -335,14 +335,14 @@ static void prepared(gpunet_host_attachment_t *attachment, int transport) {
     gpunet_trigger_t posts[2] = {first.post, second.post};
     OK(gpunet_host_queue_post(queue, posts, 2));
     OK(gpunet_host_queue_wait(queue, &expected.arrived, 1));
-    OK(gpunet_host_queue_synchronize(queue, 60000));
+    OK(gpunet_host_queue_synchronize(queue, 60000000000));
     char heard[8];
     memcpy(heard, expected.span.piece[0].data, expected.span.piece[0].len);
     if (expected.span.piece[1].len > 0) memcpy(heard + expected.span.piece[0].len, expected.span.piece[1].data, expected.span.piece[1].len);
     IS(memcmp(heard, "aaaabbbb", 8), 0);
     OK(gpunet_host_queue_post(queue, &expected.consume, 1));
     OK(gpunet_host_queue_wait(queue, &second.done, 1));
-    OK(gpunet_host_queue_synchronize(queue, 60000));
+    OK(gpunet_host_queue_synchronize(queue, 60000000000));
     gpunet_trigger_t nobodys = {1 << 30, GPUNET_SEND, 1};
     IS(gpunet_host_queue_post(queue, &nobodys, 1), -EBADF);
     REASON("no socket of that number");
@@ -364,8 +364,8 @@ static void *close_later(void *socket) {
 static void use_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
     int socket = *(int *)argument;
     (void)block, (void)blocks;
-    IS(gpunet_host_cpu_send(net, socket, "left", 4, MSG_WAITALL), 4);
-    OK(gpunet_host_cpu_close(net, socket));
+    IS(gpunet_send(net, socket, "left", 4, MSG_WAITALL), 4);
+    OK(gpunet_close(net, socket));
 }
 
 /* Settings that are wrong are refused, whatever the device. */
@@ -401,7 +401,7 @@ static void opening(gpunet_host_attachment_t *attachment) {
     gpunet_host_device_socket_t *listener = listener_of(attachment, &options), *near = NULL, *far = NULL, *other = NULL;
     struct sockaddr_in address = name_of(listener);
     IS(gpunet_host_device_accept(listener, 0, &far), -EAGAIN);
-    IS(gpunet_host_device_accept(listener, 10, &far), -EAGAIN);
+    IS(gpunet_host_device_accept(listener, 10000000, &far), -EAGAIN);
     TRUE(far == NULL);
     /* No accept that gave up has taken this one. */
     OK(gpunet_host_device_connect(attachment, ADDRESS(address), &options, -1, &near));
@@ -419,11 +419,11 @@ static void opening(gpunet_host_attachment_t *attachment) {
     gpunet_host_device_socket_t *deaf = listener_of(attachment, NULL);
     struct sockaddr_in its = name_of(deaf);
     options.transport = GPUNET_HOST_TRANSPORT_PEER;
-    IS(gpunet_host_device_connect(attachment, ADDRESS(its), &options, 20, &other), -ETIMEDOUT);
+    IS(gpunet_host_device_connect(attachment, ADDRESS(its), &options, 20000000, &other), -ETIMEDOUT);
     REASON("in time");
     OK(gpunet_host_device_close(deaf));
     options.transport = 9;
-    IS(gpunet_host_device_connect(attachment, ADDRESS(address), &options, 20, &other), -EINVAL);
+    IS(gpunet_host_device_connect(attachment, ADDRESS(address), &options, 20000000, &other), -EINVAL);
     options.transport = GPUNET_HOST_TRANSPORT_TCP;
     struct sockaddr_in nowhere = loopback(1);
     IS(gpunet_host_device_connect(attachment, ADDRESS(nowhere), &options, -1, &other), -ECONNREFUSED);
@@ -447,7 +447,7 @@ static void opening(gpunet_host_attachment_t *attachment) {
     OK(gpunet_host_token_launch(token, 1, use_kernel, &number));
     OK(gpunet_host_token_finish(token, GPUNET_HOST_CLOSE, &left_open));
     IS(left_open, 0);
-    OK(gpunet_host_queue_synchronize(queue, 60000));
+    OK(gpunet_host_queue_synchronize(queue, 60000000000));
     IS(memcmp(heard, "left", 4), 0);
 
     /* Misuse. */

@@ -31,24 +31,24 @@ static void ring_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *arg
     struct member *member = (struct member *)argument;
     gpunet_team_t team = member->team;
     unsigned size = team.size, right = (team.rank + 1) % size, left = (team.rank + size - 1) % size;
-    unsigned char bytes[BOX], *box = (unsigned char *)gpunet_host_cpu_ptr(team, member->boxes, team.rank);
+    unsigned char bytes[BOX], *box = (unsigned char *)gpunet_ptr(team, member->boxes, team.rank);
     (void)net;
     IS(block, 0);
     IS(blocks, 1);
     IS(team.rank, member->rank);
     for (size_t round = 1; round <= ROUNDS; round++) {
         fill(bytes, round * MEMBERS + team.rank, 0, BOX);
-        TRY(gpunet_host_cpu_put_signal(team, member->boxes, bytes, BOX, 0, round, right));
-        TRY(gpunet_host_cpu_signal_wait(team, 0, left, round, -1));
+        TRY(gpunet_put_signal(team, member->boxes, bytes, BOX, 0, round, right));
+        TRY(gpunet_signal_wait(team, 0, left, round, -1));
         same(box, round * MEMBERS + left, 0, BOX);
-        if (round % 2) TRY(gpunet_host_cpu_signal_set(team, 1, round, left));
-        else TRY(gpunet_host_cpu_signal_add(team, 1, 1, left));
-        TRY(gpunet_host_cpu_signal_wait(team, 1, right, round, -1));
+        if (round % 2) TRY(gpunet_signal_set(team, 1, round, left));
+        else TRY(gpunet_signal_add(team, 1, 1, left));
+        TRY(gpunet_signal_wait(team, 1, right, round, -1));
     }
-    IS(gpunet_host_cpu_signal_test(team, 1, right, ROUNDS), 1);
-    IS(gpunet_host_cpu_signal_test(team, 1, right, ROUNDS + 1), 0);
-    IS(gpunet_host_cpu_signal_wait(team, 1, right, ROUNDS + 1, 0), -EAGAIN);
-    IS(gpunet_host_cpu_signal_wait(team, 1, right, ROUNDS + 1, 1000000), -EAGAIN);
+    IS(gpunet_signal_test(team, 1, right, ROUNDS), 1);
+    IS(gpunet_signal_test(team, 1, right, ROUNDS + 1), 0);
+    IS(gpunet_signal_wait(team, 1, right, ROUNDS + 1, 0), -EAGAIN);
+    IS(gpunet_signal_wait(team, 1, right, ROUNDS + 1, 1000000), -EAGAIN);
 }
 
 static void collectives_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
@@ -58,28 +58,28 @@ static void collectives_kernel(uint64_t net, uint32_t block, uint32_t blocks, vo
     (void)net, (void)block, (void)blocks;
 
     /* Copies to everybody, in order behind a barrier; and back. */
-    uint32_t mine[MEMBERS], *words = (uint32_t *)gpunet_host_cpu_ptr(team, member->words, rank);
+    uint32_t mine[MEMBERS], *words = (uint32_t *)gpunet_ptr(team, member->words, rank);
     for (unsigned to = 0; to < size; to++) {
         mine[to] = 100 * rank + to;
-        TRY(gpunet_host_cpu_put_nbi(team, gpunet_host_symmetric_at(member->words, 4 * rank, 4), &mine[to], 4, to));
+        TRY(gpunet_put_nbi(team, gpunet_symmetric_at(member->words, 4 * rank, 4), &mine[to], 4, to));
     }
-    TRY(gpunet_host_cpu_quiet(team));
-    TRY(gpunet_host_cpu_barrier(team));
+    TRY(gpunet_quiet(team));
+    TRY(gpunet_barrier(team));
     for (unsigned from = 0; from < size; from++) {
         uint32_t got = 0;
         IS(words[from], 100 * from + rank);
-        TRY(gpunet_host_cpu_get(team, &got, gpunet_host_symmetric_at(member->words, 4 * rank, 4), 4, from));
+        TRY(gpunet_get(team, &got, gpunet_symmetric_at(member->words, 4 * rank, 4), 4, from));
         IS(got, 100 * rank + from);
     }
-    TRY(gpunet_host_cpu_fence(team));
+    TRY(gpunet_fence(team));
 
-    uint32_t *all = (uint32_t *)gpunet_host_cpu_ptr(team, member->all, rank);
-    TRY(gpunet_host_cpu_all_gather(team, member->all, mine, sizeof mine));
+    uint32_t *all = (uint32_t *)gpunet_ptr(team, member->all, rank);
+    TRY(gpunet_all_gather(team, member->all, mine, sizeof mine));
     for (unsigned from = 0; from < size; from++)
         for (unsigned to = 0; to < size; to++) IS(all[from * size + to], 100 * from + to);
-    TRY(gpunet_host_cpu_all_to_all(team, member->all, mine, 4));
+    TRY(gpunet_all_to_all(team, member->all, mine, 4));
     for (unsigned from = 0; from < size; from++) IS(all[from], 100 * from + rank);
-    TRY(gpunet_host_cpu_broadcast(team, member->all, rank == 2 ? mine : NULL, sizeof mine, 2));
+    TRY(gpunet_broadcast(team, member->all, rank == 2 ? mine : NULL, sizeof mine, 2));
     for (unsigned to = 0; to < size; to++) IS(all[to], 200 + to);
 
     /* In place, and into other memory, for each operation. */
@@ -87,16 +87,16 @@ static void collectives_kernel(uint64_t net, uint32_t block, uint32_t blocks, vo
     for (int operation = GPUNET_SUM; operation <= GPUNET_MAX; operation++) {
         const float wanted[] = {0, 1.5f + 2.5f + 3.5f + 4.5f, 1.5f, 4.5f};
         numbers[0] = (float)rank + 1.5f;
-        gpunet_symmetric_t one = gpunet_host_symmetric_at(member->words, 0, 4);
-        TRY(gpunet_host_cpu_reduce(team, GPUNET_FLOAT, operation, gpunet_host_symmetric_at(member->all, 8, 4), one));
+        gpunet_symmetric_t one = gpunet_symmetric_at(member->words, 0, 4);
+        TRY(gpunet_reduce(team, GPUNET_FLOAT, operation, gpunet_symmetric_at(member->all, 8, 4), one));
         TRUE(((float *)all)[2] == wanted[operation]);
-        TRY(gpunet_host_cpu_reduce(team, GPUNET_FLOAT, operation, one, one));
+        TRY(gpunet_reduce(team, GPUNET_FLOAT, operation, one, one));
         TRUE(numbers[0] == wanted[operation]);
     }
     uint64_t *wide = (uint64_t *)words;
     *wide = 1ull << (40 + rank);
-    gpunet_symmetric_t eight = gpunet_host_symmetric_at(member->words, 0, 8);
-    TRY(gpunet_host_cpu_reduce(team, GPUNET_UINT64, GPUNET_SUM, eight, eight));
+    gpunet_symmetric_t eight = gpunet_symmetric_at(member->words, 0, 8);
+    TRY(gpunet_reduce(team, GPUNET_UINT64, GPUNET_SUM, eight, eight));
     IS(*wide, 15ull << 40);
 }
 
@@ -106,30 +106,30 @@ static void misuse_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *a
     unsigned char byte = 0;
     (void)net, (void)block, (void)blocks;
     memset(&none, 0, sizeof none);
-    IS(gpunet_host_cpu_barrier(none), -ENETDOWN);
-    TRUE(!gpunet_host_cpu_ptr(none, member->boxes, 0));
-    TRUE(!gpunet_host_cpu_ptr(team, member->boxes, team.size));
-    IS(gpunet_host_cpu_put(team, member->boxes, &byte, 1, team.size), -EINVAL);
-    IS(gpunet_host_cpu_put(team, gpunet_host_symmetric_at(member->boxes, BOX, 1), &byte, 1, 0), -EINVAL);
-    IS(gpunet_host_cpu_put(team, member->boxes, NULL, 1, 0), -EFAULT);
-    IS(gpunet_host_cpu_get(team, &byte, gpunet_host_symmetric_at(member->boxes, BOX, 1), 1, 0), -EINVAL);
-    IS(gpunet_host_cpu_get(team, NULL, member->boxes, 1, 0), -EFAULT);
-    IS(gpunet_host_cpu_signal_set(team, 16, 1, 0), -EINVAL);
-    IS(gpunet_host_cpu_signal_set(team, 0, GPUNET_MAX_SIGNAL + 1, 0), -EINVAL);
-    IS(gpunet_host_cpu_signal_wait(team, 0, team.size, 1, -1), -EINVAL);
-    IS(gpunet_host_cpu_reduce(team, 9, GPUNET_SUM, member->words, member->words), -EINVAL);
-    IS(gpunet_host_cpu_reduce(team, GPUNET_FLOAT, 4, member->words, member->words), -EINVAL);
-    gpunet_symmetric_t odd = gpunet_host_symmetric_at(member->words, 2, 4);
-    IS(gpunet_host_cpu_reduce(team, GPUNET_FLOAT, GPUNET_SUM, odd, odd), -EINVAL);
+    IS(gpunet_barrier(none), -ENETDOWN);
+    TRUE(!gpunet_ptr(none, member->boxes, 0));
+    TRUE(!gpunet_ptr(team, member->boxes, team.size));
+    IS(gpunet_put(team, member->boxes, &byte, 1, team.size), -EINVAL);
+    IS(gpunet_put(team, gpunet_symmetric_at(member->boxes, BOX, 1), &byte, 1, 0), -EINVAL);
+    IS(gpunet_put(team, member->boxes, NULL, 1, 0), -EFAULT);
+    IS(gpunet_get(team, &byte, gpunet_symmetric_at(member->boxes, BOX, 1), 1, 0), -EINVAL);
+    IS(gpunet_get(team, NULL, member->boxes, 1, 0), -EFAULT);
+    IS(gpunet_signal_set(team, 16, 1, 0), -EINVAL);
+    IS(gpunet_signal_set(team, 0, GPUNET_MAX_SIGNAL + 1, 0), -EINVAL);
+    IS(gpunet_signal_wait(team, 0, team.size, 1, -1), -EINVAL);
+    IS(gpunet_reduce(team, 9, GPUNET_SUM, member->words, member->words), -EINVAL);
+    IS(gpunet_reduce(team, GPUNET_FLOAT, 4, member->words, member->words), -EINVAL);
+    gpunet_symmetric_t odd = gpunet_symmetric_at(member->words, 2, 4);
+    IS(gpunet_reduce(team, GPUNET_FLOAT, GPUNET_SUM, odd, odd), -EINVAL);
     /* Nobody else comes. */
     team.timeout_ns = 1000000;
-    IS(gpunet_host_cpu_barrier(team), -EAGAIN);
+    IS(gpunet_barrier(team), -EAGAIN);
 }
 
 static void late_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
     struct member *member = (struct member *)argument;
     (void)net, (void)block, (void)blocks;
-    member->result = gpunet_host_cpu_signal_wait(member->team, 3, 1, 1, -1);
+    member->result = gpunet_signal_wait(member->team, 3, 1, 1, -1);
 }
 
 /* Runs a kernel and returns its result. */
@@ -139,7 +139,7 @@ static long long run(gpunet_host_attachment_t *attachment, gpunet_host_team_t *t
     OK(gpunet_host_team_value(team, token, &member->team));
     member->result = 0;
     OK(gpunet_host_token_launch(token, 1, kernel, member));
-    OK(gpunet_host_token_wait(token, 60000));
+    OK(gpunet_host_token_wait(token, 60000000000));
     OK(gpunet_host_token_finish(token, GPUNET_HOST_CLOSE, NULL));
     return member->result;
 }
@@ -153,7 +153,7 @@ static void by_queue(gpunet_host_attachment_t *attachment, gpunet_host_team_t *t
     gpunet_host_queue_t *queue = NULL, *other = NULL;
     gpunet_host_queue_report outcome;
     OK(gpunet_host_queue_cpu(attachment, &queue));
-    OK(gpunet_host_queue_set_team_timeout(queue, 60000));
+    OK(gpunet_host_queue_set_team_timeout(queue, 60000000000));
 
     /* Bytes to the right, all but the first 8; each neighbour says when it has looked. */
     for (size_t round = 1; round <= 3; round++) {
@@ -218,7 +218,7 @@ static void by_queue(gpunet_host_attachment_t *attachment, gpunet_host_team_t *t
     /* One queue at a time has collectives under way; and a wait for what nobody sends ends with its time. */
     if (rank == 0) {
         OK(gpunet_host_queue_cpu(attachment, &other));
-        OK(gpunet_host_queue_set_team_timeout(other, 20));
+        OK(gpunet_host_queue_set_team_timeout(other, 20000000));
         OK(gpunet_host_queue_wait_until(other, team, 6, 1, 1));
         OK(gpunet_host_queue_wait_until(queue, team, 7, 0, 1));
         OK(gpunet_host_queue_barrier(queue, team));
@@ -295,7 +295,7 @@ static void take_part(gpunet_host_attachment_t *attachment, gpunet_host_team_t *
     IS(gpunet_host_team_leave(team), -EBADF);
 }
 
-static const gpunet_host_team_options options = {16, 20000};
+static const gpunet_host_team_options options = {16, 0, 20000000000};
 
 struct thread {
     gpunet_host_proxy_t *proxy;

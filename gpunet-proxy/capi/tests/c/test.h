@@ -3,6 +3,7 @@
 #define TEST_H
 
 #include <gpunet_host.h>
+#include <gpunet_team.h>
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -28,3 +28,6 @@ pub(in crate::capi) fn warp() -> Warp {
 pub(in crate::capi) const fn thread() -> Thread {
     Thread
 }
+
+pub(in crate::capi) use crate::capi::call as with_net;
+pub(in crate::capi) use crate::capi::team::call as with_team;

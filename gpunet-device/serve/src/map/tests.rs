@@ -299,6 +299,8 @@ fn what_is_done_to_held_keys_happens_at_once() {
                         assert_eq!(names.iter().map(read).sum::<u64>(), 12_000);
                     } else if names[0] != names[1] {
                         write(&names[0], read(&names[0]) - 1);
+                        // Others have their turn in the middle.
+                        std::thread::yield_now();
                         write(&names[1], read(&names[1]) + 1);
                     }
                     map.release(&g, &context, hold).unwrap();

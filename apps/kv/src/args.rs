@@ -44,6 +44,12 @@ pub struct Args {
     /// Memory for keys and values, in bytes, with K, M or G if you like.
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = memory)]
     pub memory: u64,
+    /// Memory for answers that wait because their clients do not read, of all clients.
+    #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = memory)]
+    pub output_memory: u64,
+    /// Of these, what one client gets at most.
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = memory)]
+    pub output_limit: u64,
     /// Seconds of silence after which a client loses its connection; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub timeout: u32,

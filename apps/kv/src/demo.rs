@@ -122,7 +122,7 @@ fn check_commands(addr: SocketAddr) -> Result<u32, ClientError> {
         (vec![b"SET", b"large", &large], ok.clone()),
         (vec![b"GET", b"large"], Answer::bulk(large.clone())),
         (vec![b"GET"], error("ERR wrong number of arguments for 'get' command")),
-        (vec![b"SELECT", b"1"], error("ERR DB index is out of range")),
+        (vec![b"SELECT", b"16"], error("ERR DB index is out of range")),
         (vec![b"VADD", b"vectors", b"VALUES", b"2", b"1", b"0", b"east"], Answer::Integer(1)),
         (vec![b"VADD", b"vectors", b"VALUES", b"2", b"0", b"2", b"north", b"NOQUANT"], Answer::Integer(1)),
         (vec![b"VADD", b"vectors", b"VALUES", b"2", b"-1", b"0", b"west"], Answer::Integer(1)),

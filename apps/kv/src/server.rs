@@ -75,6 +75,8 @@ impl Serving {
             idle_ns: ns(args.timeout),
             request_ns: ns(args.request_timeout),
             stall_ns: ns(args.request_timeout),
+            backlog_bytes: args.output_memory,
+            backlog_bytes_each: args.output_limit,
             ..Settings::DEFAULT
         };
         let mut result = None;

@@ -1,8 +1,13 @@
 //! Memory for values of any size, shared by the blocks of a device: a buddy allocator.
+//!
+//! `region` makes a large chunk of small ones whose holders give them up.
+
+mod region;
 
 use crate::lock::Lock;
 use crate::memory::{Carve, Memory};
-use gpunet_device::{Group, Net, Result};
+use gpunet_device::{Error, Group, Net, Result};
+pub(crate) use region::Step;
 
 /// The smallest chunk.
 const UNIT: usize = 64;
@@ -13,6 +18,10 @@ pub const MAX_CHUNK: usize = UNIT << MAX_ORDER;
 /// In the byte of a chunk's first unit: it is free, and its order is in the lower bits. 0: no chunk begins here.
 const FREE: u8 = 0x80;
 const TAKEN: u8 = 0x40;
+/// With [`TAKEN`]: whoever wants a region for a larger chunk may ask its holder to give it up.
+const ITEM: u8 = 0x20;
+/// The bits of the order.
+const ORDER: u8 = 0x1f;
 /// Chunks of each size that are kept as they are when they are given back: the next of that size is taken without a division, and given back
 /// without merging what was divided. On a GPU each step of these is a load that the next one waits for.
 const KEPT: u32 = 16;
@@ -24,8 +33,10 @@ mod head {
     pub const FRONTIER: usize = 4;
     /// Units in use.
     pub const USED: usize = 8;
+    /// The unit behind which regions are looked for.
+    pub const HAND: usize = 12;
     /// The first free chunk of each order: its unit + 1.
-    pub const LISTS: usize = 12;
+    pub const LISTS: usize = 16;
     /// For each order the first chunk that is kept, as above, and how many are.
     pub const KEPT: usize = LISTS + 4 * (super::MAX_ORDER + 1);
     pub const LEN: usize = KEPT + 8 * (super::MAX_ORDER + 1);
@@ -103,15 +114,38 @@ impl Heap {
     ///
     /// # Errors
     /// As [`Lock::acquire`].
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn alloc<G: Group>(self, g: &G, net: Net, bytes: usize) -> Result<Option<Chunk>> {
+        self.take_as(g, net, bytes, TAKEN)
+    }
+
+    /// As [`Heap::alloc`], of an item: what [`Heap::choose_region`] may ask for.
+    pub(crate) fn alloc_item<G: Group>(self, g: &G, net: Net, bytes: usize) -> Result<Option<Chunk>> {
+        self.take_as(g, net, bytes, TAKEN | ITEM)
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn take_as<G: Group>(self, g: &G, net: Net, bytes: usize, state: u8) -> Result<Option<Chunk>> {
         let Some(order) = order_of(bytes) else { return Ok(None) };
         // One lane does it all: it is a walk through lists.
+        let found = self.locked(g, net, || match self.take(order) {
+            Some(unit) => {
+                self.states.set_byte(unit, state | order as u8);
+                unit as u64 + 1
+            }
+            None => 0,
+        })?;
+        Ok(Chunk::from_raw(found as u32))
+    }
+
+    /// Runs `change` under the heap's lock, by one lane; all lanes get what it returns.
+    #[inline(always)]
+    fn locked<G: Group>(self, g: &G, net: Net, change: impl FnOnce() -> u64) -> Result<u64> {
         let found = if g.is_leader() {
-            match Lock::at(self.head, head::LOCK).acquire_alone(g, net) {
+            let lock = Lock::at(self.head, head::LOCK);
+            match lock.acquire_alone(g, net) {
                 Ok(()) => {
-                    let found = self.take(order).map_or(0, |unit| unit as u64 + 1);
-                    Lock::at(self.head, head::LOCK).release_alone();
+                    let found = change();
+                    lock.release_alone();
                     found
                 }
                 Err(error) => FAILED | error.errno() as u64,
@@ -119,11 +153,10 @@ impl Heap {
         } else {
             0
         };
-        let found = g.broadcast(found);
-        if found & FAILED != 0 {
-            return Err(gpunet_device::Error::from_errno(found as u32 as i32));
+        match g.broadcast(found) {
+            found if found & FAILED != 0 => Err(Error::from_errno(found as u32 as i32)),
+            found => Ok(found),
         }
-        Ok(Chunk::from_raw(found as u32))
     }
 
     /// Gives a chunk back.
@@ -172,7 +205,7 @@ impl Heap {
     /// How many bytes a chunk has.
     #[inline(always)]
     pub(crate) fn capacity(self, chunk: Chunk) -> usize {
-        UNIT << (self.states.byte(chunk.unit()) as usize & 0x1f)
+        UNIT << (self.states.byte(chunk.unit()) & ORDER)
     }
 
     fn list(self, order: usize) -> crate::word::Word32 {
@@ -261,7 +294,8 @@ impl Heap {
 
     /// Gives a chunk back under the lock.
     fn give(self, unit: usize) {
-        let order = self.states.byte(unit) as usize & 0x1f;
+        let order = (self.states.byte(unit) & ORDER) as usize;
+        self.states.set_byte(unit, TAKEN | order as u8);
         let used = self.head.u32(head::USED);
         used.set(used.get() - (1 << order));
         if !self.keep(unit, order) {

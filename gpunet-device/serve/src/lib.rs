@@ -5,7 +5,7 @@
 //!
 //! | part | modules |
 //! |---|---|
-//! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `spill` ([`Spill`]: requests longer than a ring) |
+//! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `backlog` (answers that wait: [`Backlogs`]), `spill` ([`Spill`]: requests longer than a ring), `queue` ([`Queue`]: requests that wait) |
 //! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `topics` ([`Topics`]: turns for other connections) |
 //! | the kernel | `server` ([`Server`], [`Settings`]), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
@@ -18,6 +18,7 @@
 #![deny(unsafe_code)]
 
 mod arena;
+mod backlog;
 mod board;
 mod bytes;
 mod heap;
@@ -25,6 +26,7 @@ mod items;
 mod lock;
 mod map;
 mod memory;
+mod queue;
 mod reader;
 mod readiness;
 mod server;
@@ -35,14 +37,16 @@ mod topics;
 mod word;
 mod writer;
 
+pub use backlog::{Backlogs, Full};
 pub use board::{
     Board, COUNTERS, Connections, Counters, LOG_LINES, LOG_TEXT, Line, Listening, Log, OWN_COUNTERS,
 };
 pub use bytes::Bytes;
 pub use heap::{Chunk, Heap, MAX_CHUNK};
 pub use lock::Lock;
-pub use map::{Fresh, Locked, Map, NoStructure, Pin, Structure, Text};
+pub use map::{Fresh, Hold, Key, Locked, MAX_HELD, Map, NoStructure, Pin, SPACES, Structure, Text};
 pub use memory::{Carve, Memory};
+pub use queue::{Queue, Queued};
 pub use reader::{Reader, TooLong};
 pub use server::{Server, Settings};
 pub use service::{Context, Next, Service, Turn};

@@ -49,6 +49,16 @@ impl Lock {
         }
     }
 
+    /// Takes it if nobody has it. Returns whether it did.
+    ///
+    /// # Cooperation
+    /// As [`Lock::acquire`].
+    #[must_use]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn try_acquire<G: Group>(self, g: &G) -> bool {
+        g.broadcast(u64::from(g.is_leader() && self.word.try_lock())) != 0
+    }
+
     /// Gives it back.
     ///
     /// # Cooperation

@@ -3,12 +3,16 @@
 //! | file | holds |
 //! |---|---|
 //! | `entry` | an entry: a header, the key and the value in a chunk of the heap |
+//! | `key` | keys in spaces |
 //! | `locked` | a bucket that a group has locked, and the entry of one key in it |
+//! | `hold` | many buckets that a group holds at a time |
 //! | `evict` | how room is made |
 //! | `structure` | values that are structures with chunks of their own |
 
 mod entry;
 mod evict;
+mod hold;
+mod key;
 mod locked;
 mod structure;
 
@@ -21,11 +25,15 @@ use crate::{Bytes, Context};
 use core::marker::PhantomData;
 use entry::Entry;
 use gpunet_device::{Group, Net, Result};
+pub use hold::{Hold, MAX_HELD};
+pub use key::{Key, SPACES};
 pub use locked::Locked;
 pub use structure::{Chunks, NoStructure, Structure};
 
 /// Bytes of a bucket: its lock, and its first entry.
 const BUCKET: usize = 8;
+/// Bytes of a block's counts: a word for each space.
+const COUNTS: usize = SPACES as usize * 8;
 
 /// A map from byte strings to byte strings, with times at which entries expire. Values can also be of one other kind, a [`Structure`].
 ///
@@ -35,10 +43,12 @@ const BUCKET: usize = 8;
 pub struct Map<S: Structure = NoStructure> {
     heap: Heap,
     buckets: Memory,
-    /// How many entries each block has added, less those that it has removed.
+    /// How many entries each block has added, less those that it has removed, by their spaces.
     counts: Memory,
     /// The clock's hand, and how many entries were evicted and have expired.
     clock: Memory,
+    /// The buckets that each block holds.
+    held: Memory,
     mask: usize,
     evicts: bool,
     kind: PhantomData<fn() -> S>,
@@ -91,12 +101,13 @@ impl<S: Structure> Map<S> {
     #[must_use]
     pub fn new(carve: &mut Carve, heap: Heap, buckets: usize) -> Self {
         let buckets = buckets.next_power_of_two();
-        let (counts, clock) = (carve.blocks() * 64, 64);
+        let (counts, clock, held) = (carve.blocks() * COUNTS, 64, carve.blocks() * hold::WORDS);
         Self {
             heap,
             buckets: carve.take(buckets * BUCKET),
             counts: carve.take(counts),
             clock: carve.take(clock),
+            held: carve.take(held),
             mask: buckets - 1,
             evicts: true,
             kind: PhantomData,
@@ -117,11 +128,25 @@ impl<S: Structure> Map<S> {
     /// All lanes call it and get the same number.
     #[must_use]
     pub fn len<G: Group>(&self, g: &G) -> u64 {
+        self.sum(g, 0, 8)
+    }
+
+    /// The same of one space.
+    ///
+    /// # Cooperation
+    /// As [`Map::len`].
+    #[must_use]
+    pub fn len_of<G: Group>(&self, g: &G, space: u32) -> u64 {
+        self.sum(g, (space % SPACES) as usize * 8, COUNTS)
+    }
+
+    /// The sum of the counts from `at` on, `step` bytes apart.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn sum<G: Group>(&self, g: &G, mut at: usize, step: usize) -> u64 {
         let mut sum = 0u64;
-        let mut at = 0;
         while at < self.counts.len() {
             sum = sum.wrapping_add(self.counts.u64(at).get());
-            at += 64;
+            at += step;
         }
         g.broadcast(if sum > i64::MAX as u64 { 0 } else { sum })
     }
@@ -152,9 +177,9 @@ impl<S: Structure> Map<S> {
         &'a self,
         g: &'a G,
         context: &Context,
-        key: Bytes<'_>,
+        key: Key<'_>,
     ) -> Result<Locked<'a, G, S>> {
-        Locked::find(self, g, context, key)
+        Locked::find(self, g, context, &key)
     }
 
     /// Makes an entry that [`Locked::put`] puts into the map: with that key, and with room for `room` bytes of value, of which the
@@ -170,14 +195,15 @@ impl<S: Structure> Map<S> {
         &self,
         g: &G,
         context: &Context,
-        key: Bytes<'_>,
+        key: Key<'_>,
         value: Bytes<'_>,
         room: usize,
     ) -> Result<Option<Fresh>> {
         let room = if room > value.len() { room } else { value.len() };
-        let Some(chunk) = self.room(g, context, Entry::bytes(key.len(), room))? else { return Ok(None) };
+        let bytes = Entry::bytes(key.bytes.len(), room);
+        let Some(chunk) = evict::alloc(self, g, context, bytes, true)? else { return Ok(None) };
         let entry = Entry::at(self.heap, chunk);
-        entry.fill(g, key, value);
+        entry.fill(g, &key, self.hash(&key), value);
         Ok(Some(Fresh { entry: chunk }))
     }
 
@@ -194,7 +220,7 @@ impl<S: Structure> Map<S> {
         &self,
         g: &G,
         context: &Context,
-        key: Bytes<'_>,
+        key: Key<'_>,
         init: impl FnOnce(Memory),
     ) -> Result<Option<Fresh>> {
         let Some(fresh) = self.fresh(g, context, key, Bytes::EMPTY, S::ROOT)? else { return Ok(None) };
@@ -215,7 +241,7 @@ impl<S: Structure> Map<S> {
     /// As [`Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn text<G: Group>(&self, g: &G, context: &Context, room: usize) -> Result<Option<Text>> {
-        let fresh = self.fresh(g, context, Bytes::EMPTY, Bytes::EMPTY, room)?;
+        let fresh = self.fresh(g, context, Bytes::EMPTY.into(), Bytes::EMPTY, room)?;
         Ok(fresh.map(|fresh| Text { entry: fresh.entry, len: 0 }))
     }
 
@@ -266,7 +292,7 @@ impl<S: Structure> Map<S> {
     /// # Errors
     /// As [`Lock::acquire`].
     pub fn room<G: Group>(&self, g: &G, context: &Context, bytes: usize) -> Result<Option<Chunk>> {
-        evict::alloc(self, g, context, bytes)
+        evict::alloc(self, g, context, bytes, false)
     }
 
     /// Frees an entry that was not put into the map.
@@ -311,13 +337,25 @@ impl<S: Structure> Map<S> {
     ///
     /// # Errors
     /// As [`Lock::acquire`].
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn clear<G: Group>(&self, g: &G, context: &Context) -> Result<()> {
+        self.sweep_all(g, context, evict::Which::All)
+    }
+
+    /// Removes all entries of a space.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub fn clear_space<G: Group>(&self, g: &G, context: &Context, space: u32) -> Result<()> {
+        self.sweep_all(g, context, evict::Which::Space(space % SPACES))
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn sweep_all<G: Group>(&self, g: &G, context: &Context, which: evict::Which) -> Result<()> {
         let mut bucket = 0;
         while bucket <= self.mask {
             // Without the lock: an entry that comes in at this moment came after the clearing.
             if g.broadcast(self.first(bucket).get() as u64) != 0 {
-                evict::sweep(self, g, context, bucket, evict::Which::All)?;
+                evict::sweep(self, g, context, bucket, which)?;
             }
             bucket += 1;
         }
@@ -349,6 +387,10 @@ impl<S: Structure> Map<S> {
         self.heap
     }
 
+    fn hash(&self, key: &Key<'_>) -> u32 {
+        key.bytes.hash() as u32 ^ key.space.wrapping_mul(0x9e37_79b9)
+    }
+
     fn bucket_lock(&self, bucket: usize) -> Lock {
         Lock::at(self.buckets, bucket * BUCKET)
     }
@@ -359,8 +401,8 @@ impl<S: Structure> Map<S> {
     }
 
     /// Counts entries that this group has added, or removed. By one lane.
-    fn count<G: Group>(&self, g: &G, more: i64) {
-        let word = self.counts.u64(g.index() as usize * 64);
+    fn count<G: Group>(&self, g: &G, space: u32, more: i64) {
+        let word = self.counts.u64(g.index() as usize * COUNTS + (space % SPACES) as usize * 8);
         word.set(word.get().wrapping_add(more as u64));
     }
 }

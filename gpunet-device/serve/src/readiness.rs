@@ -152,14 +152,14 @@ impl Readiness {
         self.high
     }
 
-    /// Sets what the connection in a place waits for. All lanes.
+    /// Sets what the connection in a place waits for, and whether it also waits for space to send (`drains`). All lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(crate) fn watch<G: Group>(
         &mut self,
         g: &G,
         place: usize,
         handle: Handle,
-        interest: Interest,
+        (interest, drains): (Interest, bool),
         now: u64,
     ) {
         let events = match interest {
@@ -169,8 +169,9 @@ impl Readiness {
             Interest::Output => POLLOUT,
             Interest::Topic => 0,
         };
+        let events = if drains { events | POLLOUT } else { events };
         let before = self.entry(place + 1);
-        if before.events == POLLRDHUP && before.handle >= 0 {
+        if is_partial(before.events) && before.handle >= 0 {
             self.partials -= 1;
         }
         if let Interest::More { seen } = interest {
@@ -194,7 +195,7 @@ impl Readiness {
     /// Forgets the connection in a place. All lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(crate) fn forget<G: Group>(&mut self, g: &G, place: usize) {
-        if self.entry(place + 1).events == POLLRDHUP {
+        if is_partial(self.entry(place + 1).events) {
             self.partials -= 1;
         }
         self.set(g, place + 1, -1, 0);
@@ -314,7 +315,7 @@ impl Readiness {
         {
             return Ok(Some(Ready { input: false, ended: false, failed: false }));
         }
-        if entry.events != POLLRDHUP || self.word(place, row::LOOK_AT).get() > now {
+        if !is_partial(entry.events) || self.word(place, row::LOOK_AT).get() > now {
             return Ok(None);
         }
         let seen = self.word(place, row::SEEN).get() as usize;
@@ -328,6 +329,11 @@ impl Readiness {
         g.sync();
         Ok(None)
     }
+}
+
+/// Returns whether these are the events of a connection with half a request.
+const fn is_partial(events: i16) -> bool {
+    events & !POLLOUT == POLLRDHUP
 }
 
 /// A set without entries: to poll it notices that the launch is over.

@@ -15,6 +15,7 @@ mod round;
 mod turn;
 
 use crate::arena::Arena;
+use crate::backlog::Backlogs;
 use crate::board::{Board, Connections, Counters, Log};
 use crate::memory::{Carve, Memory};
 use crate::readiness::{Readiness, nothing};
@@ -52,6 +53,11 @@ pub struct Settings {
     pub stall_ns: u64,
     /// How long connections that are not idle are served after the host has asked the server to end, in nanoseconds.
     pub grace_ns: u64,
+    /// Bytes of memory for answers that do not fit into their connections' buffers, of all connections; 0: none, and who does not read is not
+    /// served.
+    pub backlog_bytes: u64,
+    /// Of these, bytes of one connection at most.
+    pub backlog_bytes_each: u64,
     /// Connections that may wait to be accepted.
     pub backlog: u32,
     /// 0.
@@ -67,6 +73,8 @@ impl Settings {
         request_ns: 30_000_000_000,
         stall_ns: 30_000_000_000,
         grace_ns: 2_000_000_000,
+        backlog_bytes: 0,
+        backlog_bytes_each: 64 << 20,
         backlog: 1024,
         reserved: 0,
     };
@@ -99,6 +107,7 @@ struct Parts<S: Service> {
     connections: Memory,
     out: Memory,
     input: Memory,
+    backlogs: Backlogs,
     shared: S::Shared,
 }
 
@@ -111,6 +120,7 @@ impl<S: Service> Parts<S> {
             connections: carve.take(places * Arena::<Connection<S>>::STRIDE),
             out: carve.take(places * settings.out_bytes as usize),
             input: carve.take(carve.blocks() * S::COPIED_INPUT),
+            backlogs: Backlogs::carve(carve, settings.backlog_bytes, settings.backlog_bytes_each),
             shared: service.shared(carve),
         }
     }
@@ -147,6 +157,7 @@ impl<S: Service> Kernel for Server<S> {
             connections: Arena::new(parts.connections.part(block * room * stride, room * stride)),
             out: parts.out.part(block * room * out_bytes, room * out_bytes),
             input: parts.input.part(block * S::COPIED_INPUT, S::COPIED_INPUT),
+            backlogs: parts.backlogs,
             accepting: Accepting::default(),
             counters: Counters::default(),
             log: board.log(block),
@@ -176,6 +187,7 @@ struct Block<S: Service> {
     out: Memory,
     /// For [`Service::COPIED_INPUT`].
     input: Memory,
+    backlogs: Backlogs,
     accepting: Accepting,
     counters: Counters,
     log: Log,

@@ -1,5 +1,6 @@
 //! What a server does for its connections.
 
+use crate::backlog::Backlogs;
 use crate::board::{Connections, Counters, Log};
 use crate::{Carve, Reader, Topics, Writer};
 use gpunet_device::{Group, Net, Result};
@@ -57,6 +58,8 @@ pub struct Turn<'t, S: Service> {
     /// what [`Next`] says but whenever the topic is notified, and one at once after it has subscribed. It also stays when its peer has
     /// ended its stream, until the service closes it.
     pub subscription: &'t mut Option<u32>,
+    /// The memory for answers that wait.
+    pub backlogs: &'t Backlogs,
 }
 
 /// A server: what is done with the bytes of a connection.

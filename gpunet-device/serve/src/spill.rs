@@ -1,12 +1,12 @@
-//! A request that is longer than what its ring should hold, collected in the heap.
+//! Bytes that a connection keeps in the heap: a request that is longer than what its ring should hold, or anything else.
 
 use crate::heap::Chunk;
 use crate::map::{Chunks, Map, Structure};
 use crate::{Bytes, Context, Reader};
 use gpunet_device::{Group, Result};
 
-/// A long request of one connection, as far as it has come. Part of the connection's state, so plain data: a copy is the same request.
-/// [`Spill::clear`] gives its memory back.
+/// Bytes of one connection, such as a long request as far as it has come. Part of the connection's state, so plain data: a copy is the same
+/// bytes. [`Spill::clear`] gives their memory back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spill {
     chunk: u32,
@@ -30,6 +30,12 @@ impl Spill {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len as usize
     }
 
     /// What was collected.
@@ -58,12 +64,49 @@ impl Spill {
         input: &mut Reader<'_>,
         total: usize,
     ) -> core::result::Result<(), SpillError> {
+        let len = self.len as usize;
+        let more = input.rest().first(total.saturating_sub(len));
+        // At most what it will be.
+        let room = total.min((len + more.len()).max(2 * len).max(FIRST));
+        self.put(g, context, map, more, room)?;
+        input.consume(more.len());
+        Ok(())
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Cooperation
+    /// As [`Spill::collect`].
+    ///
+    /// # Errors
+    /// [`SpillError`].
+    pub fn append<G: Group, S: Structure>(
+        &mut self,
+        g: &G,
+        context: &Context,
+        map: &Map<S>,
+        bytes: Bytes<'_>,
+    ) -> core::result::Result<(), SpillError> {
+        let len = self.len as usize;
+        // At least twice what it was: what grows bit by bit is not copied each time. But a chunk is never larger than the largest.
+        let room = (2 * len).min(crate::MAX_CHUNK).max(len + bytes.len());
+        self.put(g, context, map, bytes, room)
+    }
+
+    /// Appends bytes; if there is no place for them, in a new chunk with room for `room` bytes.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn put<G: Group, S: Structure>(
+        &mut self,
+        g: &G,
+        context: &Context,
+        map: &Map<S>,
+        bytes: Bytes<'_>,
+        room: usize,
+    ) -> core::result::Result<(), SpillError> {
         let chunks = Chunks::of(map.heap());
         let old = Chunk::from_raw(self.chunk);
-        let len = self.len as usize;
-        let needed = total.min(len + input.rest().len());
+        let needed = self.len as usize + bytes.len();
         if old.is_none_or(|chunk| chunks.capacity(chunk) < needed) {
-            let room = total.min(needed.max(2 * len).max(FIRST));
             let new = map.room(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
             chunks.write(g, new, 0, self.bytes(map));
             // All lanes have copied before another group may take the old one.
@@ -74,10 +117,8 @@ impl Spill {
             }
         }
         if let Some(chunk) = Chunk::from_raw(self.chunk) {
-            let more = input.rest().first(total.saturating_sub(self.len as usize));
-            chunks.write(g, chunk, self.len as usize, more);
-            input.consume(more.len());
-            self.len += more.len() as u32;
+            chunks.write(g, chunk, self.len as usize, bytes);
+            self.len += bytes.len() as u32;
         }
         g.sync();
         Ok(())

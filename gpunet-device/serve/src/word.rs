@@ -58,11 +58,10 @@ impl Word32 {
 
     /// Tries to take a lock. Ordering: Acquire, pairs with the Release of [`Word32::unlock`] by the last holder; without it this holder
     /// could read what was there before that one's writes.
-    #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
     pub(crate) fn try_lock(self) -> bool {
         // SAFETY: the contract of `from_ptr`.
-        self.get() == 0 && unsafe { scope::try_lock(self.0) }
+        unsafe { scope::try_lock(self.0) }
     }
 
     /// Takes a lock, in the order of the calls. Ordering: Acquire, as above.

@@ -1,17 +1,22 @@
-//! What a connection sends: collected in a turn, sent at its end, kept as far as it does not fit.
+//! What a connection sends: collected in a turn, sent at its end, kept as far as it does not fit: in the connection's buffer, and in its
+//! backlog.
 #![allow(unsafe_code)]
 
 use crate::Bytes;
+use crate::backlog::{Backlog, Backlogs, Full};
 use crate::bytes::{copy_all, total};
 use crate::items::put_each;
 use crate::memory::Memory;
-use gpunet_device::{Buffer, Error, Group, Result, SendHalf};
+use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
 
 /// The answers of a connection.
 ///
 /// They are collected in a buffer of the connection and sent together when the turn ends. What does not fit into the connection's ring
 /// stays in the buffer: until it is gone the connection gets no further turn, so a peer that does not read is not served. A service
 /// that finds no [`Writer::room`] for an answer returns [`crate::Next::Output`] and leaves the request where it is.
+///
+/// With memory for answers that wait ([`crate::Settings::backlog_bytes`]) the buffer is emptied into that when it is full, and the connection
+/// is served on: a peer may send all its requests before it reads.
 ///
 /// # Cooperation
 /// All lanes call every method with the same arguments.
@@ -25,11 +30,25 @@ pub struct Writer<'t> {
     sent: u64,
     /// The last attempt to send has found no room for all.
     is_blocked: bool,
+    /// What is sent before the buffer.
+    backlog: &'t mut Backlog,
+    backlogs: &'t Backlogs,
+    net: Net,
+    /// The limit that an answer was beyond.
+    full: Option<Full>,
+    /// Answers were dropped.
+    is_lost: bool,
 }
 
 impl<'t> Writer<'t> {
-    pub(crate) fn new(sender: &'t mut SendHalf, buffer: Memory, (start, end): (usize, usize)) -> Self {
-        Self { sender, buffer, start, end, sent: 0, is_blocked: false }
+    pub(crate) fn new(
+        sender: &'t mut SendHalf,
+        buffer: Memory,
+        (start, end): (usize, usize),
+        (backlog, backlogs, net): (&'t mut Backlog, &'t Backlogs, Net),
+    ) -> Self {
+        let (sent, is_blocked, full, is_lost) = (0, false, None, false);
+        Self { sender, buffer, start, end, sent, is_blocked, backlog, backlogs, net, full, is_lost }
     }
 
     /// Bytes that can be put now.
@@ -45,7 +64,7 @@ impl<'t> Writer<'t> {
         self.buffer.len()
     }
 
-    /// Makes room for `len` bytes, by sending what is there if need be. Returns whether there is room.
+    /// Makes room for `len` bytes, by sending what is there if need be, or by moving it to the backlog. Returns whether there is room.
     ///
     /// # Errors
     /// The connection has failed.
@@ -53,8 +72,86 @@ impl<'t> Writer<'t> {
     pub fn make_room<G: Group>(&mut self, g: &G, len: usize) -> Result<bool> {
         if self.room() < len {
             self.flush(g)?;
+            if self.room() < len && self.backlogs.is_enabled() {
+                self.set_aside(g)?;
+            }
         }
         Ok(self.room() >= len)
+    }
+
+    /// Makes room for `len` bytes, at most [`Writer::capacity`], whatever that takes: what nobody has room for is dropped, and the
+    /// connection ends after the turn. For answers that cannot wait.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn force_room<G: Group>(&mut self, g: &G, len: usize) -> Result<()> {
+        if self.is_lost || !self.make_room(g, len)? {
+            self.drop_buffer(g);
+        }
+        Ok(())
+    }
+
+    /// Puts bytes of any length, as [`Writer::force_room`] has it. They are copied.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn force<G: Group>(&mut self, g: &G, bytes: Bytes<'_>) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            if self.room() == 0 {
+                self.force_room(g, self.capacity())?;
+            }
+            let piece = bytes.slice(done, self.room());
+            self.put(g, piece);
+            done += piece.len();
+        }
+        Ok(())
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn drop_buffer<G: Group>(&mut self, g: &G) {
+        // All lanes have put what they had to put.
+        g.sync();
+        self.is_lost = true;
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// Moves what is in the buffer to the backlog, as far as that has room.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn set_aside<G: Group>(&mut self, g: &G) -> Result<()> {
+        g.sync();
+        let buffered = self.buffer.part(self.start, self.end - self.start).stable_bytes();
+        self.start += self.append(g, buffered)?;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        Ok(())
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn append<G: Group>(&mut self, g: &G, bytes: Bytes<'_>) -> Result<usize> {
+        let (done, full) = self.backlog.append(g, self.net, self.backlogs, bytes)?;
+        self.full = full;
+        Ok(done)
+    }
+
+    /// Sends what is in the backlog, as far as it fits into the ring.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn send_backlog<G: Group>(&mut self, g: &G) -> Result<()> {
+        while let Some(first) = self.backlog.first(self.backlogs) {
+            let sent = send_buffered(g, self.sender, first)?;
+            self.is_blocked = sent < first.len();
+            self.sent += sent as u64;
+            // All lanes have copied it into the ring.
+            g.sync();
+            self.backlog.remove(g, self.net, self.backlogs, sent)?;
+            if self.is_blocked {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Appends bytes, all or none; returns whether there was room.
@@ -115,7 +212,8 @@ impl<'t> Writer<'t> {
     }
 
     /// Sends bytes from where they lie, behind those in the buffer: without a copy beside the one into the ring. Returns how many: none
-    /// while the buffer is not empty, fewer than there are only when the ring is full.
+    /// while the buffer is not empty, fewer than there are only when the ring is full. What the ring has no room for is copied to the backlog,
+    /// and counts as sent.
     ///
     /// # Errors
     /// The connection has failed.
@@ -138,6 +236,10 @@ impl<'t> Writer<'t> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn send_from<G: Group>(&mut self, g: &G, bytes: Bytes<'_>) -> Result<usize> {
         self.flush(g)?;
+        if self.is_pending() && self.backlogs.is_enabled() {
+            self.set_aside(g)?;
+            return if self.start < self.end { Ok(0) } else { self.append(g, bytes) };
+        }
         if self.start < self.end {
             return Ok(0);
         }
@@ -152,16 +254,22 @@ impl<'t> Writer<'t> {
             }
         }
         self.sent += sent as u64;
+        if sent < bytes.len() && self.backlogs.is_enabled() {
+            sent += self.append(g, bytes.skip(sent))?;
+        }
         Ok(sent)
     }
 
-    /// Sends what is in the buffer, as far as it fits into the ring.
+    /// Sends what is in the backlog and in the buffer, as far as it fits into the ring.
     ///
     /// # Errors
     /// The connection has failed.
     #[inline(always)]
     pub fn flush<G: Group>(&mut self, g: &G) -> Result<()> {
-        if self.start < self.end {
+        if !self.backlog.is_empty() {
+            self.send_backlog(g)?;
+        }
+        if self.start < self.end && self.backlog.is_empty() {
             let from = self.buffer.part(self.start, self.end - self.start);
             // SAFETY: the value is written back below, changed; until then nobody uses the old one.
             let mut sender = unsafe { core::ptr::read(self.sender) };
@@ -179,10 +287,20 @@ impl<'t> Writer<'t> {
         Ok(())
     }
 
-    /// Returns whether something is left in the buffer.
+    /// Returns whether something is left in the buffer, or in the backlog.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
-        self.start < self.end
+        self.start < self.end || !self.backlog.is_empty()
+    }
+
+    /// Returns whether there may be room for more answers though some are left.
+    pub(crate) const fn takes_more(&self) -> bool {
+        self.backlogs.is_enabled() && self.full.is_none()
+    }
+
+    /// The limit that answers were beyond, and whether any was dropped.
+    pub(crate) const fn full(&self) -> (Option<Full>, bool) {
+        (self.full, self.is_lost)
     }
 
     /// What is left in the buffer.

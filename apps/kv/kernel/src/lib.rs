@@ -1,10 +1,11 @@
-//! The kernel of `gpunet-kv`: a key-value server that speaks RESP2, written once for GPU and CPU thread blocks.
+//! The kernel of `gpunet-kv`: a key-value server that speaks RESP2 and RESP3, written once for GPU and CPU thread blocks.
 //!
 //! | part | module |
 //! |---|---|
 //! | requests | `resp`: the parser, a pure function of bytes |
 //! | answers | `reply` |
 //! | what is kept | `store`: the map that all blocks share, with sets of vectors (gpunet-kv-vectors) |
+//! | what a client has set | `session` |
 //! | commands | `command`: the table of all, and a file for each family |
 //! | what is counted | [`own`] |
 //! | a connection's turn | `service` ([`Kv`]) |
@@ -17,6 +18,7 @@ pub mod own;
 mod reply;
 pub mod resp;
 mod service;
+mod session;
 mod store;
 
 pub use service::Kv;

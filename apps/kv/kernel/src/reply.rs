@@ -1,6 +1,6 @@
-//! Answers, as RESP2 writes them.
+//! Answers, as RESP2 and RESP3 write them.
 
-use gpunet_device::Group;
+use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::Map;
 use gpunet_serve::{Bytes, Digits, Text, Writer};
 
@@ -14,6 +14,8 @@ pub(crate) const LINE_END: &[u8; 2] = b"\r\n";
 pub(crate) struct Reply<'a, 't, G: Group> {
     pub(crate) g: &'a G,
     pub(crate) out: &'a mut Writer<'t>,
+    /// What RESP2 does not have is written as RESP3 does.
+    pub(crate) is_resp3: bool,
 }
 
 impl<G: Group> Reply<'_, '_, G> {
@@ -34,7 +36,38 @@ impl<G: Group> Reply<'_, '_, G> {
     }
 
     pub(crate) fn nil(&mut self) {
-        self.raw(b"$-1\r\n");
+        match self.is_resp3 {
+            true => self.raw(b"_\r\n"),
+            false => self.raw(b"$-1\r\n"),
+        }
+    }
+
+    /// A truth, which RESP2 has as a number.
+    pub(crate) fn boolean(&mut self, is_true: bool) {
+        match (self.is_resp3, is_true) {
+            (true, true) => self.raw(b"#t\r\n"),
+            (true, false) => self.raw(b"#f\r\n"),
+            (false, _) => self.integer(i64::from(is_true)),
+        }
+    }
+
+    /// The head of a map of `len` keys with their values, which RESP2 has as an array.
+    pub(crate) fn map(&mut self, len: usize) {
+        match self.is_resp3 {
+            true => self.head(b"%", len as i64),
+            false => self.array(2 * len),
+        }
+    }
+
+    /// The head of a text of `len` bytes for people.
+    pub(crate) fn text_head(&mut self, len: usize) {
+        match self.is_resp3 {
+            true => {
+                self.head(b"=", len as i64 + 4);
+                self.raw(b"txt:");
+            }
+            false => self.bulk_head(len),
+        }
     }
 
     /// `-ERR `, a text, and the line's end.
@@ -78,6 +111,13 @@ impl<G: Group> Reply<'_, '_, G> {
         self.all([b"$".into(), len.bytes(), b"\r\n".into(), bytes, b"\r\n".into()]);
     }
 
+    /// Bytes of any length behind the head of their string, and the line's end: copied, and dropped with the connection if there is no room.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn long(&mut self, bytes: Bytes<'_>) -> Result<()> {
+        self.out.force(self.g, bytes)?;
+        self.out.force(self.g, LINE_END.into())
+    }
+
     pub(crate) fn bulk_head(&mut self, len: usize) {
         self.head(b"$", len as i64);
     }
@@ -116,16 +156,27 @@ impl<G: Group> Reply<'_, '_, G> {
     }
 }
 
-/// The first line of an array, in a text that is sent later.
+/// The first line of an array or of a map, in a text that is sent later.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(crate) fn text_array<G: Group>(g: &G, map: &Map, text: &mut Text, len: usize) {
-    map.append_all(g, text, [b"*".into(), Digits::of(len as i64).bytes(), LINE_END.into()]);
+pub(crate) fn text_head<G: Group>(g: &G, map: &Map, text: &mut Text, sign: &'static [u8; 1], len: usize) {
+    map.append_all(g, text, [sign.into(), Digits::of(len as i64).bytes(), LINE_END.into()]);
 }
 
-/// A bulk string in a text that is sent later; the last one without its line end.
+/// A number that has been spelt, in a text that is sent later: RESP2 has it as a bulk string. The last one without its line end.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(crate) fn text_bulk<G: Group>(g: &G, map: &Map, text: &mut Text, bytes: Bytes<'_>, is_last: bool) {
+pub(crate) fn text_double<G: Group>(
+    g: &G,
+    map: &Map,
+    text: &mut Text,
+    bytes: Bytes<'_>,
+    is_last: bool,
+    is_resp3: bool,
+) {
     let end = if is_last { Bytes::EMPTY } else { LINE_END.into() };
+    if is_resp3 {
+        map.append_all(g, text, [b",".into(), bytes, end]);
+        return;
+    }
     map.append_all(
         g,
         text,

@@ -4,6 +4,7 @@ use crate::command::{self, Outcome, Resume};
 use crate::own;
 use crate::reply::{ROOM, Reply};
 use crate::resp::{self, Parsed, Progress};
+use crate::session::Session;
 use crate::store::Store;
 use gpunet_device::{Error, Group, Result};
 use gpunet_serve::{Carve, Context, Line, Next, Service, Spill, SpillError, Turn, Writer};
@@ -29,6 +30,7 @@ pub struct State {
     progress: Progress,
     spill: Spill,
     pub(crate) resume: Resume,
+    pub(crate) session: Session,
 }
 
 impl Service for Kv {
@@ -46,34 +48,47 @@ impl Service for Kv {
         loop {
             if !send_value(g, &context, store, &mut turn.state.resume, &mut turn.output)?
                 || !turn.output.make_room(g, ROOM)?
-                || requests == REQUESTS_OF_A_TURN
+                // What is collected is no more in the ring, which would give the next turn.
+                || (requests >= REQUESTS_OF_A_TURN && turn.state.spill.is_empty())
             {
                 return Ok(Next::Output);
             }
             requests += 1;
-            let State { progress, spill, resume } = &mut *turn.state;
+            let State { progress, spill, resume, session } = &mut *turn.state;
             let is_collected = !spill.is_empty();
             let bytes = if is_collected { spill.bytes(&store.map) } else { turn.input.rest() };
             match resp::parse(bytes, progress) {
                 Parsed::Complete(len) => {
+                    let request = bytes.first(len);
+                    let is_resp3 = session.is_resp3;
                     let mut cx = command::Cx {
-                        reply: Reply { g, out: &mut turn.output },
+                        reply: Reply { g, out: &mut turn.output, is_resp3 },
                         context,
                         store,
                         resume,
+                        session,
                         counters: turn.counters,
                         connections: turn.connections,
+                        backlogs: turn.backlogs,
+                        is_transaction: false,
                         ends_turn: false,
                     };
-                    let outcome = command::execute(&mut cx, resp::Arguments::of(bytes.first(len)))?;
+                    let outcome = command::execute(&mut cx, request)?;
                     if cx.ends_turn {
                         requests = REQUESTS_OF_A_TURN;
                     }
                     match outcome {
                         // The same request again when there is room, from the next step on.
+                        Outcome::Unfinished if resume.sending.is_some() => continue,
                         Outcome::Unfinished => return Ok(Next::Output),
                         Outcome::Done => {}
                         Outcome::Quit => return Ok(Next::Close),
+                        Outcome::Attack => {
+                            turn.counters.own[own::PROTOCOL_ERRORS] += 1;
+                            let line = Line::new().text(b"a connection is closed: it speaks HTTP");
+                            turn.log.line(g, context.now, &line);
+                            return Ok(Next::Close);
+                        }
                     }
                     (*progress, resume.step) = (Progress::default(), 0);
                     if is_collected {
@@ -88,7 +103,7 @@ impl Service for Kv {
                         Ok(()) if turn.input.used() > before => {}
                         Ok(()) => return Ok(Next::Rest),
                         Err(SpillError::NoMemory) => {
-                            Reply { g, out: &mut turn.output }.no_memory();
+                            Reply { g, out: &mut turn.output, is_resp3: false }.no_memory();
                             return Ok(Next::Close);
                         }
                         Err(SpillError::Over(error)) => return Err(error),
@@ -96,7 +111,7 @@ impl Service for Kv {
                 }
                 Parsed::Incomplete(_) => return Ok(Next::Input),
                 Parsed::Invalid(why) => {
-                    let mut reply = Reply { g, out: &mut turn.output };
+                    let mut reply = Reply { g, out: &mut turn.output, is_resp3: false };
                     reply.raw(b"-ERR Protocol error: ");
                     reply.raw(why.text());
                     if let resp::Invalid::NoDollar(byte) = why {
@@ -125,8 +140,9 @@ impl Service for Kv {
     }
 
     fn closed<G: Group>(&mut self, g: &G, mut state: State, store: &Store, context: &Context) {
-        // Both fail only if the launch is over, and with it all memory.
+        // All fail only if the launch is over, and with it all memory.
         let _ = state.spill.clear(g, context, &store.map);
+        let _ = state.session.clear(g, context, store);
         if let Some((pin, _)) = state.resume.sending {
             let _ = store.map.unpin(g, context, pin);
         }

@@ -11,7 +11,7 @@ pub struct Client {
     reader: BufReader<TcpStream>,
 }
 
-/// A request as RESP2 writes it.
+/// A request.
 pub fn encode(arguments: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
     for argument in arguments {
@@ -58,15 +58,18 @@ impl Client {
         let number =
             || String::from_utf8_lossy(&bytes[1..]).trim().parse::<i64>().expect("a length is a number");
         match bytes.first() {
-            Some(b'$') if number() >= 0 => {
+            Some(b'$' | b'=') if number() >= 0 => {
                 let mut value = vec![0; number() as usize + 2];
                 self.reader.read_exact(&mut value).expect("a value comes");
                 bytes.extend(value);
             }
-            Some(b'*') => (0..number()).for_each(|_| {
-                let element = self.raw();
-                bytes.extend(element);
-            }),
+            Some(sign @ (b'*' | b'%')) => {
+                let elements = number() * if *sign == b'%' { 2 } else { 1 };
+                (0..elements).for_each(|_| {
+                    let element = self.raw();
+                    bytes.extend(element);
+                });
+            }
             _ => {}
         }
         bytes

@@ -40,7 +40,7 @@ fn commands_are_answered_as_redis_answers_them() {
         ("EXISTS k", ":0\r\n"),
         ("DBSIZE", ":2\r\n"),
         ("SELECT 0", "+OK\r\n"),
-        ("SELECT 7", "-ERR DB index is out of range\r\n"),
+        ("SELECT 16", "-ERR DB index is out of range\r\n"),
         ("COMMAND DOCS", "*0\r\n"),
         ("CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"),
         ("CLIENT ID", ":1\r\n"),

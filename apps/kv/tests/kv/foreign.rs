@@ -56,7 +56,7 @@ try:
 except ImportError:
     print("NOT RUN: the Python package redis is not installed")
     sys.exit(0)
-r = redis.Redis(port=int(sys.argv[1]), protocol=2)
+r = redis.Redis(port=int(sys.argv[1]), **eval(sys.argv[2]))
 assert r.ping()
 assert r.set("key", b"\x00\xff" * 1000, ex=100) and r.get("key") == b"\x00\xff" * 1000
 assert 98 <= r.ttl("key") <= 100
@@ -67,6 +67,12 @@ with r.pipeline(transaction=False) as pipe:
     for number in range(1000):
         pipe.incr("count")
     assert pipe.execute() == list(range(1, 1001))
+with r.pipeline() as pipe:
+    pipe.set("number", 1).incr("number").get("nothing").mget("number", "nothing")
+    assert pipe.execute() == [True, 2, None, [b"2", None]] and r.delete("number") == 1
+other = redis.Redis(port=int(sys.argv[1]), db=3, client_name="me", username="default", password="any", **eval(sys.argv[2]))
+assert other.get("key") is None and other.set("key", 3) and other.dbsize() == 1 and other.client_getname() in ("me", b"me")
+assert r.info("keyspace")["db3"]["keys"] == 1 and other.flushdb() and other.dbsize() == 0
 if hasattr(r, "vset"):
     vectors = r.vset()
     assert vectors.vadd("places", [1.0, 0.5], "lakeside") == 1
@@ -91,11 +97,59 @@ print("redis-py", redis.__version__, "is content")
 
 #[test]
 fn redis_py_is_content() {
-    let server = serve(&[]);
-    let Some(output) = foreign("python3", &["-c", PYTHON, &server.addr.port().to_string()]) else { return };
+    // With its defaults, and with either protocol.
+    for options in ["{}", "{'protocol': 2}", "{'protocol': 3}"] {
+        let server = serve(&[]);
+        let args = ["-c", PYTHON, &server.addr.port().to_string(), options];
+        let Some(output) = foreign("python3", &args) else { return };
+        is_content(&output);
+    }
+}
+
+fn is_content(output: &Output) {
     for why in output.out.lines().filter_map(|line| line.strip_prefix("NOT RUN: ")) {
         crate::not_run(why);
     }
     assert!(output.status.success(), "{}{}", output.out, output.err);
     assert!(output.out.contains("is content") || output.out.contains("NOT RUN"), "{}", output.out);
+}
+
+const NODE: &str = r#"
+const port = Number(process.argv[1]), assert = require("assert");
+async function redis() {
+  let redis;
+  try { redis = require("redis") } catch { return console.log("NOT RUN: the Node package redis is not installed") }
+  const client = redis.createClient({ url: `redis://localhost:${port}/2`, name: "me" });
+  await client.connect();
+  assert.equal(await client.ping(), "PONG");
+  assert.equal(await client.set("key", "value"), "OK");
+  assert.equal(await client.get("key"), "value");
+  assert.equal(await client.get("nothing"), null);
+  assert.equal(await client.clientGetName(), "me");
+  assert.deepEqual(await client.multi().set("n", 1).incr("n").get("nothing").exec(), ["OK", 2, null]);
+  const many = await Promise.all(Array.from({ length: 10000 }, () => client.incr("count")));
+  assert.equal(many[9999], 10000);
+  await client.flushDb();
+  await client.close();
+  console.log("node-redis is content");
+}
+async function ioredis() {
+  let Redis;
+  try { Redis = require("ioredis") } catch { return console.log("NOT RUN: the Node package ioredis is not installed") }
+  const client = new Redis(port, "localhost", { db: 1 });
+  assert.equal(await client.set("key", "value"), "OK");
+  assert.equal(await client.get("key"), "value");
+  assert.deepEqual(await client.multi().set("n", 1).incr("n").exec(), [[null, "OK"], [null, 2]]);
+  await client.quit();
+  console.log("ioredis is content");
+}
+redis().then(ioredis).catch(error => { console.error(error); process.exit(1) });
+"#;
+
+/// The packages are found by `NODE_PATH`.
+#[test]
+fn clients_of_node_are_content() {
+    let server = serve(&[]);
+    let Some(output) = foreign("node", &["-e", NODE, &server.addr.port().to_string()]) else { return };
+    is_content(&output);
 }

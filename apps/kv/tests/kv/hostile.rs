@@ -175,3 +175,111 @@ fn clients_that_come_and_go_leave_nothing_behind() {
     assert!(client.say("INFO").contains("used_memory:0\r\n"));
     assert!(stop(server).out.contains("301 connections"));
 }
+
+#[test]
+fn a_request_of_http_ends_the_connection_without_another_command() {
+    let server = serve(&["--blocks", "1"]);
+    for (request, answer) in [
+        ("POST / HTTP/1.1\r\nSET planted 1\r\n", ""),
+        (
+            "GET / HTTP/1.1\r\nHost: localhost\r\nSET planted 1\r\n",
+            "-ERR wrong number of arguments for 'get' command\r\n",
+        ),
+        ("*1\r\n$4\r\npost\r\nSET planted 1\r\n", ""),
+        ("MULTI\r\nSET planted 1\r\nhost: x\r\nEXEC\r\n", "+OK\r\n+QUEUED\r\n"),
+    ] {
+        let mut client = Client::connect(server.addr);
+        client.send(request.as_bytes());
+        // What was answered before is delivered, unless the client is reset because it has sent more.
+        assert!(answer.starts_with(&client.rest()), "{request}");
+        assert_eq!(Client::connect(server.addr).say("EXISTS planted"), ":0\r\n", "{request}");
+    }
+    let output = stop(server);
+    assert!(
+        output.out.contains("4 protocol errors") && output.err.contains("it speaks HTTP"),
+        "{}{}",
+        output.out,
+        output.err
+    );
+}
+
+/// A pipeline of SET and GET of a value of 1,000 bytes, and its answers.
+fn pipeline(pairs: usize) -> (Vec<u8>, Vec<u8>) {
+    let value = |number: usize| format!("{number:01000}").into_bytes();
+    let requests = (0..pairs).flat_map(|number| {
+        let key = format!("key {}", number % 5000).into_bytes();
+        [encode(&[b"SET", &key, &value(number)]), encode(&[b"GET", &key])].concat()
+    });
+    let answers = (0..pairs).flat_map(|number| [&b"+OK\r\n$1000\r\n"[..], &value(number), b"\r\n"].concat());
+    (requests.collect(), answers.collect())
+}
+
+#[test]
+fn a_long_pipeline_may_be_written_before_it_is_read() {
+    use std::io::{Read, Write};
+    let server = serve(&["--blocks", "1", "--memory", "64M"]);
+    for pairs in [12_000, 20_000] {
+        let (requests, expected) = pipeline(pairs);
+        let mut stream = std::net::TcpStream::connect(server.addr).unwrap();
+        stream.write_all(&requests).unwrap();
+        others_are_served(&server);
+        let mut found = vec![0; expected.len()];
+        stream.read_exact(&mut found).unwrap();
+        assert!(found == expected, "{pairs}");
+    }
+    let mut client = Client::connect(server.addr);
+    assert!(client.say("INFO memory").contains("client_output_memory:0\r\n"));
+    drop(client);
+    assert!(stop(server).out.contains(", 0 closed by limits"));
+}
+
+#[test]
+fn who_reads_while_it_writes_has_no_limit_of_answers() {
+    use std::io::{Read, Write};
+    let server = serve(&["--blocks", "1", "--memory", "64M", "--output-limit", "4M"]);
+    let (requests, expected) = pipeline(40_000);
+    let mut reader = std::net::TcpStream::connect(server.addr).unwrap();
+    let mut writer = reader.try_clone().unwrap();
+    let thread = std::thread::spawn(move || writer.write_all(&requests).unwrap());
+    let mut found = vec![0; expected.len()];
+    for piece in found.chunks_mut(1 << 20) {
+        reader.read_exact(piece).unwrap();
+    }
+    thread.join().unwrap();
+    assert!(found == expected);
+    assert!(stop(server).out.contains(", 0 closed by limits"));
+}
+
+#[test]
+fn answers_that_nobody_reads_have_a_limit_for_each_client_and_for_all() {
+    for (args, log, fields) in [
+        (&["--output-limit", "4M"][..], "its answers have reached the limit of a connection", [1, 0]),
+        (&["--output-memory", "4M"], "answers have reached the limit of all connections", [0, 1]),
+    ] {
+        let server = serve(&[&["--blocks", "1"], args].concat());
+        let addr = server.addr;
+        let greedy = std::thread::spawn(move || {
+            use std::io::Write;
+            let mut stream = std::net::TcpStream::connect(addr).unwrap();
+            let requests = encode(&[b"ECHO", &[b'x'; 1000]]).repeat(50_000);
+            stream.write_all(&requests).is_err()
+        });
+        assert!(greedy.join().unwrap(), "it is closed");
+        others_are_served(&server);
+        let info = Client::connect(server.addr).say("INFO");
+        let [each, all] = fields;
+        assert!(info.contains(&format!("client_output_memory_limit_disconnections:{each}\r\n")), "{info}");
+        assert!(
+            info.contains(&format!("client_output_memory_limit_total_disconnections:{all}\r\n")),
+            "{info}"
+        );
+        assert!(info.contains("client_output_memory:0\r\n"), "{info}");
+        let output = stop(server);
+        assert!(
+            output.out.contains("1 closed by limits") && output.err.contains(log),
+            "{}{}",
+            output.out,
+            output.err
+        );
+    }
+}

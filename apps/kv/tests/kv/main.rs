@@ -6,6 +6,7 @@ mod compare;
 mod foreign;
 mod hostile;
 mod program;
+mod session;
 mod vectors;
 
 #[path = "../../../common/tests/support/process.rs"]

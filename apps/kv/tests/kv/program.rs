@@ -6,7 +6,8 @@ const KV: &str = env!("CARGO_BIN_EXE_gpunet-kv");
 
 /// Starts a server on the CPU device, at a free port.
 pub fn serve(args: &[&str]) -> Server {
-    Server::start(command(KV, &[&["127.0.0.1:0", "--device", "cpu", "--memory", "16M"], args].concat()))
+    let memory: &[&str] = if args.contains(&"--memory") { &[] } else { &["--memory", "16M"] };
+    Server::start(command(KV, &[&["127.0.0.1:0", "--device", "cpu"], memory, args].concat()))
 }
 
 /// Interrupts a server and returns what it printed at its end.

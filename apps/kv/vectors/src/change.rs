@@ -3,7 +3,7 @@
 use super::head;
 use super::{Storage, Vector, Vectors};
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Context, Fresh, Pin};
+use gpunet_serve::{Bytes, Context, Fresh, Key, Pin};
 
 /// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Vectors {
         &self,
         g: &G,
         context: &Context,
-        key: Bytes<'_>,
+        key: Key<'_>,
         dim: usize,
         storage: Storage,
     ) -> Result<Option<Fresh>> {

@@ -87,7 +87,7 @@ fn deliver<G: Group>(g: &G, turn: &mut Turn<'_, Chat>) -> Result<bool> {
             return Ok(false);
         }
         let (number, key) = (turn.state.seen, Rooms::key(turn.state.room, turn.state.seen));
-        let line = rooms.lines.lock(g, &context, key.bytes())?;
+        let line = rooms.lines.lock(g, &context, key.bytes().into())?;
         let value = line.value().unwrap_or(Bytes::EMPTY);
         let first = value.find(b' ', 0).unwrap_or(0);
         match value.first(first).number() {
@@ -136,8 +136,8 @@ fn say<G: Group>(g: &G, turn: &mut Turn<'_, Chat>, text: Bytes<'_>) -> Result<()
     let (number, id) = (after - 1, turn.state.id as i64);
     let line = Line::new().number(number as i64).text(b" ").number(id).text(b" ").bytes_of(text);
     let key = Rooms::key(room, number);
-    let fresh = rooms.lines.fresh(g, &context, key.bytes(), line.bytes(), 128)?;
-    let mut entry = rooms.lines.lock(g, &context, key.bytes())?;
+    let fresh = rooms.lines.fresh(g, &context, key.bytes().into(), line.bytes(), 128)?;
+    let mut entry = rooms.lines.lock(g, &context, key.bytes().into())?;
     fresh.into_iter().for_each(|fresh| entry.put(fresh));
     entry.unlock()?;
     turn.topics.notify(g, room);

@@ -1,6 +1,7 @@
 //! An entry of a map: a chunk of the heap with a header, the key and the value.
 #![allow(unsafe_code)]
 
+use super::Key;
 use crate::Bytes;
 use crate::heap::{Chunk, Heap};
 use crate::memory::Memory;
@@ -15,7 +16,7 @@ mod at {
     pub const VALUE_LEN: usize = 12;
     /// How many groups keep it from being freed.
     pub const PINS: usize = 16;
-    /// [`super::USED`], [`super::DEAD`].
+    /// [`super::USED`], [`super::DEAD`], [`super::STRUCTURE`], [`super::SPACE`].
     pub const FLAGS: usize = 20;
     /// When it expires, in nanoseconds of the device's clock; 0: never.
     pub const EXPIRES: usize = 24;
@@ -28,6 +29,8 @@ const USED: u32 = 1;
 const DEAD: u32 = 2;
 /// Its value is a structure: it begins with the root, and its length is 0.
 const STRUCTURE: u32 = 4;
+/// From this bit on: its space of keys.
+const SPACE: u32 = 8;
 
 /// An entry.
 #[derive(Clone, Copy, Debug)]
@@ -52,13 +55,14 @@ impl Entry {
 
     /// Fills a new entry. All lanes; ends with a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn fill<G: Group>(self, g: &G, key: Bytes<'_>, value: Bytes<'_>) {
+    pub(super) fn fill<G: Group>(self, g: &G, key: &Key<'_>, hash: u32, value: Bytes<'_>) {
+        let (key, space) = (key.bytes, key.space);
         if g.is_leader() {
-            self.memory.u32(at::HASH).set(key.hash() as u32);
+            self.memory.u32(at::HASH).set(hash);
             self.memory.u32(at::KEY_LEN).set(key.len() as u32);
             self.memory.u32(at::VALUE_LEN).set(value.len() as u32);
             self.memory.u32(at::PINS).set(0);
-            self.memory.u32(at::FLAGS).set(USED);
+            self.memory.u32(at::FLAGS).set(USED | space << SPACE);
             self.memory.u64(at::EXPIRES).set(0);
         }
         let key_memory = self.memory.part(at::KEY, key.len());
@@ -99,6 +103,10 @@ impl Entry {
         if (flags.get() & USED != 0) != used {
             flags.set(flags.get() ^ USED);
         }
+    }
+
+    pub(super) fn space(self) -> u32 {
+        self.memory.u32(at::FLAGS).get() >> SPACE
     }
 
     pub(super) fn is_dead(self) -> bool {
@@ -149,8 +157,9 @@ impl Entry {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn has_key(self, hash: u32, key: Bytes<'_>) -> bool {
-        if self.hash() != hash || self.key_len() != key.len() {
+    pub(super) fn has_key(self, hash: u32, key: &Key<'_>) -> bool {
+        let (key, space) = (key.bytes, key.space);
+        if self.hash() != hash || self.key_len() != key.len() || self.space() != space {
             return false;
         }
         let memory = self.memory.part(at::KEY, key.len());

@@ -1,11 +1,12 @@
 //! A bucket that a group has locked, and the entry of one key in it.
 
 use super::entry::Entry;
-use super::{Fresh, Map, NoStructure, Pin, Structure};
+use super::hold;
+use super::{Fresh, Key, Map, NoStructure, Pin, Structure};
 use crate::heap::Chunk;
 use crate::lock::Lock;
 use crate::{Bytes, Context};
-use gpunet_device::{Group, Net, Result};
+use gpunet_device::{Error, Group, Net, Result};
 
 /// A key's bucket, locked until the value is dropped or [`Locked::unlock`] consumes it.
 ///
@@ -16,7 +17,8 @@ pub struct Locked<'a, G: Group, S: Structure = NoStructure> {
     map: &'a Map<S>,
     g: &'a G,
     net: Net,
-    lock: Lock,
+    /// The bucket's lock, unless the group holds the bucket for longer than this.
+    lock: Option<Lock>,
     bucket: usize,
     /// The entry before it in the bucket.
     previous: Option<Entry>,
@@ -27,11 +29,20 @@ pub struct Locked<'a, G: Group, S: Structure = NoStructure> {
 
 impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn find(map: &'a Map<S>, g: &'a G, context: &Context, key: Bytes<'_>) -> Result<Self> {
-        let hash = key.hash() as u32;
+    pub(super) fn find(map: &'a Map<S>, g: &'a G, context: &Context, key: &Key<'_>) -> Result<Self> {
+        let hash = map.hash(key);
         let bucket = hash as usize & map.mask;
-        let lock = map.bucket_lock(bucket);
-        lock.acquire(g, context.net)?;
+        let lock = if !key.is_held {
+            let lock = map.bucket_lock(bucket);
+            lock.acquire(g, context.net)?;
+            Some(lock)
+        } else if hold::holds(map, g, bucket as u32) {
+            // What the lanes did before is there for all.
+            g.sync();
+            None
+        } else {
+            return Err(Error::InvalidArgument);
+        };
         let mut found =
             Self { map, g, net: context.net, lock, bucket, previous: None, entry: None, garbage: None };
         let mut at = map.first(bucket).get();
@@ -138,7 +149,7 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
         if self.g.is_leader() {
             entry.set_next(self.map.first(self.bucket).get());
             self.map.first(self.bucket).set(entry.chunk().raw());
-            self.map.count(self.g, 1);
+            self.map.count(self.g, entry.space(), 1);
         }
         self.g.sync();
         (self.previous, self.entry) = (None, Some(entry));
@@ -167,7 +178,7 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
                 None => self.map.first(self.bucket).set(next),
             }
             entry.set_dead();
-            self.map.count(self.g, -1);
+            self.map.count(self.g, entry.space(), -1);
         }
         self.g.sync();
         // Whoever has pinned it frees it. One removal is the most that a lock is held for.
@@ -192,7 +203,10 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
 
 impl<G: Group, S: Structure> Drop for Locked<'_, G, S> {
     fn drop(&mut self) {
-        self.lock.release(self.g);
+        match self.lock {
+            Some(lock) => lock.release(self.g),
+            None => self.g.sync(),
+        }
         if let Some(chunk) = self.garbage.take() {
             // It fails only if the launch is over, and then all memory is given back.
             let _ = self.map.free_entry(self.g, self.net, chunk);

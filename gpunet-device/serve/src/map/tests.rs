@@ -243,3 +243,190 @@ fn lanes_of_a_block_agree() {
     map.clear(&G, &at(0)).unwrap();
     assert_eq!(map.heap.used(&G), 0);
 }
+
+#[test]
+fn spaces_have_keys_of_their_own() {
+    let map = map(4 << 20, 4);
+    let context = at(0);
+    for space in 0..SPACES {
+        let key = Key::in_space(b"key".into(), space);
+        let fresh = map.fresh(&G, &context, key, (&[space as u8][..]).into(), 0).unwrap().unwrap();
+        let mut locked = map.lock(&G, &context, key).unwrap();
+        assert!(locked.value().is_none());
+        locked.put(fresh);
+        locked.unlock().unwrap();
+    }
+    assert_eq!((map.len(&G), map.len_of(&G, 3)), (SPACES as u64, 1));
+    map.clear_space(&G, &context, 3).unwrap();
+    assert_eq!((map.len(&G), map.len_of(&G, 3), map.len_of(&G, 4)), (SPACES as u64 - 1, 0, 1));
+    let locked = map.lock(&G, &context, Key::in_space(b"key".into(), 7)).unwrap();
+    assert_eq!(locked.value().unwrap().get(0), 7);
+}
+
+/// Groups move amounts between keys of one map, which has less buckets than keys: no sum that they see is of half a change.
+#[test]
+fn what_is_done_to_held_keys_happens_at_once() {
+    let map = map(4 << 20, 8);
+    let name = |number: usize| std::format!("key {}", number % 12).into_bytes();
+    for number in 0..12 {
+        assert!(set(&G, map, &name(number), &1000u64.to_le_bytes(), 0));
+    }
+    std::thread::scope(|scope| {
+        for index in 0..4 {
+            scope.spawn(move || {
+                let (g, context) = (Solo::new(index, 4), at(0));
+                for step in 0..500usize {
+                    let names: Vec<_> = if step % 3 == 0 {
+                        (0..12).map(name).collect()
+                    } else {
+                        [step * 7, step * 5 + index as usize + 1].map(name).to_vec()
+                    };
+                    let mut hold = map.keys_to_hold(&g, &context, names.len()).unwrap().unwrap();
+                    for name in &names {
+                        map.add_to_hold(&g, &mut hold, &Key::from(&name[..]));
+                    }
+                    map.hold(&g, &context, &hold).unwrap();
+                    let read = |name: &Vec<u8>| {
+                        let locked = map.lock(&g, &context, Key::from(&name[..]).held()).unwrap();
+                        let value = locked.value().unwrap();
+                        u64::from_le_bytes(core::array::from_fn(|at| value.get(at)))
+                    };
+                    let write = |name: &Vec<u8>, value: u64| {
+                        let mut locked = map.lock(&g, &context, Key::from(&name[..]).held()).unwrap();
+                        assert!(locked.overwrite((&value.to_le_bytes()).into()));
+                    };
+                    if names.len() == 12 {
+                        assert_eq!(names.iter().map(read).sum::<u64>(), 12_000);
+                    } else if names[0] != names[1] {
+                        write(&names[0], read(&names[0]) - 1);
+                        // Others have their turn in the middle.
+                        std::thread::yield_now();
+                        write(&names[1], read(&names[1]) + 1);
+                    }
+                    map.release(&g, &context, hold).unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_key_that_is_not_held_cannot_be_locked_as_held() {
+    let (map, context) = (map(4 << 20, 64), at(0));
+    let key = Key::from(b"key").held();
+    assert_eq!(map.lock(&G, &context, key).err(), Some(gpunet_device::Error::InvalidArgument));
+    let mut hold = map.keys_to_hold(&G, &context, 1).unwrap().unwrap();
+    map.add_to_hold(&G, &mut hold, &key);
+    map.hold(&G, &context, &hold).unwrap();
+    assert!(map.lock(&G, &context, key).is_ok());
+    map.release(&G, &context, hold).unwrap();
+    assert!(map.lock(&G, &context, key).is_err() && map.lock(&G, &context, b"key".into()).is_ok());
+}
+
+#[test]
+fn a_group_that_holds_buckets_makes_room_from_the_others() {
+    let (map, context) = (map(4 << 20, 64), at(0));
+    for number in 0..4000u32 {
+        assert!(set(&G, map, &number.to_le_bytes(), &[1; 900], 0));
+    }
+    let keys: Vec<_> = (3990..4000u32).map(u32::to_le_bytes).collect();
+    let mut hold = map.keys_to_hold(&G, &context, 10).unwrap().unwrap();
+    for key in &keys {
+        map.add_to_hold(&G, &mut hold, &Key::from(key));
+    }
+    map.hold(&G, &context, &hold).unwrap();
+    for number in 0..100u32 {
+        let fresh = map.fresh(&G, &context, (&number.to_be_bytes()).into(), (&[2; 5000]).into(), 0).unwrap();
+        map.discard(&G, &context, fresh.expect("there is room")).unwrap();
+    }
+    map.release(&G, &context, hold).unwrap();
+}
+
+/// A full cache of entries of 1,000 bytes, of which some are read again and again.
+fn full_cache(bytes: usize, hot: impl Fn(u32) -> bool) -> (Map, Vec<u32>) {
+    let map = map(bytes, bytes / 256);
+    let mut keys = Vec::new();
+    // Once and a half as many as there is room for, so that the hand has gone round.
+    for number in 0..(bytes / 2048 * 3 / 2) as u32 {
+        assert!(set(&G, map, &number.to_le_bytes(), &[number as u8; 1000], 0));
+        keys.push(number);
+        if number % 64 == 0 {
+            keys.iter().filter(|key| hot(**key)).for_each(|key| drop(get(map, 0, &key.to_le_bytes())));
+        }
+    }
+    keys.retain(|key| get(map, 0, &key.to_le_bytes()).is_some());
+    (map, keys)
+}
+
+fn is_there(map: Map, key: u32) -> bool {
+    get(map, 0, &key.to_le_bytes()).is_some()
+}
+
+#[test]
+fn a_large_value_takes_the_place_of_as_many_bytes_and_hot_keys_stay() {
+    for len in [1_000_000, 1 << 20, 100_000, 10_000] {
+        let hot = |key: u32| key % 97 == 0;
+        let (map, keys) = full_cache(64 << 20, hot);
+        let before = (map.len(&G), keys.iter().filter(|key| hot(**key)).count());
+        assert!(set(&G, map, b"large", &std::vec![1; len], 0));
+        let evicted = (before.0 + 1 - map.len(&G)) as usize * 1000;
+        let stay = keys.iter().filter(|key| hot(**key) && is_there(map, **key)).count();
+        assert!(evicted <= 3 * len.max(1000), "{len}: {evicted} bytes were evicted");
+        assert!(stay * 100 >= before.1 * 95, "{len}: {stay} of {} hot keys stay", before.1);
+        map.clear(&G, &at(0)).unwrap();
+        assert_eq!(map.heap().used(&G), 0);
+    }
+}
+
+/// Groups set values of any size in a small cache: what one has made room for no other takes, and no value is torn.
+#[test]
+fn groups_that_make_room_for_large_values_leave_each_other_alone() {
+    let map = map(8 << 20, 4096);
+    std::thread::scope(|scope| {
+        for index in 0..4u32 {
+            scope.spawn(move || {
+                let (g, mut random) = (Solo::new(index, 4), u64::from(index) + 1);
+                for step in 0..3000u32 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let len = [100, 1000, 3000, 20_000, 100_000, 600_000]
+                        [(random >> 33) as usize % if step % 50 == 0 { 6 } else { 4 }];
+                    let key = ((random >> 40) as u32 % 5000).to_le_bytes();
+                    let byte = (random >> 20) as u8;
+                    // Pins of others, and what they fill at this moment, may leave no room.
+                    let _ = set(&g, map, &key, &std::vec![byte; len], 0);
+                    let found = get(map, 0, &key).unwrap_or_default();
+                    assert!(found.iter().all(|other| *other == found[0]));
+                }
+            });
+        }
+    });
+    map.clear(&G, &at(0)).unwrap();
+    assert_eq!((map.heap().used(&G), map.len(&G)), (0, 0));
+    for _ in 0..2 {
+        assert!(
+            map.heap().alloc(&G, no_net(), crate::MAX_CHUNK).unwrap().is_some(),
+            "all memory is one again"
+        );
+    }
+}
+
+#[test]
+fn a_region_with_a_pinned_entry_is_left() {
+    let map = map(4 << 20, 256);
+    for number in 0..4096u32 {
+        assert!(set(&G, map, &number.to_le_bytes(), &[7; 900], 0));
+    }
+    // One of each 64 KiB.
+    let mut pins = Vec::new();
+    for number in (0..4096u32).rev().step_by(60) {
+        let mut locked = map.lock(&G, &at(0), (&number.to_le_bytes()).into()).unwrap();
+        pins.extend(locked.pin());
+        locked.unlock().unwrap();
+    }
+    assert!(!set(&G, map, b"large", &std::vec![1; 1 << 20], 0), "there is no such region");
+    assert!(pins.iter().all(|pin| map.pinned(pin).equals((&[7; 900]).into())));
+    for pin in pins {
+        map.unpin(&G, &at(0), pin).unwrap();
+    }
+    assert!(set(&G, map, b"large", &std::vec![1; 1 << 20], 0));
+}

@@ -116,7 +116,7 @@ impl<S: Service> Block<S> {
                 self.counters.open += 1;
                 self.loads.set(g, self.counters.open);
                 self.connections.put(g, place, Connection::new(self.now));
-                self.readiness.watch(g, place, stream.handle(), Interest::Input, self.now);
+                self.readiness.watch(g, place, stream.handle(), (Interest::Input, false), self.now);
                 Ok(())
             }
             Err(Error::WouldBlock) => Ok(()),

@@ -1,5 +1,6 @@
 //! What a connection is between its turns.
 
+use crate::backlog::{Backlog, Full};
 use crate::service::Service;
 
 /// A connection between its turns. Equal on all lanes.
@@ -7,6 +8,10 @@ pub(super) struct Connection<S: Service> {
     pub(super) state: S::State,
     /// What is left in its buffer of answers: from where to where.
     pub(super) pending: (u32, u32),
+    /// What is sent before that.
+    pub(super) backlog: Backlog,
+    /// The limit that its answers have reached: nothing more is read of it until it takes some.
+    pub(super) full: Option<Full>,
     /// It is closed once nothing is left.
     pub(super) closes: bool,
     /// It waits for space to send: for what is left, or for what the service has still to send.
@@ -20,6 +25,8 @@ pub(super) struct Connection<S: Service> {
     pub(super) since: u64,
     /// When it last received or sent something.
     pub(super) active: u64,
+    /// When it last took something of its answers, or none were there.
+    pub(super) taken: u64,
 }
 
 // Derives would ask that of `S`.
@@ -32,10 +39,17 @@ impl<S: Service> Clone for Connection<S> {
 impl<S: Service> Copy for Connection<S> {}
 
 impl<S: Service> Connection<S> {
+    /// Returns whether answers wait for space to be sent.
+    pub(super) const fn has_answers(&self) -> bool {
+        self.pending.0 < self.pending.1 || !self.backlog.is_empty()
+    }
+
     pub(super) fn new(now: u64) -> Self {
         Self {
             state: S::State::default(),
             pending: (0, 0),
+            backlog: Backlog::default(),
+            full: None,
             closes: false,
             waits_for_space: false,
             is_blocked: false,
@@ -43,6 +57,7 @@ impl<S: Service> Connection<S> {
             ended: false,
             since: 0,
             active: now,
+            taken: now,
         }
     }
 }

@@ -1,31 +1,49 @@
 //! Connections that take too long, and the end of the server.
 
 use super::Block;
-use super::connection::Connection;
+use crate::backlog::Full;
 use crate::{Line, Service};
 use gpunet_device::{Group, Stream};
 
+/// How long a peer whose answers have reached a limit may take none of them. Until then it is not read of: one that reads while it writes
+/// goes on when it has taken some, and one that only writes would never read.
+const FULL_NS: u64 = 1_000_000_000;
+
 impl<S: Service> Block<S> {
+    /// Counts and logs that a connection ends because its answers are beyond a limit.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(super) fn ends_for<G: Group>(&mut self, g: &G, full: Full) {
+        self.counters.limited += 1;
+        if g.is_leader() {
+            self.backlogs.count_closed(full);
+        }
+        self.log.line(g, self.now, &Line::new().text(b"a connection is closed: ").text(text_of(full)));
+    }
+
     /// Closes connections that have passed a limit; if the server ends, also those that are idle.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn check_limits<G: Group>(&mut self, g: &G, is_stopping: bool) {
         let mut place = 0;
         while place < self.readiness.places() {
             if let Some(handle) = self.readiness.handle(place) {
-                let limit = self.limit_passed(place);
-                let is_idle = limit.is_none() && is_stopping && self.is_idle(place);
+                let full = self.full(place);
+                let limit = if full.is_none() { self.limit_passed(place) } else { None };
+                let is_idle = limit.is_none() && full.is_none() && is_stopping && self.is_idle(place);
+                if let Some(full) = full {
+                    self.ends_for(g, full);
+                }
                 if let Some(text) = limit {
                     self.counters.limited += 1;
                     self.log.line(g, self.now, &Line::new().text(b"a connection is closed: ").text(text));
                 }
-                if limit.is_some() {
+                if limit.is_some() || full.is_some() {
                     // Its answers are not waited for any more.
                     if let Ok(mut stream) = Stream::from_handle(g, self.net, handle) {
                         let options = stream.options().with_linger_ms(0);
                         let _ = stream.set_options(g, options);
                     }
                 }
-                if limit.is_some() || is_idle {
+                if limit.is_some() || full.is_some() || is_idle {
                     self.close(g, place, handle);
                 }
             }
@@ -46,25 +64,42 @@ impl<S: Service> Block<S> {
     }
 
     fn limit_passed(&self, place: usize) -> Option<&'static [u8]> {
-        let (is_blocked, since, active) = self.times(place, |connection| connection.is_blocked);
+        // SAFETY: a place with a handle has a connection.
+        let connection = unsafe { self.connections.get(place) };
         let has_passed = |start: u64, limit: u64| limit != 0 && self.now - start > limit;
-        if is_blocked {
-            has_passed(active, self.settings.stall_ns).then_some(b"it takes none of its answers")
-        } else if since != 0 {
-            has_passed(since, self.settings.request_ns).then_some(b"its request does not end")
+        let (is_blocked, is_full) = (connection.is_blocked, connection.full.is_some());
+        if is_blocked && has_passed(connection.taken, self.settings.stall_ns) {
+            Some(b"it takes none of its answers")
+        // What is not read of a request is not late.
+        } else if connection.since != 0 && !is_full && has_passed(connection.since, self.settings.request_ns)
+        {
+            Some(b"its request does not end")
+        } else if !is_blocked && connection.since == 0 && has_passed(connection.active, self.settings.idle_ns)
+        {
+            Some(b"it is silent")
         } else {
-            has_passed(active, self.settings.idle_ns).then_some(b"it is silent")
+            None
         }
     }
 
-    fn is_idle(&self, place: usize) -> bool {
-        let (waits_for_space, since, _) = self.times(place, |connection| connection.waits_for_space);
-        !waits_for_space && since == 0
-    }
-
-    fn times(&self, place: usize, flag: impl Fn(&Connection<S>) -> bool) -> (bool, u64, u64) {
+    /// The limit that its answers have reached, if it has them and has taken none of them for long enough.
+    fn full(&self, place: usize) -> Option<Full> {
         // SAFETY: a place with a handle has a connection.
         let connection = unsafe { self.connections.get(place) };
-        (flag(&connection), connection.since, connection.active)
+        let is_late = !connection.backlog.is_empty() && self.now - connection.taken > FULL_NS;
+        if is_late { connection.full } else { None }
+    }
+
+    fn is_idle(&self, place: usize) -> bool {
+        // SAFETY: a place with a handle has a connection.
+        let connection = unsafe { self.connections.get(place) };
+        !connection.waits_for_space && connection.since == 0
+    }
+}
+
+const fn text_of(full: Full) -> &'static [u8] {
+    match full {
+        Full::Each => b"its answers have reached the limit of a connection",
+        Full::All => b"answers have reached the limit of all connections",
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Block;
 use super::connection::Connection;
+use crate::backlog::Full;
 use crate::memory::Memory;
 use crate::readiness::{Interest, Ready};
 use crate::{Bytes, Context, Next, Reader, Service, Turn, Writer};
@@ -95,7 +96,12 @@ impl<S: Service> Block<S> {
         let ended = connection.ended;
         let mut turn: Turn<'_, S> = Turn {
             input: Reader::new(bytes, ended),
-            output: Writer::new(sender, buffer, (start, end)),
+            output: Writer::new(
+                sender,
+                buffer,
+                (start, end),
+                (&mut connection.backlog, &self.backlogs, self.net),
+            ),
             state: &mut connection.state,
             shared: &self.shared,
             context: Context { net: self.net, now },
@@ -104,23 +110,34 @@ impl<S: Service> Block<S> {
             connections: self.loads,
             topics: self.readiness.topics(),
             subscription: &mut connection.subscription,
+            backlogs: &self.backlogs,
         };
         turn.output.flush(g)?;
         let mut next = if connection.closes { Next::Close } else { Next::Output };
-        if !turn.output.is_pending() && !connection.closes {
+        // Whose answers have reached a limit has taken some of them if it gets here.
+        if (!turn.output.is_pending() || turn.output.takes_more()) && !connection.closes {
             next = self.service.serve(g, &mut turn)?;
             turn.output.flush(g)?;
         }
         let (used, left) = (turn.input.used(), turn.input.rest().len());
         let (pending, is_pending, sent) =
             (turn.output.pending(), turn.output.is_pending(), turn.output.sent());
+        let (takes_more, (full, is_lost)) = (turn.output.takes_more(), turn.output.full());
+        if sent > 0 || !connection.is_blocked {
+            connection.taken = now;
+        }
         connection.is_blocked = is_pending || turn.output.is_blocked();
+        connection.full = full;
         if used > 0 {
             receiver.release(g, used);
         }
         connection.pending = (pending.0 as u32, pending.1 as u32);
         connection.closes = next == Next::Close;
         connection.waits_for_space = is_pending || next == Next::Output;
+        if is_lost {
+            self.ends_for(g, full.unwrap_or(Full::Each));
+            return Ok(Then::Close);
+        }
         moved.received += used as u64;
         moved.sent += sent;
         if used > 0 || sent > 0 {
@@ -138,8 +155,12 @@ impl<S: Service> Block<S> {
             (true, _) => now,
         };
         Ok(match next {
-            _ if is_pending => Then::Wait(Interest::Output),
+            // It is heard while its answers wait, unless they have no room, or nothing more comes.
+            Next::Close if is_pending => Then::Wait(Interest::Output),
+            _ if is_pending && (ended || !takes_more) => Then::Wait(Interest::Output),
             Next::Close => Then::Close,
+            // It has had its share of the turns; there is room.
+            Next::Output if is_pending => Then::Wait(Interest::Input),
             Next::Output => Then::Wait(Interest::Output),
             Next::Again => Then::Again { left },
             // What is left is no request, and never will be. But there may be more to say of the topic.

@@ -45,11 +45,11 @@ impl<S: Service> Block<S> {
         };
         let is_failed = next.is_err();
         let interest = next.unwrap_or(None);
-        let subscription = connection.subscription;
+        let (subscription, drains) = (connection.subscription, connection.has_answers());
         self.connections.put(g, place, connection);
         match interest {
             Some(interest) => {
-                self.readiness.watch(g, place, handle, interest, self.now);
+                self.readiness.watch(g, place, handle, (interest, drains), self.now);
                 self.readiness.subscribe(g, place, subscription, counted);
             }
             None if is_failed => self.fail(g, place, handle),
@@ -94,7 +94,9 @@ impl<S: Service> Block<S> {
                 Ok(Then::Again { .. }) => break Ok(Some(Interest::Input)),
                 // The service has taken what came before, and nothing that it waits for can happen.
                 Ok(Then::Wait(_)) if ready.failed => break Err(Error::ConnectionReset),
-                Ok(Then::Wait(Interest::Input)) if attends && now - started < ATTENTION_NS => {
+                Ok(Then::Wait(Interest::Input))
+                    if attends && !connection.has_answers() && now - started < ATTENTION_NS =>
+                {
                     (begin, rounds) = (Begin::Wait, 1);
                 }
                 Ok(Then::Wait(interest)) => break Ok(Some(interest)),
@@ -129,8 +131,10 @@ impl<S: Service> Block<S> {
     pub(super) fn close<G: Group>(&mut self, g: &G, place: usize, handle: Handle) {
         self.readiness.forget(g, place);
         // SAFETY: a place with a handle has had a connection.
-        let connection = unsafe { self.connections.get(place) };
+        let mut connection = unsafe { self.connections.get(place) };
         let context = self.context();
+        // It fails only if the launch is over, and with it all memory.
+        let _ = connection.backlog.clear(g, self.net, &self.backlogs);
         self.service.closed(g, connection.state, &self.shared, &context);
         // It may be gone already; and whoever was cancelled learns it from the next poll.
         if let Ok(stream) = Stream::from_handle(g, self.net, handle) {

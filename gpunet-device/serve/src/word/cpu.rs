@@ -13,7 +13,10 @@ pub(super) fn fence() {
 pub(super) unsafe fn try_lock(word: *mut u32) -> bool {
     // Ordering: Acquire, pairs with the Release in `unlock`.
     // SAFETY: the caller's contract.
-    unsafe { AtomicU32::from_ptr(word) }.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    let word = unsafe { AtomicU32::from_ptr(word) };
+    // It is looked at first: who waits does not take the word's cache line from its holder.
+    word.load(Ordering::Relaxed) == 0
+        && word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
 /// # Safety

@@ -40,6 +40,28 @@ pub(super) unsafe fn lock(word: *mut u32) {
     }
 }
 
+/// Takes a lock if nobody has it, and nobody waits for it.
+///
+/// # Safety
+/// As [`lock`].
+#[inline(always)]
+pub(super) unsafe fn try_lock(word: *mut u32) -> bool {
+    // SAFETY: the caller's contract.
+    let found =
+        unsafe { core::sync::atomic::AtomicU32::from_ptr(word) }.load(core::sync::atomic::Ordering::Relaxed);
+    if found >> 16 != found & 0xffff {
+        return false;
+    }
+    let (before, after): (u32, u32) = (found, found.wrapping_add(1 << 16));
+    let seen: u32;
+    // Ordering: acquire, pairs with the release in `unlock`.
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("atom.acquire.gpu.cas.b32 {b}, [{p}], {o}, {n};", b = out(reg32) seen, p = in(reg64) word, o = in(reg32) before, n = in(reg32) after, options(nostack));
+    }
+    seen == before
+}
+
 /// # Safety
 /// As [`lock`], which the caller has taken.
 #[inline(always)]

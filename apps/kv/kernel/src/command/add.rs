@@ -5,7 +5,7 @@ use super::{Cx, Outcome};
 use crate::resp::Arguments;
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::{Change, MAX_ELEMENT, Storage, Vector};
-use gpunet_serve::Bytes;
+use gpunet_serve::{Bytes, Key};
 
 /// `VADD key FP32|FP16|VALUES vector element [CAS] [NOQUANT|FP16] [EF n] [M n]`
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
@@ -81,7 +81,7 @@ fn options<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Op
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn add<G: Group>(
     cx: &mut Cx<'_, '_, G>,
-    key: Bytes<'_>,
+    key: Key<'_>,
     vector: &Vector,
     element: Bytes<'_>,
     asked: Option<Storage>,
@@ -128,7 +128,7 @@ fn add<G: Group>(
         }
         let change = vectors.insert(g, &context, &set, vector, element)?;
         match change {
-            Change::Added | Change::Replaced => cx.reply.integer(i64::from(change == Change::Added)),
+            Change::Added | Change::Replaced => cx.reply.boolean(change == Change::Added),
             // A set that has just become empty: its key goes, if it has not gone yet, and there will be a new one.
             Change::Closed => {
                 close(cx, key, set)?;

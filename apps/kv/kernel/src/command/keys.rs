@@ -15,6 +15,7 @@ pub(super) fn count<G: Group>(
 ) -> Result<Outcome> {
     let mut count = 0;
     while let Some(key) = arguments.next() {
+        let key = cx.key_of(key);
         let mut locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
         let is_there = if removes { locked.remove() } else { locked.value().is_some() };
         locked.unlock()?;

@@ -2,7 +2,7 @@
 
 use super::vectors::{Given, Opened, open, vector, wrong_dim};
 use super::{Cx, Outcome};
-use crate::reply::{LINE_END, text_array};
+use crate::reply::{LINE_END, text_head};
 use crate::resp::Arguments;
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::{Decimal, MAX_COUNT, Reading, Vector, VectorError};
@@ -165,10 +165,13 @@ fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: 
         (count, at) = (count + 1, at + g.size() as usize);
     }
     let (near, room) = (g.sum(count) as usize, 2 * FRAME + g.sum(bytes as u32) as usize);
-    let lines = if options.with_scores { 2 * near } else { near };
-    let item = |at| Item::new(&reading, found.get(at), options.with_scores);
+    let is_resp3 = cx.reply.is_resp3;
+    let item = |at| Item::new(&reading, found.get(at), options.with_scores, is_resp3);
     if near == 0 || room <= cx.reply.out.room() {
-        cx.reply.array(lines);
+        match options.with_scores {
+            true => cx.reply.map(near),
+            false => cx.reply.array(near),
+        }
         let fits = cx.reply.out.put_each(g, near, item, Item::parts);
         debug_assert!(fits, "there is room");
         return Ok(Outcome::Done);
@@ -178,7 +181,11 @@ fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: 
         cx.reply.no_memory();
         return Ok(Outcome::Done);
     };
-    text_array(g, map, &mut text, lines);
+    match options.with_scores {
+        true if is_resp3 => text_head(g, map, &mut text, b"%", near),
+        true => text_head(g, map, &mut text, b"*", 2 * near),
+        false => text_head(g, map, &mut text, b"*", near),
+    }
     let item = |at| Item { is_last: at + 1 == near, ..item(at) };
     map.append_each(g, &mut text, near, item, Item::parts);
     drop(reading);
@@ -190,29 +197,37 @@ fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: 
 struct Item<'r> {
     name: Bytes<'r>,
     len: Digits,
-    /// Its score, and how long that is.
-    score: Option<(Decimal, Digits)>,
+    /// Its score, and how long that is, if it is written as a string.
+    score: Option<(Decimal, Option<Digits>)>,
     /// The last line end follows later.
     is_last: bool,
 }
 
 impl<'r> Item<'r> {
-    fn new<G: Group>(reading: &'r Reading<'_, G>, (index, score): (usize, f32), with_score: bool) -> Self {
+    fn new<G: Group>(
+        reading: &'r Reading<'_, G>,
+        (index, score): (usize, f32),
+        with_score: bool,
+        is_resp3: bool,
+    ) -> Self {
         let name = reading.name(index);
         let score = with_score.then(|| {
             let score = Decimal::of(score as f64);
-            (score, Digits::of(score.bytes().len() as i64))
+            (score, (!is_resp3).then(|| Digits::of(score.bytes().len() as i64)))
         });
         Self { name, len: Digits::of(name.len() as i64), score, is_last: false }
     }
 
-    /// Bulk strings of the name and of the score.
+    /// Bulk strings of the name and of the score, which RESP3 has as a number.
     fn parts(&self) -> [Bytes<'_>; 10] {
         let (sign, line_end) = (Bytes::from(b"$"), Bytes::from(LINE_END));
         let end = if self.is_last { Bytes::EMPTY } else { line_end };
         let (len, name, none) = (self.len.bytes(), self.name, Bytes::EMPTY);
         match &self.score {
-            Some((score, score_len)) => {
+            Some((score, None)) => {
+                [sign, len, line_end, name, line_end, b",".into(), score.bytes(), end, none, none]
+            }
+            Some((score, Some(score_len))) => {
                 [sign, len, line_end, name, line_end, sign, score_len.bytes(), line_end, score.bytes(), end]
             }
             None => [sign, len, line_end, name, end, none, none, none, none, none],

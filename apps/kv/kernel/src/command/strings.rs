@@ -1,13 +1,11 @@
 //! Commands on values: GET, SET, MGET, MSET, APPEND, STRLEN, INCR and its relatives.
 
-use super::{Cx, Outcome};
+use super::{Cx, FRAME, Outcome};
 use crate::resp::Arguments;
 use crate::store::MAX_VALUE;
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Digits};
+use gpunet_serve::{Bytes, Digits, Key};
 
-/// Bytes around a value: `$`, its length, two line ends.
-const FRAME: usize = 32;
 /// Room for the digits of any number.
 const DIGITS: usize = 20;
 
@@ -28,8 +26,8 @@ pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>) -
     }
     let mut rest = arguments.after(cx.resume.step - 1);
     while let Some(key) = rest.next() {
-        let (g, out) = (cx.reply.g, &mut cx.reply.out);
-        if !out.make_room(g, FRAME)? || value(cx, key, true)? == Outcome::Unfinished {
+        let key = cx.key_of(key);
+        if !cx.make_room(FRAME)? || value(cx, key, true)? == Outcome::Unfinished {
             return Ok(Outcome::Unfinished);
         }
         cx.resume.step += 1;
@@ -39,7 +37,7 @@ pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>) -
 
 /// Answers with a key's value. A value that does not fit into the writer is sent from where it lies: unfinished.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Bytes<'_>, is_many: bool) -> Result<Outcome> {
+fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Key<'_>, is_many: bool) -> Result<Outcome> {
     let g = cx.g();
     let mut locked = cx.store.map.lock(g, &cx.context, key)?;
     if locked.is_structure() {
@@ -58,6 +56,11 @@ fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Bytes<'_>, is_many: bool) -> Res
         }
         Some(value) if value.len() + FRAME <= cx.reply.out.room() => {
             cx.reply.bulk(value);
+            (true, Outcome::Done)
+        }
+        Some(value) if cx.is_transaction => {
+            cx.reply.bulk_head(value.len());
+            cx.reply.long(value)?;
             (true, Outcome::Done)
         }
         Some(value) => {
@@ -156,7 +159,7 @@ enum Put {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn put<G: Group>(
     cx: &mut Cx<'_, '_, G>,
-    key: Bytes<'_>,
+    key: Key<'_>,
     value: Bytes<'_>,
     options: &SetOptions,
 ) -> Result<Put> {
@@ -193,7 +196,15 @@ fn put<G: Group>(
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn mset<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+pub(super) fn mset<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    name: Bytes<'_>,
+    mut arguments: Arguments<'_>,
+) -> Result<Outcome> {
+    if !arguments.len().is_multiple_of(2) {
+        cx.reply.wrong_count(name, None);
+        return Ok(Outcome::Done);
+    }
     while !arguments.is_empty() {
         let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
         let value = arguments.next().unwrap_or(Bytes::EMPTY);

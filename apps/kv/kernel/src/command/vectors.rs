@@ -1,11 +1,11 @@
 //! Commands on sets of vectors: VREM, VCARD, VDIM, VEMB, and what all of them need. VADD is in `add`, VSIM in `similar`.
 
 use super::{Cx, Outcome};
-use crate::reply::{text_array, text_bulk};
+use crate::reply::{text_double, text_head};
 use crate::resp::Arguments;
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::{Change, Decimal, Vector, VectorError};
-use gpunet_serve::{Bytes, Pin};
+use gpunet_serve::{Bytes, Key, Pin};
 
 /// What a key has for a command on vectors.
 pub(super) enum Opened {
@@ -17,7 +17,7 @@ pub(super) enum Opened {
 
 /// Finds and pins a set.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn open<G: Group>(cx: &Cx<'_, '_, G>, key: Bytes<'_>) -> Result<Opened> {
+pub(super) fn open<G: Group>(cx: &Cx<'_, '_, G>, key: Key<'_>) -> Result<Opened> {
     let mut locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
     let opened = match (locked.value().is_some(), locked.is_structure()) {
         (false, _) => Opened::Nothing,
@@ -88,7 +88,7 @@ pub(super) fn wrong_dim<G: Group>(cx: &mut Cx<'_, '_, G>, got: usize, has: usize
 
 /// Removes the key of a set that was closed, unless it has another value by now.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn close<G: Group>(cx: &Cx<'_, '_, G>, key: Bytes<'_>, set: Pin) -> Result<()> {
+pub(super) fn close<G: Group>(cx: &Cx<'_, '_, G>, key: Key<'_>, set: Pin) -> Result<()> {
     let (g, map) = (cx.g(), &cx.store.map);
     let mut locked = map.lock(g, &cx.context, key)?;
     if locked.is(&set) {
@@ -117,7 +117,7 @@ pub(super) fn vrem<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
             matches!(change, Change::Removed | Change::Emptied)
         }
     };
-    cx.reply.integer(i64::from(removed));
+    cx.reply.boolean(removed);
     Ok(Outcome::Done)
 }
 
@@ -176,11 +176,11 @@ pub(super) fn vemb<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
     let found = reading.find(element);
     let outcome = match (found, text) {
         (Some(index), Some(mut text)) => {
-            text_array(g, map, &mut text, dim);
+            text_head(g, map, &mut text, b"*", dim);
             let mut at = 0;
             while at < dim {
                 let number = Decimal::of(reading.number(index, at) as f64);
-                text_bulk(g, map, &mut text, number.bytes(), at + 1 == dim);
+                text_double(g, map, &mut text, number.bytes(), at + 1 == dim, cx.reply.is_resp3);
                 at += 1;
             }
             cx.resume.sending = Some((map.finish(g, text), 0));

@@ -1,0 +1,191 @@
+//! Commands about the connection.
+
+use super::server::{VERSION, unknown_subcommand};
+use super::{Cx, Outcome};
+use crate::resp::Arguments;
+use crate::session::{Database, Session, Transaction};
+use gpunet_device::{Group, Result};
+use gpunet_serve::{Bytes, SpillError};
+
+pub(super) fn quit<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
+    cx.reply.ok();
+    Outcome::Quit
+}
+
+/// All is as it was at first.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn reset<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
+    cx.session.clear(cx.reply.g, &cx.context, cx.store)?;
+    *cx.session = Session { id: cx.session.id, ..Session::default() };
+    cx.reply.is_resp3 = false;
+    cx.reply.raw(b"+RESET\r\n");
+    Ok(Outcome::Done)
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn select<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>) -> Outcome {
+    match Database::of(arguments) {
+        Database::Is(number) => {
+            cx.session.database = number;
+            cx.reply.ok();
+        }
+        Database::NoDatabase => cx.reply.error(b"DB index is out of range"),
+        Database::NoInteger => cx.reply.no_integer(),
+        Database::NoInt32 => {
+            cx.reply.error(b"value is out of range, value must between -2147483648 and 2147483647");
+        }
+    }
+    Outcome::Done
+}
+
+/// There is no password: who gives a name has to give the default one.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn auth<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Outcome {
+    match arguments.len() {
+        1 => cx.reply.error(
+            b"AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+        ),
+        2 if is_user(arguments.next()) => cx.reply.ok(),
+        2 => wrong_password(cx),
+        _ => cx.reply.syntax(),
+    }
+    Outcome::Done
+}
+
+fn is_user(name: Option<Bytes<'_>>) -> bool {
+    name.is_some_and(|name| name.equals(b"default".into()))
+}
+
+fn wrong_password<G: Group>(cx: &mut Cx<'_, '_, G>) {
+    cx.reply.raw(b"-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn hello<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let version = match arguments.next().map(|version| version.number()) {
+        Some(None) => {
+            cx.reply.error(b"Protocol version is not an integer or out of range");
+            return Ok(Outcome::Done);
+        }
+        Some(Some(version)) if version != 2 && version != 3 => {
+            cx.reply.raw(b"-NOPROTO unsupported protocol version\r\n");
+            return Ok(Outcome::Done);
+        }
+        Some(Some(version)) => Some(version),
+        None => None,
+    };
+    let mut name = None;
+    while let Some(option) = arguments.next() {
+        if option.eq_ignore_case(b"auth") && arguments.len() >= 2 {
+            let user = arguments.next();
+            arguments = arguments.after(1);
+            if !is_user(user) {
+                wrong_password(cx);
+                return Ok(Outcome::Done);
+            }
+        } else if option.eq_ignore_case(b"setname") && !arguments.is_empty() {
+            name = arguments.next();
+        } else {
+            cx.reply.raw(b"-ERR Syntax error in HELLO option '");
+            cx.reply.quoted(option, 128, false);
+            cx.reply.raw(b"'\r\n");
+            return Ok(Outcome::Done);
+        }
+    }
+    if let Some(name) = name
+        && !set_name(cx, name)?
+    {
+        return Ok(Outcome::Done);
+    }
+    if let Some(version) = version {
+        cx.session.is_resp3 = version == 3;
+        cx.reply.is_resp3 = version == 3;
+    }
+    let id = cx.session.id(cx.reply.g, &cx.context, cx.store)?;
+    cx.reply.map(7);
+    cx.reply.raw(b"$6\r\nserver\r\n$9\r\ngpunet-kv\r\n$7\r\nversion\r\n");
+    cx.reply.bulk(VERSION.into());
+    cx.reply.raw(b"$5\r\nproto\r\n");
+    cx.reply.integer(if cx.session.is_resp3 { 3 } else { 2 });
+    cx.reply.raw(b"$2\r\nid\r\n");
+    cx.reply.integer(id as i64);
+    cx.reply.raw(b"$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n");
+    Ok(Outcome::Done)
+}
+
+/// Sets the connection's name; answers if it cannot be.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn set_name<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Result<bool> {
+    let mut at = 0;
+    while at < name.len() {
+        // As Redis has it: bytes are signed there, so those from 0x80 on are below.
+        if !(b'!'..=b'~').contains(&name.get(at)) {
+            cx.reply.error(b"Client names cannot contain spaces, newlines or special characters.");
+            return Ok(false);
+        }
+        at += 1;
+    }
+    let (g, map, context) = (cx.reply.g, &cx.store.map, &cx.context);
+    cx.session.name.clear(g, context, map)?;
+    match cx.session.name.append(g, context, map, name) {
+        Ok(()) => Ok(true),
+        Err(SpillError::NoMemory) => {
+            cx.reply.no_memory();
+            Ok(false)
+        }
+        Err(SpillError::Over(error)) => Err(error),
+    }
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let sub = arguments.next().unwrap_or(Bytes::EMPTY);
+    let count = if sub.eq_ignore_case(b"id") || sub.eq_ignore_case(b"getname") {
+        0
+    } else if sub.eq_ignore_case(b"setname") {
+        1
+    } else if sub.eq_ignore_case(b"setinfo") {
+        2
+    } else {
+        unknown_subcommand(cx, sub, b"CLIENT");
+        return Ok(Outcome::Done);
+    };
+    if arguments.len() != count {
+        cx.reply.wrong_count(Bytes::from(b"client"), Some(sub));
+    } else if sub.eq_ignore_case(b"id") {
+        let id = cx.session.id(cx.reply.g, &cx.context, cx.store)?;
+        cx.reply.integer(id as i64);
+    } else if sub.eq_ignore_case(b"setname") {
+        if set_name(cx, arguments.next().unwrap_or(Bytes::EMPTY))? {
+            cx.reply.ok();
+        }
+    } else if sub.eq_ignore_case(b"setinfo") {
+        // What library a client uses: Redis shows it in CLIENT LIST.
+        cx.reply.ok();
+    } else if cx.session.name.is_empty() {
+        cx.reply.nil();
+    } else {
+        // Copied: it may be longer than the room.
+        let (name, store) = (cx.session.name, cx.store);
+        let name = name.bytes(&store.map);
+        cx.reply.bulk_head(name.len());
+        cx.reply.long(name)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Nothing is watched.
+pub(super) fn unwatch<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
+    cx.reply.ok();
+    Outcome::Done
+}
+
+pub(super) fn watch<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
+    match cx.session.transaction {
+        Transaction::None => cx
+            .reply
+            .error(b"WATCH is not supported: EXEC carries out its commands whatever has become of the keys"),
+        _ => cx.reply.error(b"WATCH inside MULTI is not allowed"),
+    }
+    Outcome::Done
+}

@@ -1,0 +1,171 @@
+//! MULTI, EXEC and DISCARD: commands that are carried out at once for all others.
+
+use super::table::{self, ALONE, Command, Row};
+use super::{Cx, Outcome};
+use crate::own;
+use crate::reply::ROOM;
+use crate::resp::{self, Arguments, Parsed, Progress};
+use crate::session::{Database, Transaction};
+use gpunet_device::{Group, Result};
+use gpunet_kv_vectors::Map;
+use gpunet_serve::{Bytes, Key, MAX_HELD, Queue, Queued, SpillError};
+
+pub(super) fn multi<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
+    match cx.session.transaction {
+        Transaction::None => {
+            cx.session.transaction = Transaction::Open;
+            cx.reply.ok();
+        }
+        _ => cx.reply.error(b"MULTI calls can not be nested"),
+    }
+    Outcome::Done
+}
+
+pub(super) fn discard<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
+    if cx.session.transaction == Transaction::None {
+        cx.reply.error(b"DISCARD without MULTI");
+    } else {
+        cx.session.end_transaction(cx.reply.g, &cx.context, cx.store)?;
+        cx.reply.ok();
+    }
+    Ok(Outcome::Done)
+}
+
+/// A command was wrong: EXEC will carry out none.
+pub(super) fn abort<G: Group>(cx: &mut Cx<'_, '_, G>) {
+    if cx.session.transaction == Transaction::Open {
+        cx.session.transaction = Transaction::Aborted;
+    }
+}
+
+/// Bytes of the requests of a transaction, at most.
+const MAX_TRANSACTION: usize = 64 << 20;
+
+/// Queues a request.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn queue<G: Group>(cx: &mut Cx<'_, '_, G>, row: &Row, request: Bytes<'_>) -> Result<Outcome> {
+    if row.flags & ALONE != 0 {
+        abort(cx);
+        cx.reply.error(b"Command not allowed inside a transaction");
+        return Ok(Outcome::Done);
+    }
+    if cx.session.queue.len() + request.len() > MAX_TRANSACTION {
+        abort(cx);
+        cx.reply.error(b"too big transaction");
+        return Ok(Outcome::Done);
+    }
+    // Of one that fails nothing is kept.
+    if cx.session.transaction == Transaction::Open {
+        match cx.session.queue.append(cx.reply.g, &cx.context, &cx.store.map, request) {
+            Ok(()) => cx.session.queued += 1,
+            Err(SpillError::NoMemory) => {
+                abort(cx);
+                cx.reply.no_memory();
+                return Ok(Outcome::Done);
+            }
+            Err(SpillError::Over(error)) => return Err(error),
+        }
+    }
+    cx.reply.raw(b"+QUEUED\r\n");
+    Ok(Outcome::Done)
+}
+
+/// The requests of a queue.
+struct Requests<'q> {
+    map: &'q Map,
+    queued: Option<Queued<'q>>,
+    rest: Bytes<'q>,
+}
+
+impl<'q> Requests<'q> {
+    fn of(map: &'q Map, queue: &'q Queue) -> Self {
+        let queued = queue.first(map);
+        Self { map, queued, rest: queued.map_or(Bytes::EMPTY, |queued| queued.bytes) }
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn next(&mut self) -> Option<(Command, Bytes<'q>, Arguments<'q>)> {
+        if self.rest.is_empty() {
+            self.queued = self.queued?.next(self.map);
+            self.rest = self.queued?.bytes;
+        }
+        // They were complete when they were queued.
+        let Parsed::Complete(len) = resp::parse(self.rest, &mut Progress::default()) else { return None };
+        let mut arguments = Arguments::of(self.rest.first(len));
+        self.rest = self.rest.skip(len);
+        let name = arguments.next()?;
+        Some((Command::of(name)?, name, arguments))
+    }
+}
+
+/// Carries out what is queued, while it holds the buckets of all its keys.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn exec<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
+    let (g, context, store) = (cx.g(), cx.context, cx.store);
+    let (state, count) = (cx.session.transaction, cx.session.queued);
+    // The queue is this one's now, whatever the commands do to the session.
+    let mut queue = core::mem::take(&mut cx.session.queue);
+    cx.session.end_transaction(g, &context, store)?;
+    match state {
+        Transaction::None => cx.reply.error(b"EXEC without MULTI"),
+        Transaction::Aborted => {
+            cx.reply.raw(b"-EXECABORT Transaction discarded because of previous errors.\r\n");
+        }
+        Transaction::Open => carry_out(cx, &queue, count as usize)?,
+    }
+    queue.clear(g, &context, &store.map)?;
+    Ok(Outcome::Done)
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn carry_out<G: Group>(cx: &mut Cx<'_, '_, G>, queue: &Queue, count: usize) -> Result<()> {
+    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
+    let (mut requests, mut keys) = (Requests::of(map, queue), 0);
+    while let Some((command, _, arguments)) = requests.next() {
+        keys += command.row().keys(arguments.len()).1;
+    }
+    if keys > MAX_HELD {
+        cx.reply.raw(b"-EXECABORT Transaction discarded because it has too many keys.\r\n");
+        return Ok(());
+    }
+    let Some(mut hold) = map.keys_to_hold(g, &context, keys)? else {
+        cx.reply.no_memory();
+        return Ok(());
+    };
+    let (mut requests, mut database) = (Requests::of(map, queue), cx.session.database);
+    while let Some((command, _, mut arguments)) = requests.next() {
+        let row = command.row();
+        if command == Command::SELECT
+            && let Database::Is(number) = Database::of(arguments)
+        {
+            database = number;
+        }
+        let (first, mut left) = row.keys(arguments.len());
+        arguments = arguments.after(first);
+        while left > 0 {
+            let key = arguments.next().unwrap_or(Bytes::EMPTY);
+            map.add_to_hold(g, &mut hold, &Key::in_space(key, database as u32));
+            arguments = arguments.after(row.step as usize - 1);
+            left -= 1;
+        }
+    }
+    map.hold(g, &context, &hold)?;
+    cx.is_transaction = true;
+    let done = carry_out_held(cx, Requests::of(map, queue), count);
+    cx.is_transaction = false;
+    map.release(g, &context, hold)?;
+    done
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn carry_out_held<G: Group>(cx: &mut Cx<'_, '_, G>, mut requests: Requests<'_>, count: usize) -> Result<()> {
+    cx.make_room(ROOM)?;
+    cx.reply.array(count);
+    while let Some((command, name, arguments)) = requests.next() {
+        cx.make_room(ROOM)?;
+        let outcome = table::run(cx, command, name, arguments)?;
+        debug_assert!(outcome == Outcome::Done, "a transaction waits for nothing");
+        cx.counters.own[own::COMMANDS] += 1;
+    }
+    Ok(())
+}

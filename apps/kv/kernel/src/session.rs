@@ -1,0 +1,83 @@
+//! What a connection is between its requests.
+
+use crate::resp::Arguments;
+use crate::store::Store;
+use gpunet_device::{Group, Result};
+use gpunet_serve::{Bytes, Context, Queue, SPACES, Spill};
+
+/// Whether requests are carried out as they come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Transaction {
+    /// They are.
+    #[default]
+    None,
+    /// They are queued for EXEC.
+    Open,
+    /// One of them was wrong: EXEC will carry out none.
+    Aborted,
+}
+
+/// What a client has set for its connection. Its memory is given back by [`Session::clear`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Session {
+    /// Its `CLIENT ID`; 0: it has none yet.
+    pub(crate) id: u64,
+    pub(crate) name: Spill,
+    /// The requests of its transaction, and how many they are.
+    pub(crate) queue: Queue,
+    pub(crate) queued: u32,
+    pub(crate) transaction: Transaction,
+    /// The number of its database, below [`SPACES`].
+    pub(crate) database: u8,
+    /// Its answers are written as RESP3 has it.
+    pub(crate) is_resp3: bool,
+}
+
+impl Session {
+    /// The connection's `CLIENT ID`.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn id<G: Group>(&mut self, g: &G, context: &Context, store: &Store) -> Result<u64> {
+        if self.id == 0 {
+            let [_, id] = store.start.update(g, context, |[start, ids]| [start, ids + 1])?;
+            self.id = id;
+        }
+        Ok(self.id)
+    }
+
+    /// Ends the transaction, if there is one, and forgets what was queued.
+    pub(crate) fn end_transaction<G: Group>(
+        &mut self,
+        g: &G,
+        context: &Context,
+        store: &Store,
+    ) -> Result<()> {
+        (self.transaction, self.queued) = (Transaction::None, 0);
+        self.queue.clear(g, context, &store.map)
+    }
+
+    /// Gives its memory back.
+    pub(crate) fn clear<G: Group>(&mut self, g: &G, context: &Context, store: &Store) -> Result<()> {
+        self.end_transaction(g, context, store)?;
+        self.name.clear(g, context, &store.map)
+    }
+}
+
+/// The number of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Database {
+    Is(u8),
+    NoInteger,
+    NoInt32,
+    NoDatabase,
+}
+
+impl Database {
+    pub(crate) fn of(mut arguments: Arguments<'_>) -> Self {
+        match arguments.next().unwrap_or(Bytes::EMPTY).number() {
+            None => Self::NoInteger,
+            Some(number) if number < i32::MIN as i64 || number > i32::MAX as i64 => Self::NoInt32,
+            Some(number) if number < 0 || number >= SPACES as i64 => Self::NoDatabase,
+            Some(number) => Self::Is(number as u8),
+        }
+    }
+}

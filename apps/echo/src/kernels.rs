@@ -175,6 +175,8 @@ impl Kernels {
             stall_ns: 0,
             grace_ns: 0,
             backlog: BACKLOG,
+            backlog_bytes: 0,
+            backlog_bytes_each: 0,
             reserved: 0,
         };
         let shape = (blocks, self.threads[0]);

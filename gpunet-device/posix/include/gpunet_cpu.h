@@ -27,6 +27,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -265,7 +266,16 @@ namespace cpu {
 /* Does one thing after the other, on a thread of its own. */
 class stream {
 public:
-    stream() : worker_([this] { work(); }) { all(this, true); }
+    stream() {
+        /* The program's signals reach its own threads: the others block all but those that they raise themselves. */
+        sigset_t blocked, before;
+        sigfillset(&blocked);
+        for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&blocked, own);
+        pthread_sigmask(SIG_BLOCK, &blocked, &before);
+        worker_ = std::thread([this] { work(); });
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        all(this, true);
+    }
     ~stream() {
         all(this, false);
         {
@@ -332,7 +342,7 @@ private:
     std::condition_variable changed_;
     std::deque<std::function<bool()>> waiting_; /* the first of them runs */
     bool ended_ = false, failed_ = false;
-    std::thread worker_; /* last: it uses the others */
+    std::thread worker_;
 };
 
 /* A kernel with its arguments, and its shape. */

@@ -1,4 +1,4 @@
-//! `gaccept` and `gaccept_nb`.
+//! `gpunet_accept` and `gpunet_accept_nb`.
 
 use super::{call_timeout, handle, sockaddr};
 use gpunet_abi::{Error, Result};

@@ -1,4 +1,4 @@
-//! `gbind` and `glisten`.
+//! `gpunet_bind` and `gpunet_listen`.
 
 use super::opening::turn;
 use super::{handle, sockaddr, unless};

@@ -30,10 +30,12 @@ mod team;
 pub use {control::*, data::*, groups::*, names::*, prepared::*, team::*};
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use callers::{Calling, Guard, as_group, block, guard_by, resume, warp};
+pub use callers::{Calling, as_group, block, guard_nets, guard_teams, resume, warp};
 
+use gpunet_abi::team::TeamState;
 use gpunet_abi::{Context, Error, MAGIC, Result, VERSION};
 use gpunet_device::Net;
+use gpunet_device::team::TeamHandle;
 
 /// The context of the launch, as a device address: a [`Net`], for the calls of `gpunet.h` under GPUnet's names. The host sets it in
 /// each module: `attachment.bind(module)`. 0: no attachment, and these calls return -ENETDOWN. On the CPU the header has the variable.
@@ -70,4 +72,16 @@ unsafe fn is_context(address: u64) -> bool {
     // SAFETY: its first eight bytes, without a reference to the rest: it may be no context.
     let (magic, version) = unsafe { ((*context).magic, (*context).version) };
     magic == MAGIC && version == VERSION
+}
+
+/// Runs a call with a team, if it is one.
+#[inline(always)]
+fn team_call(team: TeamHandle, body: impl FnOnce(TeamHandle) -> Result<i64>) -> i64 {
+    crate::returned(if is_team(team) { body(team) } else { Err(Error::NetworkDown) })
+}
+
+/// Returns whether a team of this version stands behind the value. A load from an address that is not aligned would end the kernel.
+#[inline(always)]
+fn is_team(team: TeamHandle) -> bool {
+    (team.raw_state() as *const TeamState).is_aligned() && team.is_joined()
 }

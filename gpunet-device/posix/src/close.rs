@@ -1,4 +1,4 @@
-//! `gclose`.
+//! `gpunet_close`.
 
 use super::direction::Taken;
 use super::handle;

@@ -1,4 +1,4 @@
-//! `gconnect`.
+//! `gpunet_connect`.
 
 use super::opening::turn;
 use super::{handle, sockaddr, unless};

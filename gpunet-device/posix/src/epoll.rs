@@ -1,4 +1,4 @@
-//! `gepoll_create`, `gepoll_ctl`, `gepoll_wait` and `gepoll_close`: poll groups.
+//! `gpunet_epoll_create`, `gpunet_epoll_ctl`, `gpunet_epoll_wait` and `gpunet_epoll_close`: poll groups.
 
 use super::{errno, handle, unless};
 use crate::call_timeout;
@@ -15,7 +15,7 @@ pub const GPUNET_EPOLL_MOD: i32 = 3;
 /// Arms a socket that was delivered, before the next wait does.
 pub const GPUNET_EPOLL_REARM: i32 = 4;
 
-/// Makes a poll group for up to `capacity` sockets; 0: as many as there are. Returns its handle, which `gclose` takes, too.
+/// Makes a poll group for up to `capacity` sockets; 0: as many as there are. Returns its handle, which `gpunet_close` takes, too.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same handle.

@@ -1,13 +1,61 @@
-//! Writing and reading in the ring, without a copy: `greserve` and `gcommit`, `gpeek` and `grelease`.
+//! Writing and reading in the ring, without a copy: `gpunet_reserve` and `gpunet_commit`, `gpunet_peek` and `gpunet_release`.
 //!
 //! No call holds the direction between the two: what is sent after a reserve, or received after a peek, takes
 //! the same bytes, and the span is void.
 
 use super::direction::Taken;
 use super::unless;
-use gpunet_abi::{Direction, Error, Result, RingSpan};
+use gpunet_abi::{Direction, Error, Piece, Result, RingSpan};
 use gpunet_device::internal::Lane;
 use gpunet_device::{Group, Net, RecvHalf, SendHalf};
+
+/// `struct gpunet_span`: pieces of a ring. The second is empty unless the span wraps round the ring's end.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Span {
+    pieces: [SpanPiece; 2],
+}
+
+/// `struct gpunet_piece`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct SpanPiece {
+    data: *mut u8,
+    len: u64,
+}
+
+impl Span {
+    /// No bytes.
+    pub const NONE: Self = Self { pieces: [SpanPiece { data: core::ptr::null_mut(), len: 0 }; 2] };
+
+    #[inline(always)]
+    const fn piece(piece: Piece) -> SpanPiece {
+        SpanPiece { data: piece.ptr, len: piece.len as u64 }
+    }
+}
+
+impl From<RingSpan> for Span {
+    #[inline(always)]
+    fn from(span: RingSpan) -> Self {
+        Self { pieces: [Self::piece(span.first), Self::piece(span.second)] }
+    }
+}
+
+/// Tells the calling lane where a span lies, and returns its length. There is none after a failure.
+///
+/// # Safety
+/// `to` is writable, by all lanes of the group.
+#[cfg(feature = "capi")]
+#[inline(always)]
+pub(crate) unsafe fn tell(to: *mut Span, result: Result<RingSpan>) -> Result<i64> {
+    let span = match &result {
+        Ok(span) => Span::from(*span),
+        Err(_) => Span::NONE,
+    };
+    // SAFETY: the caller's contract. Where lanes share one, all write the same.
+    unsafe { to.write_volatile(span) };
+    result.map(|span| span.len() as i64)
+}
 
 /// Reserves up to `len` bytes of ring space to write in place: at least one, and what is free by now. The
 /// timeout is as in [`super::send::send_timeout`].

@@ -1,4 +1,4 @@
-//! `gioctl`: how much can be read, how much is on its way, non-blocking.
+//! `gpunet_ioctl`: how much can be read, how much is on its way, non-blocking.
 
 use super::direction::Taken;
 use super::{errno, handle, unless};

@@ -7,14 +7,13 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `socket`, `close` | `gsocket`, `gclose` |
-//! | `bind`, `accept`, `connect`, `shutdown` | `gbind` and `glisten`, `gaccept`, `gconnect`, `gshutdown` |
-//! | `open` | `gconnect_to` and `glisten_at`: one call, with options |
+//! | `socket`, `close` | `gpunet_socket`, `gpunet_close` |
+//! | `bind`, `accept`, `connect`, `shutdown` | `gpunet_bind` and `gpunet_listen`, `gpunet_accept`, `gpunet_connect`, `gpunet_shutdown` |
+//! | `open` | `gpunet_connect_to` and `gpunet_listen_at`: one call, with options |
 //! | `send`, `recv`, `in_place` | moving bytes, by a copy and in the ring |
-//! | `epoll` | `gepoll_create`, `gepoll_ctl`, `gepoll_wait`, `gepoll_close`: poll groups |
+//! | `epoll` | `gpunet_epoll_create`, `gpunet_epoll_ctl`, `gpunet_epoll_wait`, `gpunet_epoll_close`: poll groups |
 //! | `options`, `ioctl`, `name`, `sockaddr` | options, counts, addresses |
 //! | `trigger` | directions that the host has taken |
-//! | `span` | bytes of a ring, as C sees them |
 //! | `team` | teams and symmetric memory |
 //! | `direction`, `opening` | what a call takes for itself: one direction of a stream; a socket that is not open yet |
 //! | `capi` | the exported C functions |
@@ -61,7 +60,6 @@ pub mod send;
 pub mod shutdown;
 pub mod sockaddr;
 pub mod socket;
-pub mod span;
 pub mod team;
 pub mod trigger;
 
@@ -136,7 +134,7 @@ pub(crate) mod errno {
 
     /// EFAULT: a null pointer where an address or value must be.
     pub(crate) const FAULT: Error = Error::from_errno(14);
-    /// ENOTTY: an unknown request of gioctl.
+    /// ENOTTY: an unknown request of gpunet_ioctl.
     pub(crate) const NOT_A_REQUEST: Error = Error::from_errno(25);
     /// EPROTOTYPE: no such protocol number.
     pub(crate) const PROTOCOL_TYPE: Error = Error::from_errno(93);

@@ -1,4 +1,4 @@
-//! `ggetsockname` and `ggetpeername`.
+//! `gpunet_getsockname` and `gpunet_getpeername`.
 
 use super::{errno, handle, sockaddr, unless};
 use gpunet_abi::entry::Kind;
@@ -9,9 +9,9 @@ use gpunet_device::{Group, Net};
 /// Which end's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// This end's (`ggetsockname`).
+    /// This end's (`gpunet_getsockname`).
     Local,
-    /// The other end's (`ggetpeername`).
+    /// The other end's (`gpunet_getpeername`).
     Peer,
 }
 

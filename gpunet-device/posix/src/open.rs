@@ -1,4 +1,4 @@
-//! `gconnect_to` and `glisten_at`: opening by one call, with options.
+//! `gpunet_connect_to` and `gpunet_listen_at`: opening by one call, with options.
 
 mod options;
 

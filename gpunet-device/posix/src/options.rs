@@ -1,4 +1,4 @@
-//! `gsetsockopt` and `ggetsockopt`, with Linux's numbers.
+//! `gpunet_setsockopt` and `gpunet_getsockopt`, with Linux's numbers.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! `grecv` and its forms.
+//! `gpunet_recv` and its forms.
 
 use super::direction::Taken;
 use super::send::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, waits};

@@ -1,4 +1,4 @@
-//! `gsend` and its forms.
+//! `gpunet_send` and its forms.
 
 use super::direction::Taken;
 use super::{SOCKET_TIMEOUT, errno, readable};

@@ -1,4 +1,4 @@
-//! `gshutdown`.
+//! `gpunet_shutdown`.
 
 use super::direction::Taken;
 use gpunet_abi::{Direction, Error, Result};

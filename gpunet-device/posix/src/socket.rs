@@ -1,4 +1,4 @@
-//! `gsocket`.
+//! `gpunet_socket`.
 
 use super::{errno, unless};
 use gpunet_abi::addr::{AF_INET, AF_INET6};

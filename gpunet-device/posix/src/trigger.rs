@@ -1,4 +1,4 @@
-//! `gtrigger_release`, `gwait`, `gtest` and `gprepared_span`: directions that the host has taken.
+//! `gpunet_trigger_release`, `gpunet_wait`, `gpunet_test` and `gpunet_prepared_span`: directions that the host has taken.
 
 use super::call_timeout;
 use gpunet_abi::{Error, Gate, Result, Trigger};

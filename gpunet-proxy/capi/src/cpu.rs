@@ -1,25 +1,16 @@
-//! Kernels on the CPU: who makes the calls of gpunet.h there, and threads that form blocks for gpunet_cpu.h.
+//! Kernels on the CPU whose blocks have threads, for gpunet_cpu.h.
 //!
-//! The calls themselves are gpunet-posix's, as in the PTX. Here they are made under the token, and the team, to which their first
-//! argument belongs: a value that is neither is -ENETDOWN, and nobody finishes the one or leaves the other meanwhile.
+//! The calls of gpunet.h are gpunet-posix's, as in the PTX. `token` has them made under the token to which their first argument
+//! belongs, and `team` under the team.
 
 mod block;
 
-use crate::failure::{Failure, done, returned};
-use crate::team::with_team;
-use crate::token::with_net;
+use crate::failure::{Failure, done};
+use gpu_usermap::threads::BlockedSignals;
 use gpunet_device::cpu;
 use gpunet_device::{Group, Kernel};
-use gpunet_posix::capi::{self, Guard};
+use gpunet_posix::capi;
 use std::ffi::{c_int, c_void};
-
-/// Has the calls of kernels made under their tokens and teams.
-pub(crate) fn guard_calls() {
-    capi::guard_by(Guard {
-        net: |net, body| returned(|| with_net(net, |net| Ok(body(net)?))),
-        team: |team, body| returned(|| with_team(team, |team| Ok(body(team)?))),
-    });
-}
 
 /// A function that is one thread of a block on the CPU. No C++ exception may leave it.
 pub type gpunet_host_thread_fn = Option<unsafe extern "C" fn(argument: *mut c_void)>;
@@ -73,8 +64,9 @@ pub unsafe extern "C" fn gpunet_host_run_blocks(
             let text = "a launch needs a function, at least one block, and 1 to 1,024 threads";
             return Err(Failure::new(libc::EINVAL, text));
         };
-        guard_calls();
+        let inherited = BlockedSignals::new();
         let launch = cpu::launch(blocks, 1, Threads { threads, function, argument, on_turn });
+        drop(inherited);
         let launch = launch.map_err(|error| Failure::no_thread(&error))?;
         launch.wait().map_err(|panicked| Failure::new(libc::ENOTRECOVERABLE, panicked.to_string()))
     })

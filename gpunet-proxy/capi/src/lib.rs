@@ -12,7 +12,7 @@
 //! | `memory` | the program's pointers: strings, addresses, option values, outputs |
 //! | `log` | tracing's events for a callback |
 //! | `proxy`, `attachment`, `token`, `cuda`, `buffer` | the calls of `gpunet_proxy` |
-//! | `cpu` | kernels on the CPU: the calls of gpunet-posix under their tokens and teams, and threads that form blocks |
+//! | `cpu` and below it | kernels on the CPU whose blocks have threads |
 //! | `device` and below it | sockets of a device that the program opens, their taken directions, prepared messages |
 //! | `queue` and below it | queues |
 //! | `team` and below it | teams and symmetric memory |

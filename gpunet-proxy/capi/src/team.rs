@@ -12,11 +12,12 @@ pub use joining::*;
 pub use memory::*;
 
 use crate::attachment::AttachmentObject;
-use crate::failure::{Failure, done, int};
+use crate::failure::{Failure, done, int, returned};
 use crate::handle::handles;
 use crate::memory::Out;
 use crate::token::{gpunet_host_token_t, with_net};
 use gpunet_device::team::TeamHandle;
+use gpunet_posix::capi::guard_teams;
 use gpunet_proxy::team::Team;
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -66,10 +67,7 @@ impl TeamObject {
 ///
 /// # Errors
 /// ENETDOWN, when there is no such team, or its token was finished.
-pub(crate) fn with_team<R>(
-    team: TeamHandle,
-    body: impl FnOnce(TeamHandle) -> Result<R, Failure>,
-) -> Result<R, Failure> {
+fn with_team<R>(team: TeamHandle, body: impl FnOnce(TeamHandle) -> Result<R, Failure>) -> Result<R, Failure> {
     with_net(team.net().raw(), |_| with_state(team, body))
 }
 
@@ -129,6 +127,7 @@ pub unsafe extern "C" fn gpunet_host_team_value(
             // SAFETY: the token is the attachment's, and the kernels end before: the caller's promise.
             token.with(|token| Ok(unsafe { team.handle(token.net()) }))
         })?;
+        guard_teams(|team, body| returned(|| with_team(team, |team| Ok(body(team)?))));
         let mut states = STATES.write().unwrap_or_else(PoisonError::into_inner);
         states.get_or_insert_default().insert(handle.raw_state(), object);
         out.put(handle);

@@ -1,13 +1,13 @@
 //! Launch tokens: what a kernel's sockets belong to.
 
 use crate::attachment::{AttachmentObject, gpunet_host_attachment_t};
-use crate::cpu::guard_calls;
-use crate::failure::{Failure, done};
+use crate::failure::{Failure, done, returned};
 use crate::handle::handles;
 use crate::memory::{self, Out};
+use gpu_usermap::threads::BlockedSignals;
 use gpunet_device::cpu;
 use gpunet_device::{Group, Kernel, Net};
-use gpunet_posix::capi::as_group;
+use gpunet_posix::capi::{as_group, guard_nets};
 use gpunet_proxy::{FinishPolicy, FinishReport, LaunchToken};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn gpunet_host_token(
 ) -> c_int {
     done(|| {
         let out = Out::new(token, "token")?;
-        guard_calls();
+        guard_nets(|net, body| returned(|| with_net(net, |net| Ok(body(net)?))));
         let attachment = gpunet_host_attachment_t::of(attachment)?;
         let (token, on_cpu) =
             attachment.with(|attachment| Ok((attachment.token()?, attachment.cuda().is_none())))?;
@@ -194,6 +194,7 @@ pub unsafe extern "C" fn gpunet_host_token_launch(
         })?;
         object.with(|token| {
             let kernel = Function { function, net: object.net, argument };
+            let _inherited = BlockedSignals::new();
             let launch = cpu::launch(blocks, 1, kernel).map_err(|error| {
                 token.cancel();
                 Failure::no_thread(&error)

@@ -1,9 +1,9 @@
 //! Sending and receiving by a block, a warp or a thread, by a copy and in place; and poll.
 
 use super::callers::{block, thread, warp};
+use crate::in_place::{Span, tell};
 use crate::recv::recv_timeout;
 use crate::send::{MSG_DONTWAIT, send_timeout};
-use crate::span::{Span, tell};
 use crate::{SOCKET_TIMEOUT, in_place};
 use gpunet_device::{PollFd, PollSet, poll};
 

@@ -1,7 +1,7 @@
 //! What the host has prepared: triggers, gates and messages, by value.
 
 use super::callers::{block, thread, warp};
-use crate::span::{Span, tell};
+use crate::in_place::{Span, tell};
 use gpunet_abi::{Gate, Prepared, Trigger};
 use gpunet_device::trigger::PreparedExt;
 

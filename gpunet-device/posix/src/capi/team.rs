@@ -2,8 +2,6 @@
 
 use super::callers::{block, thread, warp, with_team};
 use crate::team::{self as calls, Symmetric};
-use gpunet_abi::team::TeamState;
-use gpunet_abi::{Error, Result};
 use gpunet_device::team::TeamHandle;
 
 /// The team of the module, for the calls of `gpunet_team.h` that are not given one. A kernel of one thread, or the host, stores it
@@ -18,18 +16,6 @@ pub static mut gpunet_team: TeamHandle = TeamHandle::NONE;
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static mut gpunet_heap: Symmetric = gpunet_device::team::SymmetricPtr::NONE;
-
-/// Runs a call with a team, if it is one.
-#[inline(always)]
-pub(super) fn call(team: TeamHandle, body: impl FnOnce(TeamHandle) -> Result<i64>) -> i64 {
-    crate::returned(if is_team(team) { body(team) } else { Err(Error::NetworkDown) })
-}
-
-/// Returns whether a team of this version stands behind the value. A load from an address that is not aligned would end the kernel.
-#[inline(always)]
-fn is_team(team: TeamHandle) -> bool {
-    (team.raw_state() as *const TeamState).is_aligned() && team.is_joined()
-}
 
 /// Exports calls: `fn name(group = who(), team, argument: type, ...) -> type { body }`.
 macro_rules! team_exports {

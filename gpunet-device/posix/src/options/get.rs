@@ -1,4 +1,4 @@
-//! `ggetsockopt`.
+//! `gpunet_getsockopt`.
 
 use super::names::{
     GPUNET_LINES, GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_ACCEPTCONN, SO_ERROR, SO_KEEPALIVE,

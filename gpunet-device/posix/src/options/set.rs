@@ -1,4 +1,4 @@
-//! `gsetsockopt`.
+//! `gpunet_setsockopt`.
 
 use super::names::{
     GPUNET_LINES, GPUNET_NONBLOCK, GPUNET_TRANSPORT, IPV6_V6ONLY, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF,

@@ -5,7 +5,7 @@ use crate::failure::{Failure, done};
 use crate::handle::handles;
 use crate::memory::Out;
 use gpunet_device::{Gate, Prepared, Trigger};
-use gpunet_posix::span::Span;
+use gpunet_posix::in_place::Span;
 use gpunet_proxy::socket::{Outcome, Receiver, Sender};
 use std::ffi::c_int;
 use std::io;

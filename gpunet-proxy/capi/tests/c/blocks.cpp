@@ -4,6 +4,8 @@
 
 #include "test.h"
 
+#include <csignal>
+
 namespace cg = cooperative_groups;
 
 static int threads = 0;
@@ -114,6 +116,13 @@ __global__ void threads_talk(gpunet_net_t net, struct sockaddr_in *address) {
     CHECK(gpunet_close(net, listener) == 0);
 }
 
+// The program's signals reach its own threads.
+__global__ void signals() {
+    sigset_t blocked;
+    CHECK(pthread_sigmask(SIG_BLOCK, nullptr, &blocked) == 0);
+    CHECK(sigismember(&blocked, SIGTERM) == 1 && sigismember(&blocked, SIGSEGV) == 0);
+}
+
 __global__ void goes_apart() {
     if (threadIdx.x == 0) __syncthreads();
     else __syncwarp();
@@ -133,6 +142,7 @@ int main(int argc, char **argv) {
     threads = argc > 1 ? std::atoi(argv[1]) : 64;
     unsigned int sums[BLOCKS] = {};
     const unsigned int whole = static_cast<unsigned int>(threads);
+    run(signals, 1, whole);
     const dim3 shape = whole % 8 == 0 ? dim3(whole / 8, 4, 2) : dim3(whole);
     run(shares, BLOCKS, shape, sums, shape);
     for (unsigned int block = 0; block < BLOCKS; block++) IS(sums[block], whole * (whole + 1) / 2 * 20 * (block + 1));

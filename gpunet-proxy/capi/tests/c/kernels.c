@@ -1,6 +1,8 @@
 /* Tokens, and C functions that run as kernels on the CPU: with host sockets at the other end, and how they end. */
 #include "test.h"
 
+#include <signal.h>
+
 struct echo {
     int transport;   /* a protocol of socket(2) */
     int connections; /* of each block */
@@ -35,7 +37,12 @@ static void bind_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *arg
 static void echo_kernel(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
     struct echo *echo = (struct echo *)argument;
     unsigned char bytes[4096];
+    sigset_t blocked;
     TRUE(block < blocks);
+    /* The program's signals reach its own threads. */
+    OK(pthread_sigmask(SIG_BLOCK, NULL, &blocked));
+    IS(sigismember(&blocked, SIGTERM), 1);
+    IS(sigismember(&blocked, SIGSEGV), 0);
     for (int i = 0; i < echo->connections; i++) {
         struct sockaddr_in peer;
         socklen_t len = sizeof peer;

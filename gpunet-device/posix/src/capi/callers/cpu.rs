@@ -8,21 +8,22 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-/// What a library does that knows its launches and teams: it makes the call if the value is one of them, and nobody ends it
-/// meanwhile.
-#[derive(Clone, Copy, Debug)]
-pub struct Guard {
-    /// Makes a call with a context.
-    pub net: fn(u64, &mut dyn FnMut(Net) -> Result<i64>) -> i64,
-    /// Makes a call with a team.
-    pub team: fn(TeamHandle, &mut dyn FnMut(TeamHandle) -> Result<i64>) -> i64,
+/// Makes a call with a context, if it is one of a launch that a library knows; nobody finishes the launch meanwhile.
+pub type NetGuard = fn(u64, &mut dyn FnMut(Net) -> Result<i64>) -> i64;
+/// Makes a call with a team, if it is one that a library knows; nobody leaves it meanwhile.
+pub type TeamGuard = fn(TeamHandle, &mut dyn FnMut(TeamHandle) -> Result<i64>) -> i64;
+
+static NET_GUARD: OnceLock<NetGuard> = OnceLock::new();
+static TEAM_GUARD: OnceLock<TeamGuard> = OnceLock::new();
+
+/// Has all calls with contexts made by `guard` from now on. The first one stays.
+pub fn guard_nets(guard: NetGuard) {
+    NET_GUARD.get_or_init(|| guard);
 }
 
-static GUARD: OnceLock<Guard> = OnceLock::new();
-
-/// Has all calls made by `guard` from now on. The first one stays.
-pub fn guard_by(guard: Guard) {
-    GUARD.get_or_init(|| guard);
+/// Has all calls with teams made by `guard` from now on. The first one stays.
+pub fn guard_teams(guard: TeamGuard) {
+    TEAM_GUARD.get_or_init(|| guard);
 }
 
 /// As [`call`](crate::capi::call), by the guard if there is one.
@@ -30,19 +31,19 @@ pub fn guard_by(guard: Guard) {
 /// # Safety
 /// As `call` if there is no guard.
 pub(in crate::capi) unsafe fn with_net(net: u64, body: impl FnOnce(Net) -> Result<i64>) -> i64 {
-    let Some(guard) = GUARD.get() else {
+    let Some(guard) = NET_GUARD.get() else {
         // SAFETY: the caller's contract.
         return unsafe { crate::capi::call(net, body) };
     };
     let mut body = Some(body);
-    (guard.net)(net, &mut |net| body.take().map_or(Err(Error::NetworkDown), |body| body(net)))
+    guard(net, &mut |net| body.take().map_or(Err(Error::NetworkDown), |body| body(net)))
 }
 
-/// As [`call`](crate::capi::team::call), by the guard if there is one.
+/// As [`team_call`](crate::capi::team_call), by the guard if there is one.
 pub(in crate::capi) fn with_team(team: TeamHandle, body: impl FnOnce(TeamHandle) -> Result<i64>) -> i64 {
-    let Some(guard) = GUARD.get() else { return crate::capi::team::call(team, body) };
+    let Some(guard) = TEAM_GUARD.get() else { return crate::capi::team_call(team, body) };
     let mut body = Some(body);
-    (guard.team)(team, &mut |team| body.take().map_or(Err(Error::NetworkDown), |body| body(team)))
+    guard(team, &mut |team| body.take().map_or(Err(Error::NetworkDown), |body| body(team)))
 }
 
 /// What of a group does not depend on its type.

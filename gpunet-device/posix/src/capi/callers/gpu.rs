@@ -29,5 +29,4 @@ pub(in crate::capi) const fn thread() -> Thread {
     Thread
 }
 
-pub(in crate::capi) use crate::capi::call as with_net;
-pub(in crate::capi) use crate::capi::team::call as with_team;
+pub(in crate::capi) use crate::capi::{call as with_net, team_call as with_team};

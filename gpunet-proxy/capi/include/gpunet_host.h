@@ -556,6 +556,19 @@ uint32_t gpunet_host_abi_version(void);
 const char *gpunet_host_last_error(void);
 
 /**
+ * Makes `text` what gpunet_host_last_error returns, until a call of this thread fails again. NULL: "". For code above this library
+ * that fails for a reason of its own.
+ *
+ *     if (cudaDeviceSynchronize() != cudaSuccess) {
+ *         gpunet_host_set_last_error("the kernel failed");
+ *         return -EIO;
+ *     }
+ *
+ * Errors: none; it returns 0.
+ */
+int32_t gpunet_host_set_last_error(const char *text);
+
+/**
  * Gives back a text that a call of this library allocated for the caller. NULL is fine.
  */
 void gpunet_host_free_string(char *text);

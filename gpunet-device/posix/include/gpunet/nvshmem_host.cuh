@@ -56,14 +56,29 @@ struct member {
     /* What is allocated: lengths by places. Equal on all members, because all call alike. */
     std::map<std::size_t, std::size_t> used;
     int inits = 0;
-    /* Why it could not join. */
+    /* Why it could not join: also in words. */
     int failed = 0;
+    char why[256] = "";
 };
 
 inline member &self() {
     static member only;
     return only;
 }
+
+/* A failure that is not the library's: the reason is in gpunet_host_last_error all the same. */
+inline int failed_for(const char *why, int result) {
+    gpunet_host_set_last_error(why);
+    return result;
+}
+
+/* A result that a kernel has left, if it is a failure. */
+inline int of_kernel(int result) { return result < 0 ? failed_for(std::strerror(-result), result) : result; }
+
+#ifndef GPUNET_NVSHMEM_CPU
+/* What a call of CUDA returned: 0, or `result` with CUDA's reason. */
+inline int of_cuda(cudaError_t error, int result = -EIO) { return error == cudaSuccess ? 0 : failed_for(cudaGetErrorString(error), result); }
+#endif
 
 /* Ends the program after a failure of the host's calls, unless it looks at results itself. */
 inline int checked(const char *call, int result) {
@@ -97,8 +112,9 @@ inline int drain() {
     return 0;
 #else
     int failed = 0;
-    if (cudaDeviceSynchronize() != cudaSuccess || cudaMemcpyFromSymbol(&failed, met_badly, sizeof failed) != cudaSuccess) return -EIO;
-    return failed;
+    if (const int result = of_cuda(cudaDeviceSynchronize())) return result;
+    if (const int result = of_cuda(cudaMemcpyFromSymbol(&failed, met_badly, sizeof failed))) return result;
+    return of_kernel(failed);
 #endif
 }
 
@@ -111,7 +127,7 @@ inline int open_device(member &me) {
     return gpunet_host_attach_cpu(me.proxy, &me.attachment);
 #else
     int device = 0;
-    if (cudaGetDevice(&device) != cudaSuccess) return -ENODEV;
+    if (const int failed = of_cuda(cudaGetDevice(&device), -ENODEV)) return failed;
     return gpunet_host_attach_cuda_device(me.proxy, device, &me.attachment);
 #endif
 }
@@ -128,7 +144,7 @@ inline int bind_module(member &me) {
 #else
     void *arguments[] = {&team, &heap};
     const void *kernel = reinterpret_cast<const void *>(&bind<gpunet_team_t>);
-    if (cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, nullptr) != cudaSuccess) return -EIO;
+    if (const int failed = of_cuda(cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, nullptr))) return failed;
 #endif
     return drain();
 }
@@ -156,16 +172,20 @@ inline int join(member &me) {
     return gpunet_host_team_lead(me.attachment, listener, size, patient(), &me.team);
 }
 
+inline int not_begun() { return failed_for("nvshmem_init comes first", -EBADF); }
+
 /* Joins by the current GPU, if this program has not; all members do. */
 inline int joined() {
     member &me = self();
-    if (me.inits == 0) return -EBADF;
-    if (me.team != nullptr || me.failed != 0) return me.failed;
+    if (me.inits == 0) return not_begun();
+    if (me.failed != 0) return failed_for(me.why, me.failed);
+    if (me.team != nullptr) return 0;
     me.failed = open_device(me);
     if (me.failed == 0) me.failed = join(me);
     if (me.failed == 0) me.failed = gpunet_host_symmetric_alloc(me.team, me.capacity, &me.heap);
     if (me.failed == 0) me.failed = gpunet_host_symmetric_address(me.heap, static_cast<std::uint32_t>(me.rank), &me.base);
     if (me.failed == 0) me.failed = bind_module(me);
+    if (me.failed != 0) std::strncpy(me.why, gpunet_host_last_error(), sizeof me.why - 1);
     return me.failed;
 }
 
@@ -184,7 +204,7 @@ inline int start(int rank, int size, const char *id) {
     member &me = self();
     if (me.inits > 0) return me.inits++, 0;
     me.capacity = heap_capacity();
-    if (me.capacity == 0) return -EINVAL;
+    if (me.capacity == 0) return failed_for("NVSHMEM_SYMMETRIC_SIZE is not a number of bytes", -EINVAL);
     me.rank = rank;
     me.size = size;
     std::strncpy(me.id, id, sizeof me.id - 1);
@@ -257,14 +277,16 @@ inline int nvshmemx_set_attr_uniqueid_args(int rank, int size, const nvshmemx_un
     return 0;
 }
 inline int nvshmemx_init_attr(unsigned int flags, nvshmemx_init_attr_t *attr) {
-    if (flags != NVSHMEMX_INIT_WITH_UNIQUEID || attr == nullptr || attr->rank < 0 || attr->size < 1) return -EINVAL;
+    if (flags != NVSHMEMX_INIT_WITH_UNIQUEID || attr == nullptr || attr->rank < 0 || attr->size < 1) {
+        return ::gpunet::nvshmem::failed_for("the attributes are not those of a unique id", -EINVAL);
+    }
     return ::gpunet::nvshmem::start(attr->rank, attr->size, attr->id.text);
 }
 
 /* The last of as many calls as there were of init leaves the team, when all do. */
 inline int nvshmem_finalize() {
     ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
-    if (me.inits == 0) return -EBADF;
+    if (me.inits == 0) return ::gpunet::nvshmem::not_begun();
     if (me.inits > 1) return --me.inits, 0;
     const int failed = ::gpunet::nvshmem::joined(), stopped = ::gpunet::nvshmem::stop(me);
     return ::gpunet::nvshmem::checked("nvshmem_finalize", failed != 0 ? failed : stopped);
@@ -280,7 +302,9 @@ inline int nvshmem_free(void *memory) {
     /* No member's kernel puts into it any more. */
     int failed = ::gpunet::nvshmem::drain();
     if (failed == 0) failed = gpunet_host_team_barrier(me.team);
-    if (failed == 0 && me.used.erase(reinterpret_cast<std::uint64_t>(memory) - me.base) != 1) failed = -EINVAL;
+    if (failed == 0 && me.used.erase(reinterpret_cast<std::uint64_t>(memory) - me.base) != 1) {
+        failed = ::gpunet::nvshmem::failed_for("nvshmem_malloc has not returned this pointer", -EINVAL);
+    }
     return ::gpunet::nvshmem::checked("nvshmem_free", failed);
 }
 inline void *nvshmem_calloc(std::size_t count, std::size_t size) {
@@ -322,13 +346,13 @@ inline int nvshmemx_barrier_all_on_stream(cudaStream_t stream) {
     int *nothing = nullptr;
     void *arguments[] = {&nothing};
     const void *kernel = reinterpret_cast<const void *>(&::gpunet::nvshmem::meet<int>);
-    const bool launched = cudaLaunchKernel(kernel, dim3(1), dim3(32), arguments, 0, stream) == cudaSuccess;
-    return ::gpunet::nvshmem::checked(__func__, launched ? 0 : -EIO);
+    const cudaError_t launched = cudaLaunchKernel(kernel, dim3(1), dim3(32), arguments, 0, stream);
+    return ::gpunet::nvshmem::checked(__func__, ::gpunet::nvshmem::of_cuda(launched));
 }
 /* Starts a kernel whose blocks are all on the GPU at the same time. */
 inline int nvshmemx_collective_launch(const void *kernel, dim3 blocks, dim3 threads, void **arguments, std::size_t shared, cudaStream_t stream) {
     if (const int failed = ::gpunet::nvshmem::joined()) return failed;
-    return cudaLaunchCooperativeKernel(kernel, blocks, threads, arguments, shared, stream) == cudaSuccess ? 0 : -EIO;
+    return ::gpunet::nvshmem::of_cuda(cudaLaunchCooperativeKernel(kernel, blocks, threads, arguments, shared, stream));
 }
 #endif
 

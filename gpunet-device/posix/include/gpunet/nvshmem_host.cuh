@@ -53,6 +53,8 @@ struct member {
     /* Where this member's device has its own part of the heap. */
     std::uint64_t base = 0;
     std::size_t capacity = 0;
+    /* How much of it exists. */
+    std::size_t committed = 0;
     /* What is allocated: lengths by places. Equal on all members, because all call alike. */
     std::map<std::size_t, std::size_t> used;
     int inits = 0;
@@ -182,7 +184,7 @@ inline int joined() {
     if (me.team != nullptr) return 0;
     me.failed = open_device(me);
     if (me.failed == 0) me.failed = join(me);
-    if (me.failed == 0) me.failed = gpunet_host_symmetric_alloc(me.team, me.capacity, &me.heap);
+    if (me.failed == 0) me.failed = gpunet_host_symmetric_reserve(me.team, me.capacity, &me.heap);
     if (me.failed == 0) me.failed = gpunet_host_symmetric_address(me.heap, static_cast<std::uint32_t>(me.rank), &me.base);
     if (me.failed == 0) me.failed = bind_module(me);
     if (me.failed != 0) std::strncpy(me.why, gpunet_host_last_error(), sizeof me.why - 1);
@@ -225,6 +227,13 @@ inline void *allocate(std::size_t alignment, std::size_t size) {
         at = (place + len + alignment - 1) & ~(alignment - 1);
     }
     const bool has_room = at <= me.capacity && me.capacity - at >= size;
+    if (has_room && at + size > me.committed) {
+        /* In steps, so that few calls have to. */
+        const std::size_t step = std::size_t(64) << 20, wanted = (at + size + step - 1) / step * step;
+        const std::size_t len = wanted < me.capacity ? wanted : me.capacity;
+        if (checked("nvshmem_malloc", gpunet_host_symmetric_commit(me.heap, len)) != 0) return nullptr;
+        me.committed = len;
+    }
     if (has_room) me.used[at] = size;
     /* Nobody puts into memory that another still uses for what was there before. */
     if (checked("nvshmem_malloc", gpunet_host_team_barrier(me.team)) != 0 || !has_room) return nullptr;

@@ -31,7 +31,7 @@ use std::io;
 /// The first four bytes of a hello.
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"gpnt");
 /// The version of everything here. It changes when a frame does, and with the layout of blocks.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 /// A hello or an answer is not longer.
 const MAX_GREETING: usize = 4096;
 

@@ -190,7 +190,26 @@ impl Team {
     /// # Errors
     /// [`TeamError`]; the same [`TeamFailure`] for all members, and the team goes on.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Symmetric<'_, T>, TeamError> {
-        let memory = alloc::<T>(&self.inner.local, len)?;
+        let memory = alloc::<T>(&self.inner.local, len, false)?;
+        Ok(Symmetric::new(self, memory, len))
+    }
+
+    /// As [`Team::alloc`], but the elements need not exist yet: on the CPU device [`Symmetric::commit`] makes them exist, the first so
+    /// many, before anybody uses them. On a GPU all of them exist at once.
+    ///
+    /// # Errors
+    /// As [`Team::alloc`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(team: &gpunet_proxy::team::Team) -> Result<(), gpunet_proxy::team::TeamError> {
+    /// let heap = team.reserve::<u8>(1 << 30)?; // costs next to nothing
+    /// heap.commit(100)?; // the first elements can be used now
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reserve<T: Element>(&self, len: usize) -> Result<Symmetric<'_, T>, TeamError> {
+        let memory = alloc::<T>(&self.inner.local, len, true)?;
         Ok(Symmetric::new(self, memory, len))
     }
 
@@ -201,7 +220,7 @@ impl Team {
     /// As [`Team::alloc`].
     pub async fn alloc_async<T: Element>(&self, len: usize) -> Result<Symmetric<'_, T>, TeamError> {
         let inner = self.inner.clone();
-        let memory = on_thread(move || alloc::<T>(&inner.local, len)).await?;
+        let memory = on_thread(move || alloc::<T>(&inner.local, len, false)).await?;
         Ok(Symmetric::new(self, memory, len))
     }
 
@@ -253,11 +272,11 @@ impl Drop for Team {
     }
 }
 
-fn alloc<T: Element>(local: &Local, len: usize) -> Result<SharedMemory, TeamError> {
+fn alloc<T: Element>(local: &Local, len: usize, is_reserved: bool) -> Result<SharedMemory, TeamError> {
     let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
     let bytes =
         bytes.ok_or_else(|| TeamError::Memory(format!("{len} elements are more than there can be")))?;
-    let memory = SharedMemory::alloc(local, bytes as u64, size_of::<T>() as u32);
+    let memory = SharedMemory::alloc(local, bytes as u64, size_of::<T>() as u32, is_reserved);
     memory.map_err(|error| local.member.named(error))
 }
 
@@ -335,7 +354,7 @@ fn form(
     let signals = options.signals;
     let local = Local { member, device, placement, rank, size, options };
     let layout = BlockLayout::new(size, signals);
-    let blocks = Arc::new(SharedMemory::alloc(&local, layout.len, 8)?);
+    let blocks = Arc::new(SharedMemory::alloc(&local, layout.len, 8, false)?);
     let state = state(&local, &blocks, layout, is_polled)?;
     local.member.show_in(blocks.clone(), rank, layout);
     let team =

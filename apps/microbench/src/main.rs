@@ -78,7 +78,7 @@ fn run(args: &Args) -> Outcome<bool> {
     let good = measure(&mut recorder, args);
     recorder.save(true)?;
     show(recorder.report(), args)?;
-    recorder.check_output()?;
+    recorder.check_written()?;
     good
 }
 

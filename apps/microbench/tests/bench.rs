@@ -370,7 +370,7 @@ fn a_run_that_is_told_to_end_leaves_its_rows_and_nothing_else() {
 }
 
 #[test]
-fn output_that_nobody_reads_ends_a_run_unless_something_is_kept() {
+fn output_that_cannot_be_written_is_a_failure_and_ends_a_run_unless_something_is_kept() {
     let folder = Folder::new("unread");
     let json = folder.file("report.json");
     let run = |args: &[&str]| {
@@ -382,7 +382,8 @@ fn output_that_nobody_reads_ends_a_run_unless_something_is_kept() {
     };
     let (code, said) = run(&[]);
     assert!(code == Some(1) && said.contains("nobody reads the output"), "{code:?}: {said}");
-    assert_eq!(run(&["--json", &json]), (Some(0), String::new()));
+    let said = "gpunet-bench: cannot write to stdout: No space left on device (os error 28)\n";
+    assert_eq!(run(&["--json", &json]), (Some(1), said.to_owned()));
     assert!(std::fs::read_to_string(json).expect("written").contains("aligned"));
 }
 

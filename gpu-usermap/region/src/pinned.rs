@@ -130,10 +130,7 @@ impl PinnedRegion {
     /// # Errors
     /// As [`from_fd`](Self::from_fd).
     pub fn from_trusted_fd(fd: OwnedFd) -> Result<Arc<Self>, RegionError> {
-        let len = memfd::checked_len(fd.as_fd(), false)?;
-        if !len.is_multiple_of(page_size()) {
-            return Err(RegionError::PartialPage { len, page: page_size() });
-        }
+        let len = Self::check_growing(fd.as_fd())?;
         let mapping = Pages::untouched(fd.as_fd(), len)?;
         Ok(Arc::new(Self { mapping, fd, promise: Promise::none() }))
     }
@@ -179,7 +176,19 @@ impl PinnedRegion {
     /// # Ok::<(), gpunet_region::RegionError>(())
     /// ```
     pub fn check(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
-        let len = memfd::checked_len(fd, true)?;
+        Self::checked(fd, true)
+    }
+
+    /// The same for a descriptor of a region that its creator may still be growing.
+    ///
+    /// # Errors
+    /// As [`from_fd`](Self::from_fd), without [`RegionError::Sparse`].
+    pub fn check_growing(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
+        Self::checked(fd, false)
+    }
+
+    fn checked(fd: BorrowedFd<'_>, whole: bool) -> Result<usize, RegionError> {
+        let len = memfd::checked_len(fd, whole)?;
         if len.is_multiple_of(page_size()) {
             Ok(len)
         } else {

@@ -473,6 +473,19 @@ uint32_t gpunet_host_abi_version(void);
 const char *gpunet_host_last_error(void);
 
 /**
+ * Makes `text` what gpunet_host_last_error returns, until a call of this thread fails again. NULL: "". For code above this library
+ * that fails for a reason of its own.
+ *
+ *     if (cudaDeviceSynchronize() != cudaSuccess) {
+ *         gpunet_host_set_last_error("the kernel failed");
+ *         return -EIO;
+ *     }
+ *
+ * Errors: none; it returns 0.
+ */
+int32_t gpunet_host_set_last_error(const char *text);
+
+/**
  * Gives back a text that a call of this library allocated for the caller. NULL is fine.
  */
 void gpunet_host_free_string(char *text);
@@ -1654,6 +1667,29 @@ int gpunet_host_team_split(const struct gpunet_host_team_t *team,
 int gpunet_host_symmetric_alloc(const struct gpunet_host_team_t *team,
                                 size_t len,
                                 struct gpunet_host_symmetric_t **symmetric);
+
+/**
+ * As gpunet_host_symmetric_alloc, but the bytes need not exist yet: on the CPU gpunet_host_symmetric_commit makes them exist, the first
+ * so many, before anybody uses them. On a GPU all of them exist at once.
+ *
+ *     gpunet_host_symmetric_reserve(team, 1 << 30, &heap);
+ *     gpunet_host_symmetric_commit(heap, 4096);
+ *
+ * On success `*symmetric` is a handle that gpunet_host_symmetric_free ends.
+ * Errors: as gpunet_host_symmetric_alloc.
+ */
+int gpunet_host_symmetric_reserve(const struct gpunet_host_team_t *team,
+                                  size_t len,
+                                  struct gpunet_host_symmetric_t **symmetric);
+
+/**
+ * Makes the first `len` bytes of memory exist that was reserved. All members call it, with the same length, in the same order among
+ * what they do together. Once it returns, all have them.
+ *
+ * Errors, for all members: as gpunet_host_symmetric_alloc; the memory is as it was. -EBADF; -EINVAL for more bytes than there are.
+ */
+int gpunet_host_symmetric_commit(const struct gpunet_host_symmetric_t *symmetric,
+                                 size_t len);
 
 /**
  * Leaves the memory as kernels are given it: a parameter, by value. The kernels end before the memory is freed.

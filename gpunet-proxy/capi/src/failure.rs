@@ -7,7 +7,7 @@ use gpunet_proxy::team::{InvalidTeamId, TeamError, TeamFailure};
 use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{fmt, io};
@@ -272,6 +272,28 @@ pub extern "C" fn gpunet_host_last_error() -> *const c_char {
     shown.ok().and_then(Result::ok).unwrap_or(c"".as_ptr())
 }
 
+/// Makes `text` what gpunet_host_last_error returns, until a call of this thread fails again. NULL: "". For code above this library
+/// that fails for a reason of its own.
+///
+///     if (cudaDeviceSynchronize() != cudaSuccess) {
+///         gpunet_host_set_last_error("the kernel failed");
+///         return -EIO;
+///     }
+///
+/// Errors: none; it returns 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_set_last_error(text: *const c_char) -> i32 {
+    let text = if text.is_null() {
+        Cow::Borrowed("")
+    } else {
+        // SAFETY: not null, and a C string: the caller's promise.
+        Cow::Owned(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    };
+    // At a thread's end there is nowhere to put it.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = text);
+    0
+}
+
 /// Gives back a text that a call of this library allocated for the caller. NULL is fine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_free_string(text: *mut c_char) {
@@ -282,7 +304,6 @@ pub unsafe extern "C" fn gpunet_host_free_string(text: *mut c_char) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
 
     fn shown() -> String {
         // SAFETY: a text that is valid until this thread asks again.

@@ -61,7 +61,7 @@ pub use buffer::*;
 pub use cpu::*;
 pub use cuda::*;
 pub use device::*;
-pub use failure::{gpunet_host_free_string, gpunet_host_last_error};
+pub use failure::{gpunet_host_free_string, gpunet_host_last_error, gpunet_host_set_last_error};
 pub use log::*;
 pub use proxy::*;
 pub use queue::*;

@@ -197,6 +197,21 @@ fn a_direction_is_taken_used_by_a_queue_and_given_back() {
 }
 
 #[test]
+fn code_above_the_library_says_why_it_failed() {
+    // SAFETY: texts that live for the calls; a null handle is refused.
+    unsafe {
+        assert_eq!(gpunet_host_proxy_close(null_mut()), -libc::EBADF);
+        assert_ne!(reason(), "");
+        assert_eq!(gpunet_host_set_last_error(c"CUDA is out of memory".as_ptr()), 0);
+        assert_eq!(reason(), "CUDA is out of memory");
+        assert_eq!(gpunet_host_set_last_error(null()), 0);
+        assert_eq!(reason(), "");
+        assert_eq!(gpunet_host_proxy_close(null_mut()), -libc::EBADF);
+        assert_ne!(reason(), "");
+    }
+}
+
+#[test]
 fn a_queue_is_asked_without_waiting() {
     let (mut proxy, mut attachment, mut queue, mut word) = (null_mut(), null_mut(), null_mut(), 0_u64);
     let mut outcome = gpunet_host_queue_report { done: 0, operation: 0, bytes: 0, error: 0, reserved: 0 };

@@ -6,13 +6,18 @@ use gpu_usermap::cuda::{CopyError, Device, ImportedBuffer, Registration, Shareab
 use gpu_usermap::region::RegionMapping;
 use gpunet_abi::Word;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Memory grows by so much at least: a call of the system for each small piece would cost more than the pages.
+const GROWTH: usize = 64 << 20;
 
 /// Memory in the device's address space.
 #[derive(Debug)]
 pub(crate) enum MappedMemory {
     /// Of the CPU device. Its descriptor is closed: a team of many members in one process would have too many.
     Cpu(RegionMapping),
+    /// The CPU device's own, of which the first pages exist, so many bytes.
+    Growing(Arc<PinnedRegion>, Mutex<usize>),
     /// Pinned memory as a GPU has it. Its drop waits until no kernel runs.
     Registered(Registration, usize),
     /// This GPU's own memory, which others map. Its drop waits, too.
@@ -48,6 +53,45 @@ impl MappedMemory {
         Ok((Self::registered(device, region)?, fd))
     }
 
+    /// Addresses of the CPU device of which next to nothing exists before [`grow`](Self::grow), and a descriptor of them.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn growing(name: &str, len: usize) -> Result<(Self, OwnedFd), String> {
+        let region = PinnedRegion::create_growing(name, len, 1).map_err(|error| error.to_string())?;
+        let copied = region.fd().try_clone_to_owned();
+        let fd = copied.map_err(|error| format!("{error}{}", hint(&error)))?;
+        Ok((Self::Growing(region, Mutex::new(0)), fd))
+    }
+
+    /// Maps what another process has made so. Nobody touches what does not exist yet.
+    ///
+    /// # Errors
+    /// What the system or CUDA says.
+    pub(crate) fn of_growing(device: Option<&Device>, fd: OwnedFd) -> Result<Self, String> {
+        let region = PinnedRegion::from_trusted_fd(fd).map_err(|error| error.to_string())?;
+        match device {
+            // It pins all of it, so that all exists then.
+            Some(device) => Self::registered(device, region),
+            None => Self::mapping(region).map(|(memory, _)| memory),
+        }
+    }
+
+    /// Makes the first `len` bytes exist. Those of other memory do.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn grow(&self, len: usize) -> Result<(), String> {
+        if let Self::Growing(region, grown) = self {
+            // Nothing that is done under the lock panics.
+            let mut grown = grown.lock().unwrap_or_else(PoisonError::into_inner);
+            let to = len.next_multiple_of(GROWTH).min(region.len());
+            region.grow(*grown, to).map_err(|error| error.to_string())?;
+            *grown = to.max(*grown);
+        }
+        Ok(())
+    }
+
     fn mapping(region: Arc<PinnedRegion>) -> Result<(Self, OwnedFd), String> {
         let (mapping, fd) = PinnedRegion::into_parts(region).ok_or("somebody else has the region")?;
         Ok((Self::Cpu(mapping), fd))
@@ -73,6 +117,7 @@ impl MappedMemory {
     pub(crate) fn address(&self) -> u64 {
         match self {
             Self::Cpu(mapping) => mapping.base().as_ptr() as u64,
+            Self::Growing(region, _) => region.base().as_ptr() as u64,
             Self::Registered(registration, _) => registration.device_ptr(),
             Self::Provided(buffer) => buffer.ptr(),
             Self::Imported(buffer) => buffer.ptr(),
@@ -83,6 +128,7 @@ impl MappedMemory {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Cpu(mapping) => mapping.len(),
+            Self::Growing(region, _) => region.len(),
             Self::Registered(_, len) => *len,
             Self::Provided(buffer) => buffer.len(),
             Self::Imported(buffer) => buffer.len(),
@@ -93,6 +139,7 @@ impl MappedMemory {
     fn host(&self) -> Option<*mut u8> {
         match self {
             Self::Cpu(mapping) => Some(mapping.base().as_ptr()),
+            Self::Growing(region, _) => Some(region.base().as_ptr()),
             Self::Registered(registration, _) => Some(registration.region().base().as_ptr()),
             Self::Provided(_) | Self::Imported(_) => None,
         }
@@ -110,7 +157,7 @@ impl MappedMemory {
         match self {
             Self::Provided(buffer) => buffer.device().write(buffer.buffer(), offset, bytes),
             Self::Imported(buffer) => buffer.device().write(buffer.buffer(), offset, bytes),
-            Self::Cpu(_) | Self::Registered(..) => {
+            Self::Cpu(_) | Self::Growing(..) | Self::Registered(..) => {
                 if let Some(base) = self.host() {
                     // SAFETY: inside the mapping (checked), which lives as long as `self`; `bytes` is the caller's memory
                     // and does not overlap it. Others may write there at the same time: bytes are numbers, whatever comes out.
@@ -135,7 +182,7 @@ impl MappedMemory {
         match self {
             Self::Provided(buffer) => buffer.device().read(buffer.buffer(), offset, bytes),
             Self::Imported(buffer) => buffer.device().read(buffer.buffer(), offset, bytes),
-            Self::Cpu(_) | Self::Registered(..) => {
+            Self::Cpu(_) | Self::Growing(..) | Self::Registered(..) => {
                 if let Some(base) = self.host() {
                     let from = base.wrapping_add(offset).cast_const();
                     // SAFETY: as in `write`.

@@ -90,6 +90,13 @@ pub enum Collective {
         len: u64,
         /// Bytes of an element.
         element: u32,
+        /// The memory comes into being later, by commits.
+        is_reserved: bool,
+    },
+    /// The first so many bytes of reserved memory come into being.
+    Commit {
+        /// Bytes in each part.
+        len: u64,
     },
     /// A barrier.
     Barrier,
@@ -102,9 +109,11 @@ pub enum Collective {
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Alloc { len, element } => {
-                write!(f, "allocates {len} bytes (elements of {element})")
+            Self::Alloc { len, element, is_reserved } => {
+                let verb = if *is_reserved { "reserves" } else { "allocates" };
+                write!(f, "{verb} {len} bytes (elements of {element})")
             }
+            Self::Commit { len } => write!(f, "commits {len} bytes"),
             Self::Barrier => f.write_str("is at a barrier"),
             Self::Exchange => f.write_str("splits the team"),
             Self::Leave => f.write_str("leaves the team"),

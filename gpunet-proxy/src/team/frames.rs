@@ -31,7 +31,7 @@ use std::io;
 /// The first four bytes of a hello.
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"gpnt");
 /// The version of everything here. It changes when a frame does, and with the layout of blocks.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 /// A hello or an answer is not longer.
 const MAX_GREETING: usize = 4096;
 
@@ -116,6 +116,8 @@ pub(super) enum ToMember {
         number: u64,
         rank: u32,
         len: u64,
+        /// Not all of it exists yet.
+        is_reserved: bool,
     },
     Agreed {
         number: u64,
@@ -152,6 +154,9 @@ impl Frame for ToMember {
 pub(super) trait HasMemory: Frame {
     /// How long the memory is, as the sender says.
     fn memory_len(&self) -> Option<u64>;
+
+    /// Returns whether not all of it need exist yet.
+    fn is_reserved(&self) -> bool;
 }
 
 impl HasMemory for ToRoot {
@@ -161,11 +166,19 @@ impl HasMemory for ToRoot {
             _ => None,
         }
     }
+
+    fn is_reserved(&self) -> bool {
+        matches!(self, Self::Begin { what: Collective::Alloc { is_reserved: true, .. }, .. })
+    }
 }
 
 impl HasMemory for ToMember {
     fn memory_len(&self) -> Option<u64> {
         if let Self::Part { len, .. } = self { Some(*len) } else { None }
+    }
+
+    fn is_reserved(&self) -> bool {
+        matches!(self, Self::Part { is_reserved: true, .. })
     }
 }
 

@@ -217,6 +217,14 @@ impl Member {
         }
     }
 
+    /// As [`together`](Self::together), if this member is able to; else nobody is.
+    pub(super) fn together_if(&self, able: Result<(), String>, what: Collective) -> Result<(), TeamError> {
+        match able {
+            Ok(()) => self.together(what, &[]).map(drop),
+            Err(reason) => Err(self.named(self.unable(&mut lock(&self.calls), &reason))),
+        }
+    }
+
     /// Allocates together with all others. `make` makes this member's memory and a descriptor of it, `own` begins with it, `add`
     /// maps another's when it comes, and `all` concludes.
     ///
@@ -224,7 +232,7 @@ impl Member {
     /// [`TeamError`]: nobody has the memory then.
     pub(super) fn share<M, P, R>(
         &self,
-        (len, element): (u64, u32),
+        (len, element, is_reserved): (u64, u32, bool),
         make: impl FnOnce() -> Result<(M, OwnedFd, u64), String>,
         own: impl FnOnce(M) -> P,
         mut add: impl FnMut(&mut P, Part) -> Result<(), String>,
@@ -236,7 +244,7 @@ impl Member {
             Err(reason) => return Err(self.unable(&mut calls, &reason)),
         };
         let bytes = mapped_len.to_le_bytes().to_vec();
-        let what = Collective::Alloc { len, element };
+        let what = Collective::Alloc { len, element, is_reserved };
         let begin = |number| ToRoot::Begin { number, what, bytes };
         let number = match self.begin(&mut calls, begin, Some(fd.as_fd())) {
             Err(TeamError::Io { source, .. }) => {
@@ -435,7 +443,7 @@ impl Watch {
         take(&self.work, 0, &self.socket, self.exports, move |passed| drop(done.send(passed)));
         // In parts: a program that was stopped has not waited.
         match (0..PARTS).find_map(|_| taken.recv_timeout(TAKE_WITHIN / PARTS).ok()) {
-            Some(Passed::Memory(ToMember::Part { number, rank, len }, fd)) => {
+            Some(Passed::Memory(ToMember::Part { number, rank, len, .. }, fd)) => {
                 Some(Answered::Part { number, part: Ok(Part { rank: Rank(rank), len, fd }) })
             }
             Some(Passed::NoDescriptor(ToMember::Part { number, .. })) => {

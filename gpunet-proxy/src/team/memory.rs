@@ -31,6 +31,7 @@ pub(super) fn make(
     device: Option<&Device>,
     placement: Placement,
     len: u64,
+    is_reserved: bool,
 ) -> Result<(MappedMemory, OwnedFd, u64), String> {
     let len = usize::try_from(len.max(1)).map_err(|error| error.to_string())?;
     match (placement, device) {
@@ -41,6 +42,11 @@ pub(super) fn make(
             Ok((MappedMemory::Provided(buffer), fd, len))
         }
         (Placement::Gpu, None) => Err("the CPU device has no GPU memory".to_owned()),
+        (Placement::Pinned, None) if is_reserved => {
+            let (memory, fd) = MappedMemory::growing("gpunet-team", len)?;
+            let len = memory.len() as u64;
+            Ok((memory, fd, len))
+        }
         (Placement::Pinned, device) => {
             let region = PinnedRegion::create("gpunet-team", len).map_err(|error| error.to_string())?;
             let len = region.len() as u64;
@@ -56,6 +62,7 @@ pub(super) struct Parts<'a> {
     device: Option<&'a Device>,
     placement: Placement,
     len: u64,
+    is_reserved: bool,
     all: Vec<Option<MappedMemory>>,
 }
 
@@ -64,13 +71,13 @@ impl<'a> Parts<'a> {
     pub(super) fn new(
         device: Option<&'a Device>,
         placement: Placement,
-        len: u64,
+        (len, is_reserved): (u64, bool),
         size: u32,
         (rank, own): (Rank, MappedMemory),
     ) -> Self {
         let mut own = Some(own);
         let all = (0..size).map(|member| own.take_if(|_| member == rank.0)).collect();
-        Self { device, placement, len, all }
+        Self { device, placement, len, is_reserved, all }
     }
 
     /// Maps another member's.
@@ -82,6 +89,7 @@ impl<'a> Parts<'a> {
         let place = self.all.get_mut(rank.0 as usize).filter(|place| place.is_none());
         let place = place.ok_or_else(|| format!("memory of a member {rank} that has none"))?;
         let mapped = match self.placement {
+            Placement::Pinned if self.is_reserved => MappedMemory::of_growing(self.device, fd),
             Placement::Pinned => MappedMemory::pinned(self.device, fd),
             Placement::Gpu => MappedMemory::imported(self.device, fd, given),
         };

@@ -49,7 +49,7 @@ pub(super) fn take<F: HasMemory + Send + 'static>(
         }
         let (frame, mut fds) = wire::split::<F>(packet);
         let checked = match (frame, fds.pop()) {
-            (Ok(frame), Some(fd)) => match check(fd.as_fd(), exports, frame.memory_len()) {
+            (Ok(frame), Some(fd)) => match check(fd.as_fd(), exports, &frame) {
                 Ok(()) => Passed::Memory(frame, fd),
                 Err(reason) => {
                     fds.push(fd);
@@ -69,12 +69,13 @@ pub(super) fn take<F: HasMemory + Send + 'static>(
     drop(work.run(sender, take));
 }
 
-fn check(fd: BorrowedFd<'_>, exports: Option<ExportCheck>, len: Option<u64>) -> Result<(), String> {
+fn check(fd: BorrowedFd<'_>, exports: Option<ExportCheck>, frame: &impl HasMemory) -> Result<(), String> {
     if let Some(exports) = exports {
         // Its length cannot be queried; CUDA refuses to map more than there is.
         return exports.check(fd).map_err(|error| error.to_string());
     }
-    let found = PinnedRegion::check(fd).map_err(|error| error.to_string())?;
-    let said = len.unwrap_or(0);
+    let check = if frame.is_reserved() { PinnedRegion::check_growing } else { PinnedRegion::check };
+    let found = check(fd).map_err(|error| error.to_string())?;
+    let said = frame.memory_len().unwrap_or(0);
     (found as u64 == said).then_some(()).ok_or_else(|| format!("{found} bytes came instead of {said}"))
 }

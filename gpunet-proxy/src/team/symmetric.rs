@@ -1,6 +1,6 @@
 //! Symmetric memory, as the host sees it.
 
-use super::error::TeamError;
+use super::error::{Collective, TeamError};
 use super::memory::{self, Parts, SharedMemory};
 use super::slice::{PutSource, SymmetricSlice};
 use super::{Local, Team};
@@ -52,17 +52,24 @@ impl SharedMemory {
     ///
     /// # Errors
     /// [`TeamError`]: nobody has the memory then.
-    pub(super) fn alloc(local: &Local, bytes: u64, element: u32) -> Result<Self, TeamError> {
+    pub(super) fn alloc(
+        local: &Local,
+        bytes: u64,
+        element: u32,
+        is_reserved: bool,
+    ) -> Result<Self, TeamError> {
         let (device, placement) = (local.device.as_ref(), local.placement);
         local.member.share(
-            (bytes, element),
+            (bytes, element, is_reserved),
             || {
                 let table =
                     DeviceMemory::of(device, local.size as usize * 8).map_err(|error| error.to_string())?;
-                let (own, fd, len) = memory::make(device, placement, bytes)?;
+                let (own, fd, len) = memory::make(device, placement, bytes, is_reserved)?;
                 Ok(((own, table), fd, len))
             },
-            |(own, table)| (Parts::new(device, placement, bytes, local.size, (local.rank, own)), table),
+            |(own, table)| {
+                (Parts::new(device, placement, (bytes, is_reserved), local.size, (local.rank, own)), table)
+            },
             |(parts, _), part| parts.add(part),
             |(parts, table)| {
                 let parts = parts.all()?;
@@ -77,6 +84,21 @@ impl SharedMemory {
 impl<'team, T: Element> Symmetric<'team, T> {
     pub(super) fn new(team: &'team Team, memory: SharedMemory, len: usize) -> Self {
         Self { team, memory: Arc::new(memory), len, element: PhantomData }
+    }
+
+    /// Makes the first `len` elements of memory exist that was [reserved](Team::reserve). All members call it, with the same length, in
+    /// the same order among what they do together. Once it returns, all have them. Those of other memory exist.
+    ///
+    /// # Errors
+    /// [`TeamError`]; the same [`TeamFailure`](super::TeamFailure) for all members: the memory is as it was, and the team goes on.
+    ///
+    /// # Panics
+    /// Panics if there are not so many elements.
+    pub fn commit(&self, len: usize) -> Result<(), TeamError> {
+        assert!(len <= self.len, "{len} elements of {}", self.len);
+        let (local, bytes) = (&self.team.inner.local, len * size_of::<T>());
+        let grown = self.memory.parts[local.rank.0 as usize].grow(bytes);
+        local.member.together_if(grown, Collective::Commit { len: bytes as u64 })
     }
 
     /// Returns the number of elements in each part.

@@ -133,7 +133,7 @@ fn what_is_allocated_is_equal_and_zero() {
             let why = failure(unequal);
             let TeamFailure::Different { its, others, .. } = &why else { panic!("{why:?}") };
             let lens = [its, others].map(|what| match what {
-                Collective::Alloc { len, element: 1 } => *len,
+                Collective::Alloc { len, element: 1, is_reserved: false } => *len,
                 other => panic!("{other}"),
             });
             assert!(lens.contains(&100) && lens.contains(&101), "{why}");
@@ -314,6 +314,71 @@ fn members_join_and_allocate_as_tasks() {
             assert_eq!((x.expect("memory").len(), y.expect("memory").len()), (5, 5));
             let (x, y) = tokio::join!(a.barrier_async(), b.barrier_async());
             x.and(y).expect("both are there");
+        });
+    });
+}
+
+/// Bytes of shared memory of that length that exist, of all processes' descriptors here.
+fn existing(len: u64) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux has it");
+    let files = descriptors.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let is_team = std::fs::read_link(&path).ok()?.starts_with("/memfd:gpunet-team (deleted)");
+        std::fs::metadata(path).ok().filter(|file| is_team && file.len() == len)
+    });
+    files.map(|file| file.blocks() * 512).sum()
+}
+
+#[test]
+fn reserved_memory_exists_as_far_as_it_is_committed() {
+    // No other test has memory of this length.
+    const LEN: u64 = (256 << 20) + (1 << 20);
+    const STEP: u64 = 64 << 20;
+    bounded(|| {
+        members(2, |member| {
+            let (team, rank) = (&member.team, member.team.rank());
+            let mut heap = team.reserve::<u8>(LEN as usize).expect("addresses");
+            team.barrier().expect("both have it");
+            if rank == Rank(0) {
+                assert!(existing(LEN) <= 1 << 20, "{} exist", existing(LEN));
+            }
+            team.barrier().expect("it was looked at");
+            heap.commit(10_000_000).expect("memory");
+            heap.write(9_999_999, &[7 + rank.0 as u8]).expect("written");
+            if rank == Rank(0) {
+                assert_eq!(existing(LEN), 2 * STEP, "of both");
+            }
+            team.barrier().expect("written");
+            // What the other has is there.
+            let other = rank.right_of(2);
+            // SAFETY: nobody writes it now, and it exists.
+            let seen =
+                unsafe { (heap.address(other).expect("mapped") as *const u8).add(9_999_999).read_volatile() };
+            assert_eq!(u32::from(seen), 7 + other.0);
+            // Less is no change, and one byte more is a step.
+            heap.commit(5).expect("memory");
+            heap.commit(STEP as usize + 1).expect("memory");
+            if rank == Rank(0) {
+                assert_eq!(existing(LEN), 4 * STEP);
+            }
+            let different = heap.commit(rank.0 as usize).expect_err("the lengths differ");
+            assert!(matches!(different.failure(), Some(TeamFailure::Different { .. })), "{different}");
+            // Memory that is allocated exists.
+            team.alloc::<u8>(100).expect("memory").commit(100).expect("it is there");
+        });
+    });
+}
+
+#[test]
+fn more_addresses_than_memory_are_not_reserved() {
+    bounded(|| {
+        members(2, |member| {
+            let team = &member.team;
+            // More than the machine has: its addresses are to be had by none.
+            let refused = team.reserve::<u8>(1 << 46).expect_err("more than there is");
+            assert!(matches!(refused.failure(), Some(TeamFailure::CannotMap { .. })), "{refused}");
+            team.barrier().expect("the team goes on");
         });
     });
 }

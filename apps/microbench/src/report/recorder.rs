@@ -4,6 +4,7 @@ use super::output::Output;
 use super::progress::Progress;
 use super::{Axis, Json, Machine, Percentiles, Report, Row, Table, text};
 use crate::outcome::Outcome;
+use std::io::ErrorKind;
 
 /// Records what is measured, and prints it.
 pub struct Recorder {
@@ -58,6 +59,17 @@ impl Recorder {
     pub fn check_output(&self) -> Outcome<()> {
         match self.output.error() {
             Some(why) if !self.kept => Err(format!("nobody reads the output: {why}").into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns an error, at the end of a run, if a part of the output is lost: unless its reader has gone, and the report is kept.
+    pub fn check_written(&self) -> Outcome<()> {
+        self.check_output()?;
+        match self.output.error() {
+            Some(why) if why.kind() != ErrorKind::BrokenPipe => {
+                Err(format!("cannot write to stdout: {why}").into())
+            }
             _ => Ok(()),
         }
     }

@@ -53,17 +53,32 @@ struct member {
     /* Where this member's device has its own part of the heap. */
     std::uint64_t base = 0;
     std::size_t capacity = 0;
+    /* How much of it exists. */
+    std::size_t committed = 0;
     /* What is allocated: lengths by places. Equal on all members, because all call alike. */
     std::map<std::size_t, std::size_t> used;
     int inits = 0;
-    /* Why it could not join. */
+    /* Why it could not join: also in words. */
     int failed = 0;
+    char why[256] = "";
 };
 
 inline member &self() {
     static member only;
     return only;
 }
+
+/* A failure that is not the library's: the reason is in gpunet_host_last_error all the same. */
+inline int failed_for(const char *why, int result) {
+    gpunet_host_set_last_error(why);
+    return result;
+}
+
+/* A result that a kernel has left, if it is a failure. */
+inline int of_kernel(int result) { return result < 0 ? failed_for(std::strerror(-result), result) : result; }
+
+/* What a call of CUDA returned: 0, or `result` with CUDA's reason. */
+inline int of_cuda(cudaError_t error, int result = -EIO) { return error == cudaSuccess ? 0 : failed_for(cudaGetErrorString(error), result); }
 
 /* Ends the program after a failure of the host's calls, unless it looks at results itself. */
 inline int checked(const char *call, int result) {
@@ -94,13 +109,13 @@ inline std::size_t heap_capacity() {
 /* Waits for this member's kernels; returns 0, -EIO, or the first failure of a barrier on a stream. */
 inline int drain() {
     int failed = 0;
-    if (cudaDeviceSynchronize() != cudaSuccess) return -EIO;
+    if (const int result = of_cuda(cudaDeviceSynchronize())) return result;
 #ifdef __CUDACC__
-    if (cudaMemcpyFromSymbol(&failed, met_badly, sizeof failed) != cudaSuccess) return -EIO;
+    if (const int result = of_cuda(cudaMemcpyFromSymbol(&failed, met_badly, sizeof failed))) return result;
 #else
     failed = met_badly;
 #endif
-    return failed;
+    return of_kernel(failed);
 }
 
 inline int open_device(member &me) {
@@ -109,7 +124,7 @@ inline int open_device(member &me) {
         if (const int opened = gpunet_host_open(nullptr, nullptr, &me.proxy)) return opened;
     }
     int device = 0;
-    if (cudaGetDevice(&device) != cudaSuccess) return -ENODEV;
+    if (const int failed = of_cuda(cudaGetDevice(&device), -ENODEV)) return failed;
     return gpunet_host_attach_cuda_device(me.proxy, device, &me.attachment);
 }
 
@@ -125,7 +140,7 @@ inline int bind_module(member &me) {
 #else
     void *arguments[] = {&team, &heap};
     const void *kernel = reinterpret_cast<const void *>(&bind<gpunet_team_t>);
-    if (cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, nullptr) != cudaSuccess) return -EIO;
+    if (const int failed = of_cuda(cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, nullptr))) return failed;
 #endif
     return drain();
 }
@@ -153,16 +168,20 @@ inline int join(member &me) {
     return gpunet_host_team_lead(me.attachment, listener, size, patient(), &me.team);
 }
 
+inline int not_begun() { return failed_for("nvshmem_init comes first", -EBADF); }
+
 /* Joins by the current GPU, if this program has not; all members do. */
 inline int joined() {
     member &me = self();
-    if (me.inits == 0) return -EBADF;
-    if (me.team != nullptr || me.failed != 0) return me.failed;
+    if (me.inits == 0) return not_begun();
+    if (me.failed != 0) return failed_for(me.why, me.failed);
+    if (me.team != nullptr) return 0;
     me.failed = open_device(me);
     if (me.failed == 0) me.failed = join(me);
-    if (me.failed == 0) me.failed = gpunet_host_symmetric_alloc(me.team, me.capacity, &me.heap);
+    if (me.failed == 0) me.failed = gpunet_host_symmetric_reserve(me.team, me.capacity, &me.heap);
     if (me.failed == 0) me.failed = gpunet_host_symmetric_address(me.heap, static_cast<std::uint32_t>(me.rank), &me.base);
     if (me.failed == 0) me.failed = bind_module(me);
+    if (me.failed != 0) std::strncpy(me.why, gpunet_host_last_error(), sizeof me.why - 1);
     return me.failed;
 }
 
@@ -181,7 +200,7 @@ inline int start(int rank, int size, const char *id) {
     member &me = self();
     if (me.inits > 0) return me.inits++, 0;
     me.capacity = heap_capacity();
-    if (me.capacity == 0) return -EINVAL;
+    if (me.capacity == 0) return failed_for("NVSHMEM_SYMMETRIC_SIZE is not a number of bytes", -EINVAL);
     me.rank = rank;
     me.size = size;
     std::strncpy(me.id, id, sizeof me.id - 1);
@@ -202,6 +221,13 @@ inline void *allocate(std::size_t alignment, std::size_t size) {
         at = (place + len + alignment - 1) & ~(alignment - 1);
     }
     const bool has_room = at <= me.capacity && me.capacity - at >= size;
+    if (has_room && at + size > me.committed) {
+        /* In steps, so that few calls have to. */
+        const std::size_t step = std::size_t(64) << 20, wanted = (at + size + step - 1) / step * step;
+        const std::size_t len = wanted < me.capacity ? wanted : me.capacity;
+        if (checked("nvshmem_malloc", gpunet_host_symmetric_commit(me.heap, len)) != 0) return nullptr;
+        me.committed = len;
+    }
     if (has_room) me.used[at] = size;
     /* Nobody puts into memory that another still uses for what was there before. */
     if (checked("nvshmem_malloc", gpunet_host_team_barrier(me.team)) != 0 || !has_room) return nullptr;
@@ -254,14 +280,16 @@ inline int nvshmemx_set_attr_uniqueid_args(int rank, int size, const nvshmemx_un
     return 0;
 }
 inline int nvshmemx_init_attr(unsigned int flags, nvshmemx_init_attr_t *attr) {
-    if (flags != NVSHMEMX_INIT_WITH_UNIQUEID || attr == nullptr || attr->rank < 0 || attr->size < 1) return -EINVAL;
+    if (flags != NVSHMEMX_INIT_WITH_UNIQUEID || attr == nullptr || attr->rank < 0 || attr->size < 1) {
+        return ::gpunet::nvshmem::failed_for("the attributes are not those of a unique id", -EINVAL);
+    }
     return ::gpunet::nvshmem::start(attr->rank, attr->size, attr->id.text);
 }
 
 /* The last of as many calls as there were of init leaves the team, when all do. */
 inline int nvshmem_finalize() {
     ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
-    if (me.inits == 0) return -EBADF;
+    if (me.inits == 0) return ::gpunet::nvshmem::not_begun();
     if (me.inits > 1) return --me.inits, 0;
     const int failed = ::gpunet::nvshmem::joined(), stopped = ::gpunet::nvshmem::stop(me);
     return ::gpunet::nvshmem::checked("nvshmem_finalize", failed != 0 ? failed : stopped);
@@ -277,7 +305,9 @@ inline int nvshmem_free(void *memory) {
     /* No member's kernel puts into it any more. */
     int failed = ::gpunet::nvshmem::drain();
     if (failed == 0) failed = gpunet_host_team_barrier(me.team);
-    if (failed == 0 && me.used.erase(reinterpret_cast<std::uint64_t>(memory) - me.base) != 1) failed = -EINVAL;
+    if (failed == 0 && me.used.erase(reinterpret_cast<std::uint64_t>(memory) - me.base) != 1) {
+        failed = ::gpunet::nvshmem::failed_for("nvshmem_malloc has not returned this pointer", -EINVAL);
+    }
     return ::gpunet::nvshmem::checked("nvshmem_free", failed);
 }
 inline void *nvshmem_calloc(std::size_t count, std::size_t size) {
@@ -323,13 +353,13 @@ inline int nvshmemx_barrier_all_on_stream(cudaStream_t stream) {
     int *nothing = nullptr;
     void *arguments[] = {&nothing};
     const void *kernel = reinterpret_cast<const void *>(&::gpunet::nvshmem::meet<int>);
-    const bool launched = cudaLaunchKernel(kernel, dim3(1), dim3(32), arguments, 0, stream) == cudaSuccess;
-    return ::gpunet::nvshmem::checked(__func__, launched ? 0 : -EIO);
+    const cudaError_t launched = cudaLaunchKernel(kernel, dim3(1), dim3(32), arguments, 0, stream);
+    return ::gpunet::nvshmem::checked(__func__, ::gpunet::nvshmem::of_cuda(launched));
 }
 /* Starts a kernel whose blocks are all on the GPU at the same time. */
 inline int nvshmemx_collective_launch(const void *kernel, dim3 blocks, dim3 threads, void **arguments, std::size_t shared, cudaStream_t stream) {
     if (const int failed = ::gpunet::nvshmem::joined()) return failed;
-    return cudaLaunchCooperativeKernel(kernel, blocks, threads, arguments, shared, stream) == cudaSuccess ? 0 : -EIO;
+    return ::gpunet::nvshmem::of_cuda(cudaLaunchCooperativeKernel(kernel, blocks, threads, arguments, shared, stream));
 }
 #endif
 

@@ -63,6 +63,49 @@ pub unsafe extern "C" fn gpunet_host_symmetric_alloc(
     len: usize,
     symmetric: *mut *mut gpunet_host_symmetric_t,
 ) -> c_int {
+    made(team, symmetric, |team| Ok(team.alloc::<u8>(len)?))
+}
+
+/// As gpunet_host_symmetric_alloc, but the bytes need not exist yet: on the CPU gpunet_host_symmetric_commit makes them exist, the first
+/// so many, before anybody uses them. On a GPU all of them exist at once.
+///
+///     gpunet_host_symmetric_reserve(team, 1 << 30, &heap);
+///     gpunet_host_symmetric_commit(heap, 4096);
+///
+/// On success `*symmetric` is a handle that gpunet_host_symmetric_free ends.
+/// Errors: as gpunet_host_symmetric_alloc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_symmetric_reserve(
+    team: *const gpunet_host_team_t,
+    len: usize,
+    symmetric: *mut *mut gpunet_host_symmetric_t,
+) -> c_int {
+    made(team, symmetric, |team| Ok(team.reserve::<u8>(len)?))
+}
+
+/// Makes the first `len` bytes of memory exist that was reserved. All members call it, with the same length, in the same order among
+/// what they do together. Once it returns, all have them.
+///
+/// Errors, for all members: as gpunet_host_symmetric_alloc; the memory is as it was. -EBADF; -EINVAL for more bytes than there are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpunet_host_symmetric_commit(
+    symmetric: *const gpunet_host_symmetric_t,
+    len: usize,
+) -> c_int {
+    done(|| {
+        gpunet_host_symmetric_t::of(symmetric)?.with(|memory| {
+            within(memory, 0, len)?;
+            Ok(memory.commit(len)?)
+        })
+    })
+}
+
+/// Enters memory that a team makes.
+fn made(
+    team: *const gpunet_host_team_t,
+    symmetric: *mut *mut gpunet_host_symmetric_t,
+    make: impl FnOnce(&'static Team) -> Result<Symmetric<'static, u8>, Failure>,
+) -> c_int {
     done(|| {
         let out = Out::new(symmetric, "symmetric")?;
         let object = gpunet_host_team_t::of(team)?;
@@ -70,7 +113,7 @@ pub unsafe extern "C" fn gpunet_host_symmetric_alloc(
             // SAFETY: the team stays where it is until it is left, which is refused while `memories` counts this borrow. It
             // cannot be left before it is counted, because `with` keeps it for reading.
             let team: &'static Team = unsafe { &*std::ptr::from_ref(team) };
-            let memory = team.alloc::<u8>(len)?;
+            let memory = make(team)?;
             object.memories.fetch_add(1, Ordering::Relaxed);
             Ok(memory)
         })?;

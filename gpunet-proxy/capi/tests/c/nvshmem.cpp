@@ -71,7 +71,11 @@ static int member(int rank, int id_from, const int *id_to) {
     nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
     nvshmemx_init_attr_t attr = NVSHMEMX_INIT_ATTR_INITIALIZER;
     begin();
+    /* The reason is that of the last failure, whoever fails. */
+    IS(gpunet_host_proxy_close(nullptr), -EBADF);
+    REASON("the handle");
     IS(nvshmem_finalize(), -EBADF);
+    REASON("nvshmem_init comes first");
     TRUE(nvshmem_malloc(1) == nullptr);
     if (rank == 0) {
         OK(nvshmemx_get_uniqueid(&id));
@@ -112,6 +116,7 @@ static int member(int rank, int id_from, const int *id_to) {
     OK(nvshmem_barrier_all());
     OK(nvshmem_free(signals));
     IS(nvshmem_free(signals), -EINVAL);
+    REASON("nvshmem_malloc has not returned this pointer");
     OK(nvshmem_free(nullptr));
     OK(nvshmem_finalize());
     return rank == 0 ? end("nvshmem") : 0;

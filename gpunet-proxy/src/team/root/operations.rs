@@ -203,11 +203,11 @@ impl Operations {
         let number = open.number;
         let begun: Vec<_> = open.begun.iter().flatten().collect();
         let bytes: Vec<_> = begun.iter().map(|begun| begun.bytes.clone()).collect();
-        if let &Collective::Alloc { .. } = what {
+        if let &Collective::Alloc { is_reserved, .. } = what {
             for to in 0..self.size as u32 {
                 for (rank, begun) in (0..).zip(&begun).filter(|(rank, _)| *rank != to) {
                     let len = parse_len(&begun.bytes).unwrap_or(0);
-                    let part = ToMember::Part { number, rank, len };
+                    let part = ToMember::Part { number, rank, len, is_reserved };
                     self.outputs.push_back((to, part, begun.memory.clone()));
                 }
             }

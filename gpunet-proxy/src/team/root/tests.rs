@@ -210,3 +210,26 @@ fn one_who_has_no_key_is_nobody() {
     let team = first.join().expect("no panic");
     assert_eq!(team.expect_err("no team").failure(), Some(&TeamFailure::Died { rank: Rank(1) }));
 }
+
+#[test]
+fn what_one_member_is_not_able_to_do_none_does_and_the_team_goes_on() {
+    let listener = listener();
+    let id = listener.id();
+    listener.start(2, &options(), None).expect("started");
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            scope.spawn(move || {
+                let team =
+                    form(None, id, (Rank(rank), 2), options(), Parent::default()).expect("a team of two");
+                let able = if rank == 1 { Err("there is no memory".to_owned()) } else { Ok(()) };
+                let error =
+                    team.inner.local.member.together_if(able, crate::team::Collective::Commit { len: 9 });
+                let cannot =
+                    TeamFailure::CannotMap { rank: Rank(1), reason: "there is no memory".to_owned() };
+                assert_eq!(error.expect_err("nobody commits").failure(), Some(&cannot));
+                team.barrier().expect("the team goes on");
+                team.leave().expect("both leave");
+            });
+        }
+    });
+}

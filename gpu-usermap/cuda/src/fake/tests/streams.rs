@@ -364,6 +364,7 @@ fn half_a_word_is_written_and_the_other_half_left() {
     words.set(0, 0x0123_4567_89ab_cdef);
     // SAFETY: halves of words of the page, which streams and atomic accesses use.
     unsafe { stream.write_value_32(words.at(0) + 4, 0xffff_0000) }.expect("a write");
+    // SAFETY: as above.
     unsafe { stream.write_value_32(words.at(1), 7) }.expect("a write");
     stream.synchronize().expect("nothing waits");
     assert_eq!((words.get(0), words.get(1)), (0xffff_0000_89ab_cdef, 7));

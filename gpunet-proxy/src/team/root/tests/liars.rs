@@ -27,7 +27,7 @@ fn play() -> Played {
 /// The beginning of the first allocation.
 fn begin(mapped_len: u64) -> Vec<u8> {
     let len = BlockLayout::new(3, 4).len;
-    let what = Collective::Alloc { len, element: 8 };
+    let what = Collective::Alloc { len, element: 8, is_reserved: false };
     wire::encode(&ToRoot::Begin { number: 1, what, bytes: mapped_len.to_le_bytes().to_vec() })
 }
 

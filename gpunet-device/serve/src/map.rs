@@ -49,6 +49,8 @@ pub struct Map<S: Structure = NoStructure> {
     clock: Memory,
     /// The buckets that each block holds.
     held: Memory,
+    /// By which keys are hashed.
+    seed: [u64; 2],
     mask: usize,
     evicts: bool,
     kind: PhantomData<fn() -> S>,
@@ -108,6 +110,7 @@ impl<S: Structure> Map<S> {
             counts: carve.take(counts),
             clock: carve.take(clock),
             held: carve.take(held),
+            seed: carve.seed(),
             mask: buckets - 1,
             evicts: true,
             kind: PhantomData,
@@ -388,7 +391,13 @@ impl<S: Structure> Map<S> {
     }
 
     fn hash(&self, key: &Key<'_>) -> u32 {
-        key.bytes.hash() as u32 ^ key.space.wrapping_mul(0x9e37_79b9)
+        key.bytes.hash(self.seed) as u32 ^ key.space.wrapping_mul(0x9e37_79b9)
+    }
+
+    /// The secret by which keys are hashed, for structures that have hash tables of their own.
+    #[must_use]
+    pub const fn seed(&self) -> [u64; 2] {
+        self.seed
     }
 
     fn bucket_lock(&self, bucket: usize) -> Lock {

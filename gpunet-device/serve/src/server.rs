@@ -92,6 +92,8 @@ pub struct Server<S> {
     pub addr: SockAddr,
     /// Options; accepted streams inherit them.
     pub options: Options,
+    /// A secret by which maps hash their keys.
+    pub seed: [u64; 2],
     /// Limits.
     pub settings: Settings,
     /// What is done.
@@ -139,7 +141,7 @@ impl<S: Service> Kernel for Server<S> {
 
     fn run<G: Group>(self, g: &G) {
         let board = Board::new(self.board);
-        let mut carve = Carve::new(self.memory, g.count() as usize);
+        let mut carve = Carve::new(self.memory, g.count() as usize).with_seed(self.seed);
         let parts = Parts::carve(&self.service, &self.settings, &mut carve);
         let (block, room) = (g.index() as usize, self.settings.room as usize);
         let stride = Arena::<Connection<S>>::STRIDE;

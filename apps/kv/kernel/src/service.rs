@@ -119,7 +119,12 @@ impl Service for Kv {
                     }
                     reply.raw(b"\r\n");
                     turn.counters.own[own::PROTOCOL_ERRORS] += 1;
-                    turn.log.line(g, context.now, &Line::new().text(b"protocol error: ").text(why.text()));
+                    let line = Line::new().text(b"protocol error: ").text(why.text());
+                    let line = match why {
+                        resp::Invalid::NoDollar(byte) => line.text(&[byte, b'\'']),
+                        _ => line,
+                    };
+                    turn.log.line(g, context.now, &line);
                     return Ok(Next::Close);
                 }
             }

@@ -430,3 +430,28 @@ fn a_region_with_a_pinned_entry_is_left() {
     }
     assert!(set(&G, map, b"large", &std::vec![1; 1 << 20], 0));
 }
+
+/// Keys that somebody has found to share a bucket of one server share none of another.
+#[test]
+fn keys_of_one_bucket_are_not_of_one_bucket_under_another_seed() {
+    let make = |seed| {
+        let make = |carve: &mut Carve| {
+            let heap = Heap::new(carve, 4 << 20);
+            Map::<NoStructure>::new(carve, heap, 1 << 10)
+        };
+        let mut measure = Carve::measure();
+        let _ = make(&mut measure);
+        make(&mut Carve::new(for_test(measure.used()), 1).with_seed(seed))
+    };
+    let bucket = |map: &Map, number: &u32| map.hash(&Key::from(&number.to_le_bytes())) as usize & map.mask;
+    let (one, other) = (make([1, 2]), make([1, 3]));
+    let keys: Vec<u32> = (0..1_000_000).filter(|number| bucket(&one, number) == 7).collect();
+    let mut lens = HashMap::new();
+    keys.iter().for_each(|number| *lens.entry(bucket(&other, number)).or_insert(0) += 1);
+    assert!(
+        keys.len() > 500 && lens.values().all(|len| *len < 15),
+        "{} {:?}",
+        keys.len(),
+        lens.values().max()
+    );
+}

@@ -6,6 +6,7 @@
 //! | `key` | keys in spaces |
 //! | `locked` | a bucket that a group has locked, and the entry of one key in it |
 //! | `hold` | many buckets that a group holds at a time |
+//! | `scan` | all entries, some at a time |
 //! | `evict` | how room is made |
 //! | `structure` | values that are structures with chunks of their own |
 
@@ -14,6 +15,7 @@ mod evict;
 mod hold;
 mod key;
 mod locked;
+mod scan;
 mod structure;
 
 use crate::bytes::total;
@@ -28,6 +30,7 @@ use gpunet_device::{Group, Net, Result};
 pub use hold::{Hold, MAX_HELD};
 pub use key::{Key, SPACES};
 pub use locked::Locked;
+pub use scan::Scan;
 pub use structure::{Chunks, NoStructure, Structure};
 
 /// Bytes of a bucket: its lock, and its first entry.
@@ -172,7 +175,7 @@ impl<S: Structure> Map<S> {
     /// Takes the lock of a key's bucket and finds its entry, unless that has expired: it is removed then.
     ///
     /// # Cooperation
-    /// All lanes call it with the same key. While one holds a bucket, it must not lock another, nor allocate.
+    /// All lanes call it with the same key. While one holds a bucket, it must not lock another.
     ///
     /// # Errors
     /// As [`Lock::acquire`].

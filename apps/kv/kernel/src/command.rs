@@ -3,12 +3,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `keys`, `strings` | commands on keys; on values |
+//! | `expiry` | times |
 //! | `vectors`, `add`, `similar` | sets of vectors; VADD; VSIM |
 //! | `server`, `session` | commands about the server; about the connection |
 //! | `transaction` | MULTI, EXEC, DISCARD |
 //! | `table` | the table |
 
 mod add;
+mod expiry;
 mod keys;
 mod server;
 mod session;
@@ -63,6 +65,8 @@ pub(crate) struct Cx<'a, 't, G: Group> {
     /// Connections of all blocks.
     pub(crate) connections: Connections,
     pub(crate) backlogs: &'a Backlogs,
+    /// Nanoseconds from 1970 to now.
+    pub(crate) unix_ns: u64,
     /// It is carried out by EXEC, which holds the buckets of all its keys: nothing is unfinished.
     pub(crate) is_transaction: bool,
     /// The command takes long: other connections have their turns before the next one.
@@ -124,6 +128,9 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Bytes<'_>) -> R
     };
     let row = command.row();
     if !row.takes(arguments.len()) {
+        if command == Command::EXEC {
+            return transaction::discard_wrong(cx);
+        }
         transaction::abort(cx);
         cx.reply.wrong_count(name, None);
         return Ok(Outcome::Done);

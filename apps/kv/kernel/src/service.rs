@@ -70,6 +70,7 @@ impl Service for Kv {
                         counters: turn.counters,
                         connections: turn.connections,
                         backlogs: turn.backlogs,
+                        unix_ns: turn.unix_ns,
                         is_transaction: false,
                         ends_turn: false,
                     };

@@ -9,7 +9,7 @@ use gpunet_proxy::{Attachment, Program};
 use gpunet_serve::{Board, Listening, Memory, Server, Service};
 use std::hash::{BuildHasher, Hasher};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long a kernel may take until it listens.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -64,6 +64,9 @@ pub fn start<S: Service>(
             addr: addr.into(),
             options,
             seed: [random(), random()],
+            unix_ns: SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |since| since.as_nanos() as u64),
             settings,
             service,
         })

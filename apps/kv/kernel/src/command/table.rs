@@ -39,6 +39,12 @@ impl Row {
         arguments >= self.min as usize && (self.max == MANY || arguments <= self.max as usize)
     }
 
+    /// How many words a request has, as Redis says it: at least so many if it is negative.
+    pub(super) const fn arity(&self) -> i64 {
+        let words = self.min as i64 + 1;
+        if self.min == self.max { words } else { -words }
+    }
+
     /// The keys of a request with so many arguments behind the name: the first one, counted from those, and how many there are.
     pub(super) fn keys(&self, arguments: usize) -> (usize, usize) {
         let last =
@@ -98,6 +104,26 @@ macro_rules! commands {
         }
 
         impl Command {
+            /// How many there are.
+            pub(super) const COUNT: usize = [$(Self::$command),+].len();
+
+            /// The commands by their numbers.
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            pub(super) const fn nth(number: usize) -> Option<Self> {
+                $(if number == Self::$command as usize {
+                    return Some(Self::$command);
+                })+
+                None
+            }
+
+            /// Its name in lower case, as a number.
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            pub(super) const fn code(self) -> u128 {
+                match self {
+                    $(Self::$command => codes::$command,)+
+                }
+            }
+
             #[cfg_attr(target_arch = "nvptx64", inline(never))]
             pub(super) fn of(name: Bytes<'_>) -> Option<Self> {
                 match code_of(name) {
@@ -141,26 +167,33 @@ macro_rules! commands {
 
 commands! {
     (cx, name, arguments)
-    PING(0, 1; FAST; 0 0 0) => server::ping(cx, arguments)?;
+    PING(0, MANY; FAST; 0 0 0) => server::ping(cx, name, arguments)?;
     ECHO(1, 1; FAST; 0 0 0) => server::echo(cx, arguments)?;
     QUIT(0, MANY; FAST | AT_ONCE; 0 0 0) => session::quit(cx);
     RESET(0, 0; FAST | AT_ONCE; 0 0 0) => session::reset(cx)?;
     AUTH(1, MANY; FAST; 0 0 0) => session::auth(cx, arguments);
     SELECT(1, 1; FAST; 0 0 0) => session::select(cx, arguments);
     HELLO(0, MANY; FAST; 0 0 0) "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
-    CLIENT(1, MANY; 0; 0 0 0) "ID/GETNAME/SETNAME/SETINFO" => session::client(cx, arguments)?;
+    CLIENT(1, MANY; 0; 0 0 0) "ID/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH" => session::client(cx, arguments)?;
     MULTI(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::multi(cx);
     EXEC(0, 0; AT_ONCE; 0 0 0) => transaction::exec(cx)?;
     DISCARD(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::discard(cx)?;
     UNWATCH(0, 0; FAST; 0 0 0) => session::unwatch(cx);
-    COMMAND(0, MANY; 0; 0 0 0) "(empty)" => server::command(cx, arguments);
-    CONFIG(1, MANY; 0; 0 0 0) "GET" => server::config(cx, arguments);
+    COMMAND(0, MANY; 0; 0 0 0) "(INFO, COUNT, LIST, GETKEYS)" => server::command(cx, arguments)?;
+    CONFIG(1, MANY; 0; 0 0 0) "GET/SET" => server::config(cx, arguments);
+    FUNCTION(1, MANY; 0; 0 0 0) "FLUSH" => server::function(cx, arguments);
     INFO(0, MANY; 0; 0 0 0) => server::info(cx, arguments)?;
     DBSIZE(0, 0; READ | FAST; 0 0 0) => server::dbsize(cx);
     FLUSHALL(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, true)?;
     FLUSHDB(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, false)?;
     GET(1, 1; READ | FAST; 1 1 1) => strings::get(cx, arguments)?;
-    SET(2, MANY; WRITE | MEMORY; 1 1 1) "(EX, PX, NX, XX)" => strings::set(cx, arguments)?;
+    SET(2, MANY; WRITE | MEMORY; 1 1 1) "(EX, PX, EXAT, PXAT, KEEPTTL, NX, XX, GET)" => strings::set(cx, name, arguments)?;
+    SETEX(3, 3; WRITE | MEMORY; 1 1 1) => strings::set_expiring(cx, name, arguments, 1000)?;
+    PSETEX(3, 3; WRITE | MEMORY; 1 1 1) => strings::set_expiring(cx, name, arguments, 1)?;
+    SETNX(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::setnx(cx, arguments)?;
+    GETSET(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::getset(cx, arguments)?;
+    GETDEL(1, 1; WRITE | FAST; 1 1 1) => strings::get_and(cx, name, arguments, true)?;
+    GETEX(1, MANY; WRITE | FAST; 1 1 1) => strings::get_and(cx, name, arguments, false)?;
     MGET(1, MANY; READ | FAST; 1 -1 1) => strings::mget(cx, arguments)?;
     MSET(2, MANY; WRITE | MEMORY; 1 -1 2) => strings::mset(cx, name, arguments)?;
     APPEND(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::append(cx, arguments)?;
@@ -172,8 +205,18 @@ commands! {
     DEL(1, MANY; WRITE; 1 -1 1) => keys::count(cx, arguments, true)?;
     UNLINK(1, MANY; WRITE | FAST; 1 -1 1) => keys::count(cx, arguments, true)?;
     EXISTS(1, MANY; READ | FAST; 1 -1 1) => keys::count(cx, arguments, false)?;
-    EXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1000)?;
-    PEXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1)?;
+    TOUCH(1, MANY; READ | FAST; 1 -1 1) => keys::count(cx, arguments, false)?;
+    TYPE(1, 1; READ | FAST; 1 1 1) => keys::type_of(cx, arguments)?;
+    KEYS(1, 1; READ | ALONE; 0 0 0) => keys::keys(cx, arguments)?;
+    SCAN(1, MANY; READ | ALONE; 0 0 0) "(MATCH, COUNT, TYPE)" => keys::scan(cx, arguments)?;
+    RENAME(2, 2; WRITE; 1 2 1) => keys::rename(cx, arguments, false)?;
+    RENAMENX(2, 2; WRITE | FAST; 1 2 1) => keys::rename(cx, arguments, true)?;
+    EXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1000, false)?;
+    PEXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1, false)?;
+    EXPIREAT(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1000, true)?;
+    PEXPIREAT(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1, true)?;
+    EXPIRETIME(1, 1; READ | FAST; 1 1 1) => keys::expire_time(cx, arguments, 1000)?;
+    PEXPIRETIME(1, 1; READ | FAST; 1 1 1) => keys::expire_time(cx, arguments, 1)?;
     TTL(1, 1; READ | FAST; 1 1 1) => keys::ttl(cx, arguments, 1000)?;
     PTTL(1, 1; READ | FAST; 1 1 1) => keys::ttl(cx, arguments, 1)?;
     PERSIST(1, 1; WRITE | FAST; 1 1 1) => keys::persist(cx, arguments)?;

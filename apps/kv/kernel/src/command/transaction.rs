@@ -31,6 +31,16 @@ pub(super) fn discard<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// An EXEC with arguments, which Redis takes for the end of the transaction.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn discard_wrong<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
+    cx.session.end_transaction(cx.reply.g, &cx.context, cx.store)?;
+    cx.reply.raw(
+        b"-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n",
+    );
+    Ok(Outcome::Done)
+}
+
 /// A command was wrong: EXEC will carry out none.
 pub(super) fn abort<G: Group>(cx: &mut Cx<'_, '_, G>) {
     if cx.session.transaction == Transaction::Open {
@@ -165,6 +175,7 @@ fn carry_out_held<G: Group>(cx: &mut Cx<'_, '_, G>, mut requests: Requests<'_>, 
         cx.make_room(ROOM)?;
         let outcome = table::run(cx, command, name, arguments)?;
         debug_assert!(outcome == Outcome::Done, "a transaction waits for nothing");
+        cx.resume.step = 0;
         cx.counters.own[own::COMMANDS] += 1;
     }
     Ok(())

@@ -182,7 +182,8 @@ impl Commands {
             "EXPIRE" | "PEXPIRE" | "EXPIREAT" | "PEXPIREAT" => {
                 command.extend([self.key(), self.time()]);
                 if self.number(3) == 0 {
-                    command.push(self.cased(&["NX", "XX", "GT", "LT"]));
+                    // GT and LT compare milliseconds, which differ between the two.
+                    command.push(self.cased(&["NX", "XX"]));
                 }
             }
             "ECHO" | "PING" => command.push(self.value()),

@@ -70,9 +70,9 @@ impl Conditions {
         Some(conditions)
     }
 
-    /// `old`, `new`: when it expires by the device's clock; an old one of 0 is never.
-    const fn allow(&self, old: u64, new: u64) -> bool {
-        let has = old != 0;
+    /// `old`, `new`: when it expires, in milliseconds since 1970; no old one: never.
+    fn allow(&self, old: Option<i64>, new: i64) -> bool {
+        let (has, old) = (old.is_some(), old.unwrap_or(0));
         !(self.nx && has
             || self.xx && !has
             || self.gt && (!has || new <= old)
@@ -102,7 +102,8 @@ pub(super) fn expire<G: Group>(
     };
     let expires = cx.expires_in(ns);
     let mut locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
-    let is_done = locked.value().is_some() && conditions.allow(locked.expires(), expires);
+    let old = Some(locked.expires()).filter(|old| *old != 0).map(|old| cx.unix_ms(old));
+    let is_done = locked.value().is_some() && conditions.allow(old, cx.unix_ms(expires));
     if is_done && ns <= 0 {
         locked.remove();
     } else if is_done {

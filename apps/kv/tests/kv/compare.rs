@@ -229,7 +229,7 @@ fn is_same(command: &[Vec<u8>], ours: &str, theirs: &str) -> bool {
         _ => a == b,
     };
     ours == theirs
-        || (["TTL", "EXPIRETIME", "EXEC"].iter().any(|name| has_time(&name))
+        || (["TTL", "EXPIRETIME", "EXEC"].iter().any(has_time)
             && ours.lines().count() == theirs.lines().count()
             && ours.lines().zip(theirs.lines()).all(is_same_line))
 }

@@ -350,7 +350,7 @@ fn full_cache(bytes: usize, hot: impl Fn(u32) -> bool) -> (Map, Vec<u32>) {
     for number in 0..(bytes / 2048 * 3 / 2) as u32 {
         assert!(set(&G, map, &number.to_le_bytes(), &[number as u8; 1000], 0));
         keys.push(number);
-        if number % 64 == 0 {
+        if number.is_multiple_of(64) {
             keys.iter().filter(|key| hot(**key)).for_each(|key| drop(get(map, 0, &key.to_le_bytes())));
         }
     }
@@ -365,7 +365,7 @@ fn is_there(map: Map, key: u32) -> bool {
 #[test]
 fn a_large_value_takes_the_place_of_as_many_bytes_and_hot_keys_stay() {
     for len in [1_000_000, 1 << 20, 100_000, 10_000] {
-        let hot = |key: u32| key % 97 == 0;
+        let hot = |key: u32| key.is_multiple_of(97);
         let (map, keys) = full_cache(64 << 20, hot);
         let before = (map.len(&G), keys.iter().filter(|key| hot(**key)).count());
         assert!(set(&G, map, b"large", &std::vec![1; len], 0));

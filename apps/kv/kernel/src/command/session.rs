@@ -29,7 +29,7 @@ pub(super) fn select<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>)
             cx.session.database = number;
             cx.reply.ok();
         }
-        Database::NoDatabase => cx.reply.error(b"DB index is out of range"),
+        Database::OutOfRange => cx.reply.error(b"DB index is out of range"),
         Database::NoInteger => cx.reply.no_integer(),
         Database::NoInt32 => {
             cx.reply.error(b"value is out of range, value must between -2147483648 and 2147483647");

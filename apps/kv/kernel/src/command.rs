@@ -27,7 +27,7 @@ use crate::session::{Session, Transaction};
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key, Pin};
-use table::{AT_ONCE, Command};
+use table::{AT_ONCE, Command, with_commands};
 
 /// Bytes around a value: `$`, its length, two line ends.
 const FRAME: usize = 32;
@@ -138,12 +138,34 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Bytes<'_>) -> R
     if cx.session.transaction != Transaction::None && row.flags & AT_ONCE == 0 {
         return transaction::queue(cx, &row, request);
     }
-    let outcome = table::run(cx, command, name, arguments)?;
+    let outcome = run(cx, command, name, arguments)?;
     if outcome != Outcome::Unfinished {
         cx.counters.own[own::COMMANDS] += 1;
     }
     Ok(outcome)
 }
+
+macro_rules! dispatch {
+    (
+        ($cx:ident, $name:ident, $arguments:ident)
+        $($command:ident($($row:tt)+) $($supported:literal)? => $execution:expr;)+
+    ) => {
+        /// Carries out a command with as many arguments as it takes.
+        #[cfg_attr(target_arch = "nvptx64", inline(never))]
+        fn run<G: Group>(
+            $cx: &mut Cx<'_, '_, G>,
+            command: Command,
+            $name: Bytes<'_>,
+            $arguments: Arguments<'_>,
+        ) -> Result<Outcome> {
+            Ok(match command {
+                $(Command::$command => $execution,)+
+            })
+        }
+    };
+}
+
+with_commands!(dispatch);
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn unknown<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>, mut arguments: Arguments<'_>) {

@@ -175,9 +175,7 @@ impl Kernels {
             stall_ns: 0,
             grace_ns: 0,
             backlog: BACKLOG,
-            backlog_bytes: 0,
-            backlog_bytes_each: 0,
-            reserved: 0,
+            ..Settings::DEFAULT
         };
         let shape = (blocks, self.threads[0]);
         let echo = Echo { piece: PIECE };

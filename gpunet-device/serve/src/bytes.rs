@@ -214,19 +214,37 @@ impl<'t> Bytes<'t> {
         Some(value)
     }
 
-    /// A number that depends on all bytes, for hash tables (FNV-1a, mixed).
+    /// A number that depends on all bytes and on a seed, for hash tables: SipHash-1-3. Who does not know the seed finds no bytes with the same
+    /// number.
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn hash(&self) -> u64 {
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    pub fn hash(&self, [k0, k1]: [u64; 2]) -> u64 {
+        let mut state = [
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ];
         let mut at = 0;
-        while at < self.len() {
-            hash = (hash ^ self.get(at) as u64).wrapping_mul(0x0000_0100_0000_01b3);
-            at += 1;
+        loop {
+            // The last word has fewer than 8 bytes, and the length.
+            let is_last = self.len() - at < 8;
+            let mut word = if is_last { (self.len() as u64) << 56 } else { 0 };
+            let mut shift = 0;
+            while shift < 64 && at < self.len() {
+                word |= (self.get(at) as u64) << shift;
+                (at, shift) = (at + 1, shift + 8);
+            }
+            state[3] ^= word;
+            state = sip_round(state);
+            state[0] ^= word;
+            if is_last {
+                break;
+            }
         }
-        hash ^= hash >> 32;
-        hash = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        hash ^ (hash >> 32)
+        state[2] ^= 0xff;
+        let [a, b, c, d] = sip_round(sip_round(sip_round(state)));
+        a ^ b ^ c ^ d
     }
 
     /// The piece before the end of the ring, or all.
@@ -335,6 +353,22 @@ pub(crate) fn in_two<'t>(whole: &'t [u8], cut: usize) -> Bytes<'t> {
     }
 }
 
+/// A round of SipHash.
+#[inline(always)]
+const fn sip_round([mut a, mut b, mut c, mut d]: [u64; 4]) -> [u64; 4] {
+    a = a.wrapping_add(b);
+    b = b.rotate_left(13) ^ a;
+    a = a.rotate_left(32);
+    c = c.wrapping_add(d);
+    d = d.rotate_left(16) ^ c;
+    a = a.wrapping_add(d);
+    d = d.rotate_left(21) ^ a;
+    c = c.wrapping_add(b);
+    b = b.rotate_left(17) ^ c;
+    c = c.rotate_left(32);
+    [a, b, c, d]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,12 +387,21 @@ mod tests {
             prop_assert_eq!(all(two), whole.clone());
             prop_assert_eq!(all(two.slice(start, len)), all(one.slice(start, len)));
             prop_assert_eq!(two.find(byte, start), one.find(byte, start));
-            prop_assert!(two.equals(one) && two.hash() == one.hash());
+            prop_assert!(two.equals(one) && two.hash([1, 2]) == one.hash([1, 2]));
             prop_assert_eq!(two.number(), one.number());
             let mut copy = std::vec![0; whole.len()];
             // SAFETY: as long as the bytes.
             unsafe { two.copy_to(&Solo::new(0, 1), copy.as_mut_ptr()) };
             prop_assert_eq!(copy, whole);
+        }
+
+        /// The standard library's hasher is SipHash-1-3, too, with the seed 0.
+        #[test]
+        fn the_hash_is_siphash(whole: Vec<u8>) {
+            use std::hash::Hasher;
+            let mut hasher = std::hash::DefaultHasher::new();
+            hasher.write(&whole);
+            prop_assert_eq!(Bytes::from(&whole[..]).hash([0, 0]), hasher.finish());
         }
 
         #[test]

@@ -44,7 +44,7 @@ pub use board::{
 pub use bytes::Bytes;
 pub use heap::{Chunk, Heap, MAX_CHUNK};
 pub use lock::Lock;
-pub use map::{Fresh, Hold, Key, Locked, MAX_HELD, Map, NoStructure, Pin, SPACES, Structure, Text};
+pub use map::{Fresh, Hold, Key, Locked, MAX_HELD, Map, NoStructure, Pin, SPACES, Scan, Structure, Text};
 pub use memory::{Carve, Memory};
 pub use queue::{Queue, Queued};
 pub use reader::{Reader, TooLong};

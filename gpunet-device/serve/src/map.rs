@@ -6,6 +6,7 @@
 //! | `key` | keys in spaces |
 //! | `locked` | a bucket that a group has locked, and the entry of one key in it |
 //! | `hold` | many buckets that a group holds at a time |
+//! | `scan` | all entries, some at a time |
 //! | `evict` | how room is made |
 //! | `structure` | values that are structures with chunks of their own |
 
@@ -14,6 +15,7 @@ mod evict;
 mod hold;
 mod key;
 mod locked;
+mod scan;
 mod structure;
 
 use crate::bytes::total;
@@ -28,6 +30,7 @@ use gpunet_device::{Group, Net, Result};
 pub use hold::{Hold, MAX_HELD};
 pub use key::{Key, SPACES};
 pub use locked::Locked;
+pub use scan::Scan;
 pub use structure::{Chunks, NoStructure, Structure};
 
 /// Bytes of a bucket: its lock, and its first entry.
@@ -49,6 +52,8 @@ pub struct Map<S: Structure = NoStructure> {
     clock: Memory,
     /// The buckets that each block holds.
     held: Memory,
+    /// By which keys are hashed.
+    seed: [u64; 2],
     mask: usize,
     evicts: bool,
     kind: PhantomData<fn() -> S>,
@@ -108,6 +113,7 @@ impl<S: Structure> Map<S> {
             counts: carve.take(counts),
             clock: carve.take(clock),
             held: carve.take(held),
+            seed: carve.seed(),
             mask: buckets - 1,
             evicts: true,
             kind: PhantomData,
@@ -169,7 +175,7 @@ impl<S: Structure> Map<S> {
     /// Takes the lock of a key's bucket and finds its entry, unless that has expired: it is removed then.
     ///
     /// # Cooperation
-    /// All lanes call it with the same key. While one holds a bucket, it must not lock another, nor allocate.
+    /// All lanes call it with the same key. While one holds a bucket, it must not lock another.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -388,7 +394,13 @@ impl<S: Structure> Map<S> {
     }
 
     fn hash(&self, key: &Key<'_>) -> u32 {
-        key.bytes.hash() as u32 ^ key.space.wrapping_mul(0x9e37_79b9)
+        key.bytes.hash(self.seed) as u32 ^ key.space.wrapping_mul(0x9e37_79b9)
+    }
+
+    /// The secret by which keys are hashed, for structures that have hash tables of their own.
+    #[must_use]
+    pub const fn seed(&self) -> [u64; 2] {
+        self.seed
     }
 
     fn bucket_lock(&self, bucket: usize) -> Lock {

@@ -171,25 +171,38 @@ pub struct Carve {
     memory: Option<Memory>,
     used: usize,
     blocks: usize,
+    seed: [u64; 2],
 }
 
 impl Carve {
     /// Gives out parts of no memory, to learn how much is needed. What is made of them must not be used.
     #[must_use]
     pub const fn measure() -> Self {
-        Self { memory: None, used: 0, blocks: 1 }
+        Self { memory: None, used: 0, blocks: 1, seed: [0; 2] }
     }
 
     /// As [`Carve::measure`], for a launch of `blocks` blocks.
     #[must_use]
     pub const fn measure_for(blocks: usize) -> Self {
-        Self { memory: None, used: 0, blocks }
+        Self { memory: None, used: 0, blocks, seed: [0; 2] }
     }
 
     /// Gives out parts of this memory, in a launch of `blocks` blocks.
     #[must_use]
     pub const fn new(memory: Memory, blocks: usize) -> Self {
-        Self { memory: Some(memory), used: 0, blocks }
+        Self { memory: Some(memory), used: 0, blocks, seed: [0; 2] }
+    }
+
+    /// With a secret by which maps hash their keys.
+    #[must_use]
+    pub const fn with_seed(self, seed: [u64; 2]) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// The secret.
+    #[must_use]
+    pub const fn seed(&self) -> [u64; 2] {
+        self.seed
     }
 
     /// Blocks of the launch.

@@ -1,5 +1,6 @@
 //! Items of a connection, each whole, that wait in the heap: a list of chunks.
 
+use crate::bytes::total;
 use crate::heap::{Chunk, MAX_CHUNK};
 use crate::map::{Chunks, Map, Structure};
 use crate::{Bytes, Context, SpillError};
@@ -49,7 +50,6 @@ impl Queue {
     ///
     /// # Errors
     /// [`SpillError`]. An item of nearly [`MAX_CHUNK`] or more has no room.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn append<G: Group, S: Structure>(
         &mut self,
         g: &G,
@@ -57,15 +57,34 @@ impl Queue {
         map: &Map<S>,
         item: Bytes<'_>,
     ) -> core::result::Result<(), SpillError> {
+        self.append_all(g, context, map, [item])
+    }
+
+    /// Appends an item that is given in parts.
+    ///
+    /// # Cooperation
+    /// As [`Queue::append`].
+    ///
+    /// # Errors
+    /// As [`Queue::append`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn append_all<G: Group, S: Structure, const N: usize>(
+        &mut self,
+        g: &G,
+        context: &Context,
+        map: &Map<S>,
+        item: [Bytes<'_>; N],
+    ) -> core::result::Result<(), SpillError> {
+        let len = total(&item);
         let chunks = Chunks::of(map.heap());
         let used = |chunk| chunks.memory(chunk).u32(USED).get() as usize;
-        let mut last = Chunk::from_raw(self.last)
-            .filter(|last| DATA + used(*last) + item.len() <= chunks.capacity(*last));
+        let mut last =
+            Chunk::from_raw(self.last).filter(|last| DATA + used(*last) + len <= chunks.capacity(*last));
         // All lanes have read what is there.
         g.sync();
         if last.is_none() {
             // Twice as much each time, so that the list is short.
-            let room = (DATA + item.len()).max(self.len().clamp(FIRST, MAX_CHUNK));
+            let room = (DATA + len).max(self.len().clamp(FIRST, MAX_CHUNK));
             let new = map.room(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
             if g.is_leader() {
                 chunks.memory(new).u32(NEXT).set(0);
@@ -81,12 +100,12 @@ impl Queue {
         }
         if let Some(last) = last {
             let at = used(last);
-            chunks.write(g, last, DATA + at, item);
+            chunks.memory(last).part(DATA + at, len).fill_all(g, &item);
             g.sync();
             if g.is_leader() {
-                chunks.memory(last).u32(USED).set((at + item.len()) as u32);
+                chunks.memory(last).u32(USED).set((at + len) as u32);
             }
-            self.len += item.len() as u32;
+            self.len += len as u32;
         }
         g.sync();
         Ok(())

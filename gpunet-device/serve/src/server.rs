@@ -94,6 +94,10 @@ pub struct Server<S> {
     pub addr: SockAddr,
     /// Options; accepted streams inherit them.
     pub options: Options,
+    /// A secret by which maps hash their keys.
+    pub seed: [u64; 2],
+    /// Nanoseconds from 1970 to the launch.
+    pub unix_ns: u64,
     /// Limits.
     pub settings: Settings,
     /// What is done.
@@ -141,11 +145,12 @@ impl<S: Service> Kernel for Server<S> {
 
     fn run<G: Group>(self, g: &G) {
         let board = Board::new(self.board);
-        let mut carve = Carve::new(self.memory, g.count() as usize);
+        let mut carve = Carve::new(self.memory, g.count() as usize).with_seed(self.seed);
         let parts = Parts::carve(&self.service, &self.settings, &mut carve);
         let (block, room) = (g.index() as usize, self.settings.room as usize);
         let stride = Arena::<Connection<S>>::STRIDE;
         let out_bytes = self.settings.out_bytes as usize;
+        let started = g.broadcast(now_ns());
         let mut server = Block {
             net: self.net,
             settings: self.settings,
@@ -161,7 +166,9 @@ impl<S: Service> Kernel for Server<S> {
             accepting: Accepting::default(),
             counters: Counters::default(),
             log: board.log(block),
-            now: g.broadcast(now_ns()),
+            now: started,
+            started,
+            unix_at_start: self.unix_ns,
             asked: 0,
             helps_until: 0,
         };
@@ -192,6 +199,9 @@ struct Block<S: Service> {
     counters: Counters,
     log: Log,
     now: u64,
+    /// When it began, and nanoseconds from 1970 until then.
+    started: u64,
+    unix_at_start: u64,
     /// How often it knows that help was asked for.
     asked: u64,
     /// Until when it is ready to help at once.

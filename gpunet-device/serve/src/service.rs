@@ -60,6 +60,8 @@ pub struct Turn<'t, S: Service> {
     pub subscription: &'t mut Option<u32>,
     /// The memory for answers that wait.
     pub backlogs: &'t Backlogs,
+    /// The time at the start of the turn in nanoseconds since 1970: by the host's clock at the launch, and the device's from then on.
+    pub unix_ns: u64,
 }
 
 /// A server: what is done with the bytes of a connection.

@@ -3,12 +3,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `keys`, `strings` | commands on keys; on values |
+//! | `expiry` | times |
 //! | `vectors`, `add`, `similar` | sets of vectors; VADD; VSIM |
 //! | `server`, `session` | commands about the server; about the connection |
 //! | `transaction` | MULTI, EXEC, DISCARD |
 //! | `table` | the table |
 
 mod add;
+mod expiry;
 mod keys;
 mod server;
 mod session;
@@ -25,7 +27,7 @@ use crate::session::{Session, Transaction};
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key, Pin};
-use table::{AT_ONCE, Command};
+use table::{AT_ONCE, Command, with_commands};
 
 /// Bytes around a value: `$`, its length, two line ends.
 const FRAME: usize = 32;
@@ -63,6 +65,8 @@ pub(crate) struct Cx<'a, 't, G: Group> {
     /// Connections of all blocks.
     pub(crate) connections: Connections,
     pub(crate) backlogs: &'a Backlogs,
+    /// Nanoseconds from 1970 to now.
+    pub(crate) unix_ns: u64,
     /// It is carried out by EXEC, which holds the buckets of all its keys: nothing is unfinished.
     pub(crate) is_transaction: bool,
     /// The command takes long: other connections have their turns before the next one.
@@ -124,6 +128,9 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Bytes<'_>) -> R
     };
     let row = command.row();
     if !row.takes(arguments.len()) {
+        if command == Command::EXEC {
+            return transaction::discard_wrong(cx);
+        }
         transaction::abort(cx);
         cx.reply.wrong_count(name, None);
         return Ok(Outcome::Done);
@@ -131,12 +138,34 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Bytes<'_>) -> R
     if cx.session.transaction != Transaction::None && row.flags & AT_ONCE == 0 {
         return transaction::queue(cx, &row, request);
     }
-    let outcome = table::run(cx, command, name, arguments)?;
+    let outcome = run(cx, command, name, arguments)?;
     if outcome != Outcome::Unfinished {
         cx.counters.own[own::COMMANDS] += 1;
     }
     Ok(outcome)
 }
+
+macro_rules! dispatch {
+    (
+        ($cx:ident, $name:ident, $arguments:ident)
+        $($command:ident($($row:tt)+) $($supported:literal)? => $execution:expr;)+
+    ) => {
+        /// Carries out a command with as many arguments as it takes.
+        #[cfg_attr(target_arch = "nvptx64", inline(never))]
+        fn run<G: Group>(
+            $cx: &mut Cx<'_, '_, G>,
+            command: Command,
+            $name: Bytes<'_>,
+            $arguments: Arguments<'_>,
+        ) -> Result<Outcome> {
+            Ok(match command {
+                $(Command::$command => $execution,)+
+            })
+        }
+    };
+}
+
+with_commands!(dispatch);
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn unknown<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>, mut arguments: Arguments<'_>) {

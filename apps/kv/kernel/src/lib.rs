@@ -6,6 +6,7 @@
 //! | answers | `reply` |
 //! | what is kept | `store`: the map that all blocks share, with sets of vectors (gpunet-kv-vectors) |
 //! | what a client has set | `session` |
+//! | patterns of keys | `glob` |
 //! | commands | `command`: the table of all, and a file for each family |
 //! | what is counted | [`own`] |
 //! | a connection's turn | `service` ([`Kv`]) |
@@ -14,6 +15,7 @@
 #![deny(unsafe_code)]
 
 mod command;
+mod glob;
 pub mod own;
 mod reply;
 pub mod resp;

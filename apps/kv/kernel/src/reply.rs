@@ -93,6 +93,13 @@ impl<G: Group> Reply<'_, '_, G> {
         self.error(b"value is not an integer or out of range");
     }
 
+    /// A time that is over, or too far away, for a command named as its client named it.
+    pub(crate) fn invalid_expiry(&mut self, name: Bytes<'_>) {
+        self.raw(b"-ERR invalid expire time in '");
+        self.quoted(name, 64, true);
+        self.raw(b"' command\r\n");
+    }
+
     pub(crate) fn syntax(&mut self) {
         self.error(b"syntax error");
     }

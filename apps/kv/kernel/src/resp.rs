@@ -187,6 +187,13 @@ fn inline(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
         Some(end) if end > MAX_INLINE => Parsed::Invalid(Invalid::InlineLine),
         Some(end) => {
             let line = bytes.first(end);
+            // To Redis a text ends with a NUL: it goes on to wait for the end of the line.
+            if line.find(0, 0).is_some() {
+                return match bytes.len() > MAX_INLINE {
+                    true => Parsed::Invalid(Invalid::InlineLine),
+                    false => Parsed::Incomplete(bytes.len() + 1),
+                };
+            }
             if line.find(b'"', 0).is_some() || line.find(b'\'', 0).is_some() {
                 return Parsed::Invalid(Invalid::Quotes);
             }
@@ -281,7 +288,7 @@ impl<'t> Arguments<'t> {
             start += 1;
         }
         let mut end = start;
-        while end < self.rest.len() && !is_space(self.rest.get(end)) {
+        while end < self.rest.len() && !ends_word(self.rest.get(end)) {
             end += 1;
         }
         let found = self.rest.slice(start, end - start);
@@ -296,6 +303,11 @@ impl<'t> Arguments<'t> {
         }
         count
     }
+}
+
+/// Vertical tabs and form feeds are between words, but end none.
+const fn ends_word(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
 const fn is_space(byte: u8) -> bool {

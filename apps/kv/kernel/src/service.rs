@@ -70,6 +70,7 @@ impl Service for Kv {
                         counters: turn.counters,
                         connections: turn.connections,
                         backlogs: turn.backlogs,
+                        unix_ns: turn.unix_ns,
                         is_transaction: false,
                         ends_turn: false,
                     };
@@ -119,7 +120,12 @@ impl Service for Kv {
                     }
                     reply.raw(b"\r\n");
                     turn.counters.own[own::PROTOCOL_ERRORS] += 1;
-                    turn.log.line(g, context.now, &Line::new().text(b"protocol error: ").text(why.text()));
+                    let line = Line::new().text(b"protocol error: ").text(why.text());
+                    let line = match why {
+                        resp::Invalid::NoDollar(byte) => line.text(&[byte, b'\'']),
+                        _ => line,
+                    };
+                    turn.log.line(g, context.now, &line);
                     return Ok(Next::Close);
                 }
             }

@@ -68,7 +68,7 @@ pub(crate) enum Database {
     Is(u8),
     NoInteger,
     NoInt32,
-    NoDatabase,
+    OutOfRange,
 }
 
 impl Database {
@@ -76,7 +76,7 @@ impl Database {
         match arguments.next().unwrap_or(Bytes::EMPTY).number() {
             None => Self::NoInteger,
             Some(number) if number < i32::MIN as i64 || number > i32::MAX as i64 => Self::NoInt32,
-            Some(number) if number < 0 || number >= SPACES as i64 => Self::NoDatabase,
+            Some(number) if number < 0 || number >= SPACES as i64 => Self::OutOfRange,
             Some(number) => Self::Is(number as u8),
         }
     }

@@ -36,12 +36,37 @@ fn commands_are_answered_as_redis_answers_them() {
         ("MGET a no b", "*3\r\n$1\r\n1\r\n$-1\r\n$1\r\n2\r\n"),
         ("DEL a no b", ":2\r\n"),
         ("EXISTS k k no", ":2\r\n"),
+        ("EXPIRE k 100 GT", ":0\r\n"),
+        ("EXPIRE k 100 LT", ":1\r\n"),
+        ("EXPIRE k 200 LT", ":0\r\n"),
+        ("EXPIRE k 200 GT", ":1\r\n"),
+        ("EXPIRE k 300 GT LT", "-ERR GT and LT options at the same time are not compatible\r\n"),
+        ("EXPIREAT k 4000000000", ":1\r\n"),
+        ("EXPIREAT k 4000000000 GT", ":0\r\n"),
+        ("PEXPIRETIME k", ":4000000000000\r\n"),
         ("EXPIRE k -1", ":1\r\n"),
         ("EXISTS k", ":0\r\n"),
         ("DBSIZE", ":2\r\n"),
         ("SELECT 0", "+OK\r\n"),
         ("SELECT 16", "-ERR DB index is out of range\r\n"),
         ("COMMAND DOCS", "*0\r\n"),
+        (
+            "COMMAND INFO getset nosuch",
+            "*2\r\n*10\r\n$6\r\ngetset\r\n:3\r\n*3\r\n+write\r\n+denyoom\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
+        ),
+        ("COMMAND GETKEYS MSET a 1 b 2", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
+        ("COMMAND GETKEYS PING x", "-ERR The command has no key arguments\r\n"),
+        (
+            "CONFIG GET max*y",
+            "*4\r\n$9\r\nmaxmemory\r\n$8\r\n16777216\r\n$16\r\nmaxmemory-policy\r\n$11\r\nallkeys-lru\r\n",
+        ),
+        (
+            "CONFIG SET save x",
+            "-ERR CONFIG SET failed (possibly related to argument 'save') - can't set immutable config\r\n",
+        ),
+        ("CONFIG SET databases 16 appendonly no", "+OK\r\n"),
+        ("CONFIG SET nosuch 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'\r\n"),
+        ("FUNCTION FLUSH", "+OK\r\n"),
         ("CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"),
         ("CLIENT ID", ":1\r\n"),
         ("GET", "-ERR wrong number of arguments for 'get' command\r\n"),
@@ -51,6 +76,8 @@ fn commands_are_answered_as_redis_answers_them() {
     ] {
         assert_eq!(client.say(words), answer, "{words}");
     }
+    let (count, all) = (client.say("COMMAND COUNT"), client.say("COMMAND"));
+    assert_eq!(format!(":{}\r\n", all.matches("*10\r\n").count()), count);
     let info = client.say("INFO");
     for field in ["used_memory:", "maxmemory:16777216", "connected_clients:1", "evicted_keys:0"] {
         assert!(info.contains(field), "{info}");
@@ -196,4 +223,62 @@ fn a_taken_port_is_said_clearly() {
     let output = run(&[&server.addr.to_string(), "--device", "cpu"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(output.err.contains("cannot listen on") && output.err.lines().count() == 1, "{}", output.err);
+}
+
+#[test]
+fn scan_finds_each_key_that_is_there_all_the_time() {
+    let server = serve(&["--blocks", "2"]);
+    let (mut client, mut other) = (Client::connect(server.addr), Client::connect(server.addr));
+    (0..2000).for_each(|number| assert_eq!(client.say(&format!("SET stays:{number} x")), "+OK\r\n"));
+    client.say("VADD vectors VALUES 2 1 0 east");
+    let (mut cursor, mut found, mut step) = ("0".to_owned(), Vec::new(), 0);
+    loop {
+        // Keys come and go meanwhile.
+        other.say(&format!("SET comes:{step} x"));
+        other.say(&format!("DEL comes:{}", step / 2));
+        let answer = client.say(&format!("SCAN {cursor} MATCH stays:* COUNT 50"));
+        let mut lines = answer.lines().filter(|line| !line.starts_with(['$', '*']));
+        cursor = lines.next().unwrap().to_owned();
+        found.extend(lines.map(str::to_owned));
+        step += 1;
+        if cursor == "0" {
+            break;
+        }
+    }
+    found.sort();
+    let mut expected: Vec<_> = (0..2000).map(|number| format!("stays:{number}")).collect();
+    expected.sort();
+    assert_eq!(found, expected);
+    assert!(client.say("KEYS stays:1[0-1]?").starts_with("*20\r\n"));
+    assert_eq!(client.say("KEYS vec*"), "*1\r\n$7\r\nvectors\r\n");
+    assert_eq!(
+        (client.say("TYPE vectors"), client.say("TYPE stays:1")),
+        ("+vectorset\r\n".into(), "+string\r\n".into())
+    );
+    assert_eq!(client.say("SCAN 0 TYPE vectorset COUNT 100000"), "*2\r\n$1\r\n0\r\n*1\r\n$7\r\nvectors\r\n");
+    assert_eq!(client.say("RENAME vectors other"), "-ERR a set of vectors cannot be renamed\r\n");
+}
+
+#[test]
+fn old_values_are_answered_whole_whatever_becomes_of_the_key() {
+    let server = serve(&["--memory", "64M"]);
+    let mut client = Client::connect(server.addr);
+    let (one, two) = (vec![b'1'; 1 << 20], vec![b'2'; 1 << 20]);
+    let bulk = |value: &[u8]| format!("$1048576\r\n{}\r\n", String::from_utf8_lossy(value));
+    assert_eq!(client.ask(&[b"SET", b"k", &one]), "+OK\r\n");
+    assert_eq!(client.ask(&[b"SET", b"k", &two, b"GET"]), bulk(&one));
+    assert_eq!(client.ask(&[b"GETSET", b"k", &one]), bulk(&two));
+    assert_eq!(client.ask(&[b"GETEX", b"k", b"EX", b"100"]), bulk(&one));
+    assert_eq!(client.say("TTL k"), ":100\r\n");
+    assert_eq!(client.ask(&[b"SET", b"k", &two, b"GET", b"KEEPTTL"]), bulk(&one));
+    assert_eq!(
+        (client.say("TTL k"), client.ask(&[b"RENAME", b"k", b"other"])),
+        (":100\r\n".into(), "+OK\r\n".into())
+    );
+    assert_eq!(
+        (client.say("TTL other"), client.ask(&[b"GETDEL", b"other"])),
+        (":100\r\n".into(), bulk(&two))
+    );
+    assert_eq!((client.say("GET other"), client.say("DBSIZE")), ("$-1\r\n".into(), ":0\r\n".into()));
+    assert!(client.say("INFO memory").contains("used_memory:0\r\n"), "{}", client.say("INFO memory"));
 }

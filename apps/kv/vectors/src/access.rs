@@ -18,6 +18,8 @@ pub struct Reading<'a, G: Group> {
     pub(super) head: Head,
     /// The entry that has the head.
     pub(super) entry: Chunk,
+    /// By which names are hashed.
+    seed: [u64; 2],
 }
 
 /// Leave to change a set: until it is dropped, nobody else reads or changes it.
@@ -45,7 +47,7 @@ impl Vectors {
             head.lock().release_alone();
             Ok(free)
         })?;
-        Ok(Reading { g, net: context.net, head, entry: set.entry() })
+        Ok(Reading { g, net: context.net, head, entry: set.entry(), seed: self.map.seed() })
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
@@ -114,7 +116,7 @@ impl<G: Group> Reading<'_, G> {
     /// Where the vector of that name is.
     #[must_use]
     pub fn find(&self, name: Bytes<'_>) -> Option<usize> {
-        self.head.names().find(name)
+        self.head.names().find(name, self.seed)
     }
 
     /// The name of a vector that there is.

@@ -67,7 +67,7 @@ impl Vectors {
             return Ok(Change::Closed);
         }
         let (names, tiles, count) = (head.names(), head.tiles(), head.count());
-        let (index, change) = match names.find(name) {
+        let (index, change) = match names.find(name, self.map.seed()) {
             Some(index) => (index, Change::Replaced),
             None => {
                 if count >= u32::MAX as usize - 1
@@ -122,7 +122,7 @@ impl Vectors {
     pub fn remove<G: Group>(&self, g: &G, context: &Context, set: &Pin, name: Bytes<'_>) -> Result<Change> {
         let writing = self.write(g, context, set)?;
         let head = writing.head;
-        let Some(index) = head.names().find(name) else { return Ok(Change::NotFound) };
+        let Some(index) = head.names().find(name, self.map.seed()) else { return Ok(Change::NotFound) };
         let last = head.count() - 1;
         if index != last {
             head.tiles().copy(g, last, index);

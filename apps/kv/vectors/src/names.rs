@@ -70,12 +70,12 @@ impl Names {
 
     /// The vector of a name. All lanes get the same.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn find(&self, name: Bytes<'_>) -> Option<usize> {
+    pub(super) fn find(&self, name: Bytes<'_>, seed: [u64; 2]) -> Option<usize> {
         let buckets = self.bucket_count.get();
         if buckets == 0 {
             return None;
         }
-        let hash = name.hash() as u32;
+        let hash = name.hash(seed) as u32;
         let mut next = self.first(bucket_of(hash, buckets)).get();
         while next != 0 {
             let (index, row) = (next as usize - 1, self.rows.unit(next as usize - 1));
@@ -124,7 +124,7 @@ impl Names {
         // All lanes have searched the bucket.
         g.sync();
         if g.is_leader() {
-            let hash = name.hash() as u32;
+            let hash = name.hash(map.seed()) as u32;
             row.u32(at::HASH).set(hash);
             row.u32(at::LEN).set(name.len() as u32);
             row.u32(at::CHUNK).set(chunk);

@@ -7,11 +7,17 @@ use gpu_usermap::PinnedRegion;
 use gpunet_device::{Buffer, Options};
 use gpunet_proxy::{Attachment, Program};
 use gpunet_serve::{Board, Listening, Memory, Server, Service};
+use std::hash::{BuildHasher, Hasher};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long a kernel may take until it listens.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
+
+/// A number that nobody can guess: the standard library's seed for its own maps.
+fn random() -> u64 {
+    std::hash::RandomState::new().build_hasher().finish()
+}
 
 /// Starts a server of `blocks` blocks of `threads` threads (on the CPU usually 1) at an address, and waits until it listens.
 ///
@@ -57,6 +63,10 @@ pub fn start<S: Service>(
             memory: device_memory,
             addr: addr.into(),
             options,
+            seed: [random(), random()],
+            unix_ns: SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |since| since.as_nanos() as u64),
             settings,
             service,
         })

@@ -167,6 +167,11 @@ impl Entry {
         key.equals(unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) })
     }
 
+    /// The key, which never changes.
+    pub(super) fn key<'a>(self) -> Bytes<'a> {
+        self.memory.part(at::KEY, self.key_len()).stable_bytes()
+    }
+
     /// The value, which stays as it is as long as the caller holds the bucket or pins the entry.
     pub(super) fn value<'a>(self) -> Bytes<'a> {
         let memory = self.memory.part(value_at(self.key_len()), self.value_len());

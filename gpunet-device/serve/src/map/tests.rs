@@ -350,7 +350,7 @@ fn full_cache(bytes: usize, hot: impl Fn(u32) -> bool) -> (Map, Vec<u32>) {
     for number in 0..(bytes / 2048 * 3 / 2) as u32 {
         assert!(set(&G, map, &number.to_le_bytes(), &[number as u8; 1000], 0));
         keys.push(number);
-        if number % 64 == 0 {
+        if number.is_multiple_of(64) {
             keys.iter().filter(|key| hot(**key)).for_each(|key| drop(get(map, 0, &key.to_le_bytes())));
         }
     }
@@ -365,7 +365,7 @@ fn is_there(map: Map, key: u32) -> bool {
 #[test]
 fn a_large_value_takes_the_place_of_as_many_bytes_and_hot_keys_stay() {
     for len in [1_000_000, 1 << 20, 100_000, 10_000] {
-        let hot = |key: u32| key % 97 == 0;
+        let hot = |key: u32| key.is_multiple_of(97);
         let (map, keys) = full_cache(64 << 20, hot);
         let before = (map.len(&G), keys.iter().filter(|key| hot(**key)).count());
         assert!(set(&G, map, b"large", &std::vec![1; len], 0));
@@ -429,4 +429,29 @@ fn a_region_with_a_pinned_entry_is_left() {
         map.unpin(&G, &at(0), pin).unwrap();
     }
     assert!(set(&G, map, b"large", &std::vec![1; 1 << 20], 0));
+}
+
+/// Keys that somebody has found to share a bucket of one server share none of another.
+#[test]
+fn keys_of_one_bucket_are_not_of_one_bucket_under_another_seed() {
+    let make = |seed| {
+        let make = |carve: &mut Carve| {
+            let heap = Heap::new(carve, 4 << 20);
+            Map::<NoStructure>::new(carve, heap, 1 << 10)
+        };
+        let mut measure = Carve::measure();
+        let _ = make(&mut measure);
+        make(&mut Carve::new(for_test(measure.used()), 1).with_seed(seed))
+    };
+    let bucket = |map: &Map, number: &u32| map.hash(&Key::from(&number.to_le_bytes())) as usize & map.mask;
+    let (one, other) = (make([1, 2]), make([1, 3]));
+    let keys: Vec<u32> = (0..1_000_000).filter(|number| bucket(&one, number) == 7).collect();
+    let mut lens = HashMap::new();
+    keys.iter().for_each(|number| *lens.entry(bucket(&other, number)).or_insert(0) += 1);
+    assert!(
+        keys.len() > 500 && lens.values().all(|len| *len < 15),
+        "{} {:?}",
+        keys.len(),
+        lens.values().max()
+    );
 }

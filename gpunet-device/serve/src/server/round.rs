@@ -111,6 +111,7 @@ impl<S: Service> Block<S> {
             topics: self.readiness.topics(),
             subscription: &mut connection.subscription,
             backlogs: &self.backlogs,
+            unix_ns: self.unix_at_start + (now - self.started),
         };
         turn.output.flush(g)?;
         let mut next = if connection.closes { Next::Close } else { Next::Output };

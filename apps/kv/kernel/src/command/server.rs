@@ -1,9 +1,11 @@
 //! Commands about the server.
 
+use super::table::{Command, FAST, MEMORY, READ, WRITE};
 use super::{Cx, FRAME, Outcome};
+use crate::glob::matches;
 use crate::own;
 use crate::reply::Reply;
-use crate::resp::Arguments;
+use crate::resp::{Arguments, MAX_BULK};
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Bytes, Digits, Full, SPACES};
 
@@ -11,12 +13,17 @@ use gpunet_serve::{Bytes, Digits, Full, SPACES};
 pub(super) const VERSION: &[u8] = b"7.0.0";
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn ping<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>) -> Result<Outcome> {
-    if arguments.is_empty() {
-        cx.reply.raw(b"+PONG\r\n");
-        return Ok(Outcome::Done);
+pub(super) fn ping<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    name: Bytes<'_>,
+    arguments: Arguments<'_>,
+) -> Result<Outcome> {
+    match arguments.len() {
+        0 => cx.reply.raw(b"+PONG\r\n"),
+        1 => return echo(cx, arguments),
+        _ => cx.reply.wrong_count(name, None),
     }
-    echo(cx, arguments)
+    Ok(Outcome::Done)
 }
 
 /// Answers with its argument: `step` counts the bytes.
@@ -53,72 +60,241 @@ pub(super) fn echo<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
     }
 }
 
-/// Clients ask for the commands to help people with typing; there is no such help here.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn command<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Outcome {
-    match arguments.next() {
-        Some(sub) if sub.eq_ignore_case(b"count") => cx.reply.integer(0),
-        _ => cx.reply.array(0),
-    }
-    Outcome::Done
+/// A setting that CONFIG shows.
+enum Value {
+    Text(&'static [u8]),
+    Number(Digits),
 }
 
+impl Value {
+    fn bytes(&self) -> Bytes<'_> {
+        match self {
+            Self::Text(text) => (*text).into(),
+            Self::Number(digits) => digits.bytes(),
+        }
+    }
+}
+
+/// The settings, by their numbers from 0 on: the name and the value of each.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn setting<G: Group>(cx: &Cx<'_, '_, G>, number: usize) -> Option<(&'static [u8], Value)> {
+    Some(match number {
+        0 => (b"save", Value::Text(b"")),
+        1 => (b"appendonly", Value::Text(b"no")),
+        2 => (b"maxmemory", Value::Number(Digits::of(cx.store.heap.len() as i64))),
+        3 => (b"maxmemory-policy", Value::Text(b"allkeys-lru")),
+        4 => (b"databases", Value::Number(Digits::of(SPACES as i64))),
+        5 => (b"proto-max-bulk-len", Value::Number(Digits::of(MAX_BULK as i64))),
+        _ => return None,
+    })
+}
+
+/// GET shows settings; SET takes what they are, because none can be changed while the server runs.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn config<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Outcome {
     let sub = arguments.next().unwrap_or(Bytes::EMPTY);
-    if !sub.eq_ignore_case(b"get") {
+    let is_set = sub.eq_ignore_case(b"set");
+    if !is_set && !sub.eq_ignore_case(b"get") {
         unknown_subcommand(cx, sub, b"CONFIG");
-        return Outcome::Done;
-    }
-    if arguments.is_empty() {
+    } else if arguments.is_empty() || (is_set && !arguments.len().is_multiple_of(2)) {
         cx.reply.wrong_count(Bytes::from(b"config"), Some(sub));
-        return Outcome::Done;
-    }
-    let mut found = 0;
-    let mut names = arguments;
-    while let Some(name) = names.next() {
-        found += usize::from(is_setting(name));
-    }
-    // At most as many as there are settings, unless somebody asks for one again and again.
-    let found = found.min(MOST_SETTINGS);
-    cx.reply.map(found);
-    let mut left = found;
-    while left > 0
-        && let Some(name) = arguments.next()
-    {
-        if is_setting(name) {
-            left -= 1;
-            setting(cx, name);
-        }
+    } else if is_set {
+        config_set(cx, arguments);
+    } else {
+        config_get(cx, arguments);
     }
     Outcome::Done
 }
 
-const MOST_SETTINGS: usize = 16;
-
-fn is_setting(name: Bytes<'_>) -> bool {
-    name.eq_ignore_case(b"save")
-        || name.eq_ignore_case(b"appendonly")
-        || name.eq_ignore_case(b"maxmemory")
-        || name.eq_ignore_case(b"maxmemory-policy")
-        || name.eq_ignore_case(b"databases")
+fn config_get<G: Group>(cx: &mut Cx<'_, '_, G>, patterns: Arguments<'_>) {
+    let is_asked = |name: &'static [u8]| {
+        let mut rest = patterns;
+        while let Some(pattern) = rest.next() {
+            if matches(pattern, name.into(), true) {
+                return true;
+            }
+        }
+        false
+    };
+    let (mut asked, mut number) = (0u32, 0);
+    while let Some((name, _)) = setting(cx, number) {
+        asked |= u32::from(is_asked(name)) << number;
+        number += 1;
+    }
+    cx.reply.map(asked.count_ones() as usize);
+    while asked != 0 {
+        if let Some((name, value)) = setting(cx, asked.trailing_zeros() as usize) {
+            cx.reply.bulk(name.into());
+            cx.reply.bulk(value.bytes());
+        }
+        asked &= asked - 1;
+    }
 }
 
-fn setting<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) {
-    cx.reply.bulk_head(name.len());
-    cx.reply.quoted(name, name.len(), true);
-    cx.reply.raw(b"\r\n");
-    if name.eq_ignore_case(b"maxmemory") {
-        cx.reply.bulk(Digits::of(cx.store.heap.len() as i64).bytes());
-    } else if name.eq_ignore_case(b"maxmemory-policy") {
-        cx.reply.bulk(Bytes::from(b"allkeys-lru"));
-    } else if name.eq_ignore_case(b"databases") {
-        cx.reply.bulk(Bytes::from(b"16"));
-    } else if name.eq_ignore_case(b"appendonly") {
-        cx.reply.bulk(Bytes::from(b"no"));
-    } else {
-        cx.reply.bulk(Bytes::EMPTY);
+fn config_set<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) {
+    while let Some(name) = arguments.next() {
+        let wanted = arguments.next().unwrap_or(Bytes::EMPTY);
+        let mut number = 0;
+        let found = loop {
+            match setting(cx, number) {
+                Some((other, value)) if name.eq_ignore_case(other) => break Some(value),
+                Some(_) => number += 1,
+                None => break None,
+            }
+        };
+        let (before, after): (&'static [u8], &'static [u8]) = match found {
+            Some(value) if value.bytes().equals(wanted) => continue,
+            Some(_) => (
+                b"-ERR CONFIG SET failed (possibly related to argument '",
+                b"') - can't set immutable config\r\n",
+            ),
+            None => (b"-ERR Unknown option or number of arguments for CONFIG SET - '", b"'\r\n"),
+        };
+        cx.reply.raw(before);
+        cx.reply.quoted(name, 128, false);
+        cx.reply.raw(after);
+        return;
     }
+    cx.reply.ok();
+}
+
+/// There are no functions: a client that clears a server clears them, too.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn function<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Outcome {
+    let sub = arguments.next().unwrap_or(Bytes::EMPTY);
+    if !sub.eq_ignore_case(b"flush") {
+        unknown_subcommand(cx, sub, b"FUNCTION");
+        return Outcome::Done;
+    }
+    match arguments.next() {
+        Some(how) if !how.eq_ignore_case(b"sync") && !how.eq_ignore_case(b"async") => {
+            cx.reply.error(b"FUNCTION FLUSH only supports SYNC|ASYNC option");
+        }
+        _ if !arguments.is_empty() => cx.reply.error(b"FUNCTION FLUSH only supports SYNC|ASYNC option"),
+        _ => cx.reply.ok(),
+    }
+    Outcome::Done
+}
+
+/// COMMAND and its subcommands: what the table knows.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn command<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let Some(sub) = arguments.next() else { return show_commands(cx, arguments, true) };
+    if sub.eq_ignore_case(b"info") {
+        return show_commands(cx, arguments, true);
+    } else if sub.eq_ignore_case(b"docs") {
+        // They are for people who type, and in README.md.
+        cx.reply.map(0);
+    } else if sub.eq_ignore_case(b"count") || sub.eq_ignore_case(b"list") {
+        if !arguments.is_empty() {
+            cx.reply.wrong_count(Bytes::from(b"command"), Some(sub));
+        } else if sub.eq_ignore_case(b"count") {
+            cx.reply.integer(Command::COUNT as i64);
+        } else {
+            return show_commands(cx, arguments, false);
+        }
+    } else if sub.eq_ignore_case(b"getkeys") {
+        if arguments.len() < 2 {
+            cx.reply.wrong_count(Bytes::from(b"command"), Some(sub));
+        } else {
+            return show_keys(cx, arguments);
+        }
+    } else {
+        unknown_subcommand(cx, sub, b"COMMAND");
+    }
+    Ok(Outcome::Done)
+}
+
+/// Bytes of what is shown of a command, at most.
+const SHOWN: usize = 256;
+
+/// Shows these commands, or all if none is named. `step` counts those that are shown.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn show_commands<G: Group>(cx: &mut Cx<'_, '_, G>, names: Arguments<'_>, with_rows: bool) -> Result<Outcome> {
+    let count = if names.is_empty() { Command::COUNT } else { names.len() };
+    if cx.resume.step == 0 {
+        cx.reply.array(count);
+        cx.resume.step = 1;
+    }
+    while cx.resume.step <= count {
+        if !cx.make_room(SHOWN)? {
+            return Ok(Outcome::Unfinished);
+        }
+        let number = cx.resume.step - 1;
+        let found = match names.is_empty() {
+            true => Command::nth(number),
+            false => names.after(number).next().and_then(Command::of),
+        };
+        match found {
+            Some(command) if with_rows => show_row(cx, command),
+            Some(command) => show_name(cx, command),
+            None => cx.reply.nil(),
+        }
+        cx.resume.step += 1;
+    }
+    Ok(Outcome::Done)
+}
+
+fn show_name<G: Group>(cx: &mut Cx<'_, '_, G>, command: Command) {
+    let code = command.code();
+    let bytes = code.to_be_bytes();
+    cx.reply.bulk(Bytes::from(&bytes).skip(code.leading_zeros() as usize / 8));
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn show_row<G: Group>(cx: &mut Cx<'_, '_, G>, command: Command) {
+    let row = command.row();
+    cx.reply.array(10);
+    show_name(cx, command);
+    cx.reply.integer(row.arity());
+    let shown = row.flags & (WRITE | READ | MEMORY | FAST);
+    cx.reply.array(shown.count_ones() as usize);
+    if shown & WRITE != 0 {
+        cx.reply.raw(b"+write\r\n");
+    }
+    if shown & READ != 0 {
+        cx.reply.raw(b"+readonly\r\n");
+    }
+    if shown & MEMORY != 0 {
+        cx.reply.raw(b"+denyoom\r\n");
+    }
+    if shown & FAST != 0 {
+        cx.reply.raw(b"+fast\r\n");
+    }
+    cx.reply.integer(row.first as i64);
+    cx.reply.integer(row.last as i64);
+    cx.reply.integer(row.step as i64);
+    // Categories of access, hints, specifications of keys, subcommands.
+    cx.reply.raw(b"*0\r\n*0\r\n*0\r\n*0\r\n");
+}
+
+/// Shows which arguments of a command are keys.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn show_keys<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let Some(command) = arguments.next().and_then(Command::of) else {
+        cx.reply.error(b"Invalid command specified");
+        return Ok(Outcome::Done);
+    };
+    let row = command.row();
+    let (first, count) = row.keys(arguments.len());
+    if row.first == 0 {
+        cx.reply.error(b"The command has no key arguments");
+    } else if !row.takes(arguments.len()) {
+        cx.reply.error(b"Invalid number of arguments specified for command");
+    } else {
+        cx.reply.array(count);
+        let (mut rest, mut left) = (arguments.after(first), count);
+        while left > 0 {
+            // Copied: they may be longer than the room, and are as long as the request at most.
+            let key = rest.next().unwrap_or(Bytes::EMPTY);
+            cx.reply.out.force_room(cx.reply.g, FRAME)?;
+            cx.reply.bulk_head(key.len());
+            cx.reply.long(key)?;
+            rest = rest.after(row.step as usize - 1);
+            left -= 1;
+        }
+    }
+    Ok(Outcome::Done)
 }
 
 pub(super) fn unknown_subcommand<G: Group>(cx: &mut Cx<'_, '_, G>, sub: Bytes<'_>, command: &'static [u8]) {

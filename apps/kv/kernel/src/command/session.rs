@@ -29,7 +29,7 @@ pub(super) fn select<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>)
             cx.session.database = number;
             cx.reply.ok();
         }
-        Database::NoDatabase => cx.reply.error(b"DB index is out of range"),
+        Database::OutOfRange => cx.reply.error(b"DB index is out of range"),
         Database::NoInteger => cx.reply.no_integer(),
         Database::NoInt32 => {
             cx.reply.error(b"value is out of range, value must between -2147483648 and 2147483647");
@@ -142,7 +142,10 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
     let sub = arguments.next().unwrap_or(Bytes::EMPTY);
     let count = if sub.eq_ignore_case(b"id") || sub.eq_ignore_case(b"getname") {
         0
-    } else if sub.eq_ignore_case(b"setname") {
+    } else if sub.eq_ignore_case(b"setname")
+        || sub.eq_ignore_case(b"no-evict")
+        || sub.eq_ignore_case(b"no-touch")
+    {
         1
     } else if sub.eq_ignore_case(b"setinfo") {
         2
@@ -158,6 +161,12 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
     } else if sub.eq_ignore_case(b"setname") {
         if set_name(cx, arguments.next().unwrap_or(Bytes::EMPTY))? {
             cx.reply.ok();
+        }
+    } else if sub.eq_ignore_case(b"no-evict") || sub.eq_ignore_case(b"no-touch") {
+        // No client is evicted; and what is read counts as used, which is a hint.
+        match arguments.next() {
+            Some(how) if how.eq_ignore_case(b"on") || how.eq_ignore_case(b"off") => cx.reply.ok(),
+            _ => cx.reply.syntax(),
         }
     } else if sub.eq_ignore_case(b"setinfo") {
         // What library a client uses: Redis shows it in CLIENT LIST.

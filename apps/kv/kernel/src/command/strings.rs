@@ -1,10 +1,12 @@
-//! Commands on values: GET, SET, MGET, MSET, APPEND, STRLEN, INCR and its relatives.
+//! Commands on values: GET and SET with their relatives, MGET, MSET, APPEND, STRLEN, INCR and its relatives.
 
+use super::expiry::Unit;
 use super::{Cx, FRAME, Outcome};
 use crate::resp::Arguments;
 use crate::store::MAX_VALUE;
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Digits, Key};
+use gpunet_kv_vectors::VectorSet;
+use gpunet_serve::{Bytes, Context, Digits, Fresh, Key, Locked};
 
 /// Room for the digits of any number.
 const DIGITS: usize = 20;
@@ -49,47 +51,171 @@ fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Key<'_>, is_many: bool) -> Resul
         }
         return Ok(Outcome::Done);
     }
-    let (is_hit, outcome) = match locked.value() {
-        None => {
-            cx.reply.nil();
-            (false, Outcome::Done)
-        }
-        Some(value) if value.len() + FRAME <= cx.reply.out.room() => {
-            cx.reply.bulk(value);
-            (true, Outcome::Done)
-        }
-        Some(value) if cx.is_transaction => {
-            cx.reply.bulk_head(value.len());
-            cx.reply.long(value)?;
-            (true, Outcome::Done)
-        }
-        Some(value) => {
-            cx.reply.bulk_head(value.len());
-            cx.resume.sending = locked.pin().map(|pin| (pin, 0));
-            (true, Outcome::Unfinished)
-        }
-    };
+    let is_hit = locked.value().is_some();
+    let outcome = answer(cx, &mut locked)?;
     locked.unlock()?;
     cx.count_read(is_hit);
     Ok(outcome)
 }
 
-/// When and whether SET sets.
-#[derive(Default)]
-struct SetOptions {
+/// Answers with the value of a locked key, which is no structure, or with nothing. What becomes of the key afterwards does not matter.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn answer<G: Group>(cx: &mut Cx<'_, '_, G>, locked: &mut Locked<'_, G, VectorSet>) -> Result<Outcome> {
+    match locked.value() {
+        None => cx.reply.nil(),
+        Some(value) if value.len() + FRAME <= cx.reply.out.room() => cx.reply.bulk(value),
+        Some(value) if cx.is_transaction => {
+            cx.reply.bulk_head(value.len());
+            cx.reply.long(value)?;
+        }
+        Some(value) => {
+            cx.reply.bulk_head(value.len());
+            cx.resume.sending = locked.pin().map(|pin| (pin, 0));
+            return Ok(Outcome::Unfinished);
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// GETDEL, and with options GETEX: a key's value, and what becomes of the key.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn get_and<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    name: Bytes<'_>,
+    mut arguments: Arguments<'_>,
+    deletes: bool,
+) -> Result<Outcome> {
+    // The value is sent.
+    if cx.resume.step > 0 {
+        return Ok(Outcome::Done);
+    }
+    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let Some(options) = options(cx, arguments, Of::Getex) else { return Ok(Outcome::Done) };
+    let g = cx.g();
+    let mut locked = cx.store.map.lock(g, &cx.context, key)?;
+    let is_hit = locked.value().is_some();
+    if locked.is_structure() {
+        locked.unlock()?;
+        cx.reply.wrong_type();
+        return Ok(Outcome::Done);
+    }
+    let expires = match is_hit {
+        true => options.expires(cx, name),
+        false => Some(0),
+    };
+    let Some(expires) = expires else {
+        locked.unlock()?;
+        return Ok(Outcome::Done);
+    };
+    let outcome = answer(cx, &mut locked)?;
+    if deletes {
+        locked.remove();
+    } else if is_hit && (expires != 0 || options.persists) {
+        match expires {
+            0 => locked.set_expires(0),
+            expires => set_expires(&cx.context, &mut locked, expires),
+        }
+    }
+    locked.unlock()?;
+    cx.count_read(is_hit);
+    Ok(outcome)
+}
+
+/// Options of SET and GETEX.
+#[derive(Clone, Copy, Default)]
+struct SetOptions<'r> {
     /// Only if the key is not there; only if it is.
     nx: bool,
     xx: bool,
-    /// In so many nanoseconds it expires; 0: never.
-    expires_in: u64,
+    /// The answer is the old value.
+    get: bool,
+    /// When it expires stays as it was; it never expires.
+    keeps_expiry: bool,
+    persists: bool,
+    /// When it expires, as it is given.
+    expiry: Option<(Bytes<'r>, Unit)>,
 }
 
+/// The command that has options.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Set,
+    Getex,
+}
+
+/// Reads the options; answers if they are wrong.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn set<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+fn options<'r, G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    mut arguments: Arguments<'r>,
+    of: Of,
+) -> Option<SetOptions<'r>> {
+    let mut options = SetOptions::default();
+    while let Some(word) = arguments.next() {
+        let unit = Unit::of(word);
+        if of == Of::Set && word.eq_ignore_case(b"nx") && !options.xx {
+            options.nx = true;
+        } else if of == Of::Set && word.eq_ignore_case(b"xx") && !options.nx {
+            options.xx = true;
+        } else if of == Of::Set && word.eq_ignore_case(b"get") {
+            options.get = true;
+        } else if of == Of::Set && word.eq_ignore_case(b"keepttl") && options.expiry.is_none() {
+            options.keeps_expiry = true;
+        } else if of == Of::Getex && word.eq_ignore_case(b"persist") && options.expiry.is_none() {
+            options.persists = true;
+        } else if let Some(unit) = unit
+            && !arguments.is_empty()
+            && !options.keeps_expiry
+            && !options.persists
+            && options.expiry.is_none_or(|(_, other)| other == unit)
+        {
+            // The same option again takes the place of the first one, as in Redis.
+            options.expiry = arguments.next().map(|time| (time, unit));
+        } else {
+            cx.reply.syntax();
+            return None;
+        }
+    }
+    Some(options)
+}
+
+impl SetOptions<'_> {
+    /// When the key expires by the device's clock; 0: never. Answers if the time is wrong.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn expires<G: Group>(&self, cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Option<u64> {
+        let Some((time, unit)) = self.expiry else { return Some(0) };
+        let Some(time) = time.number() else {
+            cx.reply.no_integer();
+            return None;
+        };
+        match cx.until(time, unit) {
+            Some(ns) if time > 0 => Some(cx.expires_in(ns)),
+            _ => {
+                cx.reply.invalid_expiry(name);
+                None
+            }
+        }
+    }
+}
+
+/// SET.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn set<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    name: Bytes<'_>,
+    mut arguments: Arguments<'_>,
+) -> Result<Outcome> {
+    if cx.resume.step > 0 {
+        return Ok(Outcome::Done);
+    }
     let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
     let value = arguments.next().unwrap_or(Bytes::EMPTY);
-    let Some(options) = set_options(cx, arguments) else { return Ok(Outcome::Done) };
-    match put(cx, key, value, &options)? {
+    let Some(options) = options(cx, arguments, Of::Set) else { return Ok(Outcome::Done) };
+    let Some(expires) = options.expires(cx, name) else { return Ok(Outcome::Done) };
+    if options.get {
+        return put_and_get(cx, key, value, &options, expires);
+    }
+    match put(cx, key, value, &options, expires)? {
         Put::Set => cx.reply.ok(),
         Put::NotSet => cx.reply.nil(),
         Put::NoMemory => cx.reply.no_memory(),
@@ -97,57 +223,46 @@ pub(super) fn set<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>
     Ok(Outcome::Done)
 }
 
-/// Reads the options; answers if they are wrong.
+/// SETEX and PSETEX, whose time is in units of `ms` milliseconds.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn set_options<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Option<SetOptions> {
-    let (mut options, mut expiry) = (SetOptions::default(), None);
-    while let Some(word) = arguments.next() {
-        let unit = if word.eq_ignore_case(b"ex") {
-            1_000_000_000
-        } else if word.eq_ignore_case(b"px") {
-            1_000_000
-        } else {
-            0
-        };
-        if word.eq_ignore_case(b"nx") && !options.xx {
-            options.nx = true;
-        } else if word.eq_ignore_case(b"xx") && !options.nx {
-            options.xx = true;
-        } else if unit > 0 && !arguments.is_empty() && expiry.is_none_or(|(_, other)| other == unit) {
-            // The same option again takes the place of the first one, as in Redis.
-            expiry = arguments.next().map(|time| (time, unit));
-        } else {
-            cx.reply.syntax();
-            return None;
-        }
+pub(super) fn set_expiring<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    name: Bytes<'_>,
+    mut arguments: Arguments<'_>,
+    ms: i64,
+) -> Result<Outcome> {
+    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let time = arguments.next().unwrap_or(Bytes::EMPTY);
+    let value = arguments.next().unwrap_or(Bytes::EMPTY);
+    let options = SetOptions { expiry: Some((time, Unit { ms, is_absolute: false })), ..Default::default() };
+    let Some(expires) = options.expires(cx, name) else { return Ok(Outcome::Done) };
+    match put(cx, key, value, &options, expires)? {
+        Put::NoMemory => cx.reply.no_memory(),
+        _ => cx.reply.ok(),
     }
-    let Some((time, unit)) = expiry else { return Some(options) };
-    let Some(time) = time.number() else {
-        cx.reply.no_integer();
-        return None;
-    };
-    match time_ns(time, unit) {
-        Some(ns) if ns > 0 => {
-            options.expires_in = ns as u64;
-            Some(options)
-        }
-        _ => {
-            cx.reply.error(b"invalid expire time in 'set' command");
-            None
-        }
-    }
+    Ok(Outcome::Done)
 }
 
-/// A time in nanoseconds, if Redis would take it: it adds milliseconds to those since 1970, in 63 bits. What nanoseconds cannot express
-/// is centuries away, and cut.
-pub(super) fn time_ns(time: i64, unit: i64) -> Option<i64> {
-    const MOST: i64 = 1 << 62;
-    /// Milliseconds from 1970 to some day in 2039.
-    const SINCE_1970: i64 = 2_200_000_000_000;
-    if time.checked_mul(unit / 1_000_000)? > i64::MAX - SINCE_1970 {
-        return None;
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn setnx<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let value = arguments.next().unwrap_or(Bytes::EMPTY);
+    match put(cx, key, value, &SetOptions { nx: true, ..Default::default() }, 0)? {
+        Put::Set => cx.reply.integer(1),
+        Put::NotSet => cx.reply.integer(0),
+        Put::NoMemory => cx.reply.no_memory(),
     }
-    Some(time.saturating_mul(unit).clamp(-MOST, MOST))
+    Ok(Outcome::Done)
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn getset<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    if cx.resume.step > 0 {
+        return Ok(Outcome::Done);
+    }
+    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let value = arguments.next().unwrap_or(Bytes::EMPTY);
+    put_and_get(cx, key, value, &SetOptions::default(), 0)
 }
 
 enum Put {
@@ -161,20 +276,18 @@ fn put<G: Group>(
     cx: &mut Cx<'_, '_, G>,
     key: Key<'_>,
     value: Bytes<'_>,
-    options: &SetOptions,
+    options: &SetOptions<'_>,
+    expires: u64,
 ) -> Result<Put> {
     let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
-    let expires = if options.expires_in > 0 { context.now + options.expires_in } else { 0 };
-    let forbids = |is_there: bool| (options.nx && is_there) || (options.xx && !is_there);
     // Mostly the new value fits where the old one lies.
     let mut locked = map.lock(g, &context, key)?;
-    if forbids(locked.value().is_some()) {
+    if options.forbids(locked.value().is_some()) {
         return Ok(Put::NotSet);
     }
+    let expires_now = if options.keeps_expiry { locked.expires() } else { expires };
     if locked.overwrite(value) {
-        if expires != 0 {
-            locked.set_expires(expires);
-        }
+        set_expires(&context, &mut locked, expires_now);
         locked.unlock()?;
         return Ok(Put::Set);
     }
@@ -182,17 +295,77 @@ fn put<G: Group>(
     let Some(fresh) = map.fresh(g, &context, key, value, 0)? else { return Ok(Put::NoMemory) };
     let mut locked = map.lock(g, &context, key)?;
     // Another block may have been here meanwhile.
-    if forbids(locked.value().is_some()) {
+    if options.forbids(locked.value().is_some()) {
         locked.unlock()?;
         map.discard(g, &context, fresh)?;
         return Ok(Put::NotSet);
     }
-    locked.put(fresh);
-    if expires != 0 {
-        locked.set_expires(expires);
-    }
+    options.replace(&context, &mut locked, fresh, expires);
     locked.unlock()?;
     Ok(Put::Set)
+}
+
+impl SetOptions<'_> {
+    const fn forbids(&self, is_there: bool) -> bool {
+        (self.nx && is_there) || (self.xx && !is_there)
+    }
+
+    /// Puts a new entry in the place of the old one.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn replace<G: Group>(
+        &self,
+        context: &Context,
+        locked: &mut Locked<'_, G, VectorSet>,
+        fresh: Fresh,
+        expires: u64,
+    ) {
+        let expires = if self.keeps_expiry { locked.expires() } else { expires };
+        locked.put(fresh);
+        set_expires(context, locked, expires);
+    }
+}
+
+/// Sets when a key expires; 0: as it is. At a time that is over it goes at once.
+fn set_expires<G: Group>(context: &Context, locked: &mut Locked<'_, G, VectorSet>, expires: u64) {
+    if expires > context.now {
+        locked.set_expires(expires);
+    } else if expires != 0 {
+        locked.remove();
+    }
+}
+
+/// As `put`; answers with the old value.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn put_and_get<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    key: Key<'_>,
+    value: Bytes<'_>,
+    options: &SetOptions<'_>,
+    expires: u64,
+) -> Result<Outcome> {
+    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
+    let Some(fresh) = map.fresh(g, &context, key, value, 0)? else {
+        cx.reply.no_memory();
+        return Ok(Outcome::Done);
+    };
+    let mut locked = map.lock(g, &context, key)?;
+    let is_hit = locked.value().is_some();
+    if locked.is_structure() {
+        locked.unlock()?;
+        map.discard(g, &context, fresh)?;
+        cx.reply.wrong_type();
+        return Ok(Outcome::Done);
+    }
+    let outcome = answer(cx, &mut locked)?;
+    if options.forbids(is_hit) {
+        locked.unlock()?;
+        map.discard(g, &context, fresh)?;
+    } else {
+        options.replace(&context, &mut locked, fresh, expires);
+        locked.unlock()?;
+    }
+    cx.count_read(is_hit);
+    Ok(outcome)
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
@@ -208,7 +381,7 @@ pub(super) fn mset<G: Group>(
     while !arguments.is_empty() {
         let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
         let value = arguments.next().unwrap_or(Bytes::EMPTY);
-        if let Put::NoMemory = put(cx, key, value, &SetOptions::default())? {
+        if let Put::NoMemory = put(cx, key, value, &SetOptions::default(), 0)? {
             cx.reply.no_memory();
             return Ok(Outcome::Done);
         }

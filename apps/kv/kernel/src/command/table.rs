@@ -1,8 +1,5 @@
 //! The table of all commands.
 
-use super::{Cx, Outcome, add, keys, server, session, similar, strings, transaction, vectors};
-use crate::resp::Arguments;
-use gpunet_device::{Group, Result};
 use gpunet_serve::Bytes;
 
 /// It changes keys.
@@ -37,6 +34,12 @@ pub(super) struct Row {
 impl Row {
     pub(super) fn takes(&self, arguments: usize) -> bool {
         arguments >= self.min as usize && (self.max == MANY || arguments <= self.max as usize)
+    }
+
+    /// How many words a request has, as Redis says it: at least so many if it is negative.
+    pub(super) const fn arity(&self) -> i64 {
+        let words = self.min as i64 + 1;
+        if self.min == self.max { words } else { -words }
     }
 
     /// The keys of a request with so many arguments behind the name: the first one, counted from those, and how many there are.
@@ -75,11 +78,81 @@ fn code_of(name: Bytes<'_>) -> u128 {
     code
 }
 
-/// The table of commands becomes the numbers of their names, their rows, one `match`, and the list that a test compares with README.md.
+/// The table of commands, for the macro `$with`: it becomes the numbers of their names and their rows here, the one `match` that carries them
+/// out in `command`, and the list that a test compares with README.md.
 ///
 /// A line has a command's name, the fewest and the most arguments it takes, its flags, its first and last key and the step between keys,
 /// what README.md says behind its name, if anything, and what executes it.
-macro_rules! commands {
+macro_rules! with_commands {
+    ($with:ident) => {
+        $with! {
+            (cx, name, arguments)
+            PING(0, MANY; FAST; 0 0 0) => server::ping(cx, name, arguments)?;
+            ECHO(1, 1; FAST; 0 0 0) => server::echo(cx, arguments)?;
+            QUIT(0, MANY; FAST | AT_ONCE; 0 0 0) => session::quit(cx);
+            RESET(0, 0; FAST | AT_ONCE; 0 0 0) => session::reset(cx)?;
+            AUTH(1, MANY; FAST; 0 0 0) => session::auth(cx, arguments);
+            SELECT(1, 1; FAST; 0 0 0) => session::select(cx, arguments);
+            HELLO(0, MANY; FAST; 0 0 0) "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
+            CLIENT(1, MANY; 0; 0 0 0) "ID/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH" => session::client(cx, arguments)?;
+            MULTI(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::multi(cx);
+            EXEC(0, 0; AT_ONCE; 0 0 0) => transaction::exec(cx)?;
+            DISCARD(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::discard(cx)?;
+            UNWATCH(0, 0; FAST; 0 0 0) => session::unwatch(cx);
+            COMMAND(0, MANY; 0; 0 0 0) "(INFO, COUNT, LIST, GETKEYS)" => server::command(cx, arguments)?;
+            CONFIG(1, MANY; 0; 0 0 0) "GET/SET" => server::config(cx, arguments);
+            FUNCTION(1, MANY; 0; 0 0 0) "FLUSH" => server::function(cx, arguments);
+            INFO(0, MANY; 0; 0 0 0) => server::info(cx, arguments)?;
+            DBSIZE(0, 0; READ | FAST; 0 0 0) => server::dbsize(cx);
+            FLUSHALL(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, true)?;
+            FLUSHDB(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, false)?;
+            GET(1, 1; READ | FAST; 1 1 1) => strings::get(cx, arguments)?;
+            SET(2, MANY; WRITE | MEMORY; 1 1 1) "(EX, PX, EXAT, PXAT, KEEPTTL, NX, XX, GET)" => strings::set(cx, name, arguments)?;
+            SETEX(3, 3; WRITE | MEMORY; 1 1 1) => strings::set_expiring(cx, name, arguments, 1000)?;
+            PSETEX(3, 3; WRITE | MEMORY; 1 1 1) => strings::set_expiring(cx, name, arguments, 1)?;
+            SETNX(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::setnx(cx, arguments)?;
+            GETSET(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::getset(cx, arguments)?;
+            GETDEL(1, 1; WRITE | FAST; 1 1 1) => strings::get_and(cx, name, arguments, true)?;
+            GETEX(1, MANY; WRITE | FAST; 1 1 1) => strings::get_and(cx, name, arguments, false)?;
+            MGET(1, MANY; READ | FAST; 1 -1 1) => strings::mget(cx, arguments)?;
+            MSET(2, MANY; WRITE | MEMORY; 1 -1 2) => strings::mset(cx, name, arguments)?;
+            APPEND(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::append(cx, arguments)?;
+            STRLEN(1, 1; READ | FAST; 1 1 1) => strings::strlen(cx, arguments)?;
+            INCR(1, 1; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, 1, false)?;
+            DECR(1, 1; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, -1, false)?;
+            INCRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, 1, true)?;
+            DECRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, -1, true)?;
+            DEL(1, MANY; WRITE; 1 -1 1) => keys::count(cx, arguments, true)?;
+            UNLINK(1, MANY; WRITE | FAST; 1 -1 1) => keys::count(cx, arguments, true)?;
+            EXISTS(1, MANY; READ | FAST; 1 -1 1) => keys::count(cx, arguments, false)?;
+            TOUCH(1, MANY; READ | FAST; 1 -1 1) => keys::count(cx, arguments, false)?;
+            TYPE(1, 1; READ | FAST; 1 1 1) => keys::type_of(cx, arguments)?;
+            KEYS(1, 1; READ | ALONE; 0 0 0) => keys::keys(cx, arguments)?;
+            SCAN(1, MANY; READ | ALONE; 0 0 0) "(MATCH, COUNT, TYPE)" => keys::scan(cx, arguments)?;
+            RENAME(2, 2; WRITE; 1 2 1) => keys::rename(cx, arguments, false)?;
+            RENAMENX(2, 2; WRITE | FAST; 1 2 1) => keys::rename(cx, arguments, true)?;
+            EXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1000, false)?;
+            PEXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1, false)?;
+            EXPIREAT(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1000, true)?;
+            PEXPIREAT(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1, true)?;
+            EXPIRETIME(1, 1; READ | FAST; 1 1 1) => keys::expire_time(cx, arguments, 1000)?;
+            PEXPIRETIME(1, 1; READ | FAST; 1 1 1) => keys::expire_time(cx, arguments, 1)?;
+            TTL(1, 1; READ | FAST; 1 1 1) => keys::ttl(cx, arguments, 1000)?;
+            PTTL(1, 1; READ | FAST; 1 1 1) => keys::ttl(cx, arguments, 1)?;
+            PERSIST(1, 1; WRITE | FAST; 1 1 1) => keys::persist(cx, arguments)?;
+            VADD(4, MANY; WRITE | MEMORY | ALONE; 1 1 1) => add::vadd(cx, arguments)?;
+            VSIM(3, MANY; READ | ALONE; 1 1 1) => similar::vsim(cx, arguments)?;
+            VREM(2, 2; WRITE | ALONE; 1 1 1) => vectors::vrem(cx, arguments)?;
+            VCARD(1, 1; READ | FAST | ALONE; 1 1 1) => vectors::size(cx, arguments, false)?;
+            VDIM(1, 1; READ | FAST | ALONE; 1 1 1) => vectors::size(cx, arguments, true)?;
+            VEMB(2, MANY; READ | FAST | ALONE; 1 1 1) => vectors::vemb(cx, arguments)?;
+            WATCH(1, MANY; FAST | AT_ONCE; 1 -1 1) "(refused)" => session::watch(cx);
+        }
+    };
+}
+pub(super) use with_commands;
+
+macro_rules! rows {
     (
         ($cx:ident, $name:ident, $arguments:ident)
         $($command:ident($min:literal, $max:expr; $flags:expr; $first:literal $last:literal $step:literal)
@@ -98,6 +171,26 @@ macro_rules! commands {
         }
 
         impl Command {
+            /// How many there are.
+            pub(super) const COUNT: usize = [$(Self::$command),+].len();
+
+            /// The commands by their numbers.
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            pub(super) const fn nth(number: usize) -> Option<Self> {
+                $(if number == Self::$command as usize {
+                    return Some(Self::$command);
+                })+
+                None
+            }
+
+            /// Its name in lower case, as a number.
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            pub(super) const fn code(self) -> u128 {
+                match self {
+                    $(Self::$command => codes::$command,)+
+                }
+            }
+
             #[cfg_attr(target_arch = "nvptx64", inline(never))]
             pub(super) fn of(name: Bytes<'_>) -> Option<Self> {
                 match code_of(name) {
@@ -123,68 +216,10 @@ macro_rules! commands {
 
         #[cfg(test)]
         const DOCUMENTED: &[&str] = &[$(concat!(stringify!($command) $(, " ", $supported)?)),+];
-
-        /// Carries out a command with as many arguments as it takes.
-        #[cfg_attr(target_arch = "nvptx64", inline(never))]
-        pub(super) fn run<G: Group>(
-            $cx: &mut Cx<'_, '_, G>,
-            command: Command,
-            $name: Bytes<'_>,
-            $arguments: Arguments<'_>,
-        ) -> Result<Outcome> {
-            Ok(match command {
-                $(Command::$command => $execution,)+
-            })
-        }
     };
 }
 
-commands! {
-    (cx, name, arguments)
-    PING(0, 1; FAST; 0 0 0) => server::ping(cx, arguments)?;
-    ECHO(1, 1; FAST; 0 0 0) => server::echo(cx, arguments)?;
-    QUIT(0, MANY; FAST | AT_ONCE; 0 0 0) => session::quit(cx);
-    RESET(0, 0; FAST | AT_ONCE; 0 0 0) => session::reset(cx)?;
-    AUTH(1, MANY; FAST; 0 0 0) => session::auth(cx, arguments);
-    SELECT(1, 1; FAST; 0 0 0) => session::select(cx, arguments);
-    HELLO(0, MANY; FAST; 0 0 0) "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
-    CLIENT(1, MANY; 0; 0 0 0) "ID/GETNAME/SETNAME/SETINFO" => session::client(cx, arguments)?;
-    MULTI(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::multi(cx);
-    EXEC(0, 0; AT_ONCE; 0 0 0) => transaction::exec(cx)?;
-    DISCARD(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::discard(cx)?;
-    UNWATCH(0, 0; FAST; 0 0 0) => session::unwatch(cx);
-    COMMAND(0, MANY; 0; 0 0 0) "(empty)" => server::command(cx, arguments);
-    CONFIG(1, MANY; 0; 0 0 0) "GET" => server::config(cx, arguments);
-    INFO(0, MANY; 0; 0 0 0) => server::info(cx, arguments)?;
-    DBSIZE(0, 0; READ | FAST; 0 0 0) => server::dbsize(cx);
-    FLUSHALL(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, true)?;
-    FLUSHDB(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, false)?;
-    GET(1, 1; READ | FAST; 1 1 1) => strings::get(cx, arguments)?;
-    SET(2, MANY; WRITE | MEMORY; 1 1 1) "(EX, PX, NX, XX)" => strings::set(cx, arguments)?;
-    MGET(1, MANY; READ | FAST; 1 -1 1) => strings::mget(cx, arguments)?;
-    MSET(2, MANY; WRITE | MEMORY; 1 -1 2) => strings::mset(cx, name, arguments)?;
-    APPEND(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::append(cx, arguments)?;
-    STRLEN(1, 1; READ | FAST; 1 1 1) => strings::strlen(cx, arguments)?;
-    INCR(1, 1; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, 1, false)?;
-    DECR(1, 1; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, -1, false)?;
-    INCRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, 1, true)?;
-    DECRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, -1, true)?;
-    DEL(1, MANY; WRITE; 1 -1 1) => keys::count(cx, arguments, true)?;
-    UNLINK(1, MANY; WRITE | FAST; 1 -1 1) => keys::count(cx, arguments, true)?;
-    EXISTS(1, MANY; READ | FAST; 1 -1 1) => keys::count(cx, arguments, false)?;
-    EXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1000)?;
-    PEXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1)?;
-    TTL(1, 1; READ | FAST; 1 1 1) => keys::ttl(cx, arguments, 1000)?;
-    PTTL(1, 1; READ | FAST; 1 1 1) => keys::ttl(cx, arguments, 1)?;
-    PERSIST(1, 1; WRITE | FAST; 1 1 1) => keys::persist(cx, arguments)?;
-    VADD(4, MANY; WRITE | MEMORY | ALONE; 1 1 1) => add::vadd(cx, arguments)?;
-    VSIM(3, MANY; READ | ALONE; 1 1 1) => similar::vsim(cx, arguments)?;
-    VREM(2, 2; WRITE | ALONE; 1 1 1) => vectors::vrem(cx, arguments)?;
-    VCARD(1, 1; READ | FAST | ALONE; 1 1 1) => vectors::size(cx, arguments, false)?;
-    VDIM(1, 1; READ | FAST | ALONE; 1 1 1) => vectors::size(cx, arguments, true)?;
-    VEMB(2, MANY; READ | FAST | ALONE; 1 1 1) => vectors::vemb(cx, arguments)?;
-    WATCH(1, MANY; FAST | AT_ONCE; 1 -1 1) "(refused)" => session::watch(cx);
-}
+with_commands!(rows);
 
 #[cfg(test)]
 mod tests {

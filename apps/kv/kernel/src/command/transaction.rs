@@ -1,7 +1,7 @@
 //! MULTI, EXEC and DISCARD: commands that are carried out at once for all others.
 
-use super::table::{self, ALONE, Command, Row};
-use super::{Cx, Outcome};
+use super::table::{ALONE, Command, Row};
+use super::{Cx, Outcome, run};
 use crate::own;
 use crate::reply::ROOM;
 use crate::resp::{self, Arguments, Parsed, Progress};
@@ -28,6 +28,16 @@ pub(super) fn discard<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
         cx.session.end_transaction(cx.reply.g, &cx.context, cx.store)?;
         cx.reply.ok();
     }
+    Ok(Outcome::Done)
+}
+
+/// An EXEC with arguments, which Redis takes for the end of the transaction.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn discard_wrong<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
+    cx.session.end_transaction(cx.reply.g, &cx.context, cx.store)?;
+    cx.reply.raw(
+        b"-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n",
+    );
     Ok(Outcome::Done)
 }
 
@@ -163,8 +173,9 @@ fn carry_out_held<G: Group>(cx: &mut Cx<'_, '_, G>, mut requests: Requests<'_>, 
     cx.reply.array(count);
     while let Some((command, name, arguments)) = requests.next() {
         cx.make_room(ROOM)?;
-        let outcome = table::run(cx, command, name, arguments)?;
+        let outcome = run(cx, command, name, arguments)?;
         debug_assert!(outcome == Outcome::Done, "a transaction waits for nothing");
+        cx.resume.step = 0;
         cx.counters.own[own::COMMANDS] += 1;
     }
     Ok(())

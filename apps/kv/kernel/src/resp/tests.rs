@@ -124,3 +124,11 @@ fn too_many_arguments_are_refused_however_they_come() {
         assert_eq!(stream(bytes, cuts).1, Some(Invalid::TooLong), "{cuts:?}");
     }
 }
+
+#[test]
+fn words_are_divided_as_redis_divides_them() {
+    let words = |line: &[u8]| stream(line, &[]).0;
+    assert_eq!(words(b"\x0cPING \x0b hello\r\n"), [[&b"PING"[..], b"hello"].map(<[u8]>::to_vec).to_vec()]);
+    assert_eq!(words(b"PING\x0b\tx\x0cy\r\n"), [[&b"PING\x0b"[..], b"x\x0cy"].map(<[u8]>::to_vec).to_vec()]);
+    assert_eq!(stream(b"PING\0x\r\nPING\r\n", &[]), (std::vec![], None));
+}

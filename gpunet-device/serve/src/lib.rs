@@ -25,6 +25,8 @@ mod items;
 mod lock;
 mod map;
 mod memory;
+#[cfg(all(test, loom))]
+mod models;
 mod reader;
 mod readiness;
 mod server;

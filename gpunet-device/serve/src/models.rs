@@ -4,7 +4,7 @@
 //! fails.
 
 use crate::memory::{for_test, no_net};
-use crate::{Carve, Lock, Memory, Topics};
+use crate::{Lock, Memory};
 use gpunet_device::abi::atomic::model;
 use gpunet_device::group::Solo;
 use loom::thread;
@@ -32,27 +32,5 @@ fn who_holds_a_lock_sees_what_its_last_holder_wrote() {
         block(0);
         other.join().unwrap();
         assert_eq!(memory.u64(8).get(), 2);
-    });
-}
-
-/// A block notifies a topic while another looks: who sees a notification sees what was stored before it, and the topic's count.
-///
-/// Fails without the fences of `notify`, without that of `has_news`, or if `notify` counts all before the topic.
-#[test]
-fn who_hears_of_a_topic_finds_what_there_is_to_say() {
-    let memory = for_test(192);
-    model(3, move || {
-        clear(memory);
-        let (topics, said) = (Topics::carve(&mut Carve::new(memory, 1), 1), memory.u64(128));
-        let other = thread::spawn(move || {
-            said.set(1);
-            topics.notify(&Solo::new(1, 2), 0);
-        });
-        let (g, mut seen) = (Solo::new(0, 2), 0);
-        if topics.has_news(&g, &mut seen) {
-            assert_eq!((topics.count(0), said.get()), (1, 1), "notified, and not there");
-        }
-        other.join().unwrap();
-        assert_eq!((topics.all(), topics.count(0)), (1, 1));
     });
 }

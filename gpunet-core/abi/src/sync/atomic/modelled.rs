@@ -1,8 +1,10 @@
 //! Atomics that loom knows while a model runs, and core's otherwise.
 //!
 //! A word of a model stays in its place in memory, where its last value is always found: what plain code reads and writes beside it, under a
-//! lock or before an open, works as ever. What loom needs to know lies beside, found by the word's address. Two things are not explored:
-//! what plain accesses may find, and what a load may find of a time before a plain store into its word.
+//! lock or before an open, works as ever. What loom needs to know lies beside, found by the word's address. Three things are not explored:
+//! what plain accesses may find; what a load may find of a time before a plain store into its word; and, because loom knows of each word
+//! its last access only, what another thread's load may find while a thread loads a word and exchanges it. So a model is worth what it is
+//! seen to find: see it fail.
 
 use loom::sync::atomic as explored;
 use std::cell::{Cell, RefCell};

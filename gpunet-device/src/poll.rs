@@ -18,7 +18,7 @@ use crate::table::slots;
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Group, Net, platform};
-use core::sync::atomic::{Ordering, fence};
+use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::epoch::{Changes, Epoch};
 use gpunet_abi::{Error, Handle, Result, Timeout};

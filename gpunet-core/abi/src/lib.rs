@@ -8,7 +8,7 @@
 //!
 //! | floor | modules |
 //! |---|---|
-//! | sync | [`word`] (loads and stores with a named partner), [`device_scope`] (the same among threads of one device), [`park`] (sleeping and waking), [`epoch`] (counting changes), [`hand_off`] (where tests make threads pause) |
+//! | sync | [`atomic`] (what words are made of), [`word`] (loads and stores with a named partner), [`device_scope`] (the same among threads of one device), [`park`] (sleeping and waking), [`epoch`] (counting changes), [`hand_off`] (where tests make threads pause) |
 //! | types | [`addr`], [`options`], [`errno`], [`handle`], [`status`], [`region`] (region numbers and offsets), [`link`] (who is at the other side) |
 //! | stream | [`position`] (what a stream word means), [`span`] (pieces of a ring), `socket_line` (what a socket is told), [`line`](mod@line) (small messages), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host hands to kernels) |
 //! | table | [`entry`] (the device's own socket table), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead) |
@@ -18,7 +18,7 @@
 //! | team | [`team`] (the words by which members meet) |
 //!
 //! Nothing here hands out a Rust reference into memory that another agent writes.
-#![cfg_attr(not(any(test, all(feature = "pauses", not(target_arch = "nvptx64")))), no_std)]
+#![cfg_attr(not(any(test, loom, all(feature = "pauses", not(target_arch = "nvptx64")))), no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 
 mod placement;
@@ -34,7 +34,7 @@ pub use placement::{arena, context, layout, opened, panic_record};
 pub use poll::{poll_group, poll_stack, ready_list};
 pub use request::{claim, control};
 pub use stream::{line, position, ring, span, trigger};
-pub use sync::{device_scope, epoch, hand_off, park, word};
+pub use sync::{atomic, device_scope, epoch, hand_off, park, word};
 pub use table::{accept, entry, recycle};
 pub use types::{addr, direction, errno, handle, link, options, region, status, timeout};
 

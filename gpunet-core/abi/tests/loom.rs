@@ -7,11 +7,13 @@
 //! ones.
 #![cfg(loom)]
 
+use gpunet_abi::atomic::{self, model};
 use gpunet_abi::claim::{self, ClaimWord};
 use gpunet_abi::entry::lock;
 use gpunet_abi::park::{ParkFlag, must_wake, park};
 use gpunet_abi::recycle::{self, SlotRing};
-use gpunet_abi::ring::lacks_room;
+use gpunet_abi::ring::give_room;
+use gpunet_abi::{StreamWord, Word};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -55,6 +57,26 @@ impl Futex {
         drop(self.lock.lock().unwrap());
         self.wake.notify_all();
     }
+}
+
+/// Of the models that run shipped code: what is only set may be seen later than what is set after it.
+#[test]
+#[should_panic(expected = "seen in another order")]
+fn a_model_finds_what_nothing_orders() {
+    let words = [0, 0].map(|value| Box::into_raw(Box::new(value)) as usize);
+    model(2, move || {
+        let [first, second] = words.map(|word| unsafe {
+            (word as *mut u64).write(0);
+            Word::from_ptr(word as *mut u64)
+        });
+        let writer = thread::spawn(move || {
+            first.set(1);
+            second.set(1);
+        });
+        let seen = second.observe();
+        assert!(first.peek() >= seen, "seen in another order");
+        writer.join().unwrap();
+    });
 }
 
 /// One publish against one waiter that parks: the waiter always ends, with the bytes in view.
@@ -616,37 +638,35 @@ fn a_sleeping_poller_hears_of_every_change() {
 /// A poller sends one more byte by `send_more`, too many for its low-water mark, and waits for space, while the data thread releases
 /// what was published before. The data thread moves the epoch on only if it finds that the ring lacked room. Either it does, or the
 /// poller sees the space.
+///
+/// Fails without the fence of `give_room`.
 #[test]
 fn a_poller_that_waits_for_space_hears_of_it() {
     const CAPACITY: u64 = 8;
     // Published before, and whether the byte that follows is: if it fills the ring. Otherwise it is left unpublished.
     for (low, before, is_published) in [(1, CAPACITY - 1, true), (4, 4, false)] {
-        loom::model(move || {
+        model(3, move || {
             // Published, released, epoch.
-            let words = Arc::new([AtomicU64::new(before), AtomicU64::new(0), AtomicU64::new(0)]);
-            let data_thread = {
-                let words = words.clone();
-                thread::spawn(move || {
-                    let [published, released, epoch] = &*words;
-                    // `DrivenStream::release`.
-                    released.store(before, Ordering::Release);
-                    fence(Ordering::SeqCst);
-                    if lacks_room(published.load(Ordering::Acquire), low, CAPACITY) {
-                        epoch.fetch_add(1, Ordering::Release);
-                    }
-                })
-            };
-            let [published, released, epoch] = &*words;
+            let words = [before, 0, 0].map(|value| Box::into_raw(Box::new(value)));
+            let [published, released, epoch] = words.map(|word| unsafe { Word::from_ptr(word) });
+            let data_thread = thread::spawn(move || {
+                // `DrivenStream::release`.
+                let now = StreamWord::at(before);
+                if give_room(released, now, before, published, (low, CAPACITY)) {
+                    epoch.publish(1);
+                }
+            });
             if is_published {
-                published.store(before + 1, Ordering::Release);
+                published.publish(before + 1);
             }
             // `PollerRegistration::enter`, or `fence_before_wait` of a GPU's poll, and the scan that follows.
-            fence(Ordering::SeqCst);
-            let moment = epoch.load(Ordering::Acquire);
-            let free = CAPACITY - (before + 1 - released.load(Ordering::Relaxed));
+            atomic::fence(Ordering::SeqCst);
+            let moment = epoch.observe();
+            let free = CAPACITY - (before + 1 - released.peek());
             data_thread.join().unwrap();
-            let is_woken = epoch.load(Ordering::Acquire) != moment;
+            let is_woken = epoch.observe() != moment;
             assert!(free >= low || is_woken, "it waits although there is space");
+            words.into_iter().for_each(|word| drop(unsafe { Box::from_raw(word) }));
         });
     }
 }
@@ -817,6 +837,65 @@ fn a_message_is_whole_in_its_line_or_taken_from_the_ring() {
         sender.join().unwrap();
         assert_eq!(lined.look(0), Some([1, 2]), "overwritten in the line, still in the ring");
         assert_eq!(lined.look(2), Some([3, 4]));
+    });
+}
+
+/// A data thread goes to sleep for long and leaves its words to the thread that watches, in the shape of gpunet-proxy's `shard::sleep` and
+/// `shard::watched`, while the GPU stores a word, which wakes nobody: the thread finds it, or is woken.
+///
+/// Fails if the thread leaves the word as it is then, and not as its scan has found it.
+#[test]
+fn a_word_that_a_gpu_stores_wakes_the_thread_that_left_it_to_be_watched() {
+    struct Watched {
+        word: AtomicU64,
+        /// The word as the thread saw it last, while it is watched.
+        left: Mutex<Option<u64>>,
+        /// The eventfd.
+        rung: Mutex<bool>,
+        ring: Condvar,
+        is_awake: AtomicBool,
+    }
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let watched = Arc::new(Watched {
+            word: AtomicU64::new(0),
+            left: Mutex::new(None),
+            rung: Mutex::new(false),
+            ring: Condvar::new(),
+            is_awake: AtomicBool::new(false),
+        });
+        let gpu = {
+            let watched = watched.clone();
+            thread::spawn(move || watched.word.store(1, Ordering::Release))
+        };
+        let sleeper = {
+            let watched = watched.clone();
+            thread::spawn(move || {
+                let seen = watched.word.load(Ordering::Relaxed);
+                if seen == 0 {
+                    *watched.left.lock().unwrap() = Some(seen);
+                    let mut rung = watched.rung.lock().unwrap();
+                    while !std::mem::take(&mut *rung) {
+                        rung = watched.ring.wait(rung).unwrap();
+                    }
+                    drop(rung);
+                    *watched.left.lock().unwrap() = None;
+                }
+                watched.is_awake.store(true, Ordering::Release);
+            })
+        };
+        // `WatchedThread::check`, every few milliseconds.
+        while !watched.is_awake.load(Ordering::Acquire) {
+            let left = *watched.left.lock().unwrap();
+            if left.is_some_and(|seen| watched.word.load(Ordering::Relaxed) != seen) {
+                *watched.rung.lock().unwrap() = true;
+                watched.ring.notify_all();
+            }
+            thread::yield_now();
+        }
+        gpu.join().unwrap();
+        sleeper.join().unwrap();
     });
 }
 

@@ -26,6 +26,8 @@ mod items;
 mod lock;
 mod map;
 mod memory;
+#[cfg(all(test, loom))]
+mod models;
 mod queue;
 mod reader;
 mod readiness;

@@ -4,9 +4,14 @@ use crate::memory::{Carve, Memory};
 use crate::word::Word32;
 use gpunet_device::{Error, Group, Net, Result};
 
-/// Rounds after which a waiting CPU thread gives its core away: the holder may wait for it.
+#[cfg(all(loom, not(target_arch = "nvptx64")))]
+use gpunet_device::abi::atomic::yield_now;
+#[cfg(not(any(loom, target_arch = "nvptx64")))]
+use std::thread::yield_now;
+
+/// Rounds after which a waiting CPU thread gives its core away: the holder may wait for it. In a model at once.
 #[cfg(not(target_arch = "nvptx64"))]
-const ROUNDS_BEFORE_YIELD: u32 = 64;
+const ROUNDS_BEFORE_YIELD: u32 = if cfg!(loom) { 0 } else { 64 };
 /// Rounds between two looks at whether the launch is over.
 #[cfg(not(target_arch = "nvptx64"))]
 const ROUNDS_BEFORE_CHECK: u32 = 1 << 14;
@@ -130,7 +135,7 @@ fn wait_a_little<G: Group>(g: &G, net: Net, round: u32) -> Result<()> {
         core::hint::spin_loop();
         return Ok(());
     }
-    std::thread::yield_now();
+    yield_now();
     if round.is_multiple_of(ROUNDS_BEFORE_CHECK) && net.is_attached() {
         gpunet_device::poll(
             &g.thread(),

@@ -9,9 +9,9 @@ mod cpu;
 #[cfg(target_arch = "nvptx64")]
 mod nvptx;
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(target_arch = "nvptx64"))]
 use cpu as scope;
+use gpunet_device::abi::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_device::abi::{Word, device_scope};
 #[cfg(target_arch = "nvptx64")]
 use nvptx as scope;

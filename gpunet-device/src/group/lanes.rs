@@ -97,8 +97,11 @@ impl Collective {
         if state.arrived == self.size {
             state.result = (state.value, state.sum);
             (state.arrived, state.sum, state.turn, state.purpose) = (0, 0, turn + 1, purpose);
+            let result = state.result;
+            // Before the others are woken: who finds the lock taken sleeps a second time, and is woken a second time.
+            drop(state);
             self.wake.notify_all();
-            return state.result;
+            return result;
         }
         // Ordering: Relaxed; set under the same lock.
         while state.turn == turn && !self.poisoned.load(Ordering::Relaxed) {

@@ -23,12 +23,19 @@ pub use self::grace::CallGuard;
 use self::spin_yield::{SpinYield, are_cores_few};
 use gpunet_abi::Word;
 use gpunet_abi::arena::PartHeader;
+use gpunet_abi::atomic::{AtomicU32, AtomicU64, Ordering};
+#[cfg(loom)]
+use gpunet_abi::atomic::{yield_now as spin_loop, yield_now};
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::hand_off;
 use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::hint::spin_loop;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
+#[cfg(not(loom))]
+use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 /// Polls of a word before a waiter goes to sleep: one right after another, and where cores are few those
@@ -83,7 +90,7 @@ pub fn back_off() {
     if turns::pass_on() {
         return;
     }
-    std::thread::yield_now();
+    yield_now();
 }
 
 /// Waits a little between two loads by a group that has nothing to do. A CPU poller sleeps on the epoch instead.
@@ -98,7 +105,7 @@ pub(crate) fn yield_core() {
     if turns::pass_on() {
         return;
     }
-    std::thread::yield_now();
+    yield_now();
 }
 
 /// Nap of a waiter that may not sleep, on a machine with fewer cores than waiters.
@@ -130,7 +137,7 @@ pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, chang
         return;
     }
     if round < spins() {
-        std::hint::spin_loop();
+        spin_loop();
         return;
     }
     if !may_sleep() {
@@ -208,7 +215,7 @@ pub(crate) fn pause_for_bell(
         return;
     }
     if round < spins() {
-        std::hint::spin_loop();
+        spin_loop();
         return;
     }
     if !may_sleep() {

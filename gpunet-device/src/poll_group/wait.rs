@@ -10,7 +10,7 @@ use crate::table::lists::{self, List};
 use crate::table::member::{Member, Stack, holder, queue};
 use crate::table::slots::Caller;
 use crate::{Group, Net};
-use core::sync::atomic::{AtomicU32, Ordering};
+use gpunet_abi::atomic::{AtomicU32, Ordering};
 use gpunet_abi::entry::GroupId;
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry};

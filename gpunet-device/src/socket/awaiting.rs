@@ -7,6 +7,7 @@ use crate::table::{entry, slots};
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Net, platform};
+use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
@@ -313,7 +314,7 @@ impl Wait {
         let status = self.end_status()?;
         // Ordering: Acquire, pairs with the proxy's publish of the status: everything that landed
         // before it is visible to the poll that follows.
-        core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+        fence(Ordering::Acquire);
         if self.half == Direction::Recv
             && let Some(found) = self.poll()
         {

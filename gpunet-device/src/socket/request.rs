@@ -7,7 +7,7 @@ use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Net, platform};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU32, Ordering};
+use gpunet_abi::atomic::{AtomicU32, Ordering};
 use gpunet_abi::claim::{self, ClaimWord, Posted, Taken};
 use gpunet_abi::control::{ControlSlot, NO_SLOT, Op, Reply, Request};
 use gpunet_abi::entry::Kind;

@@ -3,9 +3,9 @@
 //! It lies in the listener's entry ([`gpunet_abi::accept`]).
 
 use crate::Net;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::Handle;
 use gpunet_abi::accept::{AcceptQueue, PREPARED, TakenWord};
+use gpunet_abi::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::recycle::SlotRing;
 
 /// The queue of one listener.

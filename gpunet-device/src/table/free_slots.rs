@@ -3,8 +3,8 @@
 use crate::Net;
 use crate::memory::plain;
 use crate::table::{accepted, membership, slots};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::accept::PREPARED;
+use gpunet_abi::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::entry::{Entry, Kind, OwnWords, SlotState};
 use gpunet_abi::handle::next_generation;
 use gpunet_abi::recycle::{self, SlotRing};

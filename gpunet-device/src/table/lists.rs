@@ -2,8 +2,8 @@
 
 use crate::Net;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU64, Ordering};
 use gpunet_abi::accept::TakenWord;
+use gpunet_abi::atomic::{AtomicU64, Ordering};
 use gpunet_abi::poll_group::{GroupWords, LISTS, ListHeader};
 use gpunet_abi::ready_list::ReadyList;
 use gpunet_abi::{Handle, Word};

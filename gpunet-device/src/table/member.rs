@@ -3,7 +3,7 @@
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Net, platform};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use gpunet_abi::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::poll_group::{Holder, Phase, PollState, StackTop};
 use gpunet_abi::poll_stack::{self, SlotStack};

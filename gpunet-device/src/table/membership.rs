@@ -4,8 +4,8 @@ use crate::table::lists::List;
 use crate::table::member::{Member, Stack, queue};
 use crate::table::slots;
 use crate::{Net, platform};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
 use gpunet_abi::Handle;
+use gpunet_abi::atomic::{AtomicU32, Ordering, fence};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::poll_group::{LISTS, Phase, PollState, WatchWord};
 

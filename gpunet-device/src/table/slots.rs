@@ -4,7 +4,7 @@
 //! finds there by a handle is in `entry`.
 
 use crate::{Group, Net, platform};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use gpunet_abi::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use gpunet_abi::entry::{GroupId, Kind, SlotState, lock};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Direction, Error, Handle, Result};

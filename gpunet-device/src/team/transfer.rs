@@ -3,7 +3,7 @@
 use super::{Element, SymmetricPtr, TeamHandle};
 use crate::memory::copy::copy;
 use crate::{Buffer, Group, Source};
-use core::sync::atomic::{Ordering, fence};
+use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::team::Rank;
 use gpunet_abi::{Error, Result};
 

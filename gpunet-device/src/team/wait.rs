@@ -4,7 +4,7 @@ use super::{SymmetricPtr, TeamHandle};
 use crate::group::outcome::by_leader;
 use crate::wait::guard::WaitGuard;
 use crate::{Group, platform};
-use core::sync::atomic::{Ordering, fence};
+use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::team::{MAX_VALUE, Rank, Signal};
 use gpunet_abi::{Error, Result, Word};
 

@@ -7,7 +7,7 @@ use crate::socket::half::give_up;
 use crate::table::entry;
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use core::sync::atomic::{Ordering, fence};
+use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::position::{MASK, StreamWord, advance};
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::trigger::reached;

@@ -1,7 +1,7 @@
 //! A turn that ends by itself: what one group of a device does for all, or before the others.
 
 use crate::platform;
-use core::sync::atomic::{AtomicU64, Ordering};
+use gpunet_abi::atomic::{AtomicU64, Ordering};
 use gpunet_abi::hand_off::{self, HandOff};
 
 /// A turn that the calling group has. A group that dies in it delays the others until it is over, and nothing else.

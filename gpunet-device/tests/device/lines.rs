@@ -1,11 +1,13 @@
 //! Small messages in lines: what is taken from one, what is left to the ring, and what a line cannot do.
 
 use crate::world::{LARGE, World, buffer, pattern};
+use gpunet_device::abi::control::{Descriptor, Reply};
 use gpunet_device::abi::line::{self, CHUNK_BYTES, Line};
+use gpunet_device::abi::region::{RegionOffset, SHARED};
 use gpunet_device::abi::{StreamWord, Word};
 use gpunet_device::cpu::watch::Watch;
 use gpunet_device::group::{Lanes, Solo};
-use gpunet_device::{Error, Group, Handle, RecvHalf, SendHalf, Shutdown, Stream, Timeout};
+use gpunet_device::{Error, Group, Handle, RecvHalf, SendHalf, Shutdown, SockAddr, Stream, Timeout};
 use gpunet_posix as posix;
 use gpunet_posix::send::{MSG_DONTWAIT, MSG_MORE, MSG_PEEK};
 use proptest::prelude::*;
@@ -84,6 +86,37 @@ fn a_message_is_taken_from_its_line_before_it_has_landed() {
         assert_eq!(receiver.try_recv(&G, buffer(&mut memory)), Err(Error::WouldBlock));
         assert_eq!((receiver.available(&G), receiver.position()), (Ok(0), len as u64));
     }
+}
+
+/// A line holds what a stream before has sent, by tags that repeat: every stream begins at position 0.
+#[test]
+fn a_stream_finds_nothing_in_the_line_of_the_stream_before() {
+    let stream = Lined::new();
+    write(stream.line(), 0, b"stale");
+    let world = &stream.world;
+    let at = |word: u64| RegionOffset::new(SHARED, word - world.net_shared());
+    // SAFETY: the entry of a slot that no group uses now.
+    let ring = unsafe { (*world.entry(1)).recv };
+    let descriptor = Descriptor {
+        recv_ring: at(ring.base),
+        recv_log2: LARGE.ilog2(),
+        recv_line: at(ring.line_at()),
+        ..world.direct(1, 0)
+    };
+    world.give_slots(&[1]);
+    let mut reply = Reply::new(0, 0);
+    reply.descriptor = descriptor;
+    let net = world.net();
+    let opened = std::thread::scope(|scope| {
+        let address = SockAddr::v4([10, 0, 0, 1], 99);
+        let connect = scope.spawn(move || Stream::connect(&G, net, address).map(|stream| stream.handle()));
+        world.serve(&mut [0; 4], |_| Some(reply));
+        connect.join().unwrap()
+    });
+    let mut receiver = RecvHalf::from_handle(&G, net, opened.unwrap()).unwrap();
+    assert_eq!(receiver.try_recv(&G, buffer(&mut [0; 64])), Err(Error::WouldBlock));
+    write(stream.line(), 0, b"new");
+    assert_eq!(receiver.try_recv(&G, buffer(&mut [0; 64])), Ok(3));
 }
 
 #[test]

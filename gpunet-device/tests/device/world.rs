@@ -2,6 +2,7 @@
 
 use gpunet_device::abi::Link;
 use gpunet_device::abi::arena::{PartHeader, PartLayout};
+use gpunet_device::abi::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_device::abi::context::Context;
 use gpunet_device::abi::control::{Descriptor, Reply, Request};
 use gpunet_device::abi::entry::{Entry, HalfEntry, Kind, LINE_STEP, OwnWords, SlotState, lock};
@@ -13,7 +14,6 @@ use gpunet_device::abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_device::abi::{MAGIC, VERSION, Word};
 use gpunet_device::{Buffer, Direction, Handle, Net, Options, SockAddr};
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The generation of the slots that tests open by hand.
 pub const GENERATION: u32 = 7;
@@ -29,7 +29,7 @@ pub const LARGE: u64 = 256 << 10;
 
 #[repr(C, align(4096))]
 #[derive(Clone)]
-struct Page([u64; 512]);
+pub struct Page([u64; 512]);
 
 /// The memory of one attachment.
 pub struct World {
@@ -131,6 +131,11 @@ impl World {
         unsafe { Net::from_raw(self.device.as_ptr() as u64 + self.own.contexts) }
     }
 
+    /// Where the shared region begins.
+    pub fn net_shared(&self) -> u64 {
+        self.shared.as_ptr() as u64
+    }
+
     /// Where the device region begins.
     pub fn net_device(&self) -> u64 {
         self.device.as_ptr() as u64
@@ -146,6 +151,21 @@ impl World {
         ended.publish(ended.peek() + (1 << (launch % 8 * 8)));
         let finished = word(offset_of!(DeviceHeader, finished));
         finished.publish(finished.peek() + 1);
+    }
+
+    /// The attachment's memory as it is.
+    #[cfg(loom)]
+    pub fn save(&self) -> [Vec<Page>; 2] {
+        [self.shared.clone(), self.device.clone()]
+    }
+
+    /// Puts memory back that was saved.
+    #[cfg(loom)]
+    pub fn restore(&self, saved: &[Vec<Page>; 2]) {
+        for (pages, saved) in [&self.shared, &self.device].into_iter().zip(saved) {
+            // SAFETY: as many pages, which nobody uses now.
+            unsafe { pages.as_ptr().cast_mut().copy_from_nonoverlapping(saved.as_ptr(), saved.len()) };
+        }
     }
 
     /// A word of the shared region.

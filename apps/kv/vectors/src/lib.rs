@@ -19,6 +19,8 @@ mod change;
 mod decimal;
 mod desk;
 mod head;
+#[cfg(all(test, loom))]
+mod models;
 mod names;
 mod number;
 mod search;

@@ -12,6 +12,7 @@
 use crate::stream::line::Line;
 use crate::stream::position::{StreamWord, Violation, advance};
 use crate::stream::span::RingSpan;
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::device_scope;
 use crate::sync::word::Word;
 use crate::types::link::Link;
@@ -90,6 +91,27 @@ pub const fn lacks_room(unread: u64, low: u64, capacity: u64) -> bool {
         _ => MOST_UNPUBLISHED,
     };
     unread + unpublished + low > capacity
+}
+
+/// Gives `freed` more bytes back to a sender, up to the position of `now`; returns whether the ring may have lacked room before for one
+/// that waits until `low` bytes are free, so that it is to be told. By the proxy.
+#[must_use]
+pub fn give_room(
+    released: Word,
+    now: StreamWord,
+    freed: u64,
+    published: Word,
+    (low, capacity): (u64, u64),
+) -> bool {
+    // Pairs with the sender's observe: what was read there is read.
+    released.publish(now.0);
+    // Ordering: SeqCst, pairs with the fence of a poller that waits for space after it has filled the ring (a CPU's passes it when it
+    // registers, a GPU's before it loads the epoch, a poll group's when it arms the socket): either it sees the new word, or its
+    // `published` is seen here.
+    fence(Ordering::SeqCst);
+    let before = now.position().saturating_sub(freed);
+    let unread = StreamWord(published.observe()).position().saturating_sub(before);
+    lacks_room(unread, low, capacity)
 }
 
 /// The bytes from one position of a ring to a later one: at most its capacity, so 32 bits of both are enough.

@@ -13,8 +13,8 @@
 //! A GPU waiter never sleeps, and a GPU publisher never wakes: on nvptx64 none of this is compiled.
 //! `tests/loom.rs` explores every interleaving.
 
+use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::hand_off::{self, HandOff};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A flag that is set while someone sleeps on it; its address is what a futex waits on.
 pub trait ParkFlag {

@@ -5,8 +5,8 @@
 //! read-modify-write: rustc's `fetch_*` on nvptx64 lose scope and ordering, and the PCIe bus has
 //! no such operation to offer.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::hand_off::{self, HandOff};
-use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A word in memory that is shared with another agent.
 ///

@@ -1,10 +1,10 @@
 //! On a CPU there is one scope.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use gpunet_device::abi::atomic::{self, AtomicU32, AtomicU64, Ordering};
 
 #[inline(always)]
 pub(super) fn fence() {
-    core::sync::atomic::fence(Ordering::AcqRel);
+    atomic::fence(Ordering::AcqRel);
 }
 
 /// # Safety

@@ -12,9 +12,9 @@ use super::grace::Keeper;
 use super::turns;
 use crate::Net;
 use gpunet_abi::arena::PartHeader;
+use gpunet_abi::atomic::{AtomicU32, Ordering};
 use gpunet_abi::park::{ParkFlag, SharedFlag};
 use gpunet_abi::region::Region;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Bells that one call can sleep on, beside the epoch (the kernel takes 128 addresses).

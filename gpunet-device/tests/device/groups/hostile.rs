@@ -36,6 +36,23 @@ fn an_entry_of_a_slot_that_does_not_exist_fails_the_group() {
     assert_eq!(proxy.take(&mut own), [], "the next ones are believed again");
 }
 
+/// The list of one group names a socket of another, and its arm.
+#[test]
+fn a_socket_of_another_group_is_not_delivered() {
+    let world = World::new();
+    let mut first = Proxy::new(&world, 9, 8);
+    let mut second = Proxy::new(&world, 10, 8);
+    let (mut a, mut b) = (room(2), room(2));
+    let (mut a, mut b) = (events(&mut a), events(&mut b));
+    second.group.add(&G, world.open_driven(4), POLLIN, 2).unwrap();
+    assert_eq!(second.take(&mut b), [], "armed");
+    world.landed(4).publish(1);
+    first.push(0, second.watch(4).entry(4).0);
+    assert_eq!(first.take(&mut a), []);
+    second.tell(4);
+    assert_eq!(second.take(&mut b), [2]);
+}
+
 #[test]
 fn entries_of_random_bytes_deliver_nothing_that_is_not_so() {
     let world = World::new();

@@ -4,13 +4,13 @@ use crate::world::{GENERATION, SLOTS, World, buffer};
 use gpunet_device::PollGroup;
 use gpunet_device::Timeout;
 use gpunet_device::abi::Word;
+use gpunet_device::abi::atomic::{Ordering, fence};
 use gpunet_device::abi::control::{Op, Reply};
 use gpunet_device::abi::entry::SlotState;
 use gpunet_device::abi::poll_group::{ListHeader, PollEntry, PollState, WatchWord, cells_for, list_bytes};
 use gpunet_device::abi::region::{RegionOffset, SHARED};
 use gpunet_device::group::Solo;
 use gpunet_device::poll_group::{Event, Events};
-use std::sync::atomic::{Ordering, fence};
 
 pub const G: Solo = Solo::new(0, 1);
 
@@ -18,6 +18,7 @@ pub const G: Solo = Solo::new(0, 1);
 pub const LISTS: usize = 2;
 
 /// A poll group, and what the proxy keeps of it.
+#[derive(Clone)]
 pub struct Proxy<'a> {
     pub world: &'a World,
     pub group: PollGroup,

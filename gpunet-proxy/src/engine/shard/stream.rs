@@ -11,7 +11,6 @@ use gpunet_core::connection::{Action, Connection};
 use gpunet_core::futex;
 use gpunet_core::transport::{StreamIo, Turn};
 use std::io;
-use std::sync::atomic::{Ordering, fence};
 
 /// Actions a stream may take in one turn before others get theirs.
 pub(super) const BUDGET: usize = 16;
@@ -241,18 +240,13 @@ impl DrivenStream {
             0 => false,
             n => {
                 let word = self.connection.handle_released(n);
-                state.memory.released(slot).publish(word.0);
+                let memory = &state.memory;
+                let (released, published) =
+                    (memory.released(slot), memory.published_words().get(slot as usize));
+                let room = (self.send_low, self.rings.send.capacity());
                 // Pollers are told only of a ring that had too little room: to look at a socket in vain costs a GPU a bus round
                 // trip.
-                // Ordering: SeqCst, pairs with the fence of a poller that waits for space after it has filled the ring (a CPU's passes
-                // it when it registers, a GPU's before it loads the epoch, a poll group's when it arms the socket): either it sees the
-                // new word, or its `published` is seen here.
-                fence(Ordering::SeqCst);
-                let published = observe(state.memory.published_words(), slot);
-                let released_before = word.position().saturating_sub(n);
-                let unread = published.position().saturating_sub(released_before);
-                self.became_writable |=
-                    word.end() || ring::lacks_room(unread, self.send_low, self.rings.send.capacity());
+                self.became_writable |= ring::give_room(released, word, n, published, room) || word.end();
                 true
             }
         }

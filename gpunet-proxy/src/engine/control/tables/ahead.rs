@@ -51,3 +51,45 @@ impl Ahead {
         self.recent.iter().skip(position.saturating_sub(first) as usize).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(position: u64) -> SocketId {
+        SocketId { slot: position as u32 % 7, generation: position as u32 + 1 }
+    }
+
+    /// Positions count up; the last few connections are known, whatever their number.
+    #[test]
+    fn the_last_connections_are_known_by_their_positions() {
+        const KNOWN: u64 = PREPARED as u64;
+        let mut ahead = Ahead::default();
+        while ahead.accepted() < 3 * KNOWN {
+            let position = ahead.accepted();
+            // Slots of some positions were refused: at their turn, or behind a connection.
+            let (is_refused, is_next_refused) = (position % 7 == 3, position % 5 == 2);
+            if is_refused {
+                ahead.refused.insert(position, socket(position));
+            } else {
+                ahead.prepared.insert(position, socket(position).slot);
+            }
+            if is_next_refused {
+                ahead.refused.insert(position + 1, socket(position + 1));
+            }
+            if is_refused {
+                ahead.pass_over()
+            } else {
+                ahead.accept(socket(position))
+            }
+            assert!(ahead.prepared.is_empty() && ahead.refused.is_empty());
+            let accepted = position + 1 + u64::from(is_next_refused);
+            assert_eq!(ahead.accepted(), accepted);
+            for since in accepted.saturating_sub(KNOWN)..=accepted {
+                let known: Vec<_> = ahead.since(since).collect();
+                assert_eq!(known, (since..accepted).map(socket).collect::<Vec<_>>(), "{since} of {accepted}");
+            }
+            assert_eq!(ahead.since(0).count() as u64, accepted.min(KNOWN), "and no more");
+        }
+    }
+}

@@ -35,7 +35,7 @@ use gpunet_core::ids::LaunchId;
 use gpunet_core::memory::SharedMemory;
 use gpunet_device::Net;
 use open::Opening;
-use operations::Told;
+use operations::Published;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ pub(crate) struct HostLaunch {
     token: Option<LaunchToken>,
     id: LaunchId,
     /// What the program tells the proxy in shared memory; whoever tells it holds the lock.
-    told: Mutex<Told>,
+    published: Mutex<Published>,
     /// Its open sockets.
     sockets: Mutex<HashMap<Handle, Weak<Inner>>>,
 }
@@ -204,7 +204,7 @@ impl HostSockets {
         let launch = Arc::new(HostLaunch {
             id: token.launch(),
             token: Some(token),
-            told: Mutex::default(),
+            published: Mutex::default(),
             sockets: Mutex::default(),
         });
         let launch = self.launch.get_or_init(|| launch);

@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `team` | [`Team`], what members do |
 //! | `id`, `environment` | [`TeamId`]; who a program is by its launcher's environment |
-//! | `root` | the thread in member 0's program where all meet: `meeting` (hellos), `arrivals` (connections), `operations` (what is done together) |
+//! | `root` | the thread in member 0's program where all meet: `rendezvous` (hellos), `arrivals` (connections), `operations` (what is done together) |
 //! | `joining`, `member` | how a member comes to the root; its connection, and the thread that watches it |
 //! | `split` | teams of some members of a team |
 //! | `memory`, `symmetric`, `slice` | memory of a member, exported and mapped; [`Symmetric`]; runs of its elements |
@@ -330,7 +330,7 @@ struct Parent<'a> {
     /// What it shares with the part's first member.
     secret: u128,
     /// Says why the first member cannot be reached, if that is known.
-    obstacle: Known<'a>,
+    known_failure: Known<'a>,
 }
 
 /// Meets the others, and allocates the blocks together with them.
@@ -345,9 +345,9 @@ fn form(
         None => DeviceKind::Cpu,
         Some(device) => DeviceKind::Gpu(device.can_share().map_err(|why| why.to_string())),
     };
-    let Parent { origins, joined, secret, obstacle } = parent;
+    let Parent { origins, joined, secret, known_failure } = parent;
     let joining = Joining { id, rank, size, secret, device: kind };
-    let entered = joining::enter(&joining, &options, obstacle)?;
+    let entered = joining::enter(&joining, &options, known_failure)?;
     let exports = device.as_ref().filter(|_| entered.placement == Placement::Gpu).map(Device::export_check);
     let (placement, is_polled) = (entered.placement, entered.is_polled);
     let member = Member::new(entered, size, joining::limit(&options), exports, joined)?;

@@ -38,7 +38,7 @@ impl Drop for StreamOperations {
 
 /// What the host program has told the proxy; the truth behind the words in shared memory.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Published {
     /// Operations of CUDA streams that are under way, by data thread.
     stream_operations: [u64; SHARDS],
     /// A bit for each direction that is taken.
@@ -59,23 +59,23 @@ pub(crate) fn tell_operations(memory: &SharedMemory, doorbells: &[OwnedFd], thre
 
 impl HostLaunch {
     /// What the program tells. The lock makes its threads one writer.
-    fn telling(&self) -> MutexGuard<'_, Told> {
+    fn lock_published(&self) -> MutexGuard<'_, Published> {
         // Nothing that is done under the lock panics.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count_operations(&self, thread: u32, change: i64) {
-        let (mut told, thread) = (self.telling(), thread as usize);
-        let count = &mut told.stream_operations[thread];
+        let (mut published, thread) = (self.lock_published(), thread as usize);
+        let count = &mut published.stream_operations[thread];
         *count = count.wrapping_add_signed(change);
         tell_operations(self.memory(), &self.token().shared().doorbells, thread, *count);
     }
 
     /// Tells whether a direction is taken.
     pub(super) fn tell_taken(&self, socket: Handle, direction: Direction, taken: bool) {
-        let (mut told, memory) = (self.telling(), self.memory());
+        let (mut published, memory) = (self.lock_published(), self.memory());
         if let Some((number, bit)) = memory.taken_bit(socket.slot(), direction) {
-            let word = &mut told.taken[number];
+            let word = &mut published.taken[number];
             *word = if taken { *word | bit } else { *word & !bit };
             memory.taken_word(number).set(*word);
         }

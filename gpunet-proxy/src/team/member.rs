@@ -35,7 +35,7 @@ struct Fate {
     /// This member's own program has dropped the team, while queues still use it.
     is_closed: bool,
     /// Nobody tells this member anything any more.
-    is_deaf: bool,
+    is_disconnected: bool,
     /// Those who have died, as far as this member was told, and those who have left in good order: a bit for each rank.
     died: u64,
     left: u64,
@@ -165,7 +165,7 @@ impl Member {
 
     /// Returns what says why `members` cannot meet, if that is known: one of them has died, nobody tells of deaths any more, or
     /// this member, whose rank is `rank`, has left: [`TeamFailure::InParent`]. It keeps nothing of the team.
-    pub(super) fn obstacle(
+    pub(super) fn known_failure(
         &self,
         rank: Rank,
         members: &[u32],
@@ -176,7 +176,7 @@ impl Member {
                 let Some(fate) = fate.upgrade() else { return Some(TeamFailure::Left { rank }) };
                 let fate = lock(&fate);
                 let dead = members.iter().find(|&&rank| fate.died >> rank & 1 != 0);
-                let orphaned = if fate.is_deaf { fate.broken.clone() } else { None };
+                let orphaned = if fate.is_disconnected { fate.broken.clone() } else { None };
                 dead.map(|&rank| TeamFailure::Died { rank: Rank(rank) }).or(orphaned)
             };
             known().map(|failure| TeamFailure::InParent(Box::new(failure)))
@@ -383,13 +383,13 @@ impl Watch {
     fn run(self) {
         let mut buffer = vec![0; MAX_FRAME];
         let end = loop {
-            if let Err(why) = self.hear(&mut buffer) {
+            if let Err(why) = self.receive(&mut buffer) {
                 break why;
             }
         };
         // The root has gone, and with it whoever could tell of a death; or this member leaves, and nobody looks any more.
         self.change(|fate| {
-            fate.is_deaf = true;
+            fate.is_disconnected = true;
             fate.broken.get_or_insert(end);
         });
     }
@@ -398,7 +398,7 @@ impl Watch {
     ///
     /// # Errors
     /// It is over, and why.
-    fn hear(&self, buffer: &mut [u8]) -> Result<(), TeamFailure> {
+    fn receive(&self, buffer: &mut [u8]) -> Result<(), TeamFailure> {
         let died = || TeamFailure::Died { rank: Rank(0) };
         let protocol = || TeamFailure::Protocol { rank: Rank(0) };
         let mut fds = [PollFd::new(&*self.socket, PollFlags::IN)];

@@ -1,6 +1,6 @@
 //! The root of a team: the thread in member 0's program at which all members meet.
 //!
-//! First it waits for a hello of every member (`meeting`), then for each one's connection to its Unix-domain socket (`arrivals`),
+//! First it waits for a hello of every member (`rendezvous`), then for each one's connection to its Unix-domain socket (`arrivals`),
 //! and then it serves what they do together (`operations`) until the last has gone. One thread does all, by `poll`; it never
 //! waits for one member, and takes no descriptor itself (`passed`). Strangers can connect to both sockets: in each turn it takes
 //! a few connections, and hears all members.
@@ -8,7 +8,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `listener`, `accept` | where members meet before there is a team; taking connections, a few at a time |
-//! | `meeting` | the hellos of all members |
+//! | `rendezvous` | the hellos of all members |
 //! | `arrivals` | connections that have not said yet which member they are |
 //! | `operations` | what members do together: a state machine |
 //! | `taking` | what members pass, received on threads of theirs |
@@ -16,8 +16,8 @@
 mod accept;
 mod arrivals;
 mod listener;
-mod meeting;
 mod operations;
+mod rendezvous;
 mod taking;
 
 use super::TeamOptions;
@@ -33,8 +33,8 @@ use gpu_usermap::cuda::ExportCheck;
 use gpu_usermap::threads;
 use gpunet_abi::team::Rank;
 pub use listener::TeamListener;
-use meeting::Meeting;
 use operations::Operations;
+use rendezvous::Rendezvous;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::net::TcpListener;
@@ -64,7 +64,7 @@ struct Connection {
 }
 
 struct Root {
-    meeting: Meeting,
+    rendezvous: Rendezvous,
     arrivals: Arrivals,
     secrets: Secrets,
     members: Vec<Member>,
@@ -76,17 +76,17 @@ struct Root {
     deadline: Instant,
     /// When the clock was looked at last.
     ticked: Instant,
-    obstacle: Obstacle,
+    known_failure: KnownFailure,
 }
 
-/// Says why not all members can come to the meeting, if that is known.
-pub(super) type Obstacle = Box<dyn Fn() -> Option<TeamFailure> + Send>;
+/// Says why not all members can come to the rendezvous, if that is known.
+pub(super) type KnownFailure = Box<dyn Fn() -> Option<TeamFailure> + Send>;
 
 /// What a descriptor that `poll` watches belongs to.
 #[derive(Clone, Copy, PartialEq)]
 enum Source {
     Listener,
-    Stranger,
+    Pending,
     Arrivals,
     /// The connection over which a member has met the others.
     Met(u32),
@@ -102,10 +102,10 @@ impl Root {
         options: &TeamOptions,
         exports: Option<ExportCheck>,
         secrets: Vec<u128>,
-        obstacle: Obstacle,
+        known_failure: KnownFailure,
     ) -> io::Result<Self> {
         Ok(Self {
-            meeting: Meeting::new(listener, id.nonce(), size, options, secrets)?,
+            rendezvous: Rendezvous::new(listener, id.nonce(), size, options, secrets)?,
             arrivals: Arrivals::listen()?,
             secrets: Secrets::new(size)?,
             members: (0..size).map(|_| Member::Expected).collect(),
@@ -114,7 +114,7 @@ impl Root {
             operations: Operations::new(size, options.timeout),
             deadline: Instant::now() + options.timeout,
             ticked: Instant::now(),
-            obstacle,
+            known_failure,
         })
     }
 
@@ -137,22 +137,22 @@ impl Root {
             let ready = self.poll()?;
             for source in ready {
                 match source {
-                    Source::Listener => self.meeting.accept(),
-                    Source::Stranger => self.meeting.hear(),
+                    Source::Listener => self.rendezvous.accept(),
+                    Source::Pending => self.rendezvous.receive(),
                     Source::Arrivals => self.admit(&mut buffer),
                     Source::Met(rank) => self.part_at_the_meeting(rank),
-                    Source::Taken => self.hear_taken(),
-                    Source::Member(rank) => self.hear_member(rank, &mut buffer),
+                    Source::Taken => self.receive_taken(),
+                    Source::Member(rank) => self.receive_from_member(rank, &mut buffer),
                 }
             }
-            if !self.meeting.is_formed()
-                && let Some(why) = (self.obstacle)()
+            if !self.rendezvous.is_formed()
+                && let Some(why) = (self.known_failure)()
             {
-                self.meeting.fail(why);
-                self.meeting.end_soon();
+                self.rendezvous.fail(why);
+                self.rendezvous.end_soon();
             }
             let key = |rank| self.secrets.between(rank, rank).expect("a member's rank");
-            if let Some(placement) = self.meeting.conclude(self.arrivals.name(), key) {
+            if let Some(placement) = self.rendezvous.conclude(self.arrivals.name(), key) {
                 self.exports = self.exports.filter(|_| placement == Placement::Gpu);
                 self.deadline = Instant::now() + self.operations.timeout();
             }
@@ -164,15 +164,15 @@ impl Root {
     /// The team has failed to form, or all have gone.
     fn is_over(&self) -> bool {
         let all_gone = self.members.iter().all(|member| matches!(member, Member::Gone));
-        all_gone || self.meeting.has_failed()
+        all_gone || self.rendezvous.has_failed()
     }
 
     /// Waits until something is to be done, for a short time.
     fn poll(&self) -> io::Result<Vec<Source>> {
         let mut watched: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::Taken, self.taking.bell())];
-        watched.extend(self.meeting.listener().map(|socket| (Source::Listener, socket)));
-        watched.extend(self.meeting.strangers().map(|socket| (Source::Stranger, socket)));
-        watched.extend(self.meeting.met().map(|(rank, socket)| (Source::Met(rank), socket)));
+        watched.extend(self.rendezvous.listener().map(|socket| (Source::Listener, socket)));
+        watched.extend(self.rendezvous.pending().map(|socket| (Source::Pending, socket)));
+        watched.extend(self.rendezvous.met().map(|(rank, socket)| (Source::Met(rank), socket)));
         watched.extend(self.arrivals.watched().map(|socket| (Source::Arrivals, socket)));
         for (rank, member) in (0..).zip(&self.members) {
             if let Member::Connected(Connection { socket, taking: None }) = member {
@@ -185,14 +185,14 @@ impl Root {
         rustix::io::retry_on_intr(|| poll(&mut fds, Some(&tick)))?;
         let ready = fds.iter().zip(&watched).filter(|(fd, _)| !fd.revents().is_empty());
         let mut ready: Vec<_> = ready.map(|(_, (source, _))| *source).collect();
-        // All strangers are heard at once, and so are all arrivals.
+        // All pending connections are read at once, and so are all arrivals.
         ready.dedup();
         Ok(ready)
     }
 
     /// Hears who has connected, and takes those as members who know what only that member does.
     fn admit(&mut self, buffer: &mut [u8]) {
-        for Here { key, rank, socket } in self.arrivals.hear(buffer) {
+        for Here { key, rank, socket } in self.arrivals.receive(buffer) {
             let place = self.members.get_mut(rank as usize);
             let (true, Some(place @ Member::Expected)) =
                 (self.secrets.between(rank, rank) == Some(key), place)
@@ -208,20 +208,20 @@ impl Root {
         }
     }
 
-    /// A member's connection to the meeting has ended: it was welcomed at the other socket, or it is dead.
+    /// A member's connection to the rendezvous has ended: it was welcomed at the other socket, or it is dead.
     fn part_at_the_meeting(&mut self, rank: u32) {
-        if !self.meeting.is_formed() {
+        if !self.rendezvous.is_formed() {
             // The others need not wait for those who are still to come.
-            return self.meeting.fail(TeamFailure::Died { rank: Rank(rank) });
+            return self.rendezvous.fail(TeamFailure::Died { rank: Rank(rank) });
         }
-        self.meeting.forget(rank);
+        self.rendezvous.forget(rank);
         if matches!(self.members[rank as usize], Member::Expected) {
             self.lose(rank, TeamFailure::Died { rank: Rank(rank) });
         }
     }
 
     /// A packet of a member, or its end.
-    fn hear_member(&mut self, rank: u32, buffer: &mut [u8]) {
+    fn receive_from_member(&mut self, rank: u32, buffer: &mut [u8]) {
         let Member::Connected(connection) = &mut self.members[rank as usize] else { return };
         let packet = match wire::recv_plain(connection.socket.as_fd(), buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -240,7 +240,7 @@ impl Root {
     }
 
     /// What members have passed has been received.
-    fn hear_taken(&mut self) {
+    fn receive_taken(&mut self) {
         self.taking.quiet();
         while let Some((rank, passed)) = self.taking.next() {
             let Member::Connected(connection) = &mut self.members[rank as usize] else { continue };
@@ -289,7 +289,7 @@ impl Root {
     fn check_deadlines(&mut self) {
         let now = Instant::now();
         self.arrivals.expire(now);
-        if self.meeting.is_formed() {
+        if self.rendezvous.is_formed() {
             let missing = self.ranks(|member| matches!(member, Member::Expected));
             if missing.is_empty() {
                 self.arrivals.close();

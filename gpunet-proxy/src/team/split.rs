@@ -52,14 +52,15 @@ impl Team {
         let (device, options) = (local.device.clone(), local.options.clone());
         // Nobody else of this team knows what a member shares with the first one.
         let secrets = members.iter().map(|&(_, rank)| local.member.secret(Rank(rank))).collect();
-        let obstacle =
-            local.member.obstacle(local.rank, &members.iter().map(|&(_, rank)| rank).collect::<Vec<_>>());
+        let known_failure = local
+            .member
+            .known_failure(local.rank, &members.iter().map(|&(_, rank)| rank).collect::<Vec<_>>());
         let (id, secret) = if rank == Rank(0) {
             let listener =
                 listener.map_err(TeamError::io("cannot listen for the members of a part of the team"))?;
             let id = listener.id();
             let exports = device.as_ref().map(Device::export_check);
-            listener.start_part(size, &options, exports, secrets, Box::new(obstacle.clone()))?;
+            listener.start_part(size, &options, exports, secrets, Box::new(known_failure.clone()))?;
             (id, local.member.secret(local.rank))
         } else {
             let id = String::from_utf8_lossy(&ids[first as usize]).parse::<TeamId>();
@@ -67,9 +68,9 @@ impl Team {
                 || TeamFailure::CannotMap { rank: Rank(first), reason: "it cannot listen".to_owned() };
             (id.map_err(|_| local.member.named(cannot().into()))?, local.member.secret(Rank(first)))
         };
-        let known: Known<'_> = if rank == Rank(0) { None } else { Some(&obstacle) };
+        let known: Known<'_> = if rank == Rank(0) { None } else { Some(&known_failure) };
         let joined = local.member.joined(&origins);
-        let parent = Parent { origins: origins.clone(), joined, secret, obstacle: known };
+        let parent = Parent { origins: origins.clone(), joined, secret, known_failure: known };
         form(device, id, (rank, size), options, parent)
             .map_err(|error| local.member.named(error.in_parent(&origins)))
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const RING: u64 = 4096;
 const LEN: usize = 700;
 /// Messages until one begins again where the first did: 4 is the largest common divisor. Lanes meet about ten times for each, and each
-/// time one of them sleeps and is woken: several thousand messages of two lanes took a virtual machine on loaded cores a minute.
+/// time one of them may sleep and be woken, which takes long where cores are loaded.
 const PLACES: usize = RING as usize / 4;
 
 /// Sets who has a direction of a stream. All lanes.

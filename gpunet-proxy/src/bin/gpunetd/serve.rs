@@ -115,8 +115,8 @@ async fn serve(
     loop {
         tokio::select! {
             told = signals.next() => match told {
-                Told::End => break,
-                Told::Reload => {
+                SignalRequest::End => break,
+                SignalRequest::Reload => {
                     supervisor::reloading();
                     reload(cli, &mut loaded, &daemon);
                     supervisor::ready(&status);
@@ -244,7 +244,7 @@ struct Signals {
 
 /// What a signal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum SignalRequest {
     End,
     Reload,
 }
@@ -258,17 +258,17 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> SignalRequest {
         tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => SignalRequest::End,
+            _ = self.interrupt.recv() => SignalRequest::End,
+            _ = self.hangup.recv() => SignalRequest::Reload,
         }
     }
 
     /// The next signal to end; others are ignored.
     async fn end(&mut self) {
-        while self.next().await != Told::End {}
+        while self.next().await != SignalRequest::End {}
     }
 }
 

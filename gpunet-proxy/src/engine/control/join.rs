@@ -7,7 +7,7 @@
 use super::Control;
 use super::arena::{Pair, Room, Taken, pair_of};
 use super::at::At;
-use super::pair::{Meeting, ring_sizes};
+use super::pair::{Pairing, ring_sizes};
 use super::request::allowed;
 use super::tables::pending::Wait;
 use super::tables::regions::ArenaRings;
@@ -82,19 +82,19 @@ impl At<'_> {
 
     /// Joins a connect and an accept of two attachments if there is room in an arena of theirs. Otherwise the
     /// connect waits for an arena, and the accept for the next connection.
-    pub(super) fn join(&mut self, listener_slot: u32, waiter: Waiter, meeting: Meeting) {
-        let (client, server) = (meeting.client.partner.attachment, self.state.id);
-        let ((up, down), options) = (meeting.sizes(DEFAULT_RING_LOG2), meeting.server.options);
+    pub(super) fn join(&mut self, listener_slot: u32, waiter: Waiter, pairing: Pairing) {
+        let (client, server) = (pairing.client.partner.attachment, self.state.id);
+        let ((up, down), options) = (pairing.sizes(DEFAULT_RING_LOG2), pairing.server.options);
         let making = match self.control.arenas.take(client, server, down, up) {
             Taken::Rings(clients, servers) => {
                 self.control.share_arena(clients.arena);
-                return self.control.open_joined(&meeting, clients, servers);
+                return self.control.open_joined(&pairing, clients, servers);
             }
             Taken::Pending => true,
             Taken::None => self.control.make_arena((client, server), (down, up), &options),
         };
         self.wait_first(listener_slot, waiter);
-        let Meeting { connect, at, .. } = meeting;
+        let Pairing { connect, at, .. } = pairing;
         let join = Join { listener: (server, listener_slot), at, options, connect };
         if making { self.control.wait_for_arena(join) } else { self.control.give_up_join(join) }
     }
@@ -122,8 +122,8 @@ impl At<'_> {
 }
 
 impl Control {
-    fn open_joined(&mut self, meeting: &Meeting, clients: ArenaRings, servers: ArenaRings) {
-        let ends = [(&meeting.client, &meeting.server, clients), (&meeting.server, &meeting.client, servers)];
+    fn open_joined(&mut self, pairing: &Pairing, clients: ArenaRings, servers: ArenaRings) {
+        let ends = [(&pairing.client, &pairing.server, clients), (&pairing.server, &pairing.client, servers)];
         let mut polled = [false; 2];
         // Both ends are in the tables before either is answered.
         for ((end, other, rings), polled) in ends.iter().zip(&mut polled) {
@@ -133,7 +133,7 @@ impl Control {
                 *polled = attachment.state.polled;
             }
         }
-        let options = [&meeting.client.options, &meeting.server.options];
+        let options = [&pairing.client.options, &pairing.server.options];
         let has_lines = self.lines.has(options, polled[0] || polled[1]);
         for ((end, other, rings), peer_polls) in ends.into_iter().zip([polled[1], polled[0]]) {
             let numbers = self.arenas.regions(rings.arena, end.partner.attachment);

@@ -28,7 +28,7 @@ pub(super) struct End {
 }
 
 /// A connect and an accept that belong together.
-pub(super) struct Meeting {
+pub(super) struct Pairing {
     pub(super) client: End,
     pub(super) server: End,
     /// The connect.
@@ -37,7 +37,7 @@ pub(super) struct Meeting {
     pub(super) at: SocketAddr,
 }
 
-impl Meeting {
+impl Pairing {
     /// log2 of the rings towards the server and towards the client: each direction has one ring, the
     /// larger of what its two ends asked for, `chosen` where neither did.
     pub(super) fn sizes(&self, chosen: u8) -> (u8, u8) {
@@ -66,19 +66,19 @@ impl At<'_> {
         waiter: &Waiter,
         ticket: Ticket,
     ) -> Result<(), Shortage> {
-        let Some(meeting) = self.meet(listener_slot, waiter, ticket) else {
+        let Some(pairing) = self.pairing(listener_slot, waiter, ticket) else {
             // The connect was just given up: the accept waits on.
             self.wait_first(listener_slot, *waiter);
             return Ok(());
         };
         if ticket.attachment != self.state.id {
-            self.join(listener_slot, *waiter, meeting);
+            self.join(listener_slot, *waiter, pairing);
             return Ok(());
         }
-        let Meeting { client, server, at, .. } = &meeting;
+        let Pairing { client, server, at, .. } = &pairing;
         let has_lines = self.control.lines.has([&client.options, &server.options], self.state.polled);
-        let (asked, least) = (meeting.sizes(AUTO_RING), meeting.sizes(MIN_RING_LOG2));
-        let (region, sizes) = (self.direct_region(), meeting.sizes(self.direct_ring()));
+        let (asked, least) = (pairing.sizes(AUTO_RING), pairing.sizes(MIN_RING_LOG2));
+        let (region, sizes) = (self.direct_region(), pairing.sizes(self.direct_ring()));
         match self.take_up_to(region, sizes, asked) {
             Some(clients) => {
                 let servers = Rings { send: clients.recv, recv: clients.send, ..clients };
@@ -108,7 +108,7 @@ impl At<'_> {
     }
 
     /// Collects the two ends; `None` if the connect does not wait any more.
-    fn meet(&mut self, listener_slot: u32, waiter: &Waiter, ticket: Ticket) -> Option<Meeting> {
+    fn pairing(&mut self, listener_slot: u32, waiter: &Waiter, ticket: Ticket) -> Option<Pairing> {
         let listener = self.slots.listener(listener_slot)?;
         let (accept_options, at) = (listener.bound.options, listener.addr);
         let (attachment, target) = (self.state.id, self.slots.id(waiter.target));
@@ -134,7 +134,7 @@ impl At<'_> {
             options: accept_options,
             addr: server_addr,
         };
-        Some(Meeting { client, server, connect, at })
+        Some(Pairing { client, server, connect, at })
     }
 
     /// Returns whether the rings of a direct stream fit, if the connect would meet a listener of this attachment.

@@ -79,7 +79,7 @@ impl Arrivals {
     }
 
     /// Takes some of those who have connected. Returns what has been said, by these and others.
-    pub(super) fn hear(&mut self, buffer: &mut [u8]) -> Vec<Here> {
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Vec<Here> {
         let mut heard = Vec::new();
         for _ in 0..ACCEPTS {
             let socket = match self.open().map(accept) {
@@ -99,7 +99,7 @@ impl Arrivals {
                 continue;
             }
             if self.unknown.len() == MAX_UNKNOWN {
-                self.hear_unknown(buffer, &mut heard);
+                self.receive_unknown(buffer, &mut heard);
             }
             if self.unknown.len() == MAX_UNKNOWN {
                 // Who is left has said nothing. A member tries again.
@@ -107,12 +107,12 @@ impl Arrivals {
             }
             self.unknown.push((socket, Instant::now()));
         }
-        self.hear_unknown(buffer, &mut heard);
+        self.receive_unknown(buffer, &mut heard);
         heard
     }
 
     /// Those who have connected say which member they are, or are sent away.
-    fn hear_unknown(&mut self, buffer: &mut [u8], heard: &mut Vec<Here>) {
+    fn receive_unknown(&mut self, buffer: &mut [u8], heard: &mut Vec<Here>) {
         for (socket, since) in std::mem::take(&mut self.unknown) {
             match wire::recv_plain(socket.as_fd(), buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.unknown.push((socket, since)),

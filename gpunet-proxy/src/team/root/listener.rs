@@ -1,6 +1,6 @@
 //! Where the members of a team meet, before there is a team.
 
-use super::{Obstacle, Root};
+use super::{KnownFailure, Root};
 use crate::team::TeamOptions;
 use crate::team::error::TeamError;
 use crate::team::id::TeamId;
@@ -75,7 +75,7 @@ impl TeamListener {
     }
 
     /// As [`TeamListener::start`], for a part of a team: `secrets` are what its members share with this one, by rank, and
-    /// `obstacle` says why not all can come to the meeting, as that team knows.
+    /// `known_failure` says why not all can come to the rendezvous, as that team knows.
     ///
     /// # Errors
     /// The system's.
@@ -85,9 +85,9 @@ impl TeamListener {
         options: &TeamOptions,
         exports: Option<ExportCheck>,
         secrets: Vec<u128>,
-        obstacle: Obstacle,
+        known_failure: KnownFailure,
     ) -> Result<(), TeamError> {
-        self.root(size, options, exports, secrets, obstacle)?.start()
+        self.root(size, options, exports, secrets, known_failure)?.start()
     }
 
     pub(super) fn root(
@@ -96,9 +96,9 @@ impl TeamListener {
         options: &TeamOptions,
         exports: Option<ExportCheck>,
         secrets: Vec<u128>,
-        obstacle: Obstacle,
+        known_failure: KnownFailure,
     ) -> Result<Root, TeamError> {
-        Root::new(self.listener, self.id, size, options, exports, secrets, obstacle)
+        Root::new(self.listener, self.id, size, options, exports, secrets, known_failure)
             .map_err(TeamError::io("cannot make the sockets of a team"))
     }
 }

@@ -1,4 +1,4 @@
-//! Members that do not come from the meeting to the root's socket, and strangers there.
+//! Members that do not come from the rendezvous to the root's socket, and strangers there.
 
 use super::*;
 use crate::team::frames::{Answer, DeviceKind, Hello, decode_greeting, encode_greeting};
@@ -73,7 +73,7 @@ fn here(name: &str, key: u128, rank: u32) -> OwnedFd {
 }
 
 /// The next that the root says; `None` if it has closed the connection.
-fn hear(socket: &OwnedFd) -> Option<ToMember> {
+fn receive(socket: &OwnedFd) -> Option<ToMember> {
     let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
     let heard = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&limit)).expect("it waits");
     assert!(heard > 0, "the root does nothing");
@@ -170,12 +170,12 @@ fn nobody_waits_at_the_meeting_of_a_part_for_one_whose_death_the_team_knows() {
     let known = died.clone();
     // The root's thread keeps what it is given until it ends.
     let (kept, ended) = std::sync::mpsc::channel::<()>();
-    let obstacle = move || {
+    let known_failure = move || {
         let _ = &kept;
         Some(known.clone())
     };
     let patient = TeamOptions { timeout: Duration::from_secs(3600), ..options() };
-    listener.start_part(2, &patient, None, Vec::new(), Box::new(obstacle)).expect("started");
+    listener.start_part(2, &patient, None, Vec::new(), Box::new(known_failure)).expect("started");
     let team = form(None, id, (Rank(0), 2), options(), Parent::default());
     assert_eq!(team.expect_err("no team").failure(), Some(&died));
     // And that is soon, though the other never comes to be told.
@@ -189,7 +189,7 @@ fn nobody_looks_for_the_meeting_of_a_part_whose_first_member_is_dead() {
     let (died, id) = (TeamFailure::Died { rank: Rank(7) }, listener().id());
     let known = || Some(died.clone());
     let team =
-        form(None, id, (Rank(1), 2), options(), Parent { obstacle: Some(&known), ..Parent::default() });
+        form(None, id, (Rank(1), 2), options(), Parent { known_failure: Some(&known), ..Parent::default() });
     assert_eq!(team.expect_err("no team").failure(), Some(&died));
 }
 
@@ -203,7 +203,7 @@ fn one_who_has_no_key_is_nobody() {
     let Told { name, key } = told(&mut socket);
     // Without the key, and of a rank that there is not: they are sent away.
     for (key, rank) in [(key ^ 1, 1), (key, 2)] {
-        assert!(hear(&here(&name, key, rank)).is_none(), "it is sent away");
+        assert!(receive(&here(&name, key, rank)).is_none(), "it is sent away");
     }
     // The member itself is dead then, and only this ends the team.
     drop(socket);

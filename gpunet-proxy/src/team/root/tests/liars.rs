@@ -17,11 +17,11 @@ fn play() -> Played {
     let id = listener.id();
     listener.start(3, &options(), None).expect("started");
     let others = join(id, 0..2, 3);
-    let mut meeting = hello(id, 2, 3);
-    let Told { name, key } = told(&mut meeting);
+    let mut rendezvous = hello(id, 2, 3);
+    let Told { name, key } = told(&mut rendezvous);
     let socket = here(&name, key, 2);
-    assert!(matches!(hear(&socket), Some(ToMember::Welcome { .. })));
-    Played { others, socket, _meeting: meeting }
+    assert!(matches!(receive(&socket), Some(ToMember::Welcome { .. })));
+    Played { others, socket, _meeting: rendezvous }
 }
 
 /// The beginning of the first allocation.
@@ -66,12 +66,12 @@ fn a_member_does_not_take_the_rank_of_another() {
     let _first = join(id, 0..1, 3);
     let [mut second, mut third] = [1, 2].map(|rank| hello(id, rank, 3));
     let [second, third] = [&mut second, &mut third].map(told);
-    assert!(hear(&here(&third.name, third.key, 1)).is_none(), "it is sent away");
+    assert!(receive(&here(&third.name, third.key, 1)).is_none(), "it is sent away");
     let socket = here(&second.name, second.key, 1);
-    let Some(ToMember::Welcome { secrets }) = hear(&socket) else { panic!("it is a member") };
+    let Some(ToMember::Welcome { secrets }) = receive(&socket) else { panic!("it is a member") };
     assert!(secrets[1] == second.key && !secrets.contains(&third.key));
     wire::send(socket.as_fd(), &wire::encode(&ToRoot::Leave), &[]).expect("open");
-    assert!(hear(&socket).is_none());
+    assert!(receive(&socket).is_none());
 }
 
 #[test]

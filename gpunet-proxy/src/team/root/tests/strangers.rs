@@ -23,7 +23,7 @@ fn descriptors_of_a_stranger_do_not_stop_the_root() {
         // Whether the kernel lets it or not, it is sent away.
         let _ = pass(&stranger, b"no frame".to_vec(), near, 1);
         let _ = wire::send(stranger.as_fd(), b"no frame", &[]);
-        assert!(hear(&stranger).is_none());
+        assert!(receive(&stranger).is_none());
         // A death is noticed.
         drop(last);
         assert_all_fail(&results, 2, &TeamFailure::Died { rank: Rank(2) });
@@ -50,7 +50,7 @@ fn flood<T>(over: &AtomicBool, count: &AtomicUsize, connect: impl Fn(usize) -> O
     }
 }
 
-/// Connects to the meeting, and says half a hello now and then.
+/// Connects to the rendezvous, and says half a hello now and then.
 fn meet(address: SocketAddr, count: usize) -> Option<TcpStream> {
     let mut socket = TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()?;
     // It leaves nothing behind.

@@ -12,11 +12,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 /// Connections that may not have said hello yet. Further ones take the place of the oldest that has said nothing.
-const MAX_STRANGERS: usize = 2 * MAX_MEMBERS as usize;
+const MAX_PENDING: usize = 2 * MAX_MEMBERS as usize;
 
 /// Where members say hello, and later ones are sent away.
 #[derive(Debug)]
-pub(super) struct Meeting {
+pub(super) struct Rendezvous {
     listener: TcpListener,
     nonce: u128,
     size: u32,
@@ -24,7 +24,7 @@ pub(super) struct Meeting {
     /// In a part of a team: what each member shares with the first of them, by rank. Else empty.
     secrets: Vec<u128>,
     deadline: Instant,
-    strangers: Vec<Stranger>,
+    pending: Vec<PendingConnection>,
     members: Vec<Option<(TcpStream, Hello)>>,
     state: State,
     /// Members that were told of a failure.
@@ -45,13 +45,13 @@ enum State {
 
 /// A connection that has not said hello yet.
 #[derive(Debug)]
-struct Stranger {
+struct PendingConnection {
     socket: TcpStream,
     bytes: Vec<u8>,
     since: Instant,
 }
 
-impl Meeting {
+impl Rendezvous {
     /// # Errors
     /// The system's.
     pub(super) fn new(
@@ -70,7 +70,7 @@ impl Meeting {
             signals: options.signals,
             secrets,
             deadline: Instant::now() + options.timeout,
-            strangers: Vec::new(),
+            pending: Vec::new(),
             members: (0..size).map(|_| None).collect(),
             state: State::Gathering,
             told: 0,
@@ -84,8 +84,8 @@ impl Meeting {
         (!is_paused).then(|| self.listener.as_fd())
     }
 
-    pub(super) fn strangers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.strangers.iter().map(|stranger| stranger.socket.as_fd())
+    pub(super) fn pending(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.pending.iter().map(|connection| connection.socket.as_fd())
     }
 
     pub(super) const fn is_formed(&self) -> bool {
@@ -112,27 +112,27 @@ impl Meeting {
             if socket.set_nonblocking(true).is_err() {
                 continue;
             }
-            if self.strangers.len() == MAX_STRANGERS {
-                self.hear();
+            if self.pending.len() == MAX_PENDING {
+                self.receive();
             }
-            if self.strangers.len() == MAX_STRANGERS {
+            if self.pending.len() == MAX_PENDING {
                 // A member that has not spoken yet tries again.
-                let silent = self.strangers.iter().position(|stranger| stranger.bytes.is_empty());
-                self.strangers.remove(silent.unwrap_or(0));
+                let silent = self.pending.iter().position(|connection| connection.bytes.is_empty());
+                self.pending.remove(silent.unwrap_or(0));
             }
-            self.strangers.push(Stranger { socket, bytes: Vec::new(), since: Instant::now() });
+            self.pending.push(PendingConnection { socket, bytes: Vec::new(), since: Instant::now() });
         }
     }
 
-    /// Hears what strangers say.
-    pub(super) fn hear(&mut self) {
-        for mut stranger in std::mem::take(&mut self.strangers) {
-            match stranger.hear() {
-                Ok(None) => self.strangers.push(stranger),
-                Ok(Some(hello)) => self.consider(stranger.socket, hello),
+    /// Receives what pending connections say.
+    pub(super) fn receive(&mut self) {
+        for mut connection in std::mem::take(&mut self.pending) {
+            match connection.receive() {
+                Ok(None) => self.pending.push(connection),
+                Ok(Some(hello)) => self.consider(connection.socket, hello),
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                     let its = error.to_string().parse().unwrap_or(0);
-                    refuse(stranger.socket, &TeamFailure::WrongVersion { its, ours: PROTOCOL });
+                    refuse(connection.socket, &TeamFailure::WrongVersion { its, ours: PROTOCOL });
                 }
                 Err(_) => {}
             }
@@ -164,7 +164,7 @@ impl Meeting {
         let rank = hello.rank as usize;
         self.members[rank] = Some((socket, hello));
         if self.members.iter().all(Option::is_some) {
-            self.state = State::Decided(self.obstacle());
+            self.state = State::Decided(self.known_failure());
         }
     }
 
@@ -189,7 +189,7 @@ impl Meeting {
     }
 
     /// Why those who are all there cannot map each other's memory.
-    fn obstacle(&self) -> Option<TeamFailure> {
+    fn known_failure(&self) -> Option<TeamFailure> {
         let machine = self.hellos().map(|hello| &hello.machine).next();
         let other = self.hellos().find(|hello| Some(&hello.machine) != machine);
         other.map(|hello| TeamFailure::OtherMachine { rank: Rank(hello.rank) })
@@ -229,7 +229,7 @@ impl Meeting {
     /// Tells all members what was decided, or that the time is over. Returns where their parts lie if the team has formed just now.
     pub(super) fn conclude(&mut self, name: &str, key: impl Fn(u32) -> u128) -> Option<Placement> {
         let now = Instant::now();
-        self.strangers.retain(|stranger| now < stranger.since + SPEAK_WITHIN);
+        self.pending.retain(|connection| now < connection.since + SPEAK_WITHIN);
         if matches!(self.state, State::Gathering) && now >= self.deadline {
             let missing = (0..).map(Rank).zip(&self.members).filter(|(_, member)| member.is_none());
             let ranks = missing.map(|(rank, _)| rank).collect();
@@ -258,8 +258,8 @@ impl Meeting {
     }
 }
 
-impl Stranger {
-    fn hear(&mut self) -> io::Result<Option<Hello>> {
+impl PendingConnection {
+    fn receive(&mut self) -> io::Result<Option<Hello>> {
         let mut bytes = [0; 1024];
         loop {
             match self.socket.read(&mut bytes) {

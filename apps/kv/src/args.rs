@@ -50,6 +50,9 @@ pub struct Args {
     /// Of these, what one client gets at most.
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = memory)]
     pub output_limit: u64,
+    /// File whose first line is the password that clients have to give (AUTH, HELLO).
+    #[arg(long, value_name = "PATH", conflicts_with = "demo")]
+    pub password_file: Option<std::path::PathBuf>,
     /// Seconds of silence after which a client loses its connection; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub timeout: u32,

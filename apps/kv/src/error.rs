@@ -33,6 +33,14 @@ pub enum Error {
     /// The server.
     #[error(transparent)]
     Server(#[from] gpunet_serve_host::Error),
+    /// There is no password in its file.
+    #[error("cannot read the password in {}: {source}", path.display())]
+    Password {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The kernel ended by itself.
     #[error("the server ended by itself")]
     Ended,

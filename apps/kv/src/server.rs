@@ -6,12 +6,14 @@ use gpunet_app::cli::print;
 use gpunet_app::interrupt::Interrupt;
 use gpunet_device::{Kernel, Options};
 use gpunet_embed_ptx::{Embedded, embedded};
-use gpunet_kv_kernel::{Kv, own};
+use gpunet_kv_kernel::{Kv, Password, own};
 use gpunet_proxy::{Attachment, Config, Program};
 use gpunet_serve::Server;
 use gpunet_serve_host::{Counters, Running, Settings};
 use serde::Serialize;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 /// The kernel for a GPU, made by `cargo run -p gpunet-build-ptx`.
@@ -51,6 +53,19 @@ pub struct Totals {
     failed: u64,
 }
 
+/// Reads the password.
+fn password(path: &Path) -> Result<Password, Error> {
+    let failed = |source| Error::Password { path: path.to_owned(), source };
+    let text = std::fs::read(path).map_err(failed)?;
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() {
+        return Err(failed(std::io::Error::other("its first line is empty")));
+    }
+    let random = || RandomState::new().build_hasher().finish();
+    Ok(Password::new(line, [random(), random()]))
+}
+
 impl Serving {
     /// Starts the server at the first of these addresses that can be listened on.
     pub fn start(args: &Args, addrs: &[SocketAddr]) -> Result<Self, Error> {
@@ -68,7 +83,8 @@ impl Serving {
         let program =
             attachment.load_entries(PTX.text(), &[Server::<Kv>::ENTRY], threads).map_err(Error::Load)?;
         attachment.check_co_resident(&program, &[(Server::<Kv>::ENTRY, blocks, threads)])?;
-        let service = Kv { memory: args.memory, buckets: args.memory / BYTES_PER_BUCKET };
+        let password = args.password_file.as_deref().map_or(Ok(Password::NONE), password)?;
+        let service = Kv { memory: args.memory, buckets: args.memory / BYTES_PER_BUCKET, password };
         let ns = |seconds: u32| u64::from(seconds) * 1_000_000_000;
         let settings = Settings {
             room: connections.div_ceil(blocks),

@@ -266,6 +266,11 @@ impl<'t> Writer<'t> {
     /// The connection has failed.
     #[inline(always)]
     pub fn flush<G: Group>(&mut self, g: &G) -> Result<()> {
+        if self.is_lost {
+            // What comes after a hole is no answer.
+            (self.start, self.end) = (0, 0);
+            return Ok(());
+        }
         if !self.backlog.is_empty() {
             self.send_backlog(g)?;
         }

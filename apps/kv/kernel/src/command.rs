@@ -21,13 +21,14 @@ mod transaction;
 mod vectors;
 
 use crate::own;
+use crate::password::Password;
 use crate::reply::Reply;
 use crate::resp::Arguments;
 use crate::session::{Session, Transaction};
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key, Pin};
-use table::{AT_ONCE, Command, with_commands};
+use table::{AT_ONCE, Command, FOR_ALL, with_commands};
 
 /// Bytes around a value: `$`, its length, two line ends.
 const FRAME: usize = 32;
@@ -65,6 +66,7 @@ pub(crate) struct Cx<'a, 't, G: Group> {
     /// Connections of all blocks.
     pub(crate) connections: Connections,
     pub(crate) backlogs: &'a Backlogs,
+    pub(crate) password: &'a Password,
     /// Nanoseconds from 1970 to now.
     pub(crate) unix_ns: u64,
     /// It is carried out by EXEC, which holds the buckets of all its keys: nothing is unfinished.
@@ -133,6 +135,10 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Bytes<'_>) -> R
         }
         transaction::abort(cx);
         cx.reply.wrong_count(name, None);
+        return Ok(Outcome::Done);
+    }
+    if cx.password.is_set() && !cx.session.is_let_in && row.flags & FOR_ALL == 0 {
+        cx.reply.raw(b"-NOAUTH Authentication required.\r\n");
         return Ok(Outcome::Done);
     }
     if cx.session.transaction != Transaction::None && row.flags & AT_ONCE == 0 {

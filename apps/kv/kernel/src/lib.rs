@@ -6,6 +6,7 @@
 //! | answers | `reply` |
 //! | what is kept | `store`: the map that all blocks share, with sets of vectors (gpunet-kv-vectors) |
 //! | what a client has set | `session` |
+//! | who is let in | `password` ([`Password`]) |
 //! | patterns of keys | `glob` |
 //! | commands | `command`: the table of all, and a file for each family |
 //! | what is counted | [`own`] |
@@ -17,12 +18,14 @@
 mod command;
 mod glob;
 pub mod own;
+mod password;
 mod reply;
 pub mod resp;
 mod service;
 mod session;
 mod store;
 
+pub use password::Password;
 pub use service::Kv;
 pub use store::{MAX_KEY, MAX_VALUE};
 

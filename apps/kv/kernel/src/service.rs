@@ -2,6 +2,7 @@
 
 use crate::command::{self, Outcome, Resume};
 use crate::own;
+use crate::password::Password;
 use crate::reply::{ROOM, Reply};
 use crate::resp::{self, Parsed, Progress};
 use crate::session::Session;
@@ -22,6 +23,8 @@ pub struct Kv {
     pub memory: u64,
     /// Buckets of the hash table.
     pub buckets: u64,
+    /// What clients give by AUTH.
+    pub password: Password,
 }
 
 /// What a connection keeps.
@@ -71,6 +74,7 @@ impl Service for Kv {
                         connections: turn.connections,
                         backlogs: turn.backlogs,
                         unix_ns: turn.unix_ns,
+                        password: &self.password,
                         is_transaction: false,
                         ends_turn: false,
                     };
@@ -99,6 +103,13 @@ impl Service for Kv {
                     }
                 }
                 Parsed::Incomplete(total) if is_collected || total >= COLLECTED_FROM => {
+                    // Who is not let in yet gets no memory.
+                    if self.password.is_set() && !session.is_let_in {
+                        let mut reply = Reply { g, out: &mut turn.output, is_resp3: false };
+                        reply.raw(b"-ERR Protocol error: unauthenticated bulk length\r\n");
+                        turn.counters.own[own::PROTOCOL_ERRORS] += 1;
+                        return Ok(Next::Close);
+                    }
                     let before = turn.input.used();
                     match spill.collect(g, &context, &store.map, &mut turn.input, total) {
                         Ok(()) if turn.input.used() > before => {}

@@ -29,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) transaction: Transaction,
     /// The number of its database, below [`SPACES`].
     pub(crate) database: u8,
+    /// It has given the password.
+    pub(crate) is_let_in: bool,
     /// Its answers are written as RESP3 has it.
     pub(crate) is_resp3: bool,
 }

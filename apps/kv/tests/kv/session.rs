@@ -213,3 +213,43 @@ fn no_other_client_sees_a_part_of_a_transaction() {
         }
     });
 }
+
+#[test]
+fn who_has_not_given_the_password_is_not_served() {
+    let file = std::env::temp_dir().join(format!("gpunet-kv-password-{}", std::process::id()));
+    std::fs::write(&file, "open sesame\n").unwrap();
+    let server = serve(&["--password-file", file.to_str().unwrap()]);
+    std::fs::remove_file(&file).unwrap();
+    let mut client = Client::connect(server.addr);
+    let no_auth = "-NOAUTH Authentication required.\r\n";
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    for (request, answer) in [
+        (&["GET", "k"][..], no_auth),
+        (&["MULTI"], no_auth),
+        (&["EXEC"], no_auth),
+        (&["INFO"], no_auth),
+        (&["AUTH", "sesame"], wrong),
+        (&["AUTH", "bob", "open sesame"], wrong),
+        (&["GET", "k"], no_auth),
+        (&["AUTH", "open sesame"], "+OK\r\n"),
+        (&["SET", "k", "v"], "+OK\r\n"),
+        (&["AUTH", "default", "x"], wrong),
+        (&["GET", "k"], "$1\r\nv\r\n"),
+        (&["RESET"], "+RESET\r\n"),
+        (&["GET", "k"], no_auth),
+        (&["AUTH", "default", "open sesame"], "+OK\r\n"),
+        (&["GET", "k"], "$1\r\nv\r\n"),
+    ] {
+        let words: Vec<_> = request.iter().map(|word| word.as_bytes()).collect();
+        assert_eq!(client.ask(&words), answer, "{request:?}");
+    }
+    let mut client = Client::connect(server.addr);
+    assert!(client.say("HELLO 3").starts_with("-NOAUTH HELLO must be called"));
+    assert_eq!(client.say("HELLO 3 AUTH default x"), wrong);
+    assert!(client.ask(&[b"HELLO", b"3", b"AUTH", b"default", b"open sesame"]).starts_with("%7\r\n"));
+    assert_eq!(client.say("GET k"), "$1\r\nv\r\n");
+    // It gets no memory for a long request before.
+    let mut client = Client::connect(server.addr);
+    client.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000\r\nbegun");
+    assert_eq!(client.rest(), "-ERR Protocol error: unauthenticated bulk length\r\n");
+}

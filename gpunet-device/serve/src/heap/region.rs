@@ -9,7 +9,9 @@ const CLAIMED: u8 = FREE | TAKEN;
 const COMPARED: usize = 8;
 /// Regions, and chunks of them, that are looked at before the search ends without one.
 const LOOKED_AT: usize = 4096;
-const CHUNKS_LOOKED_AT: usize = 8 * LOOKED_AT;
+const CHUNKS_LOOKED_AT: usize = 4 * LOOKED_AT;
+/// Chunks after which the best region so far will do: the heap's lock is held meanwhile.
+const CHUNKS_COMPARED: usize = 1024;
 
 /// A region that is being made: [`Heap::choose_region`]. Equal on all lanes.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +62,10 @@ impl Heap {
         let (mut looked_at, mut compared, mut chunks) = (0, 0, 0);
         // The hand counts units, so that it goes on for regions of another size.
         let mut region = hand.get() as usize >> order;
-        while looked_at < regions.min(LOOKED_AT) && compared < COMPARED && chunks < CHUNKS_LOOKED_AT {
+        while looked_at < regions.min(LOOKED_AT)
+            && compared < COMPARED
+            && chunks < if best.is_some() { CHUNKS_COMPARED } else { CHUNKS_LOOKED_AT }
+        {
             region = if region + 1 < regions { region + 1 } else { 0 };
             looked_at += 1;
             let (start, mut at, mut sum) = (region << order, region << order, Some(0));

@@ -38,18 +38,29 @@ pub(super) fn select<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>)
     Outcome::Done
 }
 
-/// There is no password: who gives a name has to give the default one.
+/// Who gives a name has to give the default one.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn auth<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Outcome {
     match arguments.len() {
+        1 if cx.password.is_set() => match let_in(cx, arguments.next()) {
+            true => cx.reply.ok(),
+            false => wrong_password(cx),
+        },
         1 => cx.reply.error(
             b"AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
         ),
-        2 if is_user(arguments.next()) => cx.reply.ok(),
+        2 if is_user(arguments.next()) && let_in(cx, arguments.next()) => cx.reply.ok(),
         2 => wrong_password(cx),
         _ => cx.reply.syntax(),
     }
     Outcome::Done
+}
+
+/// Lets the client in if it gives the password. Returns whether it does.
+fn let_in<G: Group>(cx: &mut Cx<'_, '_, G>, password: Option<Bytes<'_>>) -> bool {
+    let is_right = password.is_some_and(|password| cx.password.is(password));
+    cx.session.is_let_in |= is_right;
+    is_right
 }
 
 fn is_user(name: Option<Bytes<'_>>) -> bool {
@@ -77,9 +88,8 @@ pub(super) fn hello<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'
     let mut name = None;
     while let Some(option) = arguments.next() {
         if option.eq_ignore_case(b"auth") && arguments.len() >= 2 {
-            let user = arguments.next();
-            arguments = arguments.after(1);
-            if !is_user(user) {
+            let (user, password) = (arguments.next(), arguments.next());
+            if !is_user(user) || !let_in(cx, password) {
                 wrong_password(cx);
                 return Ok(Outcome::Done);
             }
@@ -91,6 +101,10 @@ pub(super) fn hello<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'
             cx.reply.raw(b"'\r\n");
             return Ok(Outcome::Done);
         }
+    }
+    if cx.password.is_set() && !cx.session.is_let_in {
+        cx.reply.raw(b"-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time\r\n");
+        return Ok(Outcome::Done);
     }
     if let Some(name) = name
         && !set_name(cx, name)?

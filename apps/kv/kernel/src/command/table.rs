@@ -15,6 +15,9 @@ pub(super) const AT_ONCE: u16 = 16;
 /// It is not taken by a transaction: it may wait for others, or uses more than the keys that it names.
 pub(super) const ALONE: u16 = 32;
 
+/// It is carried out though the client has not given the password.
+pub(super) const FOR_ALL: u16 = 64;
+
 /// Any number of arguments.
 const MANY: u8 = u8::MAX;
 
@@ -89,11 +92,11 @@ macro_rules! with_commands {
             (cx, name, arguments)
             PING(0, MANY; FAST; 0 0 0) => server::ping(cx, name, arguments)?;
             ECHO(1, 1; FAST; 0 0 0) => server::echo(cx, arguments)?;
-            QUIT(0, MANY; FAST | AT_ONCE; 0 0 0) => session::quit(cx);
-            RESET(0, 0; FAST | AT_ONCE; 0 0 0) => session::reset(cx)?;
-            AUTH(1, MANY; FAST; 0 0 0) => session::auth(cx, arguments);
+            QUIT(0, MANY; FAST | AT_ONCE | FOR_ALL; 0 0 0) => session::quit(cx);
+            RESET(0, 0; FAST | AT_ONCE | FOR_ALL; 0 0 0) => session::reset(cx)?;
+            AUTH(1, MANY; FAST | FOR_ALL; 0 0 0) => session::auth(cx, arguments);
             SELECT(1, 1; FAST; 0 0 0) => session::select(cx, arguments);
-            HELLO(0, MANY; FAST; 0 0 0) "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
+            HELLO(0, MANY; FAST | FOR_ALL; 0 0 0) "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
             CLIENT(1, MANY; 0; 0 0 0) "ID/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH" => session::client(cx, arguments)?;
             MULTI(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::multi(cx);
             EXEC(0, 0; AT_ONCE; 0 0 0) => transaction::exec(cx)?;

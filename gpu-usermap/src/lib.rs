@@ -1,11 +1,13 @@
 //! Memory that a CPU, a GPU and a network card use together.
 //!
-//! A ring between a kernel and a socket lies either in pinned host memory, which the GPU reaches over the bus, or in GPU
-//! memory, which the card reaches by dma-buf. This crate makes both, starts the kernels that use them, and says plainly
-//! what a machine cannot do. It knows nothing of rings, sockets or transports.
+//! A ring between a kernel and a socket lies either in pinned host memory, which the GPU reaches
+//! over the bus, or in GPU memory, which the card reaches by dma-buf. This crate makes both, starts
+//! the kernels that use them, and says plainly what a machine cannot do. It knows nothing of rings,
+//! sockets or transports.
 //!
 //! # Map
-//! [`region`] is the crate `gpunet-region`, [`cuda`] and [`ptx`] are `gpunet-cuda`; they lie below this one.
+//! [`region`] is the crate `gpunet-region`, [`cuda`] and [`ptx`] are `gpunet-cuda`; they lie below
+//! this one.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -18,13 +20,13 @@
 //! | [`probe`](mod@probe) | [`probe()`]: all of the above as data, for people and for programs |
 //!
 //! # Rules
-//! - **No reference into shared memory.** Regions and buffers hand out addresses; another agent writes there at any time, so
-//!   a `&[u8]` would be a lie to the compiler.
-//! - **CUDA is optional.** The library is opened with `dlopen`; a machine without it builds, runs and gets
-//!   [`cuda::Unavailable`] with the reason. Nothing panics.
-//! - **One thread talks to CUDA.** Every call that needs a context runs on the device's agent thread, because a CUDA call made
-//!   while a kernel waits for the host can deadlock. The only exception are calls on a [`cuda::CudaStream`]. [`cuda`] lists the calls
-//!   and why each is safe.
+//! - **No reference into shared memory.** Regions and buffers hand out addresses; another agent
+//!   writes there at any time, so a `&[u8]` would be a lie to the compiler.
+//! - **CUDA is optional.** The library is opened with `dlopen`; a machine without it builds, runs
+//!   and gets [`cuda::Unavailable`] with the reason. Nothing panics.
+//! - **One thread talks to CUDA.** Every call that needs a context runs on the device's agent
+//!   thread, because a CUDA call made while a kernel waits for the host can deadlock. The only
+//!   exception are calls on a [`cuda::CudaStream`]. [`cuda`] lists the calls and why each is safe.
 //!
 //! # Examples
 //! ```no_run

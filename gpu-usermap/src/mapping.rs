@@ -1,18 +1,21 @@
 //! CPU mappings of GPU memory, and the reasons where there are none.
 //!
-//! With a mapping the proxy stores a word straight into the memory in which a kernel polls: a load from there takes 0.14 us, one from
-//! pinned host memory 1.19 us (on an H200). Linux has two ways to get one:
+//! With a mapping the proxy stores a word straight into the memory in which a kernel polls: a load
+//! from there takes 0.14 us, one from pinned host memory 1.19 us (on an H200). Linux has two ways
+//! to get one:
 //!
 //! | backend | needs | file |
 //! |---|---|---|
 //! | [`BackendKind::Gdrdrv`] | GDRCopy's kernel module, version 2.0 or later, and permission for `/dev/gdrdrv` | `mapping/gdrdrv.rs` |
 //! | [`BackendKind::DmaBuf`] | a CUDA driver of 13.3 or later, with the open kernel modules | `mapping/dmabuf.rs` |
 //!
-//! [`backends`] returns for each whether it works on this machine, and exactly why not. [`map`] maps. Where neither works, words that
-//! the CPU writes lie in pinned host memory instead ([`Device::register`](gpunet_cuda::Device::register)).
+//! [`backends`] returns for each whether it works on this machine, and exactly why not. [`map`]
+//! maps. Where neither works, words that the CPU writes lie in pinned host memory instead
+//! ([`Device::register`](gpunet_cuda::Device::register)).
 //!
-//! Neither backend has run yet: the machines this was made on have no `/dev/gdrdrv` and a driver of 13.0. The ABI is
-//! that of GDRCopy's sources; copies, words and ranges are tested on ordinary memory.
+//! Neither backend has run yet: the machines this was made on have no `/dev/gdrdrv` and a driver of
+//! 13.0. The ABI is that of GDRCopy's sources; copies, words and ranges are tested on ordinary
+//! memory.
 //!
 //! | files | hold |
 //! |---|---|
@@ -21,10 +24,13 @@
 //! | `kind`, `error` | the backends by name; why there is no mapping |
 //!
 //! # Rules for the CPU
-//! - **Write, do not read.** Writes are posted and combined; a read is a round trip over the bus of about a microsecond for
-//!   every 8 bytes (or 64, with [`Mapping::read`]). Nothing polls through a mapping.
-//! - **No slice, no reference.** A mapping hands out copies and words. The GPU writes the memory at any time.
-//! - **Not in a child process.** gdrdrv's mappings are not inherited by fork, and nobody promises it of the others.
+//! - **Write, do not read.** Writes are posted and combined; a read is a round trip over the bus of
+//!   about a microsecond for every 8 bytes (or 64, with [`Mapping::read`]). Nothing polls through a
+//!   mapping.
+//! - **No slice, no reference.** A mapping hands out copies and words. The GPU writes the memory at
+//!   any time.
+//! - **Not in a child process.** gdrdrv's mappings are not inherited by fork, and nobody promises
+//!   it of the others.
 
 mod barrier;
 mod copy;
@@ -103,7 +109,8 @@ impl BackendChoice {
 pub struct Backend {
     /// Which backend.
     pub kind: BackendKind,
-    /// `Ok` if [`map`] can try it on this machine, otherwise why not. A buffer may still be refused, for its address or for lack of room.
+    /// `Ok` if [`map`] can try it on this machine, otherwise why not. A buffer may still be
+    /// refused, for its address or for lack of room.
     pub usable: Result<(), MappingUnavailable>,
 }
 
@@ -135,13 +142,15 @@ fn dmabuf_anywhere(cuda: &Result<Cuda, Unavailable>) -> Result<(), MappingUnavai
 
 /// Maps a part of a buffer, given in bytes from its start, into this process.
 ///
-/// It makes system calls on the calling thread, and for a dma-buf one call on the device's agent thread; none of them waits for a running
-/// kernel. The mapping shares the buffer and is undone before the buffer is freed. It takes address space in the GPU's BAR1 (64 KiB
-/// pages with gdrdrv), of which some GPUs have only 256 MiB.
+/// It makes system calls on the calling thread, and for a dma-buf one call on the device's agent
+/// thread; none of them waits for a running kernel. The mapping shares the buffer and is undone
+/// before the buffer is freed. It takes address space in the GPU's BAR1 (64 KiB pages with gdrdrv),
+/// of which some GPUs have only 256 MiB.
 ///
 /// # Errors
-/// [`NotMapped`] has the reason of each backend. A range that is not within the buffer is a mistake of the caller
-/// ([`MappingUnavailable::OutOfBounds`]); the rest are facts of the machine, after which pinned memory serves.
+/// [`NotMapped`] has the reason of each backend. A range that is not within the buffer is a mistake
+/// of the caller ([`MappingUnavailable::OutOfBounds`]); the rest are facts of the machine, after
+/// which pinned memory serves.
 ///
 /// # Examples
 /// ```no_run

@@ -6,10 +6,11 @@
 //! | [`Placement::GpuPeerMem`] | `ibv_reg_mr` of the GPU's address, which NVIDIA's peer memory module resolves | card to GPU |
 //! | [`Placement::Pinned`] | `ibv_reg_mr` of a [`PinnedRegion`](crate::PinnedRegion) | card to host memory, host memory to GPU |
 //!
-//! [`choose`] is a pure function of [`Facts`], so that every case is tested without hardware. Neither GPU placement
-//! has run yet, for lack of a machine with a GPU and an RDMA card. One fact is known only by trying, whether the card's driver
-//! takes dma-bufs ([`Facts::card_takes_dmabuf`]): the caller that registers memory sets it after a refusal, and chooses
-//! again.
+//! [`choose`] is a pure function of [`Facts`], so that every case is tested without hardware.
+//! Neither GPU placement has run yet, for lack of a machine with a GPU and an RDMA card. One fact
+//! is known only by trying, whether the card's driver takes dma-bufs
+//! ([`Facts::card_takes_dmabuf`]): the caller that registers memory sets it after a refusal, and
+//! chooses again.
 
 mod system;
 #[cfg(test)]
@@ -53,7 +54,8 @@ impl fmt::Display for Placement {
     }
 }
 
-/// The placement that a program asks for. It parses from `auto`, `dma-buf`, `peer-mem` and `pinned`.
+/// The placement that a program asks for. It parses from `auto`, `dma-buf`, `peer-mem` and
+/// `pinned`.
 ///
 /// # Examples
 /// ```
@@ -113,7 +115,8 @@ pub struct Facts {
     pub gpu: Option<RdmaAttributes>,
     /// What the machine offers.
     pub system: System,
-    /// Whether the card's driver registers dma-bufs; `None` before the first try, which counts as yes.
+    /// Whether the card's driver registers dma-bufs; `None` before the first try, which counts as
+    /// yes.
     pub card_takes_dmabuf: Option<bool>,
 }
 
@@ -192,7 +195,8 @@ pub struct PlacementRefused {
 
 /// Chooses where rings lie.
 ///
-/// [`PlacementChoice::Auto`] never fails: pinned memory always works. [`why_not`] returns why it passed over the others.
+/// [`PlacementChoice::Auto`] never fails: pinned memory always works. [`why_not`] returns why it
+/// passed over the others.
 ///
 /// # Errors
 /// [`PlacementRefused`] if one placement was wanted and does not work here.
@@ -266,7 +270,8 @@ pub fn why_not(facts: &Facts, placement: Placement) -> Vec<Reason> {
 }
 
 /// Returns whether every message in GPU memory needs
-/// [`Device::flush_gpudirect_rdma_writes`](gpunet_cuda::Device::flush_gpudirect_rdma_writes) between its completion and its word.
+/// [`Device::flush_gpudirect_rdma_writes`](gpunet_cuda::Device::flush_gpudirect_rdma_writes)
+/// between its completion and its word.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,5 @@
-//! What this machine offers, as data, with the reason for everything that is not used. `display` makes text of it.
+//! What this machine offers, as data, with the reason for everything that is not used. `display`
+//! makes text of it.
 
 mod display;
 
@@ -37,7 +38,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Returns what the placement of rings on a GPU depends on, for [`placement::choose`](crate::placement::choose).
+    /// Returns what the placement of rings on a GPU depends on, for
+    /// [`placement::choose`](crate::placement::choose).
     ///
     /// # Examples
     /// ```
@@ -115,7 +117,8 @@ pub struct DeviceProbe {
     pub can_use_host_pointer_for_registered_mem: Option<bool>,
     /// Whether the virtual memory calls work.
     pub virtual_memory_management: Option<bool>,
-    /// Whether memory of the virtual memory calls can be given to another process as a file descriptor.
+    /// Whether memory of the virtual memory calls can be given to another process as a file
+    /// descriptor.
     pub posix_file_descriptors: Option<bool>,
     /// Whether CPU and GPU can do atomic operations on each other's memory.
     pub host_native_atomic: Option<bool>,
@@ -177,7 +180,8 @@ impl DeviceProbe {
 
 /// Finds out what the machine offers.
 ///
-/// It initialises the driver where there is one ([`Cuda::load`]), creates no context, uses no GPU memory, and never panics.
+/// It initialises the driver where there is one ([`Cuda::load`]), creates no context, uses no GPU
+/// memory, and never panics.
 ///
 /// # Examples
 /// ```

@@ -1,7 +1,8 @@
 //! CPU mappings of GPU memory, on a real GPU.
 //!
-//! A GPU is not enough for a mapping: it also takes gdrdrv, or a driver of CUDA 13.3. Without them these tests say NOT RUN even
-//! where `GPUNET_REQUIRE_GPU` is set; `GPUNET_REQUIRE_MAPPING` makes that a failure.
+//! A GPU is not enough for a mapping: it also takes gdrdrv, or a driver of CUDA 13.3. Without them
+//! these tests say NOT RUN even where `GPUNET_REQUIRE_GPU` is set; `GPUNET_REQUIRE_MAPPING` makes
+//! that a failure.
 
 #[path = "../cuda/tests/cuda/support.rs"]
 #[allow(dead_code, reason = "other suites use the rest")]
@@ -98,7 +99,8 @@ fn a_polling_kernel_finds_the_data_with_the_word() {
         device.write(&buffer, 0, &vec![0; 8192]).expect("a copy");
         let region = PinnedRegion::create("seen", 4096).expect("a region");
         let registration = device.register(Arc::clone(&region)).expect("a registration");
-        // SAFETY: the page's first two words; CPU and GPU access them with atomic loads and stores only.
+        // SAFETY: the page's first two words; CPU and GPU access them with atomic loads and stores
+        // only.
         let word_at = |index| unsafe { AtomicU64::from_ptr(region.base().as_ptr().cast::<u64>().add(index)) };
         let (mut data, tail) = mapping.split_at(4096).expect("in bounds");
         let mut word = tail.into_word().expect("aligned");
@@ -111,7 +113,8 @@ fn a_polling_kernel_finds_the_data_with_the_word() {
             u64_param(limit),
             u64_param(registration.device_ptr()),
         ];
-        // SAFETY: words of live memory, which the mapping and the registration keep until the launch has ended.
+        // SAFETY: words of live memory, which the mapping and the registration keep until the
+        // launch has ended.
         let launch = unsafe { device.launch(&[spec(&follow, 1, 1, params)]) }.expect("a launch");
         let mut fastest = Duration::MAX;
         let mut done = 0;

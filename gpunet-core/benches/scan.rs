@@ -9,8 +9,8 @@ use gpunet_core::memory::WordArray;
 use std::hint::black_box;
 
 fn array(words: &mut [u64]) -> WordArray {
-    // SAFETY: aligned, and `words` outlives the array in `scan`, which owns both and in which nobody
-    // else touches them.
+    // SAFETY: aligned, and `words` outlives the array in `scan`, which owns both and in which
+    // nobody else touches them.
     let first = unsafe { Word::from_ptr(words.as_mut_ptr()) };
     // SAFETY: as above: so many words lie there.
     unsafe { WordArray::new(first, words.len()) }

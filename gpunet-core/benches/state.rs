@@ -1,5 +1,5 @@
-//! What the state machine of a proxy-driven stream adds to moving bytes: `Connection` without memory,
-//! words or sockets.
+//! What the state machine of a proxy-driven stream adds to moving bytes: `Connection` without
+//! memory, words or sockets.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use gpunet_abi::StreamWord;

@@ -1,6 +1,7 @@
 //! Ids of attachments, launches, sockets and requests.
 
-/// An attachment of a proxy: one device's sockets. No two attachments in the life of a proxy have the same.
+/// An attachment of a proxy: one device's sockets. No two attachments in the life of a proxy have
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttachmentId(pub u32);
 
@@ -10,7 +11,8 @@ impl std::fmt::Display for AttachmentId {
     }
 }
 
-/// A launch of an attachment: one of [`LAUNCHES`](gpunet_abi::layout::LAUNCHES) numbers, which are used again.
+/// A launch of an attachment: one of [`LAUNCHES`](gpunet_abi::layout::LAUNCHES) numbers, which are
+/// used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaunchId(pub u32);
 
@@ -47,7 +49,8 @@ impl HostRequestId {
     /// How many ids there are.
     pub const COUNT: u32 = 1 << 31;
 
-    /// The id of the program's request number `n`; ids repeat after [`HostRequestId::COUNT`] requests.
+    /// The id of the program's request number `n`; ids repeat after [`HostRequestId::COUNT`]
+    /// requests.
     #[must_use]
     pub const fn new(n: u32) -> Self {
         Self(n % Self::COUNT)

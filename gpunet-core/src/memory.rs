@@ -76,8 +76,8 @@ impl SharedMemory {
         Some(memory)
     }
 
-    /// Takes over a region that a daemon has laid out: the view of the process whose device uses it.
-    /// Nothing is written.
+    /// Takes over a region that a daemon has laid out: the view of the process whose device uses
+    /// it. Nothing is written.
     ///
     /// Returns `None` when the region is shorter than the layout of `geometry`, or its header
     /// differs.
@@ -182,7 +182,8 @@ impl SharedMemory {
         WordArray { first: self.word(self.layout.abandons), len: self.geometry.controls as usize }
     }
 
-    /// The word in which the proxy publishes what has landed (of a listener: how many connections wait).
+    /// The word in which the proxy publishes what has landed (of a listener: how many connections
+    /// wait).
     #[must_use]
     pub fn landed(&self, slot: u32) -> Word {
         self.word(self.line(slot) + offset_of!(SocketLine, landed) as u64)
@@ -219,7 +220,8 @@ impl SharedMemory {
         self.flag((offset_of!(SharedHeader, sleeping) + shard * 64) as u64)
     }
 
-    /// The word in which the host program counts operations of CUDA streams on sockets of data thread `shard`.
+    /// The word in which the host program counts operations of CUDA streams on sockets of data
+    /// thread `shard`.
     #[must_use]
     pub fn stream_operations(&self, shard: usize) -> Word {
         assert!(shard < gpunet_abi::layout::SHARDS, "shard out of range");
@@ -232,8 +234,8 @@ impl SharedMemory {
         slot >= self.geometry.sockets
     }
 
-    /// Where the host program tells whether it has taken a direction of its socket in `slot`: the number of a word, and a bit
-    /// in it.
+    /// Where the host program tells whether it has taken a direction of its socket in `slot`: the
+    /// number of a word, and a bit in it.
     #[must_use]
     pub fn taken_bit(&self, slot: u32, direction: Direction) -> Option<(usize, u64)> {
         let index = slot.checked_sub(self.geometry.sockets).filter(|index| *index < HOST_SOCKETS)?;
@@ -254,11 +256,11 @@ impl SharedMemory {
         self.taken_bit(slot, direction).is_some_and(|(word, bit)| self.taken_word(word).peek() & bit != 0)
     }
 
-    /// Tells pollers that the socket in `slot` changed, also the group that watches it; wakes those that sleep and may watch
-    /// it. `thread` is the data thread that calls, `None` another thread.
+    /// Tells pollers that the socket in `slot` changed, also the group that watches it; wakes those
+    /// that sleep and may watch it. `thread` is the data thread that calls, `None` another thread.
     pub fn tell_pollers(&self, slot: u32, thread: Option<usize>) {
-        // Ordering: SeqCst, pairs with the fence of a block that arms the socket: it finds what was published before, or this
-        // thread finds that the socket is watched.
+        // Ordering: SeqCst, pairs with the fence of a block that arms the socket: it finds what was
+        // published before, or this thread finds that the socket is watched.
         Self::publish_fence();
         let group = self.push_change(slot, thread);
         // The group's waiters sleep for the bit of the group.
@@ -266,7 +268,8 @@ impl SharedMemory {
         self.move_epoch(Some(slot), Epoch::wakes(Some(slot)) | group);
     }
 
-    /// Tells pollers that the socket in `slot` changed (`None`: any), and wakes those that sleep and may watch it.
+    /// Tells pollers that the socket in `slot` changed (`None`: any), and wakes those that sleep
+    /// and may watch it.
     pub fn bump_epoch(&self, slot: Option<u32>) {
         self.move_epoch(slot, Epoch::wakes(slot));
     }
@@ -333,8 +336,8 @@ impl SharedMemory {
 
     /// A cell of a recycling ring.
     fn cell(&self, cells: u64, index: u64) -> &AtomicU32 {
-        // SAFETY: inside the ring (callers take the index modulo its length), 4-byte aligned, mapped while `self` lives;
-        // everybody accesses it atomically.
+        // SAFETY: inside the ring (callers take the index modulo its length), 4-byte aligned,
+        // mapped while `self` lives; everybody accesses it atomically.
         unsafe { AtomicU32::from_ptr(self.at(cells + index * 4).cast()) }
     }
 
@@ -344,8 +347,9 @@ impl SharedMemory {
         self.word(offset_of!(SharedHeader, heartbeat) as u64).publish(beat);
     }
 
-    /// Shows that the proxy has stopped for good, and wakes everyone who sleeps. Also for the process
-    /// that was attached to a daemon and sees it gone: the word has no other writer any more.
+    /// Shows that the proxy has stopped for good, and wakes everyone who sleeps. Also for the
+    /// process that was attached to a daemon and sees it gone: the word has no other writer any
+    /// more.
     pub fn beat_down(&self) {
         self.word(offset_of!(SharedHeader, heartbeat) as u64).publish(HEARTBEAT_DOWN);
         self.wake_everyone();
@@ -435,17 +439,18 @@ impl SharedMemory {
         futex::wake_if_parked(self.control_park(index));
     }
 
-    /// Writes what the device is to know of a stream that was accepted ahead. It reads it once its listener's
-    /// count, published afterwards, includes the stream.
+    /// Writes what the device is to know of a stream that was accepted ahead. It reads it once its
+    /// listener's count, published afterwards, includes the stream.
     pub fn write_accepted(&self, slot: u32, descriptor: &Descriptor) {
         assert!(slot < self.geometry.slots(), "slot out of range");
         let offset = self.layout.accepted + u64::from(slot) * size_of::<Descriptor>() as u64;
-        // SAFETY: aligned and inside the region; only the proxy writes there, and the device reads it after the count.
+        // SAFETY: aligned and inside the region; only the proxy writes there, and the device reads
+        // it after the count.
         unsafe { self.at(offset).cast::<Descriptor>().write_volatile(*descriptor) };
     }
 
-    /// The launch that has taken a stream that was accepted ahead, as its device says. Final once that launch has
-    /// ended.
+    /// The launch that has taken a stream that was accepted ahead, as its device says. Final once
+    /// that launch has ended.
     #[must_use]
     pub fn taker(&self, slot: u32) -> Option<LaunchId> {
         assert!(slot < self.geometry.slots(), "slot out of range");
@@ -485,7 +490,8 @@ impl SharedMemory {
             offset <= self.layout.len && line::LEN as u64 <= self.layout.len - offset,
             "a line outside the region"
         );
-        // SAFETY: inside the region, which is mapped while self lives; its other users access it atomically.
+        // SAFETY: inside the region, which is mapped while self lives; its other users access it
+        // atomically.
         unsafe { line::clear(self.at(offset)) };
     }
 
@@ -551,8 +557,8 @@ impl WordArray {
         unsafe { Word::from_ptr(self.first.as_ptr().wrapping_add(index)) }
     }
 
-    /// Looks at the words at `which`, and calls `changed(at, value)` for each that differs from what `seen` has at the
-    /// same place `at` of the list. Afterwards `seen` has what was found.
+    /// Looks at the words at `which`, and calls `changed(at, value)` for each that differs from
+    /// what `seen` has at the same place `at` of the list. Afterwards `seen` has what was found.
     ///
     /// The values are hints; who uses one observes the word again.
     ///

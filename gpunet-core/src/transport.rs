@@ -1,9 +1,9 @@
 //! What carries a stream: one small trait, and a sibling file for each transport.
 //!
 //! A transport is only a choice of where rings and words lie and who advances them. A *driven*
-//! stream ([`tcp`]) has two local rings, and the proxy moves bytes between them and a
-//! [`StreamIo`], or makes a network card move them ([`rc`]). A *direct* stream ([`peer`]) has no proxy
-//! on its data path: the sender's ring is the receiver's.
+//! stream ([`tcp`]) has two local rings, and the proxy moves bytes between them and a [`StreamIo`],
+//! or makes a network card move them ([`rc`]). A *direct* stream ([`peer`]) has no proxy on its
+//! data path: the sender's ring is the receiver's.
 
 pub mod peer;
 pub mod rc;
@@ -39,8 +39,9 @@ pub type Opening = Pin<Box<dyn Future<Output = io::Result<Opened>>>>;
 /// A listening socket of one transport.
 ///
 /// Where the transport leaves the handshake to the caller, clients come as requests
-/// ([`Listen::has_request`], [`Listen::answer`], [`Listen::refuse`]), and the caller keeps the connections that come of
-/// them. Elsewhere they come as connections ([`Listen::ready`], [`Listen::accept`]).
+/// ([`Listen::has_request`], [`Listen::answer`], [`Listen::refuse`]), and the caller keeps the
+/// connections that come of them. Elsewhere they come as connections ([`Listen::ready`],
+/// [`Listen::accept`]).
 pub trait Listen {
     /// Which transport it is.
     fn kind(&self) -> TransportKind;
@@ -55,12 +56,14 @@ pub trait Listen {
     /// returns 1 for "some".
     fn ready(&mut self) -> u64;
 
-    /// Returns whether [`Listen::accept`] may find a connection. Where only the attempt tells, true.
+    /// Returns whether [`Listen::accept`] may find a connection. Where only the attempt tells,
+    /// true.
     fn may_be_ready(&mut self) -> bool {
         self.ready() > 0
     }
 
-    /// Notes that the descriptor of [`Listen::readiness`] has become readable since it was found empty.
+    /// Notes that the descriptor of [`Listen::readiness`] has become readable since it was found
+    /// empty.
     fn handle_readable(&mut self) {}
 
     /// Returns whether a client waits for an answer.
@@ -72,9 +75,9 @@ pub trait Listen {
     /// completes when the client has completed the handshake: never, if it has stopped.
     ///
     /// # Errors
-    /// `WouldBlock` when none waits. `Unsupported` when the network card cannot register that dma-buf;
-    /// else what the system or the card lacks. The client waits on: it can be answered later, with other
-    /// memory, or be refused ([`Listen::refuse`]).
+    /// `WouldBlock` when none waits. `Unsupported` when the network card cannot register that
+    /// dma-buf; else what the system or the card lacks. The client waits on: it can be answered
+    /// later, with other memory, or be refused ([`Listen::refuse`]).
     fn answer(&mut self, _memory: &verbs::Memory) -> io::Result<Opening> {
         Err(io::ErrorKind::WouldBlock.into())
     }
@@ -168,11 +171,11 @@ pub struct Ready {
 
 /// Moves the bytes of one driven stream. Used by a data thread; no call ever blocks.
 ///
-/// The spans are consecutive: each `offer` begins where the bytes taken so far end, and so does each
-/// `take`. A transport whose network card has written the bytes already gives their number.
+/// The spans are consecutive: each `offer` begins where the bytes taken so far end, and so does
+/// each `take`. A transport whose network card has written the bytes already gives their number.
 pub trait StreamIo: Send {
-    /// Handles everything but bytes offered or taken: completions, grants, keep-alives. The data thread
-    /// calls it at the beginning of each turn of the stream.
+    /// Handles everything but bytes offered or taken: completions, grants, keep-alives. The data
+    /// thread calls it at the beginning of each turn of the stream.
     fn turn(&mut self, _turn: &Turn) -> Ready {
         Ready::default()
     }
@@ -210,8 +213,8 @@ pub trait StreamIo: Send {
     /// As [`StreamIo::take`].
     fn discard(&mut self) -> io::Result<usize>;
 
-    /// Why the stream has failed, if an event has told so and no call: asked after the peer's end of stream, when nothing is read any
-    /// more. Told once.
+    /// Why the stream has failed, if an event has told so and no call: asked after the peer's end
+    /// of stream, when nothing is read any more. Told once.
     fn failure(&mut self) -> Option<io::Error> {
         None
     }
@@ -225,8 +228,9 @@ pub trait StreamIo: Send {
     /// Makes the coming drop a reset instead of an orderly close.
     fn reset(&mut self);
 
-    /// Begins to close the stream, or continues; returns whether it is closed, so that it may be dropped.
-    /// Until then the data thread calls again, at each event and at [`StreamIo::deadline`].
+    /// Begins to close the stream, or continues; returns whether it is closed, so that it may be
+    /// dropped. Until then the data thread calls again, at each event and at
+    /// [`StreamIo::deadline`].
     fn close(&mut self, _now: u64) -> bool {
         true
     }

@@ -1,8 +1,9 @@
 //! Verbs: what the rc transport needs of an RDMA stack, as a small trait with two implementations.
 //!
-//! [`rdma`] is the real one: libibverbs and librdmacm, opened at run time. `sim` (feature `sim`) is a network card
-//! in memory, seeded, that delays, drops and fails on demand. The protocol above
-//! ([`crate::rc`]) knows neither. `table` is memory that both need: buffer descriptors, which the peer's card writes.
+//! [`rdma`] is the real one: libibverbs and librdmacm, opened at run time. `sim` (feature `sim`) is
+//! a network card in memory, seeded, that delays, drops and fails on demand. The protocol above
+//! ([`crate::rc`]) knows neither. `table` is memory that both need: buffer descriptors, which the
+//! peer's card writes.
 //!
 //! The steps of a connection, the same for both ends:
 //!
@@ -44,7 +45,8 @@ pub trait Verbs {
     /// Listens at `addr`; port 0 is refused, since the caller holds the number on TCP.
     ///
     /// # Errors
-    /// As rdma_bind_addr(3) and rdma_listen(3): `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`.
+    /// As rdma_bind_addr(3) and rdma_listen(3): `AddrInUse`, `AddrNotAvailable`,
+    /// `PermissionDenied`.
     fn listen(&self, addr: SocketAddr, backlog: u32) -> io::Result<Box<dyn Listening>>;
 
     /// Finds the device and the route to `to`. The future fails with `NetworkUnreachable` or
@@ -72,7 +74,8 @@ pub struct Usage {
 
 /// A listening identifier.
 pub trait Listening {
-    /// The connection request that has waited longest. Requests whose client has gone are not shown.
+    /// The connection request that has waited longest. Requests whose client has gone are not
+    /// shown.
     ///
     /// # Errors
     /// `WouldBlock` when none waits.
@@ -108,13 +111,14 @@ pub trait Handshake {
     /// receives. Called once, or again after it returned `Unsupported`.
     ///
     /// # Errors
-    /// `OutOfMemory` when the locked-memory limit is too low (the text names it), `Unsupported` when
-    /// the device cannot reach that memory, else the failed call's errno.
+    /// `OutOfMemory` when the locked-memory limit is too low (the text names it), `Unsupported`
+    /// when the device cannot reach that memory, else the failed call's errno.
     fn prepare(&mut self, memory: &Memory, depth: Depth) -> io::Result<Keys>;
 
     /// Sends the request and waits for the answer: the endpoint and the peer's private data.
     ///
-    /// The future fails with `ConnectionRefused` when the peer rejects, `TimedOut` when it does not answer.
+    /// The future fails with `ConnectionRefused` when the peer rejects, `TimedOut` when it does not
+    /// answer.
     fn connect(self: Box<Self>, private_data: &[u8]) -> Pending<(Box<dyn Endpoint>, Vec<u8>)>;
 
     /// Answers the request and waits until the connection is established.
@@ -229,8 +233,8 @@ pub trait Endpoint: Send {
     /// The table into which the peer writes the descriptors of its receive buffers.
     fn table(&self) -> &Table;
 
-    /// Returns whether the peer has disconnected, or its process has died. A host that is gone sends
-    /// no sign: only a failing request shows it.
+    /// Returns whether the peer has disconnected, or its process has died. A host that is gone
+    /// sends no sign: only a failing request shows it.
     fn is_disconnected(&mut self) -> bool;
 
     /// Shortens the time after which the peer tries again when it found no receive posted. On every
@@ -286,7 +290,8 @@ pub enum CompletionStatus {
     RetryExceeded,
     /// IBV_WC_RNR_RETRY_EXC_ERR: the peer posts no receives.
     RnrRetryExceeded,
-    /// IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR: the peer's card refused it.
+    /// IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR: the peer's card refused
+    /// it.
     RemoteRefused,
     /// Any other, by its number.
     Other(u32),

@@ -21,8 +21,8 @@ fn count() {
 /// The system's allocator, counting.
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator unchanged; the counter is a thread-local without
-// destructor or lazy initialisation, so counting allocates nothing itself.
+// SAFETY: every call goes to the system's allocator unchanged; the counter is a thread-local
+// without destructor or lazy initialisation, so counting allocates nothing itself.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();

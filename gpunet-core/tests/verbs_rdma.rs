@@ -271,8 +271,8 @@ async fn forgetting(rdma: &Rdma) {
 
 /// Registers with a low limit, and again with the old one.
 ///
-/// On a thread of its own: rdma_cm's descriptors refuse a thread whose credentials have changed since
-/// they were opened, and root must lose a capability to feel the limit.
+/// On a thread of its own: rdma_cm's descriptors refuse a thread whose credentials have changed
+/// since they were opened, and root must lose a capability to feel the limit.
 fn locked_memory() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};

@@ -1,5 +1,5 @@
-//! Running kernels as CPU thread blocks, and what programs of the host need that share an attachment
-//! with them.
+//! Running kernels as CPU thread blocks, and what programs of the host need that share an
+//! attachment with them.
 //!
 //! | file | holds |
 //! |---|---|
@@ -75,7 +75,8 @@ impl Drop for Running {
     }
 }
 
-/// Starts `blocks` thread blocks of `threads` threads. They block all signals but those that a thread raises itself by what it executes.
+/// Starts `blocks` thread blocks of `threads` threads. They block all signals but those that a
+/// thread raises itself by what it executes.
 ///
 /// # Errors
 /// The operating system's, when it refuses a thread; blocks that were started run on.

@@ -24,8 +24,8 @@ pub use {lanes::Lanes, solo::Solo};
 
 pub use front::{Alone, Front};
 
-/// A lane's rank and its group's size, asked for once per call: a kernel's group may lie in memory, from where they
-/// would be loaded again after each barrier.
+/// A lane's rank and its group's size, asked for once per call: a kernel's group may lie in memory,
+/// from where they would be loaded again after each barrier.
 #[derive(Clone, Copy, Debug)]
 #[doc(hidden)]
 pub struct Lane {
@@ -55,16 +55,17 @@ impl Lane {
         self.size
     }
 
-    /// Returns whether this is lane 0. The optimiser cannot see through the test: it would otherwise move the test
-    /// across the barriers that follow, and duplicate them.
+    /// Returns whether this is lane 0. The optimiser cannot see through the test: it would
+    /// otherwise move the test across the barriers that follow, and duplicate them.
     #[inline(always)]
     #[must_use]
     pub fn is_leader(self) -> bool {
         crate::platform::opaque(self.rank == 0)
     }
 
-    /// Returns whether this is the last lane; the optimiser cannot see through this test either. The last lane does
-    /// the leader's bookkeeping: the leader's next release would wait for the stores (0.1 us a call on an H200).
+    /// Returns whether this is the last lane; the optimiser cannot see through this test either.
+    /// The last lane does the leader's bookkeeping: the leader's next release would wait for the
+    /// stores (0.1 us a call on an H200).
     #[inline(always)]
     #[must_use]
     pub fn is_last(self) -> bool {
@@ -125,29 +126,29 @@ pub trait Group {
     fn broadcast(&self, value: u64) -> u64;
     /// Gives every lane the sum of all lanes' values. Also a [`Group::sync`].
     fn sum(&self, value: u32) -> u32;
-    /// As [`Group::broadcast`], with one barrier where that needs two: between two of these calls with the same `PLACE`
-    /// (0 or 1), whoever makes them, the group meets at least once more, by whatever call. So a call on a socket meets
-    /// once more after its last use of either.
+    /// As [`Group::broadcast`], with one barrier where that needs two: between two of these calls
+    /// with the same `PLACE` (0 or 1), whoever makes them, the group meets at least once more, by
+    /// whatever call. So a call on a socket meets once more after its last use of either.
     #[doc(hidden)]
     fn broadcast_once<const PLACE: u32>(&self, lane: Lane, value: u64) -> u64 {
         let _ = lane;
         self.broadcast(value)
     }
-    /// As [`Group::sum`], with one barrier where that needs two: between two of these calls the group meets at least
-    /// once more.
+    /// As [`Group::sum`], with one barrier where that needs two: between two of these calls the
+    /// group meets at least once more.
     #[doc(hidden)]
     fn sum_once(&self, value: u32) -> u32 {
         self.sum(value)
     }
-    /// The calling lane among the first of the group, which look at a line of messages together; `None`: it is none of
-    /// them, and meets them at the group's next barrier.
+    /// The calling lane among the first of the group, which look at a line of messages together;
+    /// `None`: it is none of them, and meets them at the group's next barrier.
     #[doc(hidden)]
     fn front(&self, lane: Lane) -> Option<Self::Front>;
     /// Returns whether the group has lanes enough to look at lines.
     #[doc(hidden)]
     fn has_front(&self, lane: Lane) -> bool;
-    /// Returns whether this is lane 0. The optimiser cannot see through the test: it would otherwise move the test
-    /// across the barriers that follow, and duplicate them.
+    /// Returns whether this is lane 0. The optimiser cannot see through the test: it would
+    /// otherwise move the test across the barriers that follow, and duplicate them.
     fn is_leader(&self) -> bool {
         crate::platform::opaque(self.rank() == 0)
     }

@@ -18,9 +18,10 @@ pub mod references;
 
 /// A kernel is its parameters plus [`Kernel::run`].
 ///
-/// The parameters are plain data, copied to the device byte by byte: numbers, [`crate::Net`], [`crate::Buffer`], raw
-/// pointers, and `#[repr(C)]` structures of these, without padding. No references: what a `&T` points to lies in the
-/// host's memory, and the compiler expects that nobody changes it.
+/// The parameters are plain data, copied to the device byte by byte: numbers, [`crate::Net`],
+/// [`crate::Buffer`], raw pointers, and `#[repr(C)]` structures of these, without padding. No
+/// references: what a `&T` points to lies in the host's memory, and the compiler expects that
+/// nobody changes it.
 ///
 /// # Examples
 ///
@@ -63,16 +64,16 @@ pub trait Kernel: Copy + Send + 'static {
 
 /// Emits the PTX entry of a [`Kernel`] and, on every target, checks its name and its parameters.
 ///
-/// `kernel_entry!(function, "name", Type)`: a Rust name for the function, the entry's name (equal to
-/// [`Kernel::ENTRY`]), and the kernel, a structure whose fields are visible here. The crate root needs
-/// `#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]`.
+/// `kernel_entry!(function, "name", Type)`: a Rust name for the function, the entry's name (equal
+/// to [`Kernel::ENTRY`]), and the kernel, a structure whose fields are visible here. The crate root
+/// needs `#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]`.
 ///
 /// # Compile-time errors
 /// - The name differs from [`Kernel::ENTRY`], by which the host finds the entry.
-/// - A parameter is a reference, a function pointer or another value that cannot be zero, such as `NonNull`. A
-///   reference that may be zero, such as `Option<&T>`, is found when the PTX is built.
-/// - There is padding between the parameters or behind the last one: bytes that nobody set would be copied to the
-///   device. Padding inside a parameter is found when the PTX is built.
+/// - A parameter is a reference, a function pointer or another value that cannot be zero, such as
+///   `NonNull`. A reference that may be zero, such as `Option<&T>`, is found when the PTX is built.
+/// - There is padding between the parameters or behind the last one: bytes that nobody set would be
+///   copied to the device. Padding inside a parameter is found when the PTX is built.
 /// - The structure, or that of a parameter, lacks `#[repr(C)]`.
 ///
 /// # Examples

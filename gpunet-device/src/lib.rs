@@ -63,7 +63,8 @@ pub use socket::stream::{Shutdown, Stream};
 pub use socket::{listener, recv, send, stream};
 pub use team::{Rank, Signal, SymmetricPtr, TeamHandle};
 
-/// What gpunet-posix makes the calls of C programs of. No program uses it otherwise, and it changes without notice.
+/// What gpunet-posix makes the calls of C programs of. No program uses it otherwise, and it changes
+/// without notice.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::group::Lane;

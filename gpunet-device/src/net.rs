@@ -15,8 +15,9 @@ use gpunet_abi::{MAGIC, Status, VERSION, Word};
 
 /// What a kernel is handed to use sockets: the address of its launch's [`Context`].
 ///
-/// A `Copy` value of eight bytes, passed by value as (part of) a kernel's parameters. In C it is `gpunet_net_t`,
-/// and the same value is what a host puts into a module's variable `gpunet_attachment`.
+/// A `Copy` value of eight bytes, passed by value as (part of) a kernel's parameters. In C it is
+/// `gpunet_net_t`, and the same value is what a host puts into a module's variable
+/// `gpunet_attachment`.
 ///
 /// # Examples
 ///

@@ -28,11 +28,12 @@ pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, Po
 
 /// Waits until a socket of the set is ready; returns how many are.
 ///
-/// If no socket is ready, it announces what the calling group has received from these sockets, and publishes what calls by
-/// handle have left unpublished (MSG_MORE), as a receive does before it waits. A handle that another group closes ends the wait:
-/// POLLNVAL.
+/// If no socket is ready, it announces what the calling group has received from these sockets, and
+/// publishes what calls by handle have left unpublished (MSG_MORE), as a receive does before it
+/// waits. A handle that another group closes ends the wait: POLLNVAL.
 ///
-/// Only what was asked for, an error, a hang-up or a stale handle ends the wait. Each entry's `revents` receives what was found.
+/// Only what was asked for, an error, a hang-up or a stale handle ends the wait. Each entry's
+/// `revents` receives what was found.
 ///
 /// # Cooperation
 /// All lanes call it with the same set; they share the work of examining it.
@@ -60,10 +61,12 @@ pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout: Timeout) -> Result
     poll_until(g, net, set, timeout, || false)
 }
 
-/// As [`poll`], and ends as after a timeout once `is_over` is true: for work that comes from elsewhere than from sockets.
+/// As [`poll`], and ends as after a timeout once `is_over` is true: for work that comes from
+/// elsewhere than from sockets.
 ///
-/// One lane asks it between two looks at the sockets, on a GPU each microsecond or so: it is a load of a word of the device's memory and
-/// a comparison. A block of the CPU device sleeps while no socket changes; then it asks after `timeout`.
+/// One lane asks it between two looks at the sockets, on a GPU each microsecond or so: it is a load
+/// of a word of the device's memory and a comparison. A block of the CPU device sleeps while no
+/// socket changes; then it asks after `timeout`.
 ///
 /// # Cooperation
 /// As [`poll`].
@@ -112,18 +115,18 @@ fn wait<G: Group>(
     pause: &mut PollWait,
     is_over: impl Fn() -> bool,
 ) -> Result<usize> {
-    // No epoch is known before the first scan: often something is ready already, and the second scan, which examines
-    // all sockets again, finds what the first one missed.
+    // No epoch is known before the first scan: often something is ready already, and the second
+    // scan, which examines all sockets again, finds what the first one missed.
     let (mut seen, mut now) = (None, None);
     // Of all lanes, by the last scan that examined all sockets.
     let mut waits_for = WaitsFor::default();
     let mut announced = false;
     let lane = Lane::of(g);
     loop {
-        // One word changes whenever a proxy-driven socket does, and says which; it was read before the sockets are,
-        // so a change during the scan leads to another. Sockets of direct streams have their words
-        // in this device's memory, where a load is cheap, and are read every time, as are the states
-        // of all handles.
+        // One word changes whenever a proxy-driven socket does, and says which; it was read before
+        // the sockets are, so a change during the scan leads to another. Sockets of direct streams
+        // have their words in this device's memory, where a load is cheap, and are read every time,
+        // as are the states of all handles.
         let changes = match (seen, now) {
             (Some(seen), Some(now)) if !platform::may_sleep() => Epoch::changes_since(now, seen),
             _ => Changes::Any,
@@ -147,8 +150,9 @@ fn wait<G: Group>(
             }
             pause.until_due(|| watched(set), seen, || waits_for.direct, no_wait, !announced, &is_over)
         });
-        // Announcing costs a microsecond in which something may come: a poll that soon finds a socket ready does without. One
-        // that finds none has announced when it returns, whatever has ended it.
+        // Announcing costs a microsecond in which something may come: a poll that soon finds a
+        // socket ready does without. One that finds none has announced when it returns, whatever
+        // has ended it.
         let may_announce = match woke {
             Ok(word) => word & MAY_ANNOUNCE != 0,
             Err(error) => error == Error::TimedOut,
@@ -200,17 +204,18 @@ impl WaitsFor {
     }
 }
 
-/// Orders what this device has published before the loads by which a GPU's group decides to wait for space: a data thread
-/// tells only of rings that it saw full. A CPU's poller passes the same fence when it registers. By one lane, between barriers of
-/// the group.
+/// Orders what this device has published before the loads by which a GPU's group decides to wait
+/// for space: a data thread tells only of rings that it saw full. A CPU's poller passes the same
+/// fence when it registers. By one lane, between barriers of the group.
 fn fence_before_wait() {
-    // Ordering: SeqCst, pairs with the fence in the proxy's `DrivenStream::release`: either the scan that follows finds the new
-    // `released`, or the data thread finds this end's `published`, and moves the epoch on, which is loaded after this fence.
+    // Ordering: SeqCst, pairs with the fence in the proxy's `DrivenStream::release`: either the
+    // scan that follows finds the new `released`, or the data thread finds this end's `published`,
+    // and moves the epoch on, which is loaded after this fence.
     fence(Ordering::SeqCst);
 }
 
-/// The sum of a scan counts ready sockets in the bits below this one, and deferred listeners from it on. A device has
-/// 65,536 sockets at most.
+/// The sum of a scan counts ready sockets in the bits below this one, and deferred listeners from
+/// it on. A device has 65,536 sockets at most.
 const DEFERRED_SHIFT: u32 = 20;
 
 /// Examines the sockets of a set, lanes side by side.
@@ -246,8 +251,8 @@ fn watched(set: PollSet) -> u32 {
     }
 }
 
-/// Announces what the calling group has received from the sockets of a set, and publishes what calls by handle have left; lanes
-/// side by side.
+/// Announces what the calling group has received from the sockets of a set, and publishes what
+/// calls by handle have left; lanes side by side.
 #[inline(never)]
 fn announce<G: Group>(g: &G, net: Net, set: PollSet) {
     let mut index = g.rank() as usize;
@@ -286,10 +291,11 @@ impl PollWait {
         Self { net, guard, registration: platform::PollerRegistration::new(net), counts: None, relay }
     }
 
-    /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has waited long enough.
-    /// `watched` says which changes wake a CPU block; `epoch` is its value before the last scan, `None` if the next one is due
-    /// soon whatever it tells; `direct`: sockets are watched whose changes do not move the epoch (on a GPU); `announces`: the
-    /// caller may have something to announce. `is_over` ends the wait as a timeout does.
+    /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has
+    /// waited long enough. `watched` says which changes wake a CPU block; `epoch` is its value
+    /// before the last scan, `None` if the next one is due soon whatever it tells; `direct`:
+    /// sockets are watched whose changes do not move the epoch (on a GPU); `announces`: the caller
+    /// may have something to announce. `is_over` ends the wait as a timeout does.
     ///
     /// # Errors
     /// TimedOut; Canceled; NetworkDown.
@@ -332,7 +338,8 @@ impl PollWait {
             }
             let now = self.relay.poll();
             let may_announce = announces && rounds >= ROUNDS_BEFORE_ANNOUNCING;
-            // The epoch does not move when another group closes a handle: the states are read now and then.
+            // The epoch does not move when another group closes a handle: the states are read now
+            // and then.
             if direct() || due || may_announce || epoch.is_none_or(|epoch| now.is_after(epoch)) {
                 return Ok(now.0 | if may_announce { MAY_ANNOUNCE } else { 0 });
             }

@@ -1,8 +1,8 @@
 //! Poll groups: blocks wait for many sockets, and each event goes to one of them.
 //!
-//! [`PollGroup`] is what epoll is on Linux. Where [`crate::poll()`] examines every socket of its set in each call, a wait
-//! costs the same for ten sockets as for ten thousand, and any number of groups of threads may wait. How it works is in
-//! [`gpunet_abi::poll_group`].
+//! [`PollGroup`] is what epoll is on Linux. Where [`crate::poll()`] examines every socket of its
+//! set in each call, a wait costs the same for ten sockets as for ten thousand, and any number of
+//! groups of threads may wait. How it works is in [`gpunet_abi::poll_group`].
 //!
 //! | file | holds |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | `settle` | a socket that a block holds is looked at: delivered, or armed |
 //! | `change` | add, modify, remove, rearm |
 //!
-//! What groups and sockets are to each other lies in the table below: `member`, `lists`, `membership`.
+//! What groups and sockets are to each other lies in the table below: `member`, `lists`,
+//! `membership`.
 
 mod change;
 mod event;
@@ -33,14 +34,17 @@ use gpunet_abi::entry::Kind;
 use gpunet_abi::poll_group::{LISTS, list_bytes};
 use gpunet_abi::{Error, Handle, Options, Result};
 
-/// A set of sockets that groups of threads wait for, in the sense of epoll: level-triggered, and each event is one group's.
+/// A set of sockets that groups of threads wait for, in the sense of epoll: level-triggered, and
+/// each event is one group's.
 ///
-/// A delivered socket belongs to the group of threads that got it: nobody else gets an event of it before that group
-/// waits again, rearms it, or takes it out. So a group may read and write the socket without a lock. If there is more to
-/// read then, the socket is delivered again, to whichever group waits.
+/// A delivered socket belongs to the group of threads that got it: nobody else gets an event of it
+/// before that group waits again, rearms it, or takes it out. So a group may read and write the
+/// socket without a lock. If there is more to read then, the socket is delivered again, to
+/// whichever group waits.
 ///
-/// A socket is in one poll group at most. It leaves the group when it is closed. Dropping a `PollGroup` does nothing; see
-/// [`PollGroup::close`]. Any number of groups of threads, and kernels, share one by its handle.
+/// A socket is in one poll group at most. It leaves the group when it is closed. Dropping a
+/// `PollGroup` does nothing; see [`PollGroup::close`]. Any number of groups of threads, and
+/// kernels, share one by its handle.
 ///
 /// # Examples
 ///
@@ -81,7 +85,8 @@ pub struct PollGroup {
 impl PollGroup {
     /// Makes a poll group for up to `capacity` sockets; 0: as many as the attachment has.
     ///
-    /// Its lists take about 32 bytes of ring memory for each socket. A launch that is finished closes it like a socket.
+    /// Its lists take about 32 bytes of ring memory for each socket. A launch that is finished
+    /// closes it like a socket.
     ///
     /// # Cooperation
     /// All lanes call it with the same arguments and get the same group.
@@ -189,7 +194,8 @@ fn create(net: Net, caller: Caller, capacity: u32) -> Result<u64> {
         _ => return Err(Error::Protocol),
     };
     let words = net.group_words(handle.slot());
-    // SAFETY: fields of the device region; the slot is this block's, and nobody waits for the group yet.
+    // SAFETY: fields of the device region; the slot is this block's, and nobody waits for the group
+    // yet.
     unsafe {
         (&raw mut (*words).lists_at).write_volatile(at);
         (&raw mut (*words).cells).write_volatile(cells);

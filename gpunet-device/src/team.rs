@@ -1,8 +1,8 @@
 //! Teams: kernels of several devices that store into each other's memory.
 //!
-//! The members of a team have [symmetric memory](SymmetricPtr): each has a part of the same size, and each can store into
-//! and load from every part. A kernel gets a [`TeamHandle`] and [`SymmetricPtr`]s as parameters; the host makes them
-//! (`gpunet_proxy::team`).
+//! The members of a team have [symmetric memory](SymmetricPtr): each has a part of the same size,
+//! and each can store into and load from every part. A kernel gets a [`TeamHandle`] and
+//! [`SymmetricPtr`]s as parameters; the host makes them (`gpunet_proxy::team`).
 //!
 //! | calls | file |
 //! |---|---|
@@ -16,13 +16,15 @@
 //! `pointer` has [`SymmetricPtr`], `element` what it may point to.
 //!
 //! # Signals
-//! For each signal and source a member has one word, which that source alone writes. Its values grow: a waiter waits for
-//! "at least". So no atomic operation crosses a bus, and a signal that comes twice or late does no harm.
+//! For each signal and source a member has one word, which that source alone writes. Its values
+//! grow: a waiter waits for "at least". So no atomic operation crosses a bus, and a signal that
+//! comes twice or late does no harm.
 //!
 //! # Failures
-//! No call waits for ever for a member that has died: the wait ends with ConnectionReset, on all members. A wait for one
-//! that has left in good order ends with NotConnected. [`TeamHandle::timeout`] limits waits; the launch's cancel and the
-//! proxy's end also end them, as they do those of sockets.
+//! No call waits for ever for a member that has died: the wait ends with ConnectionReset, on all
+//! members. A wait for one that has left in good order ends with NotConnected.
+//! [`TeamHandle::timeout`] limits waits; the launch's cancel and the proxy's end also end them, as
+//! they do those of sockets.
 
 mod barrier;
 mod collective;
@@ -47,7 +49,8 @@ pub use wait::Condition;
 
 /// What a kernel is handed to act as a member of a team.
 ///
-/// A `Copy` value, passed by value as (part of) a kernel's parameters. `gpunet_proxy::team::Team::handle` makes it.
+/// A `Copy` value, passed by value as (part of) a kernel's parameters.
+/// `gpunet_proxy::team::Team::handle` makes it.
 ///
 /// # Examples
 ///
@@ -110,16 +113,17 @@ impl TeamHandle {
     /// Makes the handle of the state at that device address.
     ///
     /// # Safety
-    /// A [`TeamState`] of this version lies at `state`, with everything that belongs behind it, for member `rank` of `size`;
-    /// it and the blocks that it names stay mapped while any call uses this value. `net` is of a launch of the device
-    /// that has the state.
+    /// A [`TeamState`] of this version lies at `state`, with everything that belongs behind it, for
+    /// member `rank` of `size`; it and the blocks that it names stay mapped while any call uses
+    /// this value. `net` is of a launch of the device that has the state.
     #[must_use]
     #[inline(always)]
     pub const unsafe fn from_raw(net: Net, state: u64, rank: u32, size: u32) -> Self {
         Self { net, state, timeout: Timeout::NEVER, rank, size }
     }
 
-    /// Returns the same handle whose waits end with TimedOut after `timeout`. At first they have no limit.
+    /// Returns the same handle whose waits end with TimedOut after `timeout`. At first they have no
+    /// limit.
     ///
     /// # Examples
     ///
@@ -203,7 +207,8 @@ impl TeamHandle {
     /// A word of a block.
     #[inline(always)]
     fn block_word(self, member: Rank, offset: u64) -> Word {
-        // SAFETY: the layout's offsets are of aligned words inside the block, which stays mapped (`from_raw`).
+        // SAFETY: the layout's offsets are of aligned words inside the block, which stays mapped
+        // (`from_raw`).
         unsafe { Word::from_ptr((self.block(member) + offset) as *mut u64) }
     }
 

@@ -1,7 +1,9 @@
-//! Triggers and gates in kernels: using what the host has prepared in a direction that it has taken.
+//! Triggers and gates in kernels: using what the host has prepared in a direction that it has
+//! taken.
 //!
-//! [`Trigger`], [`Gate`] and [`Prepared`] are plain values of the memory contract ([`gpunet_abi::trigger`]), passed by value
-//! among a kernel's parameters. The traits of this module give them their calls.
+//! [`Trigger`], [`Gate`] and [`Prepared`] are plain values of the memory contract
+//! ([`gpunet_abi::trigger`]), passed by value among a kernel's parameters. The traits of this
+//! module give them their calls.
 //!
 //! | file | holds |
 //! |---|---|
@@ -47,20 +49,21 @@ use taken::TakenDirection;
 
 /// What a kernel does with a [`Trigger`].
 pub trait TriggerExt {
-    /// Publishes the direction up to the trigger's position: what the lanes have written into the ring (or read from it)
-    /// before the call is in the other end's hands.
+    /// Publishes the direction up to the trigger's position: what the lanes have written into the
+    /// ring (or read from it) before the call is in the other end's hands.
     ///
-    /// Triggers of a direction take effect in order, whichever groups release them: a later one publishes all before it,
-    /// and one that was released already, or comes too late, does nothing. What other groups have written for messages
-    /// that this trigger publishes, too, is for the kernel to wait for.
+    /// Triggers of a direction take effect in order, whichever groups release them: a later one
+    /// publishes all before it, and one that was released already, or comes too late, does nothing.
+    /// What other groups have written for messages that this trigger publishes, too, is for the
+    /// kernel to wait for.
     ///
     /// # Cooperation
     /// All lanes call it with the same trigger.
     ///
     /// # Errors
-    /// BrokenPipe after the end of that direction, and Protocol if the other end had written an invalid word; BadHandle;
-    /// NotConnected; InvalidArgument when the host has not taken the direction, or the position is none; Canceled and
-    /// NetworkDown while another group releases.
+    /// BrokenPipe after the end of that direction, and Protocol if the other end had written an
+    /// invalid word; BadHandle; NotConnected; InvalidArgument when the host has not taken the
+    /// direction, or the position is none; Canceled and NetworkDown while another group releases.
     ///
     /// # Examples
     ///
@@ -83,7 +86,8 @@ pub trait TriggerExt {
 impl TriggerExt for Trigger {
     #[inline(always)]
     fn release<G: Group>(self, g: &G, net: Net) -> Result<()> {
-        // All lanes have written, or read, the ring. With the leader's release store this publishes what they wrote.
+        // All lanes have written, or read, the ring. With the leader's release store this publishes
+        // what they wrote.
         g.sync();
         by_leader(g, || release::publish(net, self)).map(|_| ())
     }
@@ -91,7 +95,9 @@ impl TriggerExt for Trigger {
 
 /// What a kernel does with a [`Gate`].
 pub trait GateExt {
-    /// Waits until the other end's word has reached the gate's position, at most `timeout`. After it all lanes see what has landed up to there, and may use the space that was released up to there.
+    /// Waits until the other end's word has reached the gate's position, at most `timeout`. After
+    /// it all lanes see what has landed up to there, and may use the space that was released up to
+    /// there.
     ///
     /// A gate that has been reached passes, whatever happened afterwards.
     ///
@@ -99,10 +105,11 @@ pub trait GateExt {
     /// All lanes call it with the same arguments and get the same result.
     ///
     /// # Errors
-    /// TimedOut. When the position will not be reached: the failure of the socket; BrokenPipe of a sending direction whose
-    /// reader has gone, or that has ended before; NoData of a receiving direction that has ended before;
-    /// ConnectionReset when the sender gave up; Protocol when the other end wrote an invalid word, which ends the stream.
-    /// BadHandle; NotConnected; InvalidArgument when the host has not taken the direction, or the position is none;
+    /// TimedOut. When the position will not be reached: the failure of the socket; BrokenPipe of a
+    /// sending direction whose reader has gone, or that has ended before; NoData of a receiving
+    /// direction that has ended before; ConnectionReset when the sender gave up; Protocol when the
+    /// other end wrote an invalid word, which ends the stream. BadHandle; NotConnected;
+    /// InvalidArgument when the host has not taken the direction, or the position is none;
     /// Canceled; NetworkDown.
     ///
     /// # Examples
@@ -120,8 +127,8 @@ pub trait GateExt {
     /// ```
     fn wait<G: Group>(self, g: &G, net: Net, timeout: Timeout) -> Result<()>;
 
-    /// Returns whether a wait would be over, without waiting. If it returns true, all lanes see what they would after
-    /// [`GateExt::wait`].
+    /// Returns whether a wait would be over, without waiting. If it returns true, all lanes see
+    /// what they would after [`GateExt::wait`].
     ///
     /// # Cooperation
     /// All lanes call it with the same gate and get the same result.
@@ -172,15 +179,15 @@ pub fn pass<G: Group>(g: &G, net: Net, gate: Gate, timeout: Timeout, late: Error
 pub trait PreparedExt {
     /// The message's place in the ring: one piece, or two if it wraps round the ring's end.
     ///
-    /// It may be written once [`Prepared::room`] has passed, and read once [`Prepared::arrived`] has, until the trigger is
-    /// released. The call does not check that.
+    /// It may be written once [`Prepared::room`] has passed, and read once [`Prepared::arrived`]
+    /// has, until the trigger is released. The call does not check that.
     ///
     /// # Cooperation
     /// All lanes call it and get the same span.
     ///
     /// # Errors
-    /// BadHandle; NotConnected; InvalidArgument when the host has not taken the direction, or for a message that is longer
-    /// than the ring; NetworkDown without an attachment.
+    /// BadHandle; NotConnected; InvalidArgument when the host has not taken the direction, or for a
+    /// message that is longer than the ring; NetworkDown without an attachment.
     ///
     /// # Examples
     ///
@@ -212,14 +219,16 @@ impl PreparedExt for Prepared {
         else {
             return Err(Error::InvalidArgument);
         };
-        // Where the ring lies does not change while this launch runs, which is a user of the socket now.
+        // Where the ring lies does not change while this launch runs, which is a user of the socket
+        // now.
         let ring = entry::half_entry(net.entry(handle.slot()), direction);
         Ok(RingSpan::new(ring.base as *mut u8, ring.capacity as u64, self.position, self.len))
     }
 }
 
-/// Waits until a word of the program's own has reached `value`: until `word - value`, as a signed number, is not negative, as CUDA
-/// streams compare. 0 ns waits without limit. What was written before the word is visible to all lanes then.
+/// Waits until a word of the program's own has reached `value`: until `word - value`, as a signed
+/// number, is not negative, as CUDA streams compare. 0 ns waits without limit. What was written
+/// before the word is visible to all lanes then.
 ///
 /// # Cooperation
 /// All lanes call it and get the same result.

@@ -1,7 +1,7 @@
 //! The copy routine against `copy_from_slice`: lanes, alignments, sizes, both directions.
 //!
-//! `copy` has no barrier inside, so the lanes of a group may run one after another, in any order, on
-//! one thread; [`Lane`] panics where a barrier would be. On the CPU a group of one lane takes a
+//! `copy` has no barrier inside, so the lanes of a group may run one after another, in any order,
+//! on one thread; [`Lane`] panics where a barrier would be. On the CPU a group of one lane takes a
 //! shortcut, so the chunked, shifted and edge loops are what 32, 33 and 256 lanes run.
 
 use gpunet_device::copy::{copy, copy_into_ring, copy_out_of_ring};
@@ -153,7 +153,8 @@ fn sizes_round_the_edges_of_the_loops_at_every_alignment() {
         for (nth, edge) in edges.into_iter().enumerate() {
             for pair in 0..ALIGNMENTS * ALIGNMENTS {
                 let (from, to) = (pair / ALIGNMENTS, pair % ALIGNMENTS);
-                // One of the sizes from 40 below to 40 above the edge for each pair: all of them occur.
+                // One of the sizes from 40 below to 40 above the edge for each pair: all of them
+                // occur.
                 let len = (edge + (pair * 7 + nth) % 81).saturating_sub(40);
                 check(lanes, from, to, len, &source, &mut target);
             }
@@ -170,7 +171,8 @@ fn check_ring(lanes: u32, capacity: usize, position: usize, align: usize, len: u
     let span = RingSpan::new(base, capacity as u64, position as u64, len as u64);
     assert_eq!(span.len(), len);
     let src = source.bytes()[align..].as_ptr();
-    // SAFETY: the span lies in the ring, the source has `len` bytes, and this thread alone uses both.
+    // SAFETY: the span lies in the ring, the source has `len` bytes, and this thread alone uses
+    // both.
     each_lane(lanes, |lane| unsafe { copy_into_ring(lane, span, src) });
     let mut expected = vec![UNTOUCHED; ring.bytes().len()];
     for at in 0..len {

@@ -1,4 +1,5 @@
-//! Blocks that wait as a GPU's do: they poll, sleep on nothing, and go by the epoch. A process of its own, since all its blocks do.
+//! Blocks that wait as a GPU's do: they poll, sleep on nothing, and go by the epoch. A process of
+//! its own, since all its blocks do.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 #[path = "device/world.rs"]
@@ -22,8 +23,8 @@ const G: Solo = Solo::new(0, 1);
 /// A poll that takes so long has not heard of what came, in nanoseconds.
 const LONG: Timeout = Timeout::ns(30_000_000_000);
 
-/// A world whose blocks wait as a GPU's do, and pause now and then when they have published. All tests of the process start the
-/// same plan.
+/// A world whose blocks wait as a GPU's do, and pause now and then when they have published. All
+/// tests of the process start the same plan.
 fn world() -> World {
     hand_off::start(Plan {
         longest: Duration::from_millis(2),
@@ -62,7 +63,8 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The peer answers once it has the request, which a poll publishes while nothing comes, and nothing else tells of anything.
+/// The peer answers once it has the request, which a poll publishes while nothing comes, and
+/// nothing else tells of anything.
 #[test]
 fn a_poll_publishes_what_calls_by_handle_have_left() {
     let world = world();
@@ -153,8 +155,8 @@ fn a_ring_that_is_full_is_published() {
     assert_eq!(poll_by(&G, net, handle, POLLOUT, Timeout::NON_BLOCKING), Ok(0));
 }
 
-/// A group that polls a stream publishes what calls by handle have left, while another group, of several lanes, goes on by values
-/// of the stream: nothing is published twice, and the lanes agree.
+/// A group that polls a stream publishes what calls by handle have left, while another group, of
+/// several lanes, goes on by values of the stream: nothing is published twice, and the lanes agree.
 #[test]
 fn a_poller_and_a_sender_never_publish_backwards() {
     const ROUNDS: usize = 500;

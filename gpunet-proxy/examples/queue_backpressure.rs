@@ -4,9 +4,10 @@
 //! cargo run --example queue_backpressure [tcp|peer]
 //! ```
 //!
-//! Rank 0 sends batches of messages. Each batch is fifteen times as long as the ring. After each batch rank 0 receives an
-//! acknowledgement. Rank 1 receives a batch, runs a kernel that counts the right bytes, and sends the count as the acknowledgement.
-//! After every few messages its queue waits for a word of the program: while it waits, the ring fills and rank 0 stops. libmp's
+//! Rank 0 sends batches of messages. Each batch is fifteen times as long as the ring. After each
+//! batch rank 0 receives an acknowledgement. Rank 1 receives a batch, runs a kernel that counts the
+//! right bytes, and sends the count as the acknowledgement. After every few messages its queue
+//! waits for a word of the program: while it waits, the ring fills and rank 0 stops. libmp's
 //! `mp_producer_consumer_kernel_stream` has the same shape.
 
 mod ranks;
@@ -51,7 +52,8 @@ fn produce(rank: &mut Rank<'_>, transport: TransportKind, held_up: &Words<1>) ->
         }
         rank.queue.recv(&mut rank.receiver, buffer(&acknowledgement))?;
         let done = rank.queue.notify();
-        // The consumer takes nothing yet. So much is sent all the same, but no more than the rings take.
+        // The consumer takes nothing yet. So much is sent all the same, but no more than the rings
+        // take.
         let sent = || rank.queue.outcome().done - before;
         while sent() < RING / LEN as u64 / 2 {
             std::thread::yield_now();

@@ -11,8 +11,8 @@
 //! | `WithKernel` | the queue, and between a receive and the next send a kernel that changes the message |
 //! | `Kernel` | the kernel alone: the program prepares one message each way, from which all that follow are made |
 //!
-//! Each kernel adds one to all bytes, so what is there in the end tells how often the message went to and fro. The shapes
-//! are those of libmp's `mp_pingpong`.
+//! Each kernel adds one to all bytes, so what is there in the end tells how often the message went
+//! to and fro. The shapes are those of libmp's `mp_pingpong`.
 
 mod ranks;
 

@@ -1,15 +1,18 @@
-//! Many small messages, few doorbells: each rank puts 64 pieces to the other one, and tells it so by a signal.
+//! Many small messages, few doorbells: each rank puts 64 pieces to the other one, and tells it so
+//! by a signal.
 //!
 //! ```text
 //! cargo run --example queue_puts [tcp|peer]
 //! ```
 //!
-//! The program places all messages of a round in the ring and fills them ([`Sender::prepare`]). Its queue then posts each and
-//! waits for it, or posts all at once, or posts and waits for the last one only, which publishes all before it. A further
-//! queue receives, each message into the place that the receiver has for it.
+//! The program places all messages of a round in the ring and fills them ([`Sender::prepare`]). Its
+//! queue then posts each and waits for it, or posts all at once, or posts and waits for the last
+//! one only, which publishes all before it. A further queue receives, each message into the place
+//! that the receiver has for it.
 //!
-//! The shape is that of libmp's `mp_putget`, as far as sockets have it. A put names a place in the memory of the other rank;
-//! a message has none but its order. For puts that the other rank has no part in, see `gpunet_proxy::team`.
+//! The shape is that of libmp's `mp_putget`, as far as sockets have it. A put names a place in the
+//! memory of the other rank; a message has none but its order. For puts that the other rank has no
+//! part in, see `gpunet_proxy::team`.
 
 mod ranks;
 
@@ -54,7 +57,8 @@ pub(crate) fn run(near: &Attachment, far: &Attachment, transport: TransportKind,
     Ok(())
 }
 
-/// A rank puts, and waits for the signal of the other one, whose puts are there then, each in its place.
+/// A rank puts, and waits for the signal of the other one, whose puts are there then, each in its
+/// place.
 fn play(rank: &mut Rank<'_>, form: Form, round: usize) -> Fallible {
     let seed = |number: usize| round * 2 + number;
     let (window, signal) = (rank.memory(&[0; PUTS * LEN])?, rank.memory(&[0; SIGNAL])?);

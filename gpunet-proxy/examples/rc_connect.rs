@@ -1,5 +1,5 @@
-//! How long a connection over RDMA takes to make: gpunet's host API beside librdmacm's `rconnect`, to the
-//! same listener, in turns.
+//! How long a connection over RDMA takes to make: gpunet's host API beside librdmacm's `rconnect`,
+//! to the same listener, in turns.
 //!
 //! ```text
 //! rc_connect listen IP:PORT
@@ -76,7 +76,8 @@ struct Rsockets {
 
 impl Rsockets {
     fn open() -> Option<Self> {
-        // SAFETY: loads a library whose initialisers need nothing of the caller; it is never unloaded.
+        // SAFETY: loads a library whose initialisers need nothing of the caller; it is never
+        // unloaded.
         let library = unsafe { libc::dlopen(c"librdmacm.so.1".as_ptr(), libc::RTLD_NOW) };
         // SAFETY: a handle that is checked first, and a name.
         let symbol = |name: &CStr| unsafe { libc::dlsym(library, name.as_ptr()) };

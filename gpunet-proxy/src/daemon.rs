@@ -1,17 +1,19 @@
 //! A proxy that several processes attach to.
 //!
 //! [`start`] embeds a proxy and serves a listening socket on a thread of its own
-//! (`gpunet-sessions`, a tokio runtime with one task per connection), so that no client delays the control
-//! plane. Other threads make the regions, which takes a while for hundreds of megabytes. Files: this one
-//! (starting, stopping), `connections` (how many there may be), `admit` (what a client is and may have), `session` (the
-//! dialogue with an attached client), `outbox` (what other threads send to it), `operators` (snapshots for those who look).
+//! (`gpunet-sessions`, a tokio runtime with one task per connection), so that no client delays the
+//! control plane. Other threads make the regions, which takes a while for hundreds of megabytes.
+//! Files: this one (starting, stopping), `connections` (how many there may be), `admit` (what a
+//! client is and may have), `session` (the dialogue with an attached client), `outbox` (what other
+//! threads send to it), `operators` (snapshots for those who look).
 //!
-//! Clients are not trusted. Every frame is bounded, and the daemon or its control plane checks what it names;
-//! a violation closes that connection and no other. Threads of a client's user take and close the client's
-//! descriptors (`user_work`). The daemon reads a client that floods no faster than it serves it. It stops
-//! reading a client that does not read, and keeps for it no more than the answers to its open requests; it
-//! does not disconnect such a client, since a program that was stopped for a while behaves the same. A
-//! connection that ends without a detach counts as a dead process.
+//! Clients are not trusted. Every frame is bounded, and the daemon or its control plane checks what
+//! it names; a violation closes that connection and no other. Threads of a client's user take and
+//! close the client's descriptors (`user_work`). The daemon reads a client that floods no faster
+//! than it serves it. It stops reading a client that does not read, and keeps for it no more than
+//! the answers to its open requests; it does not disconnect such a client, since a program that was
+//! stopped for a while behaves the same. A connection that ends without a detach counts as a dead
+//! process.
 
 mod admit;
 mod connections;
@@ -48,8 +50,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, timeout};
 
-/// Connections that have not attached (yet): a program needs one at a time. With those that look, they are within the
-/// descriptors that the daemon keeps to itself.
+/// Connections that have not attached (yet): a program needs one at a time. With those that look,
+/// they are within the descriptors that the daemon keeps to itself.
 const PENDING: Bounds = Bounds { each: 64, all: 144, kept: 48, root: 48 };
 /// Connections that look at what the daemon holds: a person needs one or two.
 const LOOKING: Bounds = Bounds { each: 8, all: 24, kept: 12, root: 8 };
@@ -124,8 +126,8 @@ pub struct Daemon {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Bytes that a send had accepted and that did not reach the peer, over all attachments that existed when
-    /// the drain began.
+    /// Bytes that a send had accepted and that did not reach the peer, over all attachments that
+    /// existed when the drain began.
     pub undelivered: u64,
     /// Their streams that had not ended when the time was over.
     pub unfinished: u64,
@@ -200,12 +202,12 @@ impl DaemonState {
 
 /// Starts a daemon that serves `listener`, a listening Unix socket of type SOCK_SEQPACKET.
 ///
-/// `config` sets how its proxy runs, and `access` who may attach, with which limits. The sizes in `config`
-/// are ignored: each attachment brings its own.
+/// `config` sets how its proxy runs, and `access` who may attach, with which limits. The sizes in
+/// `config` are ignored: each attachment brings its own.
 ///
 /// # Errors
-/// [`StartError`], when a setting is invalid, `listener` is not such a socket, or the system refuses a
-/// thread.
+/// [`StartError`], when a setting is invalid, `listener` is not such a socket, or the system
+/// refuses a thread.
 ///
 /// # Examples
 /// ```
@@ -253,7 +255,8 @@ pub fn start(listener: OwnedFd, config: Config, access: Access) -> Result<Daemon
 }
 
 impl Daemon {
-    /// Returns what the daemon holds now, or `None` if its control plane does not answer. Blocks until it has.
+    /// Returns what the daemon holds now, or `None` if its control plane does not answer. Blocks
+    /// until it has.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
         let mut snapshot = self.state.proxy.snapshot()?;
@@ -261,7 +264,8 @@ impl Daemon {
         Some(snapshot)
     }
 
-    /// Returns what the daemon holds, as [`Daemon::snapshot`], for a task of a tokio runtime to wait for.
+    /// Returns what the daemon holds, as [`Daemon::snapshot`], for a task of a tokio runtime to
+    /// wait for.
     pub fn request_snapshot(&self) -> impl Future<Output = Option<Snapshot>> + Send + use<> {
         let (done, snapshot) = oneshot::channel();
         let _ = self.state.proxy.messages.send(Message::Snapshot { of: None, done: answer_to(done) });
@@ -303,8 +307,8 @@ impl Daemon {
         serves && silent_ms < bound.as_millis() as u64 && self.state.proxy.heart.beats(bound)
     }
 
-    /// Returns whether a thread of the daemon has ended by a panic. The daemon serves nobody any more then, and does not
-    /// recover.
+    /// Returns whether a thread of the daemon has ended by a panic. The daemon serves nobody any
+    /// more then, and does not recover.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
@@ -314,8 +318,8 @@ impl Daemon {
 
     /// Takes no more attachments, ends the existing ones, and stops the daemon.
     ///
-    /// Their devices report ENETDOWN at once. What they had sent is still delivered: the call blocks until
-    /// then, for at most `bound`.
+    /// Their devices report ENETDOWN at once. What they had sent is still delivered: the call
+    /// blocks until then, for at most `bound`.
     #[must_use]
     pub fn drain(mut self, bound: Duration) -> Drained {
         let deadline = Instant::now() + bound;
@@ -357,7 +361,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sessions' thread: accepts until the daemon drains, and waits for the sessions unless it stops.
+/// The sessions' thread: accepts until the daemon drains, and waits for the sessions unless it
+/// stops.
 async fn serve(state: Arc<DaemonState>, listener: AsyncFd<OwnedFd>) {
     let mut phase = state.phase.subscribe();
     let mut sessions = JoinSet::new();

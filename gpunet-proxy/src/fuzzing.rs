@@ -5,8 +5,8 @@ use crate::wire::{
 };
 use std::os::fd::OwnedFd;
 
-/// Reads a packet that anybody can have sent. Its first two bytes say which frame is expected, and how many descriptors
-/// came with it.
+/// Reads a packet that anybody can have sent. Its first two bytes say which frame is expected, and
+/// how many descriptors came with it.
 ///
 /// # Panics
 /// When a frame that was read would not be read again as the same frame.

@@ -1,8 +1,8 @@
 //! Sockets for programs of the host, on tokio.
 //!
 //! A [`Host`] is the CPU as a device: its tasks connect, bind and accept, and its [`Stream`]s are
-//! tokio's `AsyncRead` and `AsyncWrite`. So a CPU program is the other end of any stream that a kernel
-//! has, over every transport:
+//! tokio's `AsyncRead` and `AsyncWrite`. So a CPU program is the other end of any stream that a
+//! kernel has, over every transport:
 //!
 //! | transport | between |
 //! |---|---|
@@ -10,8 +10,9 @@
 //! | `rc` | two hosts with RDMA: the peer is a proxy, or a program that uses rsockets |
 //! | `peer` | two sockets under one proxy: tasks and kernels, on CPU and GPU, of this program or of another one under the same daemon |
 //!
-//! The futures run on any flavour of tokio's runtime, and on other executors. They never block. All of them
-//! are cancel safe: a dropped future has moved no bytes, taken no connection, and keeps no slot.
+//! The futures run on any flavour of tokio's runtime, and on other executors. They never block. All
+//! of them are cancel safe: a dropped future has moved no bytes, taken no connection, and keeps no
+//! slot.
 //!
 //! ```
 //! use gpunet_proxy::abi::Options;
@@ -45,10 +46,10 @@
 //!
 //! # How it works
 //!
-//! The sockets are those of a CPU attachment: rings, words and slots are as a kernel's, and a read or
-//! write is the device's own non-blocking call. Requests (connect, accept, close) go to the control
-//! plane as messages, because a caller would have to wait for a control slot. The module `reactor` says who
-//! wakes a task, and why no wake-up is lost.
+//! The sockets are those of a CPU attachment: rings, words and slots are as a kernel's, and a read
+//! or write is the device's own non-blocking call. Requests (connect, accept, close) go to the
+//! control plane as messages, because a caller would have to wait for a control slot. The module
+//! `reactor` says who wakes a task, and why no wake-up is lost.
 //!
 //! | file | holds |
 //! |---|---|
@@ -83,9 +84,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The sockets of a host program. Clones share them.
 ///
-/// They live until the last clone and the last socket are dropped. That drop closes the attachment behind
-/// them; outside of a tokio runtime it blocks, as dropping an [`Attachment`](crate::Attachment) does. [`Host::close`] waits until
-/// what was written is delivered.
+/// They live until the last clone and the last socket are dropped. That drop closes the attachment
+/// behind them; outside of a tokio runtime it blocks, as dropping an
+/// [`Attachment`](crate::Attachment) does. [`Host::close`] waits until what was written is
+/// delivered.
 ///
 /// # Examples
 /// ```
@@ -156,8 +158,8 @@ impl Host {
     ///
     /// # Errors
     /// ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, ETIMEDOUT, EMFILE (no socket slot), ENFILE (no file
-    /// descriptor), ENOBUFS (no ring memory), EINVAL (options), EOPNOTSUPP (no such transport here), ENETDOWN,
-    /// ECANCELED.
+    /// descriptor), ENOBUFS (no ring memory), EINVAL (options), EOPNOTSUPP (no such transport
+    /// here), ENETDOWN, ECANCELED.
     ///
     /// # Examples
     /// ```
@@ -183,8 +185,8 @@ impl Host {
     /// Listens at `addr`; port 0 takes a free one. Accepted streams inherit the options.
     ///
     /// # Errors
-    /// EADDRINUSE, EADDRNOTAVAIL, EACCES, EMFILE (no socket slot), ENFILE (no file descriptor), ENOBUFS (rings that
-    /// can never be had), EINVAL, EOPNOTSUPP, ENETDOWN, ECANCELED.
+    /// EADDRINUSE, EADDRNOTAVAIL, EACCES, EMFILE (no socket slot), ENFILE (no file descriptor),
+    /// ENOBUFS (rings that can never be had), EINVAL, EOPNOTSUPP, ENETDOWN, ECANCELED.
     ///
     /// # Examples
     /// ```
@@ -217,11 +219,12 @@ impl Host {
         self.core.shared.link.usage()
     }
 
-    /// Closes all sockets of [`Proxy::host`](crate::Proxy::host) and of its clones, and waits until what was written is delivered,
-    /// for at most [`Config::linger`](crate::Config::linger). Calls on sockets that are still open fail with
-    /// ECANCELED.
+    /// Closes all sockets of [`Proxy::host`](crate::Proxy::host) and of its clones, and waits until
+    /// what was written is delivered, for at most [`Config::linger`](crate::Config::linger). Calls
+    /// on sockets that are still open fail with ECANCELED.
     ///
-    /// A host made by [`Attachment::host`](crate::Attachment::host) closes nothing; close the attachment instead.
+    /// A host made by [`Attachment::host`](crate::Attachment::host) closes nothing; close the
+    /// attachment instead.
     ///
     /// # Examples
     /// ```

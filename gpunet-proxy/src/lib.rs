@@ -1,14 +1,14 @@
 //! The proxy: the CPU side of sockets for kernels.
 //!
-//! [`embed`] starts it inside a program, [`attach`] joins one that runs as a daemon, and [`open`] joins a
-//! daemon if there is one and else starts a proxy. [`Proxy::attach_cpu`] and [`Proxy::attach_cuda`] give a
-//! device its sockets, and [`Attachment::launch`] runs a kernel that uses them. [`Proxy::host`] gives sockets
-//! to tokio tasks.
+//! [`embed`] starts it inside a program, [`attach`] joins one that runs as a daemon, and [`open`]
+//! joins a daemon if there is one and else starts a proxy. [`Proxy::attach_cpu`] and
+//! [`Proxy::attach_cuda`] give a device its sockets, and [`Attachment::launch`] runs a kernel that
+//! uses them. [`Proxy::host`] gives sockets to tokio tasks.
 //!
 //! # Floors
-//! The modules lie on floors, and a module names those of its own floor and of floors below, never one above.
-//! docs/design/floors.md has the table; a test compares the imports with it. What lies on a private floor and is for
-//! programs is exported here.
+//! The modules lie on floors, and a module names those of its own floor and of floors below, never
+//! one above. docs/design/floors.md has the table; a test compares the imports with it. What lies
+//! on a private floor and is for programs is exported here.
 #![deny(unsafe_code)]
 
 mod api;

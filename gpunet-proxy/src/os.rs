@@ -1,5 +1,5 @@
-//! What the proxy asks of the operating system, and what it makes of its threads and descriptors. Nothing here knows of
-//! sockets of a device.
+//! What the proxy asks of the operating system, and what it makes of its threads and descriptors.
+//! Nothing here knows of sockets of a device.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,8 +1,9 @@
 //! Queues: socket operations that happen in order.
 //!
-//! A [`Queue`] takes operations from the host program and carries them out one after another: on the CPU device by a thread
-//! of its own ([`Queue::cpu`]). Enqueueing never waits. The operations use directions that the program has
-//! [taken](crate::socket), beside kernels, which release triggers and wait at gates of the same directions.
+//! A [`Queue`] takes operations from the host program and carries them out one after another: on
+//! the CPU device by a thread of its own ([`Queue::cpu`]). Enqueueing never waits. The operations
+//! use directions that the program has [taken](crate::socket), beside kernels, which release
+//! triggers and wait at gates of the same directions.
 //!
 //! | operation | does |
 //! |---|---|
@@ -17,15 +18,16 @@
 //! | [`Queue::notify`], [`Queue::on_done`] | tells the program when all before it is done |
 //!
 //! # On a CUDA stream
-//! [`Queue::cuda`] enqueues stream memory operations and short kernels on the caller's stream; kernels and copies that the program
-//! enqueues there are in one order with them. A message that is longer than [`Settings::short`], or lies in pageable memory,
-//! goes in fragments, by a thread and streams of the queue's own, while the caller's stream waits for one word. So no program
-//! has to call anything for it to go on. A driver without such operations, a stream that is being captured, and a direction
-//! that was captured get kernels of one block instead.
+//! [`Queue::cuda`] enqueues stream memory operations and short kernels on the caller's stream;
+//! kernels and copies that the program enqueues there are in one order with them. A message that is
+//! longer than [`Settings::short`], or lies in pageable memory, goes in fragments, by a thread and
+//! streams of the queue's own, while the caller's stream waits for one word. So no program has to
+//! call anything for it to go on. A driver without such operations, a stream that is being
+//! captured, and a direction that was captured get kernels of one block instead.
 //!
 //! # Failures
-//! An operation that fails does not stop those behind it: a stream that waits is released, and runs on. The first failure
-//! is kept ([`Queue::outcome`]); what the queue received after it is void.
+//! An operation that fails does not stop those behind it: a stream that waits is released, and runs
+//! on. The first failure is kept ([`Queue::outcome`]); what the queue received after it is void.
 //!
 //! # Files
 //! | file | holds |
@@ -99,7 +101,8 @@ pub struct Queue {
     team_timeout: Timeout,
 }
 
-/// Gates that a queue remembers to refuse a trigger behind its own gate. A queue may outlive any number of sockets.
+/// Gates that a queue remembers to refuse a trigger behind its own gate. A queue may outlive any
+/// number of sockets.
 const MOST_AWAITED: usize = 64;
 
 /// How a queue on a CUDA stream carries its operations out.
@@ -113,11 +116,13 @@ const MOST_AWAITED: usize = 64;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Messages of up to so many bytes are copied by a kernel of one block, 64 KiB unless it is set. It needs a multiprocessor that
-    /// is not full: take 0 beside kernels that fill the GPU and do not end. Longer ones are copied by the copy engine.
+    /// Messages of up to so many bytes are copied by a kernel of one block, 64 KiB unless it is
+    /// set. It needs a multiprocessor that is not full: take 0 beside kernels that fill the GPU and
+    /// do not end. Longer ones are copied by the copy engine.
     pub short: usize,
-    /// The most bytes that the copy engine copies at a time, at most a quarter of the ring, and of a message of 256 KiB or more. 1 MiB:
-    /// on an H200 the copy engine takes 8 us for 64 KiB and 27 us for 1 MiB, and half as long again for the words behind each.
+    /// The most bytes that the copy engine copies at a time, at most a quarter of the ring, and of
+    /// a message of 256 KiB or more. 1 MiB: on an H200 the copy engine takes 8 us for 64 KiB and 27
+    /// us for 1 MiB, and half as long again for the words behind each.
     pub fragment: usize,
     /// The most fragments of a direction that the copy engine has at a time, from 1 to 64.
     pub depth: usize,
@@ -142,13 +147,15 @@ pub struct Started {
 }
 
 impl Started {
-    /// The value as numbers, for a program in another language: the queue, the direction, and which message of it.
+    /// The value as numbers, for a program in another language: the queue, the direction, and which
+    /// message of it.
     #[must_use]
     pub const fn to_raw(self) -> (u64, u32, u64) {
         (self.queue.0, self.direction as u32, self.nth)
     }
 
-    /// What [`Started::to_raw`] has returned; `None` for an invalid direction. [`Queue::finish`] refuses other numbers.
+    /// What [`Started::to_raw`] has returned; `None` for an invalid direction. [`Queue::finish`]
+    /// refuses other numbers.
     #[must_use]
     pub const fn from_raw(queue: u64, direction: u32, nth: u64) -> Option<Self> {
         match Direction::from_raw(direction) {
@@ -258,7 +265,8 @@ impl Queue {
         Ok(Self::of(Engine::Cpu(CpuQueue::new(sockets)?)))
     }
 
-    /// See [`Queue::cuda_with`]. The first queue of an attachment makes the streams that all of them share.
+    /// See [`Queue::cuda_with`]. The first queue of an attachment makes the streams that all of
+    /// them share.
     pub(crate) fn on_stream(
         sockets: &HostSockets,
         streams: &OnceLock<Arc<QueueStreams>>,
@@ -275,11 +283,13 @@ impl Queue {
     /// Sends `from`, of any length: of the device's memory, or memory of the host.
     ///
     /// # Errors
-    /// EALREADY, when messages that were prepared before are neither published nor posted on a queue: they would be
-    /// published before they are filled. EBUSY, as long as another queue has operations of the direction. ENOBUFS, when
-    /// the stream has no more positions. EINVAL for 0 bytes. On a CUDA stream: the CUDA error of the enqueueing; EAGAIN,
-    /// when the stream is full of operations and none of them passes for a second; EPROTO, when the driver has stopped a message
-    /// of the direction in the middle. Nothing is sent then, and the memory is the caller's.
+    /// EALREADY, when messages that were prepared before are neither published nor posted on a
+    /// queue: they would be published before they are filled. EBUSY, as long as another queue has
+    /// operations of the direction. ENOBUFS, when the stream has no more positions. EINVAL for 0
+    /// bytes. On a CUDA stream: the CUDA error of the enqueueing; EAGAIN, when the stream is full
+    /// of operations and none of them passes for a second; EPROTO, when the driver has stopped a
+    /// message of the direction in the middle. Nothing is sent then, and the memory is the
+    /// caller's.
     pub fn send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<()> {
         let captures = self.engine.admit_message(sender.hold(), from)?;
         let (len, id) = (from.len(), self.id);
@@ -296,11 +306,13 @@ impl Queue {
         receiver.append(len, id, captures, |message| self.submit(Operation::Recv(message, to), captures))
     }
 
-    /// Begins to send `from` when all before it is done. What follows on the queue does not wait for it, until
-    /// [`Queue::finish`]; only operations of sending directions do. So a program sends and receives at once.
+    /// Begins to send `from` when all before it is done. What follows on the queue does not wait
+    /// for it, until [`Queue::finish`]; only operations of sending directions do. So a program
+    /// sends and receives at once.
     ///
     /// # Errors
-    /// As [`Queue::send`]; EOPNOTSUPP while the stream is being captured, and on a driver that needs kernels for operations.
+    /// As [`Queue::send`]; EOPNOTSUPP while the stream is being captured, and on a driver that
+    /// needs kernels for operations.
     pub fn start_send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<Started> {
         self.engine.admit_start(sender.hold())?;
         let (len, id) = (from.len(), self.id);
@@ -325,7 +337,8 @@ impl Queue {
     /// Waits until what was started is done.
     ///
     /// # Errors
-    /// EINVAL for what this queue has not started: then it waits for none of them. Otherwise as [`Queue::write`].
+    /// EINVAL for what this queue has not started: then it waits for none of them. Otherwise as
+    /// [`Queue::write`].
     pub fn finish(&mut self, started: &[Started]) -> io::Result<()> {
         let is_own = |&Started { queue, direction, nth }: &Started| {
             queue == self.id && (1..=self.engine.started(direction)).contains(&nth)
@@ -340,9 +353,10 @@ impl Queue {
     /// Releases triggers, in this order. One that comes too late does nothing.
     ///
     /// # Errors
-    /// EBADF, when the program has no such socket; EINVAL, when it has not taken that direction. Then none is released.
-    /// EBUSY, as long as another queue has operations of the direction. EDEADLK for a trigger that opens a gate at which this
-    /// queue waits before it: only a kernel, or another thread's queue, could release it in time. Otherwise as [`Queue::write`].
+    /// EBADF, when the program has no such socket; EINVAL, when it has not taken that direction.
+    /// Then none is released. EBUSY, as long as another queue has operations of the direction.
+    /// EDEADLK for a trigger that opens a gate at which this queue waits before it: only a kernel,
+    /// or another thread's queue, could release it in time. Otherwise as [`Queue::write`].
     pub fn post(&mut self, triggers: &[Trigger]) -> io::Result<()> {
         self.check_not_captured("post")?;
         let hold = |trigger: &Trigger| Ok((*trigger, self.engine.hold(trigger.socket, trigger.direction)?));
@@ -399,18 +413,21 @@ impl Queue {
         }
     }
 
-    /// Publishes a value in a word of the program's own: what the queue did before is visible to whoever observes it.
+    /// Publishes a value in a word of the program's own: what the queue did before is visible to
+    /// whoever observes it.
     ///
-    /// The word lies in memory of the device, or in memory that is registered with it, and is aligned to 8 bytes.
+    /// The word lies in memory of the device, or in memory that is registered with it, and is
+    /// aligned to 8 bytes.
     ///
     /// # Errors
-    /// On a CUDA stream: the CUDA error of the enqueueing; EAGAIN as in [`Queue::send`]; EOPNOTSUPP while the stream is being
-    /// captured, because the graph would repeat it with the same value.
+    /// On a CUDA stream: the CUDA error of the enqueueing; EAGAIN as in [`Queue::send`]; EOPNOTSUPP
+    /// while the stream is being captured, because the graph would repeat it with the same value.
     pub fn write(&mut self, word: Word, value: u64) -> io::Result<()> {
         self.enqueue(Operation::Write { word, value })
     }
 
-    /// Waits until a word of the program's own has reached `value`: by a signed cyclic comparison, as CUDA streams do.
+    /// Waits until a word of the program's own has reached `value`: by a signed cyclic comparison,
+    /// as CUDA streams do.
     ///
     /// # Errors
     /// As [`Queue::write`].
@@ -418,8 +435,8 @@ impl Queue {
         self.enqueue(Operation::WaitWord { word, value })
     }
 
-    /// Stores how the queue has fared in a word, as [`Queue::write`] does: 0, or the errno of its first failure. What
-    /// is behind it on the queue, a kernel above all, finds it there.
+    /// Stores how the queue has fared in a word, as [`Queue::write`] does: 0, or the errno of its
+    /// first failure. What is behind it on the queue, a kernel above all, finds it there.
     ///
     /// # Errors
     /// As [`Queue::write`].
@@ -427,8 +444,8 @@ impl Queue {
         self.enqueue(Operation::Check(word))
     }
 
-    /// Returns a future that completes when all that was enqueued before is done: with the queue's first failure, if it has
-    /// one by then. ECANCELED, when the queue ends before.
+    /// Returns a future that completes when all that was enqueued before is done: with the queue's
+    /// first failure, if it has one by then. ECANCELED, when the queue ends before.
     pub fn notify(&mut self) -> Done {
         let (notify, done) = Done::new();
         // One that cannot be enqueued is dropped, and the future knows.
@@ -436,8 +453,8 @@ impl Queue {
         done
     }
 
-    /// Calls `function` once when all that was enqueued before is done, on a thread of the queue or on one that makes a call of it,
-    /// which it must not hold up.
+    /// Calls `function` once when all that was enqueued before is done, on a thread of the queue or
+    /// on one that makes a call of it, which it must not hold up.
     ///
     /// # Errors
     /// As [`Queue::write`]; the function was dropped then.

@@ -1,8 +1,8 @@
 //! Sockets of an attachment that the host program opens: for its kernels, or to keep.
 //!
-//! A [`Socket`] is a stream in the socket table of a device, as a kernel's own: kernels use it by its handle
-//! ([`Socket::handle`]), as if one of them had connected it. So a program connects before it launches anything, and
-//! hands the connection over.
+//! A [`Socket`] is a stream in the socket table of a device, as a kernel's own: kernels use it by
+//! its handle ([`Socket::handle`]), as if one of them had connected it. So a program connects
+//! before it launches anything, and hands the connection over.
 //!
 //! Sockets of [`host`](crate::host) are for the program's own reads and writes.
 //!
@@ -109,8 +109,8 @@ pub(crate) fn io_error(error: Error) -> io::Error {
 
 /// A connected stream of a device, opened by the host program.
 ///
-/// Dropping it closes it; if launches that run know it, when the last of them has ended. What was sent is still delivered.
-/// [`Socket::into_handle`] leaves it to the kernels instead.
+/// Dropping it closes it; if launches that run know it, when the last of them has ended. What was
+/// sent is still delivered. [`Socket::into_handle`] leaves it to the kernels instead.
 ///
 /// # Examples
 /// ```
@@ -165,8 +165,8 @@ impl Drop for Inner {
     }
 }
 
-/// A listener of a device, opened by the host program. Kernels accept at it by its handle, and the host program by
-/// [`Listener::accept`].
+/// A listener of a device, opened by the host program. Kernels accept at it by its handle, and the
+/// host program by [`Listener::accept`].
 ///
 /// Dropping it closes it; if launches that run know it, when the last of them has ended.
 #[derive(Debug)]
@@ -371,12 +371,12 @@ impl Listener {
 
     /// Accepts a connection as a socket of this device.
     ///
-    /// Cancel safe: a dropped future has taken no connection, or closes the one that it was given meanwhile. One that gives up
-    /// without that loss is [abandoned](PendingSocket::abandon).
+    /// Cancel safe: a dropped future has taken no connection, or closes the one that it was given
+    /// meanwhile. One that gives up without that loss is [abandoned](PendingSocket::abandon).
     ///
     /// # Errors
-    /// EMFILE, as in [`Attachment::connect`](crate::Attachment::connect); EBADF, when a kernel has closed the listener; ENETDOWN; ECANCELED, when the
-    /// attachment is closed.
+    /// EMFILE, as in [`Attachment::connect`](crate::Attachment::connect); EBADF, when a kernel has
+    /// closed the listener; ENETDOWN; ECANCELED, when the attachment is closed.
     pub fn accept(&self) -> PendingSocket {
         PendingSocket::new(self.accepting().map(|opening| (opening, self.inner.host.clone())), self.options)
     }

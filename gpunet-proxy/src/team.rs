@@ -1,17 +1,19 @@
 //! Symmetric memory: devices that store into each other's memory, in this program or in several.
 //!
-//! Members join a [`Team`] by its [`TeamId`], wherever they were started from. Together they allocate [`Symmetric`] memory:
-//! each has a part, and the kernels of each can load from and store into every part ([`gpunet_device::team`] has the calls of
-//! kernels). docs/symmetric.md has a complete program.
+//! Members join a [`Team`] by its [`TeamId`], wherever they were started from. Together they
+//! allocate [`Symmetric`] memory: each has a part, and the kernels of each can load from and store
+//! into every part ([`gpunet_device::team`] has the calls of kernels). docs/symmetric.md has a
+//! complete program.
 //!
-//! All members are on one machine: CPU devices, whose parts are memfds; GPUs, each of which maps the memory of the others;
-//! or both, in pinned memory. The members may be attachments of embedded proxies or of a daemon: a team needs no proxy,
-//! since nothing of it passes through one.
+//! All members are on one machine: CPU devices, whose parts are memfds; GPUs, each of which maps
+//! the memory of the others; or both, in pinned memory. The members may be attachments of embedded
+//! proxies or of a daemon: a team needs no proxy, since nothing of it passes through one.
 //!
 //! # Failures
-//! Whatever makes a team, or one thing that its members do together, impossible is the same [`TeamFailure`] for all of them.
-//! When a member's program dies, the waits of all kernels end with ConnectionReset. A member that is stopped, or does not
-//! call, makes the others' calls fail when [`TeamOptions::timeout`] is over.
+//! Whatever makes a team, or one thing that its members do together, impossible is the same
+//! [`TeamFailure`] for all of them. When a member's program dies, the waits of all kernels end with
+//! ConnectionReset. A member that is stopped, or does not call, makes the others' calls fail when
+//! [`TeamOptions::timeout`] is over.
 //!
 //! | file | holds |
 //! |---|---|
@@ -75,10 +77,11 @@ pub use symmetric::Symmetric;
 /// ```
 #[derive(Clone, Debug)]
 pub struct TeamOptions {
-    /// Signals of kernels; 256 by default. Each takes eight bytes of each member's memory for each member.
+    /// Signals of kernels; 256 by default. Each takes eight bytes of each member's memory for each
+    /// member.
     pub signals: u32,
-    /// How long members wait for each other when they join, and in each thing that they do together on the host; 30 seconds
-    /// by default. That of member 0 counts.
+    /// How long members wait for each other when they join, and in each thing that they do together
+    /// on the host; 30 seconds by default. That of member 0 counts.
     pub timeout: Duration,
 }
 
@@ -90,12 +93,13 @@ impl Default for TeamOptions {
 
 /// A member's place in a team.
 ///
-/// Dropping it leaves the team: waits of the others' kernels for this member then end with NotConnected, and what they do
-/// together with it on the host fails. [`Team::leave`] waits until all others leave, too. The program of member 0 stays until
-/// all have left: without it nobody would learn of a death, so the team is broken.
+/// Dropping it leaves the team: waits of the others' kernels for this member then end with
+/// NotConnected, and what they do together with it on the host fails. [`Team::leave`] waits until
+/// all others leave, too. The program of member 0 stays until all have left: without it nobody
+/// would learn of a death, so the team is broken.
 ///
-/// What [queues](crate::queue) still do for the team when it is dropped ends with NotConnected where it would wait, and the member
-/// leaves when that has ended.
+/// What [queues](crate::queue) still do for the team when it is dropped ends with NotConnected
+/// where it would wait, and the member leaves when that has ended.
 ///
 /// # Examples
 /// Two members in one program:
@@ -172,7 +176,8 @@ impl Team {
         self.inner.local.options.signals
     }
 
-    /// Returns why the team is broken, if it is. Ranks are those in this team; [`Team::origin`] has others.
+    /// Returns why the team is broken, if it is. Ranks are those in this team; [`Team::origin`] has
+    /// others.
     #[must_use]
     pub fn broken(&self) -> Option<TeamFailure> {
         self.inner.local.member.broken()
@@ -184,8 +189,9 @@ impl Team {
         member.broken().map(|why| member.named(why.into()))
     }
 
-    /// Allocates `len` elements for each member, all zero. All members call it, with the same length and type, in the same
-    /// order among what they do together. Blocks until all have the memory mapped.
+    /// Allocates `len` elements for each member, all zero. All members call it, with the same
+    /// length and type, in the same order among what they do together. Blocks until all have the
+    /// memory mapped.
     ///
     /// # Errors
     /// [`TeamError`]; the same [`TeamFailure`] for all members, and the team goes on.
@@ -194,8 +200,9 @@ impl Team {
         Ok(Symmetric::new(self, memory, len))
     }
 
-    /// As [`Team::alloc`], but the elements need not exist yet: on the CPU device [`Symmetric::commit`] makes them exist, the first so
-    /// many, before anybody uses them. On a GPU all of them exist at once.
+    /// As [`Team::alloc`], but the elements need not exist yet: on the CPU device
+    /// [`Symmetric::commit`] makes them exist, the first so many, before anybody uses them. On a
+    /// GPU all of them exist at once.
     ///
     /// # Errors
     /// As [`Team::alloc`].
@@ -213,8 +220,8 @@ impl Team {
         Ok(Symmetric::new(self, memory, len))
     }
 
-    /// As [`Team::alloc`], without blocking. If the future is dropped, this member takes part all the same, and has no memory
-    /// in the end.
+    /// As [`Team::alloc`], without blocking. If the future is dropped, this member takes part all
+    /// the same, and has no memory in the end.
     ///
     /// # Errors
     /// As [`Team::alloc`].
@@ -232,7 +239,8 @@ impl Team {
         self.inner.local.member.together(Collective::Barrier, &[]).map(drop)
     }
 
-    /// As [`Team::barrier`], without blocking. If the future is dropped, this member takes part all the same.
+    /// As [`Team::barrier`], without blocking. If the future is dropped, this member takes part all
+    /// the same.
     ///
     /// # Errors
     /// As [`Team::barrier`].
@@ -252,13 +260,14 @@ impl Team {
     /// Returns what kernels of a launch are given to act as this member.
     ///
     /// # Safety
-    /// `net` is of a launch on the attachment that has joined. Its kernels end before this team is dropped.
+    /// `net` is of a launch on the attachment that has joined. Its kernels end before this team is
+    /// dropped.
     #[must_use]
     #[allow(unsafe_code)]
     pub unsafe fn handle(&self, net: Net) -> TeamHandle {
         let (state, local) = (self.inner.state.address(), &self.inner.local);
-        // SAFETY: `form` has written the state, in the memory of this device, and the blocks are mapped; both live as long as
-        // `self`, by the caller's promise longer than the kernels.
+        // SAFETY: `form` has written the state, in the memory of this device, and the blocks are
+        // mapped; both live as long as `self`, by the caller's promise longer than the kernels.
         unsafe { TeamHandle::from_raw(net, state, local.rank.0, local.size) }
     }
 }

@@ -1,8 +1,8 @@
 //! What a program and a daemon say to each other.
 //!
-//! One frame is one packet of a SOCK_SEQPACKET socket: at most 64 KiB of `postcard`, and as many file
-//! descriptors as the frame's type says. A connection carries one attachment, so that its end is the
-//! attachment's end, whatever ended it.
+//! One frame is one packet of a SOCK_SEQPACKET socket: at most 64 KiB of `postcard`, and as many
+//! file descriptors as the frame's type says. A connection carries one attachment, so that its end
+//! is the attachment's end, whatever ended it.
 //!
 //! ```text
 //! program                                  daemon
@@ -15,12 +15,13 @@
 //! ToDaemon ...                    <->      ToProgram ...
 //! ```
 //!
-//! A daemon takes descriptors only of those that it has let attach and whose device has memory of its own
-//! (SO_PASSRIGHTS, where the kernel has it).
+//! A daemon takes descriptors only of those that it has let attach and whose device has memory of
+//! its own (SO_PASSRIGHTS, where the kernel has it).
 //!
-//! A hello begins with eight bytes that every version has (magic and version, little-endian), and so
-//! does the first answer, so that two programs that do not fit can say so. Files: `frames` (what is
-//! said), `numbers` (which answer belongs to which question), `packet` (how it travels), `check` (which descriptors are what they should be).
+//! A hello begins with eight bytes that every version has (magic and version, little-endian), and
+//! so does the first answer, so that two programs that do not fit can say so. Files: `frames` (what
+//! is said), `numbers` (which answer belongs to which question), `packet` (how it travels), `check`
+//! (which descriptors are what they should be).
 
 mod check;
 mod frames;

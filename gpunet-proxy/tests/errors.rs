@@ -1,4 +1,5 @@
-//! A message says everything, once: an error whose text contains its cause does not return it as its source.
+//! A message says everything, once: an error whose text contains its cause does not return it as
+//! its source.
 
 use gpu_usermap::RegionError;
 use gpu_usermap::cuda::{

@@ -96,10 +96,12 @@ impl Transport {
 pub struct Endpoint(String);
 
 impl Endpoint {
-    /// Reads `HOST:PORT` or `[IPV6]:PORT`, and where there is a usual port also `HOST` and `[IPV6]`.
+    /// Reads `HOST:PORT` or `[IPV6]:PORT`, and where there is a usual port also `HOST` and
+    /// `[IPV6]`.
     ///
     /// # Errors
-    /// What was expected. An IPv6 address without brackets is rejected, because its port would be ambiguous.
+    /// What was expected. An IPv6 address without brackets is rejected, because its port would be
+    /// ambiguous.
     pub fn parse(text: &str, usual: Option<u16>) -> Result<Self, String> {
         let has_port = text.contains(':') && !text.ends_with(']');
         let whole = match usual {
@@ -123,8 +125,8 @@ impl Endpoint {
     /// The resolver failed.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, ResolveError> {
         let failed = |source| ResolveError { name: self.0.clone(), source };
-        // The resolver knows scopes by their names (`fe80::1%eth0`), which std's own parser of addresses does not, and no
-        // brackets. `parse` has checked that there is a port.
+        // The resolver knows scopes by their names (`fe80::1%eth0`), which std's own parser of
+        // addresses does not, and no brackets. `parse` has checked that there is a port.
         let (host, port) = self.0.rsplit_once(':').unwrap_or((&self.0, "0"));
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let port: u16 = port.parse().unwrap_or(0);
@@ -183,8 +185,8 @@ pub fn print(text: &impl fmt::Display) {
     note(write!(out, "{text}").and_then(|()| out.flush()));
 }
 
-/// Returns the exit code of `program`, which is a failure if something could not be printed. A reader that stops reading is no
-/// failure.
+/// Returns the exit code of `program`, which is a failure if something could not be printed. A
+/// reader that stops reading is no failure.
 #[must_use]
 pub fn finish(program: &str, code: ExitCode) -> ExitCode {
     match &*NOT_PRINTED.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -203,7 +205,8 @@ pub fn print_json(value: &impl Serialize) {
     print(&format_args!("{}\n", serde_json::to_string(value).unwrap_or_default()));
 }
 
-/// Starts logging to stderr, in colours on a terminal only. GPUNET_LOG=debug shows what the proxy does.
+/// Starts logging to stderr, in colours on a terminal only. GPUNET_LOG=debug shows what the proxy
+/// does.
 pub fn start_log() {
     let filter = EnvFilter::try_from_env("GPUNET_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let ansi = io::stderr().is_terminal();

@@ -48,8 +48,9 @@ pub enum DeviceError {
     Attach(#[from] AttachError),
 }
 
-/// Loads CUDA if the choice may need it. Called before the program starts a thread: only then may this library ask the driver for as many
-/// connections of streams as it has, which queues that wait need.
+/// Loads CUDA if the choice may need it. Called before the program starts a thread: only then may
+/// this library ask the driver for as many connections of streams as it has, which queues that wait
+/// need.
 pub fn load_driver(choice: DeviceChoice) {
     if choice != DeviceChoice::Cpu {
         // Whoever needs it loads it again, and says why that fails.
@@ -59,8 +60,8 @@ pub fn load_driver(choice: DeviceChoice) {
 
 /// Attaches the chosen device.
 ///
-/// `auto` takes the first GPU if there is one. If that cannot be used, a line on stderr in the name of `program`
-/// tells why, and the CPU is attached.
+/// `auto` takes the first GPU if there is one. If that cannot be used, a line on stderr in the name
+/// of `program` tells why, and the CPU is attached.
 ///
 /// # Errors
 /// [`DeviceError`].

@@ -14,7 +14,8 @@ use std::net::SocketAddr;
 
 /// What ends any of the programs early. A connection that fails does not; it is counted.
 ///
-/// A program with reasons of its own has an enum with this one in it, and a `From` for whatever becomes this one.
+/// A program with reasons of its own has an enum with this one in it, and a `From` for whatever
+/// becomes this one.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The system refused a thread or signal handlers.

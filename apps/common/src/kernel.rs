@@ -22,7 +22,8 @@ pub enum RunError {
 
 /// A running kernel and the memory it uses, which is kept until the kernel has ended.
 ///
-/// Dropped, it cancels the kernel and waits. If the kernel is stuck, it keeps its memory for as long as the process lives.
+/// Dropped, it cancels the kernel and waits. If the kernel is stuck, it keeps its memory for as
+/// long as the process lives.
 #[derive(Debug)]
 pub struct RunningKernel<M> {
     /// Present until `finish` consumes both.
@@ -78,7 +79,8 @@ impl<M> RunningKernel<M> {
         if self.wait(STUCK)? { Ok(()) } else { Err(RunError::Stuck) }
     }
 
-    /// Waits for the end and returns the memory. `policy` decides whether sockets that the kernel left open are closed.
+    /// Waits for the end and returns the memory. `policy` decides whether sockets that the kernel
+    /// left open are closed.
     ///
     /// # Errors
     /// The kernel failed.

@@ -1,5 +1,5 @@
-//! What gpunet's programs share: parts of their command lines, the choice of the proxy and of the device that kernels
-//! run on, a running kernel with its memory, and Ctrl-C.
+//! What gpunet's programs share: parts of their command lines, the choice of the proxy and of the
+//! device that kernels run on, a running kernel with its memory, and Ctrl-C.
 //!
 //! | file | holds |
 //! |---|---|

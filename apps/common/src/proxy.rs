@@ -14,8 +14,8 @@ pub struct ProxyArgs {
     #[arg(long, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true,
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub daemon: Option<PathBuf>,
-    /// Which streams have lines, in which small messages travel with their flag: auto (those at which there is a GPU), on or
-    /// off. A daemon has a setting of its own.
+    /// Which streams have lines, in which small messages travel with their flag: auto (those at
+    /// which there is a GPU), on or off. A daemon has a setting of its own.
     #[arg(long, env = "GPUNET_LINES", value_name = "WHICH", hide_env_values = true)]
     pub lines: Option<Lines>,
 }
@@ -38,8 +38,8 @@ impl ProxyArgs {
         self.daemon.as_ref().is_some_and(|path| !path.as_os_str().is_empty())
     }
 
-    /// Rejects peer from a process with a proxy of its own, which can reach nobody. `otherwise` is what does it without a
-    /// daemon.
+    /// Rejects peer from a process with a proxy of its own, which can reach nobody. `otherwise` is
+    /// what does it without a daemon.
     ///
     /// # Errors
     /// The line for the user.
@@ -52,8 +52,8 @@ impl ProxyArgs {
         Ok(())
     }
 
-    /// Attaches to the daemon that was asked for, or starts a proxy. It never falls back from a named daemon to a proxy
-    /// of its own.
+    /// Attaches to the daemon that was asked for, or starts a proxy. It never falls back from a
+    /// named daemon to a proxy of its own.
     ///
     /// # Errors
     /// [`ProxyError`].

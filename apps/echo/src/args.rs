@@ -22,10 +22,10 @@ server, which runs until it is interrupted).";
 
 /// Echo over sockets for kernels.
 ///
-/// Without a command it starts a proxy, an echo server kernel and echo client kernels in this process, sends
-/// messages of several sizes over several connections, checks every byte that comes back, first over tcp, then
-/// over the in-process peer transport, and prints a table. Kernels run on a GPU when there is one, else as CPU
-/// thread blocks.
+/// Without a command it starts a proxy, an echo server kernel and echo client kernels in this
+/// process, sends messages of several sizes over several connections, checks every byte that comes
+/// back, first over tcp, then over the in-process peer transport, and prints a table. Kernels run
+/// on a GPU when there is one, else as CPU thread blocks.
 #[derive(Debug, Parser)]
 #[command(
     name = "gpunet-echo",
@@ -78,7 +78,8 @@ pub struct DeviceArgs {
     /// Threads per thread block [default: 256 on a GPU, 1 on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// Where the rings of rc streams lie: auto, pinned (host memory), dma-buf or peer-mem (the device's memory).
+    /// Where the rings of rc streams lie: auto, pinned (host memory), dma-buf or peer-mem (the
+    /// device's memory).
     #[arg(long, default_value = "auto", value_name = "PLACE")]
     pub placement: PlacementChoice,
     /// Print one JSON object instead of text.
@@ -113,8 +114,8 @@ pub struct DemoArgs {
     /// Address of the server; for rc that of an RDMA device.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     pub listen: IpAddr,
-    /// Thread blocks of the server, which share the connections; at most one per connection [default: one per
-    /// connection, at most 64 on a GPU and the number of cores on the CPU].
+    /// Thread blocks of the server, which share the connections; at most one per connection
+    /// [default: one per connection, at most 64 on a GPU and the number of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
 }
@@ -127,12 +128,12 @@ pub struct ServerArgs {
     pub addr: Endpoint,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport: tcp, rc (RDMA, rsocket's protocol), peer (through memory; needs --daemon, and the other end
-    /// under the same one), or auto.
+    /// Transport: tcp, rc (RDMA, rsocket's protocol), peer (through memory; needs --daemon, and the
+    /// other end under the same one), or auto.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// Thread blocks that share the connections; at most as many as --connections [default: 16 on a GPU, the number
-    /// of cores on the CPU].
+    /// Thread blocks that share the connections; at most as many as --connections [default: 16 on a
+    /// GPU, the number of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
     /// Connections at the same time, over all blocks; further ones wait in the backlog.
@@ -150,18 +151,18 @@ pub struct ClientArgs {
     pub device: DeviceArgs,
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Transport: tcp, rc (RDMA, rsocket's protocol), peer (through memory; needs --daemon, and the other end
-    /// under the same one), or auto.
+    /// Transport: tcp, rc (RDMA, rsocket's protocol), peer (through memory; needs --daemon, and the
+    /// other end under the same one), or auto.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// Thread blocks; with fewer than connections, each block takes several, one after another [default: one per
-    /// connection].
+    /// Thread blocks; with fewer than connections, each block takes several, one after another
+    /// [default: one per connection].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
 }
 
-/// The most connections of clients. Each has a client block by default, and a block that connects holds a control
-/// slot: there must be fewer such blocks than slots.
+/// The most connections of clients. Each has a client block by default, and a block that connects
+/// holds a control slot: there must be fewer such blocks than slots.
 const MOST_DRIVEN: i64 = 2048;
 
 /// Largest message: two buffers of this size per block must fit in memory.

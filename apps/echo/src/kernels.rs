@@ -1,8 +1,8 @@
 //! Starting kernels and reading what they leave.
 //!
 //! All unsafe code of the host side is here (and in `ticks`): a launch hands out addresses, and the
-//! launching code must keep what they point to. [`RunningKernel`] keeps that memory until its kernel has
-//! ended, so the rest of the program cannot get it wrong.
+//! launching code must keep what they point to. [`RunningKernel`] keeps that memory until its
+//! kernel has ended, so the rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
 use crate::args::{DeviceArgs, LoadArgs};
@@ -23,8 +23,8 @@ use std::net::SocketAddr;
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
 static PTX: Embedded = embedded!("gpunet_echo_kernel.ptx");
 
-/// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full on an H200 (`gpunet-bench copy`), fewer let
-/// more blocks run at a time.
+/// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full on an H200
+/// (`gpunet-bench copy`), fewer let more blocks run at a time.
 const GPU_THREADS: [u32; 4] = [256, 128, 64, 32];
 
 /// Bytes that the server sends back before it releases them.
@@ -84,14 +84,15 @@ impl Load {
     }
 }
 
-/// Ring memory for streams whose rings take so many bytes: a quarter more for streams that are still closing, and some.
+/// Ring memory for streams whose rings take so many bytes: a quarter more for streams that are
+/// still closing, and some.
 pub const fn with_margin(rings: u64) -> u64 {
     rings + rings / 4 + (8 << 20)
 }
 
 impl Kernels {
-    /// Starts a proxy with room for `streams` streams at a time and `rings` bytes of ring memory, attaches the device
-    /// and loads these kernels.
+    /// Starts a proxy with room for `streams` streams at a time and `rings` bytes of ring memory,
+    /// attaches the device and loads these kernels.
     pub fn open(
         args: &DeviceArgs,
         transport: Transport,
@@ -104,8 +105,8 @@ impl Kernels {
         }
         let sockets = (streams * 2 + 64).min(1 << 16);
         // Each block that connects holds a control slot until the server accepts, and the server
-        // needs one to accept: there must be more of them than blocks that connect. An eighth is kept
-        // for calls that do not wait.
+        // needs one to accept: there must be more of them than blocks that connect. An eighth is
+        // kept for calls that do not wait.
         let controls = (streams + streams / 4 + 256).min(4096);
         let config = Config {
             sockets,
@@ -136,8 +137,8 @@ impl Kernels {
         self.attachment.cuda().is_some()
     }
 
-    /// Makes sure that the blocks of the server and of the clients run at the same time: otherwise each
-    /// would wait for the other forever. Takes smaller blocks if it may.
+    /// Makes sure that the blocks of the server and of the clients run at the same time: otherwise
+    /// each would wait for the other forever. Takes smaller blocks if it may.
     pub fn fit(&mut self, server_blocks: u32, client_blocks: u32) -> Result<(), Error> {
         loop {
             let threads = self.threads[0];
@@ -206,8 +207,8 @@ impl Kernels {
         clear(&mut memory.records)?;
         clear(&mut memory.samples)?;
         memory.ticks.reset();
-        // SAFETY: `RunningKernel` keeps all four until the kernel has ended; each block uses its own part of
-        // the first and the last, and its own connections' parts of the others.
+        // SAFETY: `RunningKernel` keeps all four until the kernel has ended; each block uses its
+        // own part of the first and the last, and its own connections' parts of the others.
         let (work, records, samples, ticks) = unsafe {
             (memory.work.buffer(), memory.records.buffer(), memory.samples.buffer(), memory.ticks.buffer())
         };
@@ -232,8 +233,8 @@ impl Kernels {
         Ok(RunningKernel::new(launch, memory))
     }
 
-    /// Makes a GPU's driver allocate the largest kernel's stack. Later, beside a kernel that waits, the
-    /// driver would wait for that kernel first, forever.
+    /// Makes a GPU's driver allocate the largest kernel's stack. Later, beside a kernel that waits,
+    /// the driver would wait for that kernel first, forever.
     pub fn warm_up(&self, memory: ClientMemory) -> Result<ClientMemory, Error> {
         if !self.on_gpu() {
             return Ok(memory);
@@ -259,7 +260,8 @@ impl Kernels {
     }
 }
 
-/// Reads the results of clients that have ended: a record for each connection, and the samples of all.
+/// Reads the results of clients that have ended: a record for each connection, and the samples of
+/// all.
 pub fn end_clients(
     kernel: RunningKernel<ClientMemory>,
     load: &Load,

@@ -45,8 +45,8 @@ fn main() -> ExitCode {
 
 fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     start_log();
-    // Hundreds of connections need more than the usual 1,024 descriptors. A lower hard limit is respected:
-    // connections beyond it fail with an error.
+    // Hundreds of connections need more than the usual 1,024 descriptors. A lower hard limit is
+    // respected: connections beyond it fail with an error.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let interrupt = Interrupt::install().map_err(AppError::Signals)?;
@@ -70,7 +70,8 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     }
 }
 
-/// Prints what the control groups of this process leave of memory, which an attachment's rings must fit in.
+/// Prints what the control groups of this process leave of memory, which an attachment's rings must
+/// fit in.
 fn print_memory() {
     let groups = MemoryGroup::of_process();
     let Some(group) = groups.iter().min_by_key(|group| group.available()) else {

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// The timeout of kernels' calls (connect, send, receive).
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Clients that finish no message within this time are cancelled. It is longer than [`TIMEOUT`], which shall
-/// expire first, and longer than the largest message takes anywhere.
+/// Clients that finish no message within this time are cancelled. It is longer than [`TIMEOUT`],
+/// which shall expire first, and longer than the largest message takes anywhere.
 const STALLED: Duration = Duration::from_secs(60);
 
 /// Ring of each direction: the device library's default.

@@ -85,8 +85,8 @@ pub fn sum(blocks: &[Counters], counter: impl Fn(&Counters) -> u64) -> u64 {
     blocks.iter().map(counter).sum()
 }
 
-/// Blocks on the CPU: as many as run at the same time, at least two, so that one can serve while the other
-/// accepts. More would only wake each other.
+/// Blocks on the CPU: as many as run at the same time, at least two, so that one can serve while
+/// the other accepts. More would only wake each other.
 pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(2, |cores| (cores.get() as u32).clamp(2, 64))
 }

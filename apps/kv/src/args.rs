@@ -18,9 +18,10 @@ Exit codes: 0 success, 1 something failed or an answer was wrong, 2 bad command 
 
 /// A key-value server for Redis's clients that runs as a kernel.
 ///
-/// Its blocks run on a GPU if there is one, else as CPU threads. They accept connections, parse RESP2 where it was received, and keep
-/// keys and values in a hash table in the device's memory, which has a fixed size: when it is full, keys go that were
-/// not used for the longest time, as far as a clock with one bit for each key tells.
+/// Its blocks run on a GPU if there is one, else as CPU threads. They accept connections, parse
+/// RESP2 where it was received, and keep keys and values in a hash table in the device's memory,
+/// which has a fixed size: when it is full, keys go that were not used for the longest time, as far
+/// as a clock with one bit for each key tells.
 #[derive(Debug, Parser)]
 #[command(name = "gpunet-kv", version, after_help = EXAMPLES)]
 pub struct Args {
@@ -56,10 +57,12 @@ pub struct Args {
     /// Seconds of silence after which a client loses its connection; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub timeout: u32,
-    /// Seconds that a request may take from its first byte to its last, and a client to take its answers.
+    /// Seconds that a request may take from its first byte to its last, and a client to take its
+    /// answers.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     pub request_timeout: u32,
-    /// Start the server at a free port, load it with a client that checks every answer, print figures, and end.
+    /// Start the server at a free port, load it with a client that checks every answer, print
+    /// figures, and end.
     #[arg(long)]
     pub demo: bool,
     /// Connections of the demonstration's client.

@@ -151,7 +151,8 @@ fn check_commands(addr: SocketAddr) -> Result<u32, ClientError> {
     Ok(steps.len() as u32)
 }
 
-/// Loads the server from `clients` connections, each with `pipeline` requests under way at a time. Four threads drive them.
+/// Loads the server from `clients` connections, each with `pipeline` requests under way at a time.
+/// Four threads drive them.
 fn drive(
     addr: SocketAddr,
     clients: u32,

@@ -6,7 +6,8 @@
 //! | the server | `server` (starts the kernel by gpunet-serve-host, prints its log and its totals) |
 //! | the demonstration | `demo` (loads the server), `search` (vectors, beside this machine's cores), `client` (a small RESP2 client that checks answers) |
 //!
-//! The kernel is in the package gpunet-kv-kernel, and its sets of vectors in gpunet-kv-vectors; for a GPU its PTX is in `ptx/`.
+//! The kernel is in the package gpunet-kv-kernel, and its sets of vectors in gpunet-kv-vectors; for
+//! a GPU its PTX is in `ptx/`.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -42,7 +43,8 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Error> {
     cli::start_log();
-    // Each connection takes a descriptor. A lower hard limit is respected: connections beyond it wait.
+    // Each connection takes a descriptor. A lower hard limit is respected: connections beyond it
+    // wait.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let interrupt = Interrupt::install().map_err(Error::Signals)?;

@@ -1,5 +1,5 @@
-//! The demonstration's exact search: vectors are loaded, searches are timed and checked, beside the same search by all cores of the
-//! machine.
+//! The demonstration's exact search: vectors are loaded, searches are timed and checked, beside the
+//! same search by all cores of the machine.
 
 use crate::client::{Answer, Client, ClientError};
 use gpunet_device::team::F16;
@@ -29,7 +29,8 @@ pub struct Report {
     pub ratio: f64,
 }
 
-/// A vector without a pattern: halves, and the numbers that they become at length 1, as halves again.
+/// A vector without a pattern: halves, and the numbers that they become at length 1, as halves
+/// again.
 fn vector(number: usize, dim: usize) -> (Vec<u8>, Vec<f32>) {
     let mut state = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let given: Vec<F16> = (0..dim)

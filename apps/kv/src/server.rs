@@ -21,11 +21,13 @@ static PTX: Embedded = embedded!("gpunet_kv_kernel.ptx");
 
 /// Ring memory for all connections, which the proxy divides among them.
 const RINGS: u64 = 256 << 20;
-/// Threads of a block on a GPU: a request is parsed by all of them alike, and values are copied by all of them.
+/// Threads of a block on a GPU: a request is parsed by all of them alike, and values are copied by
+/// all of them.
 const GPU_THREADS: u32 = 128;
 /// Blocks on a GPU.
 const GPU_BLOCKS: u32 = 64;
-/// Bytes of memory for each bucket of the table: entries of 100 bytes or so are two or three in a bucket.
+/// Bytes of memory for each bucket of the table: entries of 100 bytes or so are two or three in a
+/// bucket.
 const BYTES_PER_BUCKET: u64 = 256;
 
 /// A server that runs, with its device. The fields are dropped in this order.

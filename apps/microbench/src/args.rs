@@ -13,7 +13,8 @@ use gpunet_app::proxy::ProxyArgs;
 use gpunet_proxy::config::Lines;
 use std::path::PathBuf;
 
-/// Checks and measures gpunet sockets; each measurement shows a floor and a reference from the same run.
+/// Checks and measures gpunet sockets; each measurement shows a floor and a reference from the same
+/// run.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub struct Args {
@@ -21,8 +22,8 @@ pub struct Args {
     #[arg(long, global = true, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true,
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     daemon: Option<PathBuf>,
-    /// Which streams have lines, in which small messages travel with their flag: auto (those at which there is a GPU), on or
-    /// off. A daemon has a setting of its own.
+    /// Which streams have lines, in which small messages travel with their flag: auto (those at
+    /// which there is a GPU), on or off. A daemon has a setting of its own.
     #[arg(long, global = true, env = "GPUNET_LINES", value_name = "WHICH", hide_env_values = true)]
     lines: Option<Lines>,
     /// Device: cpu, cuda or cuda:N. Without it: the first GPU, else the CPU.
@@ -34,7 +35,8 @@ pub struct Args {
     /// Run more rounds and more sizes.
     #[arg(long, global = true)]
     pub full: bool,
-    /// Leave out foreign programs and libraries (rstream, perftest, NVSHMEM, NCCL, cudaMemcpyAsync).
+    /// Leave out foreign programs and libraries (rstream, perftest, NVSHMEM, NCCL,
+    /// cudaMemcpyAsync).
     #[arg(long, global = true)]
     pub without_foreign: bool,
     /// Write all results to FILE, as one JSON object.
@@ -68,14 +70,14 @@ impl Args {
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
-    /// Verify streams over many block shapes, groups and transports, also with divergent lanes. With --other
-    /// or --processes the streams connect two devices or two processes.
+    /// Verify streams over many block shapes, groups and transports, also with divergent lanes.
+    /// With --other or --processes the streams connect two devices or two processes.
     Check(CheckArgs),
-    /// Provoke faults that must end well: launches that leave sockets while others wait on them, panics, a program
-    /// that is stopped for 4 s.
+    /// Provoke faults that must end well: launches that leave sockets while others wait on them,
+    /// panics, a program that is stopped for 4 s.
     Faults,
-    /// Time the steps of one hand-off: flags, data and flags, from a send until the proxy sees it, from a landing until
-    /// the kernel sees it.
+    /// Time the steps of one hand-off: flags, data and flags, from a send until the proxy sees it,
+    /// from a landing until the kernel sees it.
     Handoff,
     /// Measure ping-pong of 1 B to 4 MiB.
     Latency(LatencyArgs),
@@ -85,7 +87,8 @@ pub enum What {
     Rate(RateArgs),
     /// Measure connections per second, and the time from accept to the first byte.
     Connect,
-    /// Measure an echo server with plain TCP clients: latency, bandwidth, connections, first messages after a silence.
+    /// Measure an echo server with plain TCP clients: latency, bandwidth, connections, first
+    /// messages after a silence.
     Clients(ClientsArgs),
     /// Measure 1 to 10,000 open sockets of which few are busy.
     Scale,
@@ -99,16 +102,19 @@ pub enum What {
     Incast,
     /// Measure the copy routine between device and pinned memory, at all alignments.
     Copy,
-    /// Measure queues: ping-pong in the order of two streams beside streams by hand, prepared messages of kernels, how many
-    /// queues may wait at a time; and check messages byte by byte.
+    /// Measure queues: ping-pong in the order of two streams beside streams by hand, prepared
+    /// messages of kernels, how many queues may wait at a time; and check messages byte by byte.
     Stream(StreamArgs),
-    /// Measure how fast queues move memory of the device to plain programs and from them, beside the copy engine.
+    /// Measure how fast queues move memory of the device to plain programs and from them, beside
+    /// the copy engine.
     Staged(StagedArgs),
-    /// Measure symmetric memory: messages with a signal, puts, and barriers and collectives of several members.
+    /// Measure symmetric memory: messages with a signal, puts, and barriers and collectives of
+    /// several members.
     Symmetric(SymmetricArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric and watch.
+    /// Run everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric
+    /// and watch.
     All,
     /// Make --plot and --tables from what an earlier run wrote with --json. Measures nothing.
     Render {

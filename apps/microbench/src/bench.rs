@@ -96,7 +96,8 @@ impl Pinned {
     /// Copies between two parts of the region, as another end on the CPU would.
     pub fn copy(&self, to: usize, from: usize, len: usize) {
         assert!(to + len <= self.region.len() && from + len <= self.region.len());
-        // SAFETY: inside the region (checked); by the hand-off words only one side copies at a time.
+        // SAFETY: inside the region (checked); by the hand-off words only one side copies at a
+        // time.
         unsafe { self.host(from).copy_to(self.host(to), len) };
     }
 }
@@ -110,8 +111,8 @@ pub struct Job {
 impl Job {
     /// The message memory.
     pub fn buffer(&self) -> Buffer {
-        // SAFETY: a job outlives its launch (`Bench::finish` takes both), and the kernels divide the
-        // buffer among their blocks.
+        // SAFETY: a job outlives its launch (`Bench::finish` takes both), and the kernels divide
+        // the buffer among their blocks.
         unsafe { self.memory.buffer() }
     }
 
@@ -204,7 +205,8 @@ impl Bench {
         Ok(Pinned { region, registration })
     }
 
-    /// Returns a kernel for blocks of `threads` threads. Loading one takes up to a second if it is not cached.
+    /// Returns a kernel for blocks of `threads` threads. Loading one takes up to a second if it is
+    /// not cached.
     fn program<K: Kernel>(&self, threads: u32) -> Outcome<Program> {
         let most = [256, 512, 1024].into_iter().find(|&most| threads <= most).ok_or("too many threads")?;
         let key = (K::ENTRY, most);
@@ -216,8 +218,8 @@ impl Bench {
         Ok(program)
     }
 
-    /// Loads a kernel for blocks of `threads` threads, if it is not loaded yet: before another one waits, and before time
-    /// is measured.
+    /// Loads a kernel for blocks of `threads` threads, if it is not loaded yet: before another one
+    /// waits, and before time is measured.
     pub fn prepare<K: Kernel>(&self, threads: u32) -> Outcome<()> {
         self.program::<K>(self.threads(threads)).map(|_| ())
     }
@@ -240,7 +242,8 @@ impl Bench {
         self.finish_with(launch, job, FinishPolicy::Close)
     }
 
-    /// As [`Bench::finish`]. `policy` decides what happens to the sockets that the kernel left open.
+    /// As [`Bench::finish`]. `policy` decides what happens to the sockets that the kernel left
+    /// open.
     pub fn finish_with(&self, launch: Launch, job: &Job, policy: FinishPolicy) -> Outcome<Vec<u64>> {
         let start = Instant::now();
         let ended = launch.wait_timeout(LIMIT)?;

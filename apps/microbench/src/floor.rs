@@ -20,8 +20,8 @@ pub fn best(mut once: impl FnMut() -> Outcome<Row>) -> Outcome<Row> {
     Ok(best)
 }
 
-/// Measures round trips of `size` bytes and a flag in the receiver's memory, copied out; 0 for flags alone.
-/// The second end measures. Returns the best of three tries.
+/// Measures round trips of `size` bytes and a flag in the receiver's memory, copied out; 0 for
+/// flags alone. The second end measures. Returns the best of three tries.
 pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
     best(|| ping_pong_once(ends, threads, size, Shape::CopiedOut, rounds))
 }
@@ -83,8 +83,8 @@ fn ping_pong_once(ends: [&Bench; 2], threads: u32, size: u64, shape: Shape, roun
     Ok(Row::one_way(Role::Floor, format!("{what}, {place}"), &words))
 }
 
-/// Measures copies by blocks of the second end: into the first end's memory, as a sender copies, and within their
-/// own memory, as a receiver does.
+/// Measures copies by blocks of the second end: into the first end's memory, as a sender copies,
+/// and within their own memory, as a receiver does.
 pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome<[Row; 2]> {
     let len = 4 << 20;
     ends[1].prepare::<Copy>(threads)?;
@@ -115,8 +115,9 @@ pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome
     ])
 }
 
-/// Returns how long all blocks took together. On a GPU all run at once: the time of the slowest, by its own clock.
-/// On the CPU there may be more blocks than cores, which then take turns: the time of the launch.
+/// Returns how long all blocks took together. On a GPU all run at once: the time of the slowest, by
+/// its own clock. On the CPU there may be more blocks than cores, which then take turns: the time
+/// of the launch.
 fn together(on_gpu: bool, blocks: &[u64], launch: Duration) -> Duration {
     let longest = blocks.iter().copied().max().unwrap_or(0);
     if on_gpu { Duration::from_nanos(longest.max(1)) } else { launch }

@@ -1,7 +1,8 @@
 //! Foreign programs and libraries that do the same, where this machine has them.
 //!
-//! `foreign/run` builds and runs those for GPUs. It and their sources are part of this program, so that they
-//! can be built where there is no checkout. They print what they measured as JSON lines, rows of a table.
+//! `foreign/run` builds and runs those for GPUs. It and their sources are part of this program, so
+//! that they can be built where there is no checkout. They print what they measured as JSON lines,
+//! rows of a table.
 
 mod rdma;
 
@@ -175,7 +176,8 @@ fn persist<T>(
     }
 }
 
-/// Returns whether a signal ended the program. A shell reports the signal of a program that it has run as 128 and more.
+/// Returns whether a signal ended the program. A shell reports the signal of a program that it has
+/// run as 128 and more.
 fn has_crashed(status: ExitStatus) -> bool {
     status.signal().is_some() || status.code().is_some_and(|code| code > 128)
 }

@@ -100,7 +100,8 @@ fn each_pair(
     let mut failed = Failed::default();
     for devices in run.pairs(args)? {
         for transport in args.transports() {
-            // Over tcp and rc the ends do not know each other's device: one table per device is enough.
+            // Over tcp and rc the ends do not know each other's device: one table per device is
+            // enough.
             let same = devices[0] == devices[1];
             if transport != Transport::Peer && !same && args.other.is_none() {
                 continue;
@@ -117,7 +118,8 @@ fn each_pair(
 pub struct Failed(Vec<String>);
 
 impl Failed {
-    /// Runs one part. A failure is noted and does not stop the other parts, unless nobody reads the output.
+    /// Runs one part. A failure is noted and does not stop the other parts, unless nobody reads the
+    /// output.
     pub fn attempt(&mut self, run: &mut Run<'_>, name: &str, part: impl FnOnce(&mut Run<'_>) -> Outcome<()>) {
         let done = run.recorder.check_output().and_then(|()| part(run));
         if let Err(error) = done {

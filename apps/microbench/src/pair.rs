@@ -1,4 +1,5 @@
-//! Two ends that talk to each other: blocks of one device, of two, of two processes, or plain programs.
+//! Two ends that talk to each other: blocks of one device, of two, of two processes, or plain
+//! programs.
 //!
 //! | file | holds |
 //! |---|---|
@@ -45,8 +46,8 @@ pub struct PairArgs {
     /// Address of this host where both ends meet; for rc that of an RDMA device.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub address: IpAddr,
-    /// Run each end in a process of its own, attached to a daemon: the one that --daemon names, or one that
-    /// is started from this program's folder.
+    /// Run each end in a process of its own, attached to a daemon: the one that --daemon names, or
+    /// one that is started from this program's folder.
     #[arg(long)]
     pub processes: bool,
 }
@@ -68,8 +69,9 @@ impl PairArgs {
     }
 }
 
-/// Returns the devices of all pairs that the command line selects, client and server, given the client, perhaps the
-/// server, and the number of GPUs. `is_auto`: the command line does not name the client.
+/// Returns the devices of all pairs that the command line selects, client and server, given the
+/// client, perhaps the server, and the number of GPUs. `is_auto`: the command line does not name
+/// the client.
 pub fn devices(client: &str, other: Option<String>, is_auto: bool, gpus: u32) -> Vec<[String; 2]> {
     let pair = |server: String| [client.to_owned(), server];
     if let Some(other) = other {
@@ -114,7 +116,8 @@ pub struct Pair {
 const LOOKS: u32 = 4;
 const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The proxy of the ends, to ask where rings lie: this process's, or the daemon that their own processes use.
+/// The proxy of the ends, to ask where rings lie: this process's, or the daemon that their own
+/// processes use.
 enum ProxyHandle {
     Local(Proxy),
     Daemon(PathBuf),
@@ -196,8 +199,8 @@ impl Pair {
         self.end(work)
     }
 
-    /// Runs both ends only to see where the rings lie, since looking takes time from them. An echo that ends before its
-    /// sockets were seen is run again with more rounds, a few times at most.
+    /// Runs both ends only to see where the rings lie, since looking takes time from them. An echo
+    /// that ends before its sockets were seen is run again with more rounds, a few times at most.
     pub fn find_placement(&mut self, work: &Work, shape: BlockShape) -> Outcome<Option<String>> {
         let mut work = work.clone();
         for _ in 0..LOOKS {
@@ -355,8 +358,8 @@ pub const fn waits(spin: bool) -> &'static str {
     if spin { "spinning" } else { "blocking" }
 }
 
-/// Returns the words of both ends; else the reason, or both reasons, the client's first: the server often fails only
-/// because the client is gone.
+/// Returns the words of both ends; else the reason, or both reasons, the client's first: the server
+/// often fails only because the client is gone.
 fn together(server: Outcome<Vec<u64>>, client: Outcome<Vec<u64>>) -> Outcome<[Vec<u64>; 2]> {
     match (server, client) {
         (Ok(server), Ok(client)) => Ok([server, client]),
@@ -380,7 +383,8 @@ fn split(work: &Work, words: Vec<u64>) -> [Vec<u64>; 2] {
     [side(0), side(1)]
 }
 
-/// Returns where the rings of these processes' open streams lie. A daemon may also have streams of other programs.
+/// Returns where the rings of these processes' open streams lie. A daemon may also have streams of
+/// other programs.
 fn placement(snapshot: &Snapshot, pids: &[u32]) -> Option<String> {
     let clients = snapshot.clients.iter().filter(|client| pids.contains(&client.pid));
     let clients: Vec<u32> = clients.map(|client| client.id).collect();

@@ -1,4 +1,5 @@
-//! Resources of this process: processor time of the proxy's threads, memory, descriptors; and programs that it starts.
+//! Resources of this process: processor time of the proxy's threads, memory, descriptors; and
+//! programs that it starts.
 
 use crate::outcome::Outcome;
 use rustix::process::{
@@ -58,7 +59,8 @@ fn proxy_time() -> Outcome<Duration> {
     Ok(sum)
 }
 
-/// A thread's processor time: the scheduler's in nanoseconds, where the kernel counts it, else in ticks.
+/// A thread's processor time: the scheduler's in nanoseconds, where the kernel counts it, else in
+/// ticks.
 fn thread_time(task: &Path) -> Outcome<Duration> {
     let scheduled = std::fs::read_to_string(task.join("schedstat")).ok();
     if let Some(time) = scheduled.and_then(|text| of_schedstat(&text)) {
@@ -68,7 +70,8 @@ fn thread_time(task: &Path) -> Outcome<Duration> {
     of_stat(&stat).ok_or_else(|| "/proc/self/task/*/stat is not as expected".into())
 }
 
-/// The first number of a `schedstat`, nanoseconds on a processor. Zero means that they are not counted.
+/// The first number of a `schedstat`, nanoseconds on a processor. Zero means that they are not
+/// counted.
 fn of_schedstat(text: &str) -> Option<Duration> {
     let ns = text.split_whitespace().next()?.parse().ok()?;
     if ns == 0 { None } else { Some(Duration::from_nanos(ns)) }
@@ -82,8 +85,8 @@ fn of_stat(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(10 * (ticks()? + ticks()?)))
 }
 
-/// As [`resident`], after returning free memory to the system, so that everything allocated from now on counts and
-/// not only what exceeds the memory that was free.
+/// As [`resident`], after returning free memory to the system, so that everything allocated from
+/// now on counts and not only what exceeds the memory that was free.
 pub fn resident_afresh() -> Outcome<u64> {
     give_back();
     resident()
@@ -118,8 +121,8 @@ pub fn more_descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Starts a program that gets `signal` when this one ends for whatever reason; more exactly when the calling thread
-/// ends, so the main thread should call.
+/// Starts a program that gets `signal` when this one ends for whatever reason; more exactly when
+/// the calling thread ends, so the main thread should call.
 #[allow(unsafe_code)]
 pub fn start_bound(command: &mut Command, signal: Signal) -> io::Result<Child> {
     let parent = getpid();
@@ -128,7 +131,8 @@ pub fn start_bound(command: &mut Command, signal: Signal) -> io::Result<Child> {
         // The parent may have ended before.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
     };
-    // SAFETY: between fork and exec it makes two system calls; it neither allocates nor takes a lock.
+    // SAFETY: between fork and exec it makes two system calls; it neither allocates nor takes a
+    // lock.
     unsafe { command.pre_exec(bind) };
     command.spawn()
 }

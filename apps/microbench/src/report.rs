@@ -174,7 +174,8 @@ pub struct Row {
     pub x: Option<u64>,
     #[serde(flatten)]
     pub figure: Figure,
-    /// This row's figure divided by that of the floor, and by those of the references, with the same place.
+    /// This row's figure divided by that of the floor, and by those of the references, with the
+    /// same place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<Ratio>,
 }
@@ -236,7 +237,8 @@ impl Percentiles {
 }
 
 impl Percentiles {
-    /// The times of one thing after another, added percentile by percentile, which is exact where both are steady.
+    /// The times of one thing after another, added percentile by percentile, which is exact where
+    /// both are steady.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             samples: self.samples.min(other.samples),

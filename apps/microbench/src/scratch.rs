@@ -1,4 +1,5 @@
-//! Files, folders and started programs that this program removes at its end, also when a signal ends it.
+//! Files, folders and started programs that this program removes at its end, also when a signal
+//! ends it.
 
 use gpunet_app::interrupt;
 use rustix::process::{Pid, Signal, kill_process_group};

@@ -1,4 +1,5 @@
-//! Plain sockets of threads in this process: the references of measurements whose two ends are both in this process.
+//! Plain sockets of threads in this process: the references of measurements whose two ends are both
+//! in this process.
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{Error, ErrorKind, Read, Result, Write};

@@ -1,4 +1,5 @@
-//! Time stamps: when the proxy's data thread saw bytes of a kernel, and when bytes had landed for it.
+//! Time stamps: when the proxy's data thread saw bytes of a kernel, and when bytes had landed for
+//! it.
 //!
 //! They come from the proxy's trace events, which cost nothing while they are off.
 
@@ -26,7 +27,8 @@ static INSTALL: Once = Once::new();
 /// Records steps from now on.
 pub fn begin() {
     INSTALL.call_once(|| {
-        // Fails if there is a subscriber already; then there are no stamps, which the caller counts.
+        // Fails if there is a subscriber already; then there are no stamps, which the caller
+        // counts.
         let _ = tracing::subscriber::set_global_default(Stamps);
     });
     let mut stamps = STAMPS.lock().unwrap_or_else(PoisonError::into_inner);

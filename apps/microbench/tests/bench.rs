@@ -1,4 +1,5 @@
-//! The program as a user starts it, on CPU thread blocks: its output is complete, whatever the figures are.
+//! The program as a user starts it, on CPU thread blocks: its output is complete, whatever the
+//! figures are.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -23,9 +23,10 @@ Give both ends the same sizes and counts, as with rstream. Exit codes: 0 success
 
 /// Either end of librdmacm's test program rstream, run by a kernel.
 ///
-/// In each iteration the client sends a number of transfers, and the server, when it has received all, sends as many
-/// back. Over rc the other end may be an unmodified rstream; over tcp and peer it is another gpunet-rstream. The
-/// kernel runs on a GPU when there is one, else as a CPU thread block.
+/// In each iteration the client sends a number of transfers, and the server, when it has received
+/// all, sends as many back. Over rc the other end may be an unmodified rstream; over tcp and peer
+/// it is another gpunet-rstream. The kernel runs on a GPU when there is one, else as a CPU thread
+/// block.
 #[derive(Debug, Parser)]
 #[command(name = "gpunet-rstream", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub struct Cli {
@@ -69,8 +70,8 @@ pub struct TestArgs {
     /// Iterations, each of them there and back (rstream -I).
     #[arg(short = 'I', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub iterations: u64,
-    /// Instead run what rstream runs without -S, -C and -I: four sizes, one transfer at a time, then over a second
-    /// connection four sizes, many at a time.
+    /// Instead run what rstream runs without -S, -C and -I: four sizes, one transfer at a time,
+    /// then over a second connection four sizes, many at a time.
     #[arg(long, conflicts_with_all = ["size", "count", "iterations"])]
     pub all: bool,
     /// With --all: run all 33 sizes (rstream -S all).
@@ -110,10 +111,12 @@ pub struct ServerArgs {
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport; rc is RDMA in rsocket's protocol, for the original rstream, and peer needs both ends under one --daemon.
+    /// Transport; rc is RDMA in rsocket's protocol, for the original rstream, and peer needs both
+    /// ends under one --daemon.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// Number of clients to serve, one after another (with --all each connects twice); 0: until Ctrl-C.
+    /// Number of clients to serve, one after another (with --all each connects twice); 0: until
+    /// Ctrl-C.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub connections: u32,
 }
@@ -128,7 +131,8 @@ pub struct ClientArgs {
     pub test: TestArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Transport; rc is RDMA in rsocket's protocol, for the original rstream, and peer needs both ends under one --daemon.
+    /// Transport; rc is RDMA in rsocket's protocol, for the original rstream, and peer needs both
+    /// ends under one --daemon.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
     /// How often to run the whole test, one after another; rstream's server serves once.
@@ -157,7 +161,8 @@ pub struct BothArgs {
 /// The most transfers or iterations: rstream's are C integers.
 const MOST: u64 = i32::MAX as u64;
 
-/// Largest transfer: two buffers of this size must fit in memory, and rstream's size is a C integer.
+/// Largest transfer: two buffers of this size must fit in memory, and rstream's size is a C
+/// integer.
 const LARGEST: u64 = 1 << 30;
 
 fn size(text: &str) -> Result<u64, String> {

@@ -1,8 +1,8 @@
 //! Starting kernels and reading what they leave.
 //!
 //! All unsafe code of the host side is here: a launch hands out addresses, and the launching code
-//! must keep what they point to. [`RunningKernel`] keeps that memory until its kernel has ended, so the
-//! rest of the program cannot get it wrong.
+//! must keep what they point to. [`RunningKernel`] keeps that memory until its kernel has ended, so
+//! the rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
 use crate::args::DeviceArgs;
@@ -72,7 +72,8 @@ pub struct Positions {
 }
 
 impl Kernels {
-    /// Starts a proxy with room for streams of such rings, attaches the device and loads the kernels.
+    /// Starts a proxy with room for streams of such rings, attaches the device and loads the
+    /// kernels.
     pub fn open(args: &DeviceArgs) -> Result<Self, AppError> {
         // Two rings a stream, and some.
         let rings = STREAMS * 2 * args.ring + (8 << 20);
@@ -98,7 +99,8 @@ impl Kernels {
     /// Binds a listener.
     pub fn listen(&self, addr: SocketAddr, options: Options) -> Result<Bound, AppError> {
         let record = self.attachment.alloc(Listening::NUMBERS * NUMBER)?;
-        // SAFETY: `RunningKernel` keeps the record until the kernel has ended, and one block uses it.
+        // SAFETY: `RunningKernel` keeps the record until the kernel has ended, and one block uses
+        // it.
         let buffer = unsafe { record.buffer() };
         // SAFETY: the only address is that of `buffer`.
         let launch = unsafe {
@@ -120,7 +122,8 @@ impl Kernels {
         }
     }
 
-    /// Memory for one end of connections with up to `tests` tests and transfers of up to `size` bytes.
+    /// Memory for one end of connections with up to `tests` tests and transfers of up to `size`
+    /// bytes.
     pub fn memory(&self, size: u64, tests: usize) -> Result<Memory, AppError> {
         Ok(Memory {
             work: self.attachment.alloc(Rstream::work_bytes(size))?,
@@ -148,13 +151,14 @@ impl Kernels {
             Role::Server(bound) => (bound.handle.raw(), bound.addr, Options::DEFAULT),
             Role::Client(addr, options) => (0, addr, options),
         };
-        // SAFETY: `RunningKernel` keeps all four until the kernel has ended, and its one block alone uses them.
+        // SAFETY: `RunningKernel` keeps all four until the kernel has ended, and its one block
+        // alone uses them.
         let (work, rows, record, times) = unsafe {
             (memory.work.buffer(), memory.tests.buffer(), memory.record.buffer(), memory.times.buffer())
         };
         let size = memory.size;
-        // SAFETY: the only addresses are those of the four buffers, which are page-aligned; `memory`
-        // made them for at least these tests.
+        // SAFETY: the only addresses are those of the four buffers, which are page-aligned;
+        // `memory` made them for at least these tests.
         let launch = unsafe {
             self.attachment.launch(&self.program, 1, self.threads, |net| Rstream {
                 net,
@@ -181,7 +185,8 @@ impl Kernels {
     }
 }
 
-/// Waits for a kernel and reads its results: how it ended, and the nanoseconds of each finished test.
+/// Waits for a kernel and reads its results: how it ended, and the nanoseconds of each finished
+/// test.
 pub fn finish(kernel: RunningKernel<Memory>) -> Result<(Memory, Ended, Vec<u64>), AppError> {
     // The listener stays open.
     let memory = kernel.finish(FinishPolicy::Keep)?;

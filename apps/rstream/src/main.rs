@@ -6,7 +6,8 @@
 //! | the three programs | `run` (server, client, both) |
 //! | what they share | gpunet-app's `device` (where kernels run) and `kernel` (a running kernel), `kernels` (starting them: the one module with unsafe code), `report` |
 //!
-//! The kernels themselves are in the package gpunet-rstream-kernel; for a GPU their PTX is in `ptx/`.
+//! The kernels themselves are in the package gpunet-rstream-kernel; for a GPU their PTX is in
+//! `ptx/`.
 #![deny(unsafe_code)]
 
 mod args;

@@ -17,8 +17,9 @@ Exit codes: 0 success, 1 something failed or data differed, 2 bad command line."
 
 /// NVSHMEM's examples on gpunet's symmetric memory.
 ///
-/// The members of a team are threads of this process, or, with --launched, the processes that torchrun, mpirun or srun has
-/// started. Each has a device; its kernels store into the memory of the others, and the host checks every element.
+/// The members of a team are threads of this process, or, with --launched, the processes that
+/// torchrun, mpirun or srun has started. Each has a device; its kernels store into the memory of
+/// the others, and the host checks every element.
 #[derive(Debug, Parser)]
 #[command(name = "gpunet-symmetric", version, after_help = EXAMPLES)]
 pub struct Args {
@@ -31,7 +32,8 @@ pub struct Args {
     /// Be the one member that the environment of torchrun, Open MPI or Slurm says.
     #[arg(long)]
     pub launched: bool,
-    /// Where kernels run: auto, cpu, cuda or cuda:N. Given several times, members take them in turn.
+    /// Where kernels run: auto, cpu, cuda or cuda:N. Given several times, members take them in
+    /// turn.
     #[arg(long = "device", value_name = "DEVICE", default_value = "cpu")]
     pub devices: Vec<DeviceChoice>,
     /// Thread blocks of the examples that have several.

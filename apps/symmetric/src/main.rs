@@ -6,7 +6,8 @@
 //! | a member | `member` (how it runs a kernel: the one module with unsafe code) |
 //! | the examples | `examples` (what each allocates, runs and checks) |
 //!
-//! The kernels themselves are in the package gpunet-symmetric-kernel; for a GPU their PTX is in `ptx/`.
+//! The kernels themselves are in the package gpunet-symmetric-kernel; for a GPU their PTX is in
+//! `ptx/`.
 #![deny(unsafe_code)]
 
 mod args;

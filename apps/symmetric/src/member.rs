@@ -1,7 +1,7 @@
 //! A member, and how it runs a kernel.
 //!
-//! All unsafe code of this program is here: a launch hands out addresses, and `run` keeps what they point to until the
-//! kernel has ended.
+//! All unsafe code of this program is here: a launch hands out addresses, and `run` keeps what they
+//! point to until the kernel has ended.
 #![allow(unsafe_code)]
 
 use crate::args::Args;
@@ -46,9 +46,11 @@ impl Member {
         Ok(Self { attachment, program, threads, team, blocks: args.blocks })
     }
 
-    /// Runs the kernel that `make` makes of the team's handle and the memory for its results; waits for its end.
+    /// Runs the kernel that `make` makes of the team's handle and the memory for its results; waits
+    /// for its end.
     ///
-    /// `memory` is all symmetric memory whose pointers `make` puts into the kernel: it is kept until then.
+    /// `memory` is all symmetric memory whose pointers `make` puts into the kernel: it is kept
+    /// until then.
     ///
     /// # Errors
     /// It cannot be started, or a block has failed.
@@ -80,8 +82,8 @@ impl Member {
     ) -> Result<(), Error> {
         let mut results = self.team.alloc::<i32>(blocks as usize)?;
         results.write(0, &vec![NOT_RUN; blocks as usize])?;
-        // SAFETY: the kernel ends in `finish` below, before `results`, `memory` and the team are dropped; what members store
-        // where is ordered by the kernels' signals and barriers.
+        // SAFETY: the kernel ends in `finish` below, before `results`, `memory` and the team are
+        // dropped; what members store where is ordered by the kernels' signals and barriers.
         let launch = unsafe {
             let pointer = results.ptr();
             self.attachment.launch(&self.program, blocks, threads, |net| {

@@ -1,4 +1,5 @@
-//! The one thread that makes calls for a device, and what lives on it: the context, copies, launches, deferred releases.
+//! The one thread that makes calls for a device, and what lives on it: the context, copies,
+//! launches, deferred releases.
 //!
 //! | file | holds |
 //! |---|---|

@@ -16,9 +16,10 @@ pub use query::DeviceQuery;
 
 /// A GPU with a context, and the handle through which everything on it is made.
 ///
-/// Clones share the context and the agent thread. When the last of them and of its children (buffers, registrations,
-/// modules, launches) drops, that drop blocks until the device's kernels have ended, for at most 10 seconds, and gives everything
-/// back; what a kernel still uses after that is leaked, with an error in the log.
+/// Clones share the context and the agent thread. When the last of them and of its children
+/// (buffers, registrations, modules, launches) drops, that drop blocks until the device's kernels
+/// have ended, for at most 10 seconds, and gives everything back; what a kernel still uses after
+/// that is leaked, with an error in the log.
 ///
 /// # Examples
 /// ```no_run
@@ -49,11 +50,13 @@ struct DeviceInner {
 impl Cuda {
     /// Opens GPU `ordinal`: retains its primary context and starts its agent thread.
     ///
-    /// While a handle to that GPU lives, further calls return the same device with the same agent, so that every part of a
-    /// program agrees on which launches are running. Open devices before any kernel waits for the host.
+    /// While a handle to that GPU lives, further calls return the same device with the same agent,
+    /// so that every part of a program agrees on which launches are running. Open devices before
+    /// any kernel waits for the host.
     ///
     /// # Errors
-    /// [`CudaError`] of the failed call: no such device, no memory for a context, a device in exclusive use.
+    /// [`CudaError`] of the failed call: no such device, no memory for a context, a device in
+    /// exclusive use.
     pub fn device(&self, ordinal: u32) -> Result<Device, CudaError> {
         let device = self.driver().device_get(ordinal)?;
         let mut registry = self.registry();
@@ -91,17 +94,21 @@ impl Device {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Uses a context that the caller made (with cudarc, cust, the runtime API or C) instead of the primary one.
+    /// Uses a context that the caller made (with cudarc, cust, the runtime API or C) instead of the
+    /// primary one.
     ///
-    /// The context is neither retained nor released. While a device lives that was opened in this context, by this call or as
-    /// the primary one ([`Cuda::device`]), further calls return it, so that every part of a program agrees on which launches are
-    /// running. Launches by other means are announced: [`Device::announce_launches`].
+    /// The context is neither retained nor released. While a device lives that was opened in this
+    /// context, by this call or as the primary one ([`Cuda::device`]), further calls return it, so
+    /// that every part of a program agrees on which launches are running. Launches by other means
+    /// are announced: [`Device::announce_launches`].
     ///
     /// # Errors
-    /// [`CudaError`] of the failed call: not a context, or no memory for streams and staging buffers in it.
+    /// [`CudaError`] of the failed call: not a context, or no memory for streams and staging
+    /// buffers in it.
     ///
     /// # Safety
-    /// `context` is a live `CUcontext` of this process. It stays live until the device and all its children are dropped.
+    /// `context` is a live `CUcontext` of this process. It stays live until the device and all its
+    /// children are dropped.
     ///
     /// # Examples
     /// ```no_run
@@ -135,14 +142,16 @@ impl Device {
         &self.inner.name
     }
 
-    /// Returns the GPU's UUID: 16 bytes that name it in every process, whatever number `CUDA_VISIBLE_DEVICES` gives it.
+    /// Returns the GPU's UUID: 16 bytes that name it in every process, whatever number
+    /// `CUDA_VISIBLE_DEVICES` gives it.
     pub fn uuid(&self) -> [u8; 16] {
         self.inner.uuid
     }
 
     /// Returns the number under which [`Cuda::device`] opens this GPU.
     pub fn ordinal(&self) -> u32 {
-        // A CUdevice is the ordinal: cuda.h defines it as an int, and cuDeviceGet returns its argument.
+        // A CUdevice is the ordinal: cuda.h defines it as an int, and cuDeviceGet returns its
+        // argument.
         self.inner.device.unsigned_abs()
     }
 
@@ -173,7 +182,8 @@ impl Device {
         self.inner.cuda.driver().device_attribute(self.inner.device, attribute.number())
     }
 
-    /// Returns whether both use one context of the driver, so that an address of one is that of the other.
+    /// Returns whether both use one context of the driver, so that an address of one is that of the
+    /// other.
     pub fn shares_context(&self, other: &Self) -> bool {
         self.inner.context == other.inner.context
     }

@@ -1,4 +1,5 @@
-//! The driver's library, opened at run time: its functions and constants, what it answers, and how it was set up.
+//! The driver's library, opened at run time: its functions and constants, what it answers, and how
+//! it was set up.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,8 +1,9 @@
 //! A driver without a GPU, for tests (feature `fake`).
 //!
-//! Its device memory is memory of the host. A stream does what it is told, in order, on a thread of this module; a wait holds up
-//! what is behind it until the word has been stored, by whomever. Kernels do nothing, and run until
-//! [`Fake::end_kernels`]. Every release is recorded, so that a test sees when it happened.
+//! Its device memory is memory of the host. A stream does what it is told, in order, on a thread of
+//! this module; a wait holds up what is behind it until the word has been stored, by whomever.
+//! Kernels do nothing, and run until [`Fake::end_kernels`]. Every release is recorded, so that a
+//! test sees when it happened.
 //!
 //! # Examples
 //! ```

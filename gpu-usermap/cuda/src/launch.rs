@@ -31,7 +31,8 @@ pub use spec::{LaunchSpec, param};
 
 /// Launched kernels.
 ///
-/// Clones refer to the same launch. Dropping it changes nothing: the kernels run on, and the device keeps counting them.
+/// Clones refer to the same launch. Dropping it changes nothing: the kernels run on, and the device
+/// keeps counting them.
 ///
 /// # Examples
 /// ```no_run
@@ -54,22 +55,26 @@ pub struct Launch {
 impl Device {
     /// Launches each kernel on a stream of its own, so that they run at the same time if they fit.
     ///
-    /// All are checked before the first starts. Kernels that wait for each other must fit on the GPU together: ask
-    /// [`check_co_resident`](Self::check_co_resident) with the same slice first.
+    /// All are checked before the first starts. Kernels that wait for each other must fit on the
+    /// GPU together: ask [`check_co_resident`](Self::check_co_resident) with the same slice first.
     ///
     /// # Beside a running kernel
     /// The driver waits for running kernels when it has to set more local memory aside
-    /// ([`FunctionAttributes::local_bytes`](crate::FunctionAttributes::local_bytes)). It does not have to for a kernel whose module was
-    /// loaded while none ran: see [`load_module`](Self::load_module). Another one with a larger stack than all before is refused
-    /// with [`LaunchError::LocalMemory`] while a launch of this device runs. Within one call the largest need is launched first.
-    /// At most 8 streams progress independently unless `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) is set before the program starts.
+    /// ([`FunctionAttributes::local_bytes`](crate::FunctionAttributes::local_bytes)). It does not
+    /// have to for a kernel whose module was loaded while none ran: see
+    /// [`load_module`](Self::load_module). Another one with a larger stack than all before is
+    /// refused with [`LaunchError::LocalMemory`] while a launch of this device runs. Within one
+    /// call the largest need is launched first. At most 8 streams progress independently unless
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) is set before the program starts.
     ///
     /// # Errors
-    /// [`LaunchError`] names the kernel. With [`LaunchError::Cuda`], `started` of the others run already and are not stopped.
+    /// [`LaunchError`] names the kernel. With [`LaunchError::Cuda`], `started` of the others run
+    /// already and are not stopped.
     ///
     /// # Safety
-    /// For every spec, `params` suit the kernel, and what its code reads and writes through them is valid, and stays so until the
-    /// kernel ends. Buffers and registrations may be dropped earlier (their release waits), unless by other device handles.
+    /// For every spec, `params` suit the kernel, and what its code reads and writes through them is
+    /// valid, and stays so until the kernel ends. Buffers and registrations may be dropped earlier
+    /// (their release waits), unless by other device handles.
     ///
     /// # Examples
     /// ```no_run
@@ -100,8 +105,8 @@ impl Device {
         let started = self.agent().run(move |context| {
             let taken = filled(context, &kernels, sms)?;
             let (driver, launches) = context.launching();
-            // SAFETY: the caller's promise; `specs` hold the modules while the caller waits for this job, and modules are
-            // unloaded only when no launch runs.
+            // SAFETY: the caller's promise; `specs` hold the modules while the caller waits for
+            // this job, and modules are unloaded only when no launch runs.
             unsafe { launches.start(driver, &kernels, taken, shared) }
         });
         let failed = match started {
@@ -134,7 +139,8 @@ fn prepare(spec: &LaunchSpec) -> Prepared {
     }
 }
 
-/// Returns how many multiprocessors the kernels fill, all of them at most; asks for large shared memory on the way.
+/// Returns how many multiprocessors the kernels fill, all of them at most; asks for large shared
+/// memory on the way.
 fn filled(context: &Context, kernels: &[Prepared], sms: u32) -> Result<u32, Failed> {
     let mut taken: u64 = 0;
     for (index, kernel) in kernels.iter().enumerate() {
@@ -149,8 +155,9 @@ impl Launch {
     /// Returns whether all kernels of the launch have ended.
     ///
     /// # Errors
-    /// [`CudaError`] if one faulted, or another kernel of the context did: then the context is lost, every later call on the device
-    /// fails with the same error, and the program opens a new process or context.
+    /// [`CudaError`] if one faulted, or another kernel of the context did: then the context is
+    /// lost, every later call on the device fails with the same error, and the program opens a new
+    /// process or context.
     pub fn is_finished(&self) -> Result<bool, CudaError> {
         if let Some(outcome) = self.outcome.get() {
             return outcome.clone().map(|()| true);
@@ -159,7 +166,8 @@ impl Launch {
         self.outcome.get().map_or(Ok(false), |outcome| outcome.clone().map(|()| true))
     }
 
-    /// Waits until all kernels of the launch have ended, polling at intervals that grow to 2 ms. It blocks the calling thread.
+    /// Waits until all kernels of the launch have ended, polling at intervals that grow to 2 ms. It
+    /// blocks the calling thread.
     ///
     /// # Errors
     /// As for [`is_finished`](Self::is_finished).
@@ -171,7 +179,8 @@ impl Launch {
         Ok(())
     }
 
-    /// Waits as [`wait`](Self::wait) does, at most for `limit`, and returns whether the launch has ended.
+    /// Waits as [`wait`](Self::wait) does, at most for `limit`, and returns whether the launch has
+    /// ended.
     ///
     /// It returns in time even if the agent is held up by the driver.
     ///

@@ -15,18 +15,20 @@
 //! | `stream` | [`CudaStream`] |
 //! | `fake` | a driver without a GPU, for tests |
 //!
-//! The types are cheap clones of an `Arc`. A child holds its parent ([`Function`] → [`Module`] → [`Device`] → [`Cuda`];
-//! [`GpuBuffer`], [`Registration`] and [`Launch`] → [`Device`]), so nothing is released under a user, in whatever order
-//! handles drop.
+//! The types are cheap clones of an `Arc`. A child holds its parent ([`Function`] → [`Module`] →
+//! [`Device`] → [`Cuda`]; [`GpuBuffer`], [`Registration`] and [`Launch`] → [`Device`]), so nothing
+//! is released under a user, in whatever order handles drop.
 //!
-//! The bindings are this crate's own 80 declarations and not cudarc's: cudarc's dynamic loading panics where the library or a
-//! symbol is missing, and its result type is a Rust `enum`, for which an error code of a newer driver is undefined behaviour.
-//! A unit test compares every constant with cudarc's.
+//! The bindings are this crate's own 80 declarations and not cudarc's: cudarc's dynamic loading
+//! panics where the library or a symbol is missing, and its result type is a Rust `enum`, for which
+//! an error code of a newer driver is undefined behaviour. A unit test compares every constant with
+//! cudarc's.
 //!
 //! # Under a running kernel
-//! A gpunet kernel runs until the host tells it to stop, and waits for the host meanwhile. A CUDA call that waits for that kernel
-//! then never returns. So every call that needs a context runs on the device's **agent thread** (`gpunet-cuda-agent`), which
-//! no kernel and no network peer waits for. A method that makes such a call blocks until the agent has made it. Calls on a
+//! A gpunet kernel runs until the host tells it to stop, and waits for the host meanwhile. A CUDA
+//! call that waits for that kernel then never returns. So every call that needs a context runs on
+//! the device's **agent thread** (`gpunet-cuda-agent`), which no kernel and no network peer waits
+//! for. A method that makes such a call blocks until the agent has made it. Calls on a
 //! [`CudaStream`] are the exception: see [below](#streams). The calls are divided:
 //!
 //! | call | under a running kernel | why |
@@ -52,32 +54,40 @@
 //! | `cuStreamSynchronize`: [`CudaStream::synchronize`] | yes | by the caller's thread, which asked for it; waits for that stream |
 //! | any other synchronize | never called | |
 //!
-//! (t): `tests/cuda.rs` checks it (the two calls for network cards: `tests/mapping.rs` of `gpu-usermap`), by making the call while
-//! a kernel occupies the whole GPU and waits for a host word. Two H200s with driver 580.159.04 pass; `shareable_busy` prints a
-//! table. No call waits there. A kernel of one waiting block makes none of them slower (an import takes 0.7 ms, a registration of
-//! 16 MiB 13 ms). 528 blocks that all poll a word in host memory do: an import takes 50 ms then, mostly for closing the descriptor,
-//! a registration 120 ms, and zeroing 64 MiB 350 ms.
+//! (t): `tests/cuda.rs` checks it (the two calls for network cards: `tests/mapping.rs` of
+//! `gpu-usermap`), by making the call while a kernel occupies the whole GPU and waits for a host
+//! word. Two H200s with driver 580.159.04 pass; `shareable_busy` prints a table. No call waits
+//! there. A kernel of one waiting block makes none of them slower (an import takes 0.7 ms, a
+//! registration of 16 MiB 13 ms). 528 blocks that all poll a word in host memory do: an import
+//! takes 50 ms then, mostly for closing the descriptor, a registration 120 ms, and zeroing 64 MiB
+//! 350 ms.
 //!
 //! (s): `tests/cuda/streams.rs` checks it.
 //!
-//! Module loading is made eager (see [`LazyLoading`]), and where that is not possible all kernels of a module are loaded with it, so
-//! that no first launch loads code behind a waiting kernel. Nor does a first launch set local memory aside there: the stack limit of the
-//! context is raised to the largest stack of a module's kernels when it is loaded (0.3 ms). A context has 1 KiB per thread from the
-//! start; each KiB more takes 264 MiB of an H200, whose multiprocessors hold 270,336 threads, as it would at the first launch.
+//! Module loading is made eager (see [`LazyLoading`]), and where that is not possible all kernels
+//! of a module are loaded with it, so that no first launch loads code behind a waiting kernel. Nor
+//! does a first launch set local memory aside there: the stack limit of the context is raised to
+//! the largest stack of a module's kernels when it is loaded (0.3 ms). A context has 1 KiB per
+//! thread from the start; each KiB more takes 264 MiB of an H200, whose multiprocessors hold
+//! 270,336 threads, as it would at the first launch.
 //!
-//! The agent sees the launches made through its own [`Device`]. Kernels that a program launches in the same context by other
-//! means (cudarc, the runtime API) are invisible to it: the program announces them ([`Device::announce_launches`]). Otherwise
-//! a deferred release may hold the agent until they end, or take imported memory from under them.
+//! The agent sees the launches made through its own [`Device`]. Kernels that a program launches in
+//! the same context by other means (cudarc, the runtime API) are invisible to it: the program
+//! announces them ([`Device::announce_launches`]). Otherwise a deferred release may hold the agent
+//! until they end, or take imported memory from under them.
 //!
 //! # Streams
-//! A [`CudaStream`] orders waits for words, writes of words, copies and calls of the host: the program's own stream, or one made here.
-//! Ask [`Device::stream_memory_operations`] first; it names what an old driver lacks, and the settings of the environment under which
-//! a wait would stall the program. Calls are made by the thread that enqueues, because the way to the agent takes longer than the call,
-//! and because a full stream holds up its caller. A stream with work on it counts as a running launch: while it waits,
-//! nothing is given back, and what the table says of a running kernel holds for it.
+//! A [`CudaStream`] orders waits for words, writes of words, copies and calls of the host: the
+//! program's own stream, or one made here. Ask [`Device::stream_memory_operations`] first; it names
+//! what an old driver lacks, and the settings of the environment under which a wait would stall the
+//! program. Calls are made by the thread that enqueues, because the way to the agent takes longer
+//! than the call, and because a full stream holds up its caller. A stream with work on it counts as
+//! a running launch: while it waits, nothing is given back, and what the table says of a running
+//! kernel holds for it.
 //!
-//! Who enqueues a wait must be able to end it: nothing else does, and the stream cannot be cancelled. A store of the CPU to pinned memory
-//! always can; so can a write on a stream of [`StreamPriority::Highest`] that never waits itself.
+//! Who enqueues a wait must be able to end it: nothing else does, and the stream cannot be
+//! cancelled. A store of the CPU to pinned memory always can; so can a write on a stream of
+//! [`StreamPriority::Highest`] that never waits itself.
 
 #![deny(unsafe_code)]
 #![deny(clippy::multiple_unsafe_ops_per_block)]

@@ -1,4 +1,5 @@
-//! Memory that a GPU uses, its own and the host's, and the ways to share it with other processes and with network cards.
+//! Memory that a GPU uses, its own and the host's, and the ways to share it with other processes
+//! and with network cards.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,17 +1,19 @@
 //! PTX text without the functions that nobody calls.
 //!
-//! The driver assembles all of a module before the first launch, also the kernels that a program never launches; a kernel
-//! with sockets takes it some tenths of a second. So the loading calls of [`Device`](crate::Device) hand over
-//! only what the kernels need. The reader here knows the statements of a module, not its instructions: where functions
-//! begin and end, and which names they mention. Of a text with a statement that it does not know it leaves nothing out.
+//! The driver assembles all of a module before the first launch, also the kernels that a program
+//! never launches; a kernel with sockets takes it some tenths of a second. So the loading calls of
+//! [`Device`](crate::Device) hand over only what the kernels need. The reader here knows the
+//! statements of a module, not its instructions: where functions begin and end, and which names
+//! they mention. Of a text with a statement that it does not know it leaves nothing out.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// Returns a module with these kernels only: without all other kernels, and without the functions that neither these nor
-/// any variable needs. Variables stay.
+/// Returns a module with these kernels only: without all other kernels, and without the functions
+/// that neither these nor any variable needs. Variables stay.
 ///
-/// A text that it cannot read completely (one with debug information, for example) is returned whole.
+/// A text that it cannot read completely (one with debug information, for example) is returned
+/// whole.
 ///
 /// # Examples
 /// ```
@@ -33,9 +35,11 @@ pub fn only_entries<'a>(ptx: &'a str, entries: &[&str]) -> Cow<'a, str> {
     keep(ptx, &statements, &needed)
 }
 
-/// Returns texts that are linked together, without the functions that no kernel or variable of any of them needs.
+/// Returns texts that are linked together, without the functions that no kernel or variable of any
+/// of them needs.
 ///
-/// A text that it cannot read completely is returned whole, and whatever it mentions stays in the others.
+/// A text that it cannot read completely is returned whole, and whatever it mentions stays in the
+/// others.
 ///
 /// # Examples
 /// ```
@@ -210,7 +214,8 @@ impl<'a> Tokens<'a> {
         Some(name)
     }
 
-    /// Passes over everything up to a token that is wanted, outside of the brackets that open on the way.
+    /// Passes over everything up to a token that is wanted, outside of the brackets that open on
+    /// the way.
     fn pass(&mut self, wanted: impl Fn(&str) -> bool) -> Option<&'a str> {
         let mut open = Vec::new();
         loop {

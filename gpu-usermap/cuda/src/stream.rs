@@ -1,16 +1,20 @@
-//! Streams: operations on words and memory, in the order in which they were enqueued. `operations` enqueues, `availability` says
-//! whether streams can be used, and `activity` when one counts as a running launch.
+//! Streams: operations on words and memory, in the order in which they were enqueued. `operations`
+//! enqueues, `availability` says whether streams can be used, and `activity` when one counts as a
+//! running launch.
 //!
 //! # Who calls
-//! The thread that enqueues makes the driver call itself, unlike everything else here: its cost decides how fast a stream can go,
-//! and a stream that is full (about a thousand operations behind a wait) holds up the caller until there is room, which must
-//! not be the agent. The context is current during the call only. Whatever the program had current before is so again afterwards.
+//! The thread that enqueues makes the driver call itself, unlike everything else here: its cost
+//! decides how fast a stream can go, and a stream that is full (about a thousand operations behind
+//! a wait) holds up the caller until there is room, which must not be the agent. The context is
+//! current during the call only. Whatever the program had current before is so again afterwards.
 //!
 //! # A waiting stream is a running kernel
-//! What a stream's operations use must not be unmapped before they have passed, and a call that waits for all work of the context
-//! must not be made behind a wait that only the host can end. So a stream counts as a running launch: from its first operation
-//! until [`is_idle`](CudaStream::is_idle) or [`synchronize`](CudaStream::synchronize) finds all done, or, if its handle
-//! is dropped before, until the device has found that. Meanwhile no dropped buffer or registration of the device is given back.
+//! What a stream's operations use must not be unmapped before they have passed, and a call that
+//! waits for all work of the context must not be made behind a wait that only the host can end. So
+//! a stream counts as a running launch: from its first operation until
+//! [`is_idle`](CudaStream::is_idle) or [`synchronize`](CudaStream::synchronize) finds all done, or,
+//! if its handle is dropped before, until the device has found that. Meanwhile no dropped buffer or
+//! registration of the device is given back.
 
 #![allow(unsafe_code, reason = "stream handles, device addresses and host functions")]
 
@@ -33,13 +37,16 @@ use crate::driver::{CudaError, StreamState, Streams};
 pub use availability::{NoStreamMemoryOperations, StreamError};
 pub use operations::MemOp;
 
-/// A stream of the device: the program's ([`Device::borrow_stream`]) or one of its own ([`Device::create_stream`]).
+/// A stream of the device: the program's ([`Device::borrow_stream`]) or one of its own
+/// ([`Device::create_stream`]).
 ///
-/// Operations run one after the other, each once all before it have passed. The calls that enqueue them do not wait for that.
+/// Operations run one after the other, each once all before it have passed. The calls that enqueue
+/// them do not wait for that.
 ///
-/// Clones refer to the same stream. The last drop does not wait for operations that were enqueued, but that of a borrowed stream
-/// waits for room in it, as every call that enqueues. Let neither it nor any other call on a stream happen in a
-/// [`host_function`](Self::host_function), nor the drop of a borrowed stream with work left during a capture of it.
+/// Clones refer to the same stream. The last drop does not wait for operations that were enqueued,
+/// but that of a borrowed stream waits for room in it, as every call that enqueues. Let neither it
+/// nor any other call on a stream happen in a [`host_function`](Self::host_function), nor the drop
+/// of a borrowed stream with work left during a capture of it.
 ///
 /// # Examples
 /// ```no_run
@@ -66,7 +73,8 @@ pub struct CudaStream {
 struct StreamInner {
     device: Device,
     handle: StreamHandle,
-    /// Recorded behind the last operation by the drop of a stream that is the caller's; `None` if it was made here.
+    /// Recorded behind the last operation by the drop of a stream that is the caller's; `None` if
+    /// it was made here.
     end: Option<EventHandle>,
     activity: Activity,
 }
@@ -107,18 +115,23 @@ impl Device {
         Ok(CudaStream::new(self, driver.stream_create(priority)?, None))
     }
 
-    /// Uses a stream that the program has made: a `CUstream` or `cudaStream_t`, from cudarc, PyTorch, CuPy or CUDA itself.
+    /// Uses a stream that the program has made: a `CUstream` or `cudaStream_t`, from cudarc,
+    /// PyTorch, CuPy or CUDA itself.
     ///
-    /// A stream that was not made with `CU_STREAM_NON_BLOCKING` has an order towards the legacy default stream: while it
-    /// waits, so does everything that the program does there, a plain `cudaMemcpy` included.
+    /// A stream that was not made with `CU_STREAM_NON_BLOCKING` has an order towards the legacy
+    /// default stream: while it waits, so does everything that the program does there, a plain
+    /// `cudaMemcpy` included.
     ///
     /// # Errors
-    /// [`StreamError::LegacyDefaultStream`], [`StreamError::PerThreadDefaultStream`] and [`StreamError::OtherContext`] say which
-    /// stream to pass instead. [`StreamError::DriverTooOld`]; [`StreamError::Cuda`] where the driver does not know the stream.
+    /// [`StreamError::LegacyDefaultStream`], [`StreamError::PerThreadDefaultStream`] and
+    /// [`StreamError::OtherContext`] say which stream to pass instead.
+    /// [`StreamError::DriverTooOld`]; [`StreamError::Cuda`] where the driver does not know the
+    /// stream.
     ///
     /// # Safety
-    /// `stream` is one of the default streams, or a live stream, which stays so until the last clone of the result has been dropped.
-    /// Nobody begins to capture it while a call on the result is in progress.
+    /// `stream` is one of the default streams, or a live stream, which stays so until the last
+    /// clone of the result has been dropped. Nobody begins to capture it while a call on the result
+    /// is in progress.
     ///
     /// # Examples
     /// ```no_run
@@ -151,8 +164,9 @@ impl Device {
 }
 
 impl Device {
-    /// Returns whether the driver knows the memory at an address: memory of a GPU, managed or pinned memory. Copies on a stream
-    /// from or to any other memory, which is pageable, hold up the caller, and must not be enqueued behind a wait.
+    /// Returns whether the driver knows the memory at an address: memory of a GPU, managed or
+    /// pinned memory. Copies on a stream from or to any other memory, which is pageable, hold up
+    /// the caller, and must not be enqueued behind a wait.
     ///
     /// # Errors
     /// [`StreamError::DriverTooOld`], or [`StreamError::Cuda`].
@@ -175,8 +189,8 @@ impl CudaStream {
         &self.inner.device
     }
 
-    /// Returns whether operations go into a graph that is being captured (`cuStreamBeginCapture`) instead of the stream. Those of this
-    /// type are refused then.
+    /// Returns whether operations go into a graph that is being captured (`cuStreamBeginCapture`)
+    /// instead of the stream. Those of this type are refused then.
     ///
     /// # Errors
     /// [`StreamError::Cuda`].
@@ -188,10 +202,12 @@ impl CudaStream {
         Ok(unsafe { streams.is_capturing(self.inner.handle) }?)
     }
 
-    /// Returns whether everything on the stream is done. If so, the device no longer counts it as a running launch.
+    /// Returns whether everything on the stream is done. If so, the device no longer counts it as a
+    /// running launch.
     ///
     /// # Errors
-    /// [`StreamError::Capturing`]: the driver would end the capture. [`StreamError::Cuda`], also if a kernel of the context faulted.
+    /// [`StreamError::Capturing`]: the driver would end the capture. [`StreamError::Cuda`], also if
+    /// a kernel of the context faulted.
     pub fn is_idle(&self) -> Result<bool, StreamError> {
         let moment = self.inner.activity.moment();
         let idle = self.outside_capture(|_, stream| {
@@ -204,7 +220,8 @@ impl CudaStream {
         Ok(idle)
     }
 
-    /// Blocks the calling thread until everything on the stream is done, as long as that may take: for ever, if a wait is not ended.
+    /// Blocks the calling thread until everything on the stream is done, as long as that may take:
+    /// for ever, if a wait is not ended.
     ///
     /// # Errors
     /// As for [`is_idle`](Self::is_idle).
@@ -242,12 +259,14 @@ impl StreamInner {
             if unsafe { streams.is_capturing(self.handle) }? {
                 return Ok(false);
             }
-            // SAFETY: as above; the event was made for this stream and is destroyed by the agent, later.
+            // SAFETY: as above; the event was made for this stream and is destroyed by the agent,
+            // later.
             unsafe { streams.event_record(end, self.handle) }.map(|()| true)
         });
         match recorded {
             Ok(known) => known,
-            // In a host function. Every other error means that the context is lost, and the operations with it.
+            // In a host function. Every other error means that the context is lost, and the
+            // operations with it.
             Err(error) => error.code != ERROR_NOT_PERMITTED,
         }
     }

@@ -1,8 +1,8 @@
 //! What the CUDA side promises, on a real GPU.
 //!
-//! Each test names its hardware with `on_gpu!`; without it the test says loudly that it did not run. The binary has no
-//! dependency but libcuda and can be carried to another machine. Tests take turns, since they share a GPU, and
-//! several of them leave no room on it.
+//! Each test names its hardware with `on_gpu!`; without it the test says loudly that it did not
+//! run. The binary has no dependency but libcuda and can be carried to another machine. Tests take
+//! turns, since they share a GPU, and several of them leave no room on it.
 
 #[path = "cuda/support.rs"]
 mod support;

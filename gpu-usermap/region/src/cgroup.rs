@@ -1,7 +1,7 @@
 //! How much memory the control groups (cgroups) of a process leave it.
 //!
-//! A process belongs to a group of each hierarchy, and the limits of all its ancestors count as well. The kernel does not
-//! refuse shared memory beyond a limit: it ends processes of the group.
+//! A process belongs to a group of each hierarchy, and the limits of all its ancestors count as
+//! well. The kernel does not refuse shared memory beyond a limit: it ends processes of the group.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -53,7 +53,8 @@ const V2: Hierarchy = Hierarchy {
 /// Version 2 beside version 1.
 const HYBRID: Hierarchy = Hierarchy { mount: "sys/fs/cgroup/unified", ..V2 };
 
-/// What version 1 shows for "no limit" is the largest multiple of a page below 2^63; nobody has so much.
+/// What version 1 shows for "no limit" is the largest multiple of a page below 2^63; nobody has so
+/// much.
 const NO_LIMIT: u64 = 1 << 60;
 
 impl MemoryGroup {
@@ -64,8 +65,8 @@ impl MemoryGroup {
         Self::read(Path::new("/"), &own)
     }
 
-    /// Returns the groups with a limit among those that `own`, the text of a `/proc/PID/cgroup`, names, and their
-    /// ancestors, as the file tree below `root` shows them.
+    /// Returns the groups with a limit among those that `own`, the text of a `/proc/PID/cgroup`,
+    /// names, and their ancestors, as the file tree below `root` shows them.
     #[must_use]
     pub fn read(root: &Path, own: &str) -> Vec<Self> {
         let mut groups = Vec::new();
@@ -93,8 +94,9 @@ impl MemoryGroup {
 }
 
 impl Hierarchy {
-    /// Reads the group at `path` and its ancestors. In a container the path may be the host's, of which only the end is
-    /// mounted here, as the root: the ancestors that are not here are passed over.
+    /// Reads the group at `path` and its ancestors. In a container the path may be the host's, of
+    /// which only the end is mounted here, as the root: the ancestors that are not here are passed
+    /// over.
     fn collect(&self, root: &Path, path: &Path, groups: &mut Vec<MemoryGroup>) {
         let mount = root.join(self.mount);
         // A group outside of the container's own root is shown as "/../name".

@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// Why [`PinnedRegion::create`](super::PinnedRegion::create) or [`PinnedRegion::from_fd`](super::PinnedRegion::from_fd) failed.
+/// Why [`PinnedRegion::create`](super::PinnedRegion::create) or
+/// [`PinnedRegion::from_fd`](super::PinnedRegion::from_fd) failed.
 ///
 /// # Examples
 /// ```
@@ -85,7 +86,8 @@ pub enum RegionError {
         /// The page size.
         page: usize,
     },
-    /// Pages of the memfd are not allocated: touching them could fail, or use up this process's memory.
+    /// Pages of the memfd are not allocated: touching them could fail, or use up this process's
+    /// memory.
     #[error("only {allocated} of the memfd's {len} bytes are allocated")]
     Sparse {
         /// The memfd's length.

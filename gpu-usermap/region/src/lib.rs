@@ -1,8 +1,9 @@
 //! Pinned host memory that processes and GPUs share.
 //!
-//! A region is a memfd: it can be handed to another process as a file descriptor, registered with CUDA and with an RDMA
-//! card, and mapped at a different address by each of them. It is preallocated and sealed, so that no holder of the
-//! descriptor can make an access fault by shrinking it.
+//! A region is a memfd: it can be handed to another process as a file descriptor, registered with
+//! CUDA and with an RDMA card, and mapped at a different address by each of them. It is
+//! preallocated and sealed, so that no holder of the descriptor can make an access fault by
+//! shrinking it.
 //!
 //! # Map
 //! | module | what it is |

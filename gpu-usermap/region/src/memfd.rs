@@ -8,12 +8,14 @@ use rustix::process::{Resource, getrlimit};
 
 use super::error::RegionError;
 
-/// The seals of a region: its length is fixed, and no holder can add a seal (of writing, say) later.
+/// The seals of a region: its length is fixed, and no holder can add a seal (of writing, say)
+/// later.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 pub(super) fn create(name: &str) -> Result<OwnedFd, RegionError> {
     let base = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Since Linux 6.3 a memfd says whether it may be executed, and vm.memfd_noexec=2 demands it; older kernels reject the flag.
+    // Since Linux 6.3 a memfd says whether it may be executed, and vm.memfd_noexec=2 demands it;
+    // older kernels reject the flag.
     let opened = match fs::memfd_create(name, base | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => fs::memfd_create(name, base),
         other => other,
@@ -29,14 +31,16 @@ pub(super) fn create(name: &str) -> Result<OwnedFd, RegionError> {
 
 pub(super) fn resize(fd: BorrowedFd<'_>, len: usize) -> Result<(), RegionError> {
     let size = file_offset(len)?;
-    // Beyond the limit the kernel raises SIGXFSZ, which ends the process unless the program handles it.
+    // Beyond the limit the kernel raises SIGXFSZ, which ends the process unless the program handles
+    // it.
     if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|&limit| size > limit) {
         return Err(RegionError::FileLimit { len, limit });
     }
     retry_on_intr(|| fs::ftruncate(fd, size)).map_err(|errno| memory_error("ftruncate", len, errno))
 }
 
-/// Allocates every page of a part now: a later lack of memory would be a SIGBUS in the first to touch the page.
+/// Allocates every page of a part now: a later lack of memory would be a SIGBUS in the first to
+/// touch the page.
 ///
 /// The part lies within the file's length, so the limit of file sizes does not count here.
 pub(super) fn preallocate(fd: BorrowedFd<'_>, from: usize, len: usize) -> Result<(), RegionError> {
@@ -50,7 +54,8 @@ pub(super) fn seal(fd: BorrowedFd<'_>) -> Result<(), RegionError> {
         .map_err(|errno| RegionError::Memfd { call: "fcntl(F_ADD_SEALS)", source: errno.into() })
 }
 
-/// Checks that `fd` is a memfd with the seals and (if `whole`) all the pages of a region, and returns its length.
+/// Checks that `fd` is a memfd with the seals and (if `whole`) all the pages of a region, and
+/// returns its length.
 pub(super) fn checked_len(fd: BorrowedFd<'_>, whole: bool) -> Result<usize, RegionError> {
     let stat = fs::fstat(fd).map_err(|errno| RegionError::Memfd { call: "fstat", source: errno.into() })?;
     // Only shared-memory files have seals; a file on a disk, a pipe or a socket gives EINVAL.

@@ -11,7 +11,8 @@ use super::error::RegionError;
 /// Private memory that nobody has touched. Nothing is set aside for it.
 pub(super) const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
-/// An address range that maps shared pages. It is an address, not a borrow: nothing is read or written through it here.
+/// An address range that maps shared pages. It is an address, not a borrow: nothing is read or
+/// written through it here.
 ///
 /// It is what regions, registrations and CPU mappings of GPU memory own; programs use those.
 ///
@@ -31,9 +32,11 @@ pub struct Pages {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and the type offers no access to the bytes.
+// SAFETY: the mapping belongs to the process, not to a thread, and the type offers no access to the
+// bytes.
 unsafe impl Send for Pages {}
-// SAFETY: as above: `&Pages` gives two integers; who dereferences the address answers for that access.
+// SAFETY: as above: `&Pages` gives two integers; who dereferences the address answers for that
+// access.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -54,7 +57,8 @@ impl Pages {
         })
     }
 
-    /// Maps `len` bytes of `fd` from `offset` on, a whole number of pages, shared and writable, page tables filled in.
+    /// Maps `len` bytes of `fd` from `offset` on, a whole number of pages, shared and writable,
+    /// page tables filled in.
     ///
     /// # Errors
     /// The error of `mmap`.
@@ -69,7 +73,8 @@ impl Pages {
 
     fn map_with(len: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel picks the address, so no existing mapping is replaced; it checks the other arguments.
+        // SAFETY: the kernel picks the address, so no existing mapping is replaced; it checks the
+        // other arguments.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -98,7 +103,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: `at` made exactly this mapping, nothing else unmaps it, and a user of the address keeps the owner alive.
+        // SAFETY: `at` made exactly this mapping, nothing else unmaps it, and a user of the address
+        // keeps the owner alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

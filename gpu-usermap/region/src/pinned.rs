@@ -13,16 +13,18 @@ use super::room::{Promise, check_promised};
 
 /// A sealed, preallocated memfd and one shared mapping of it.
 ///
-/// The region never hands out a slice or a reference: other agents (a GPU, another process) write to it without this
-/// process taking part. Readers and writers agree on word types and orderings over the raw address.
+/// The region never hands out a slice or a reference: other agents (a GPU, another process) write
+/// to it without this process taking part. Readers and writers agree on word types and orderings
+/// over the raw address.
 ///
-/// The users of the region pin its pages, when they register it with CUDA or an RDMA card; preallocation means that every
-/// page exists before the first access.
+/// The users of the region pin its pages, when they register it with CUDA or an RDMA card;
+/// preallocation means that every page exists before the first access.
 ///
 /// # Trust
-/// The seals stop any holder of the descriptor from changing the length. They do not stop one from writing arbitrary bytes,
-/// nor from punching a hole (which detaches pages from the GPU's view of them); what is read from a region is untrusted
-/// input, and a region is shared only with a process that may lose its own connections by misusing it.
+/// The seals stop any holder of the descriptor from changing the length. They do not stop one from
+/// writing arbitrary bytes, nor from punching a hole (which detaches pages from the GPU's view of
+/// them); what is read from a region is untrusted input, and a region is shared only with a process
+/// that may lose its own connections by misusing it.
 ///
 /// # Examples
 /// Two processes share a region by its descriptor:
@@ -48,13 +50,15 @@ pub struct PinnedRegion {
 impl PinnedRegion {
     /// Creates a region of at least `len` bytes, all zero.
     ///
-    /// The length is rounded up to whole pages; [`len`](Self::len) returns the result. `name` shows up in `/proc/*/maps` as
-    /// `/memfd:name` and need not be unique.
+    /// The length is rounded up to whole pages; [`len`](Self::len) returns the result. `name` shows
+    /// up in `/proc/*/maps` as `/memfd:name` and need not be unique.
     ///
     /// # Errors
-    /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are mistakes of the caller;
-    /// [`RegionError::DescriptorLimit`], [`RegionError::FileLimit`] and [`RegionError::NoMemory`] (also for more than the machine has available, or a memory
-    /// cgroup allows, which is checked first, because the kernel would kill processes rather than refuse) are exhaustion; the others carry the failed call's error.
+    /// [`RegionError::ZeroLength`], [`RegionError::TooLong`] and [`RegionError::InvalidName`] are
+    /// mistakes of the caller; [`RegionError::DescriptorLimit`], [`RegionError::FileLimit`] and
+    /// [`RegionError::NoMemory`] (also for more than the machine has available, or a memory cgroup
+    /// allows, which is checked first, because the kernel would kill processes rather than refuse)
+    /// are exhaustion; the others carry the failed call's error.
     ///
     /// # Examples
     /// ```
@@ -76,11 +80,11 @@ impl PinnedRegion {
         Ok(Arc::new(Self { mapping, fd, promise }))
     }
 
-    /// Creates a region of at least `len` bytes of which only the first `first` exist. For large regions, whose allocation takes
-    /// long.
+    /// Creates a region of at least `len` bytes of which only the first `first` exist. For large
+    /// regions, whose allocation takes long.
     ///
-    /// Nothing may touch the other pages before [`grow`](Self::grow) has made them: where memory has run out, the access would
-    /// raise SIGBUS.
+    /// Nothing may touch the other pages before [`grow`](Self::grow) has made them: where memory
+    /// has run out, the access would raise SIGBUS.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -110,8 +114,8 @@ impl PinnedRegion {
     /// Allocates the pages from byte `from` up to byte `to`.
     ///
     /// # Errors
-    /// As [`create`](Self::create), also when the memory has been taken by others since the region was made; the pages up to
-    /// `from` stay.
+    /// As [`create`](Self::create), also when the memory has been taken by others since the region
+    /// was made; the pages up to `from` stay.
     pub fn grow(&self, from: usize, to: usize) -> Result<(), RegionError> {
         let to = to.min(self.len());
         if from >= to {
@@ -124,8 +128,8 @@ impl PinnedRegion {
         Ok(())
     }
 
-    /// Maps a region that its creator may still be growing. The creator is trusted to follow the rules of
-    /// [`create_growing`](Self::create_growing).
+    /// Maps a region that its creator may still be growing. The creator is trusted to follow the
+    /// rules of [`create_growing`](Self::create_growing).
     ///
     /// # Errors
     /// As [`from_fd`](Self::from_fd).
@@ -137,14 +141,15 @@ impl PinnedRegion {
 
     /// Maps a region that was made elsewhere, from its descriptor.
     ///
-    /// The descriptor usually comes from another process and is checked, not trusted: it must be a memfd that is sealed
-    /// against shrinking, growing and further sealing, of a whole number of pages, all of them allocated. Nothing is
-    /// allocated here: a peer that sends a large sparse file must not use up this process's memory.
+    /// The descriptor usually comes from another process and is checked, not trusted: it must be a
+    /// memfd that is sealed against shrinking, growing and further sealing, of a whole number of
+    /// pages, all of them allocated. Nothing is allocated here: a peer that sends a large sparse
+    /// file must not use up this process's memory.
     ///
     /// # Errors
     /// [`RegionError::NotAMemfd`], [`RegionError::SealsMissing`], [`RegionError::ZeroLength`],
-    /// [`RegionError::PartialPage`] and [`RegionError::Sparse`] mean that the peer sent something else;
-    /// [`RegionError::NoMemory`] means that this process has no address space left.
+    /// [`RegionError::PartialPage`] and [`RegionError::Sparse`] mean that the peer sent something
+    /// else; [`RegionError::NoMemory`] means that this process has no address space left.
     ///
     /// # Examples
     /// ```
@@ -162,7 +167,8 @@ impl PinnedRegion {
         Ok(Arc::new(Self { mapping, fd, promise: Promise::none() }))
     }
 
-    /// Checks a descriptor as [`from_fd`](Self::from_fd) does, and returns the length of its region. It maps and closes nothing.
+    /// Checks a descriptor as [`from_fd`](Self::from_fd) does, and returns the length of its
+    /// region. It maps and closes nothing.
     ///
     /// # Errors
     /// As [`from_fd`](Self::from_fd).
@@ -196,7 +202,8 @@ impl PinnedRegion {
         }
     }
 
-    /// Returns the address of the first byte in this process, page-aligned and valid as long as the region lives.
+    /// Returns the address of the first byte in this process, page-aligned and valid as long as the
+    /// region lives.
     pub fn base(&self) -> NonNull<u8> {
         self.mapping.base()
     }
@@ -207,14 +214,17 @@ impl PinnedRegion {
         self.mapping.len()
     }
 
-    /// Returns the descriptor, to be sent to another process and opened there with [`from_fd`](Self::from_fd).
+    /// Returns the descriptor, to be sent to another process and opened there with
+    /// [`from_fd`](Self::from_fd).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Takes a region apart: its mapping, which needs no descriptor, and its descriptor. `None` if the region has another owner.
+    /// Takes a region apart: its mapping, which needs no descriptor, and its descriptor. `None` if
+    /// the region has another owner.
     ///
-    /// A process that has many regions mapped and passes none of them on can close their descriptors so.
+    /// A process that has many regions mapped and passes none of them on can close their
+    /// descriptors so.
     ///
     /// # Examples
     /// ```
@@ -231,7 +241,8 @@ impl PinnedRegion {
             .map(|Self { mapping, fd, promise }| (RegionMapping { mapping, _promise: promise }, fd))
     }
 
-    /// Makes a further mapping of the same pages at another address, for an owner with its own lifetime.
+    /// Makes a further mapping of the same pages at another address, for an owner with its own
+    /// lifetime.
     ///
     /// # Errors
     /// [`RegionError::NoMemory`] means that this process has no address space left.
@@ -248,7 +259,8 @@ pub struct RegionMapping {
 }
 
 impl RegionMapping {
-    /// Returns the address of the first byte in this process, page-aligned and valid as long as the mapping lives.
+    /// Returns the address of the first byte in this process, page-aligned and valid as long as the
+    /// mapping lives.
     pub fn base(&self) -> NonNull<u8> {
         self.mapping.base()
     }
@@ -270,7 +282,8 @@ pub(super) fn whole_pages(len: usize) -> Result<usize, RegionError> {
     if len == 0 {
         return Err(RegionError::ZeroLength);
     }
-    // File sizes are signed, and a mapping may not exceed isize::MAX (pointer arithmetic on it would overflow).
+    // File sizes are signed, and a mapping may not exceed isize::MAX (pointer arithmetic on it
+    // would overflow).
     len.checked_next_multiple_of(page_size())
         .filter(|&rounded| isize::try_from(rounded).is_ok())
         .ok_or(RegionError::TooLong { len })

@@ -13,13 +13,16 @@ use super::pinned::{PinnedRegion, whole_pages};
 /// Addresses that are reserved at a time, at least. A larger region gets a reservation of its own.
 const CHUNK: usize = 32 << 20;
 
-/// Address ranges of this process for regions that come and go while threads may still use addresses of those that went.
+/// Address ranges of this process for regions that come and go while threads may still use
+/// addresses of those that went.
 ///
-/// The pool reserves addresses as private memory that nobody touches, which costs no memory. [`map`](Self::map) puts a region's
-/// shared pages there, [`vacate`](Self::vacate) puts private memory of the same kind in their place, and
-/// [`free`](Self::free) makes the addresses free for another region. All private memory of a pool has equal flags, so that the
-/// kernel keeps neighbours as one mapping: a pool has at most two mappings for each region that is mapped, and one for each
-/// reservation, however many regions there have been. Its addresses are as many as were mapped or vacated at one time.
+/// The pool reserves addresses as private memory that nobody touches, which costs no memory.
+/// [`map`](Self::map) puts a region's shared pages there, [`vacate`](Self::vacate) puts private
+/// memory of the same kind in their place, and [`free`](Self::free) makes the addresses free for
+/// another region. All private memory of a pool has equal flags, so that the kernel keeps
+/// neighbours as one mapping: a pool has at most two mappings for each region that is mapped, and
+/// one for each reservation, however many regions there have been. Its addresses are as many as
+/// were mapped or vacated at one time.
 ///
 /// Dropping the pool unmaps everything, also regions that are still mapped.
 ///
@@ -52,7 +55,8 @@ pub struct PooledRegion {
 }
 
 impl PooledRegion {
-    /// Returns the address of its first byte, page-aligned and valid until the region is vacated and freed.
+    /// Returns the address of its first byte, page-aligned and valid until the region is vacated
+    /// and freed.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address as u64
@@ -66,8 +70,9 @@ impl PooledRegion {
     }
 }
 
-/// Addresses of an [`AddressPool`] that no longer map a region, but private memory: a thread that still loads there sees
-/// zeros or what others have stored there, and a thread that still stores there changes nothing else.
+/// Addresses of an [`AddressPool`] that no longer map a region, but private memory: a thread that
+/// still loads there sees zeros or what others have stored there, and a thread that still stores
+/// there changes nothing else.
 #[derive(Debug)]
 pub struct Vacated {
     address: usize,
@@ -78,7 +83,8 @@ impl AddressPool {
     /// Makes a further mapping of a region's pages, at free addresses.
     ///
     /// # Errors
-    /// [`RegionError::NoMemory`]: this process has no addresses left, or too many mappings. [`RegionError::Mmap`] otherwise.
+    /// [`RegionError::NoMemory`]: this process has no addresses left, or too many mappings.
+    /// [`RegionError::Mmap`] otherwise.
     pub fn map(&mut self, region: &PinnedRegion) -> Result<PooledRegion, RegionError> {
         let len = region.len();
         let address = self.take(len)?;
@@ -110,8 +116,8 @@ impl AddressPool {
     /// Makes addresses free: no thread uses them any more.
     pub fn free(&mut self, vacated: Vacated) {
         let Vacated { address, len } = vacated;
-        // What late stores have left. If it fails, the pages stay until the addresses are used again.
-        // SAFETY: private memory of this pool, which nobody uses.
+        // What late stores have left. If it fails, the pages stay until the addresses are used
+        // again. SAFETY: private memory of this pool, which nobody uses.
         unsafe { libc::madvise(address as *mut libc::c_void, len, libc::MADV_DONTNEED) };
         self.give(address, len);
     }
@@ -159,8 +165,8 @@ impl AddressPool {
 /// Maps a range of a pool's own addresses anew.
 fn replace(address: usize, len: usize, flags: libc::c_int, fd: libc::c_int) -> io::Result<()> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the range is the pool's own, and mapped memory stays mapped memory: who still uses an address finds what any
-    // other agent could have written there.
+    // SAFETY: the range is the pool's own, and mapped memory stays mapped memory: who still uses an
+    // address finds what any other agent could have written there.
     let mapped =
         unsafe { libc::mmap(address as *mut libc::c_void, len, protection, flags | libc::MAP_FIXED, fd, 0) };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -1,7 +1,8 @@
 //! Whether there is room for a region, on the machine and in the control groups of this process.
 //!
-//! The kernel does not refuse: shared memory has no size limit of its own, so `fallocate` of too much takes page after page
-//! until the OOM killer ends processes, rarely the one that asked. So this module checks beforehand.
+//! The kernel does not refuse: shared memory has no size limit of its own, so `fallocate` of too
+//! much takes page after page until the OOM killer ends processes, rarely the one that asked. So
+//! this module checks beforehand.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::cgroup::MemoryGroup;
 use super::error::RegionError;
 
-/// Bytes of growing regions of this process that are not allocated yet. Whoever asks meanwhile must not be given them.
+/// Bytes of growing regions of this process that are not allocated yet. Whoever asks meanwhile must
+/// not be given them.
 static PROMISED: Mutex<u64> = Mutex::new(0);
 
 fn promised() -> MutexGuard<'static, u64> {
@@ -54,8 +56,8 @@ impl Drop for Promise {
     }
 }
 
-/// Returns an error for a length beyond what can be allocated without swapping, and without what the control groups of this
-/// process forbid.
+/// Returns an error for a length beyond what can be allocated without swapping, and without what
+/// the control groups of this process forbid.
 ///
 /// An estimate: it stops a wrong size, not a race with other processes for the last pages.
 ///
@@ -73,8 +75,8 @@ pub fn check_room(len: usize) -> Result<(), RegionError> {
     Room::now().hold(len, *promised())
 }
 
-/// Returns the memory that this process may have at most: of the machine, or by the smallest limit of its memory cgroup and
-/// the ancestors of that. `None` where neither is known.
+/// Returns the memory that this process may have at most: of the machine, or by the smallest limit
+/// of its memory cgroup and the ancestors of that. `None` where neither is known.
 ///
 /// # Examples
 /// ```
@@ -88,7 +90,8 @@ pub fn total_memory() -> Option<u64> {
     groups.chain(machine).min()
 }
 
-/// Returns an error if memory that was promised before is not there any more: other processes have taken it.
+/// Returns an error if memory that was promised before is not there any more: other processes have
+/// taken it.
 pub(super) fn check_promised(len: usize) -> Result<(), RegionError> {
     Room::now().hold(len, 0)
 }
@@ -133,8 +136,8 @@ impl Room {
     }
 }
 
-/// What regions leave of a group's limit for everything else that its processes do meanwhile, the kernel's own memory for them
-/// (page tables) included.
+/// What regions leave of a group's limit for everything else that its processes do meanwhile, the
+/// kernel's own memory for them (page tables) included.
 fn margin(limit: u64) -> u64 {
     (limit / 16).min(64 << 20)
 }
@@ -185,7 +188,8 @@ mod tests {
 
     #[test]
     fn what_is_promised_is_given_to_nobody_else_until_it_is_given_up() {
-        // As much as the test may promise while others run: more than half of what there is, which is not allocated.
+        // As much as the test may promise while others run: more than half of what there is, which
+        // is not allocated.
         let available = Room::now().machine.expect("a machine with /proc") / 5 * 3;
         let Ok(promise) = Promise::new(available as usize) else {
             let _ = std::io::Write::write_all(

@@ -1,17 +1,18 @@
 //! Threads that leave the program's signals alone.
 //!
-//! A signal that is sent to a process goes to any thread that does not block it. A program that blocks SIGTERM and reads it
-//! from a signalfd, or waits for it with `sigwait`, would be ended by a thread of this library that does not block it. So
-//! every thread of the library is started here. A thread inherits the mask of the thread that starts it, so there is no
-//! moment in which it could take a signal.
+//! A signal that is sent to a process goes to any thread that does not block it. A program that
+//! blocks SIGTERM and reads it from a signalfd, or waits for it with `sigwait`, would be ended by a
+//! thread of this library that does not block it. So every thread of the library is started here. A
+//! thread inherits the mask of the thread that starts it, so there is no moment in which it could
+//! take a signal.
 
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::thread::{Builder, JoinHandle};
 
-/// What a thread raises by what it executes. The kernel ends a process whose thread blocks one of them and raises it, whatever
-/// handler there is.
+/// What a thread raises by what it executes. The kernel ends a process whose thread blocks one of
+/// them and raises it, whatever handler there is.
 const SYNCHRONOUS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
@@ -34,8 +35,8 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(name.into()).spawn(body)
 }
 
-/// The calling thread, and the threads that it starts, block what [`spawn`]'s threads block. Dropping it restores the calling
-/// thread's mask.
+/// The calling thread, and the threads that it starts, block what [`spawn`]'s threads block.
+/// Dropping it restores the calling thread's mask.
 ///
 /// # Examples
 /// ```
@@ -85,7 +86,8 @@ impl Drop for BlockedSignals {
 /// Changes the calling thread's mask, and returns the one before.
 fn change(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
     let mut before = MaybeUninit::uninit();
-    // SAFETY: one set is read, the other is written. It fails for an unknown `how` only, and both are known.
+    // SAFETY: one set is read, the other is written. It fails for an unknown `how` only, and both
+    // are known.
     unsafe { libc::pthread_sigmask(how, set, before.as_mut_ptr()) };
     // SAFETY: written above.
     unsafe { before.assume_init() }

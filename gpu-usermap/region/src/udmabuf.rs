@@ -23,11 +23,12 @@ const CREATE: libc::Ioctl = 0x4018_7542;
 const CLOEXEC: u32 = 1;
 
 impl PinnedRegion {
-    /// Exports the region as a dma-buf. It stands for GPU memory on machines without a GPU: drivers take it the same way.
+    /// Exports the region as a dma-buf. It stands for GPU memory on machines without a GPU: drivers
+    /// take it the same way.
     ///
     /// # Errors
-    /// No `/dev/udmabuf` (Linux 4.20 with CONFIG_UDMABUF, as root or in group kvm); EINVAL also for more than the module's `size_limit_mb`
-    /// (64 MiB by default).
+    /// No `/dev/udmabuf` (Linux 4.20 with CONFIG_UDMABUF, as root or in group kvm); EINVAL also for
+    /// more than the module's `size_limit_mb` (64 MiB by default).
     ///
     /// # Examples
     /// ```no_run

@@ -11,7 +11,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn word(region: &PinnedRegion, index: usize) -> &AtomicU64 {
     assert!((index + 1) * 8 <= region.len());
-    // SAFETY: in bounds (checked), 8-aligned (the base is page-aligned), and every access in these tests is atomic.
+    // SAFETY: in bounds (checked), 8-aligned (the base is page-aligned), and every access in these
+    // tests is atomic.
     unsafe { AtomicU64::from_ptr(region.base().as_ptr().cast::<u64>().add(index)) }
 }
 
@@ -132,7 +133,8 @@ fn impossible_requests_are_errors() {
     assert!(matches!(PinnedRegion::create("huge", usize::MAX), Err(RegionError::TooLong { .. })));
     assert!(matches!(PinnedRegion::create("nul\0", 4096), Err(RegionError::InvalidName { .. })));
     assert!(matches!(PinnedRegion::create(&"n".repeat(300), 4096), Err(RegionError::InvalidName { .. })));
-    // "More than the machine has" is tested on the check alone (`region::room`): a mistake there would fill this machine.
+    // "More than the machine has" is tested on the check alone (`region::room`): a mistake there
+    // would fill this machine.
 }
 
 /// The limit is the process's, so the test is a process of its own.

@@ -1,7 +1,7 @@
 //! What makes stores leave the CPU, one function per use.
 //!
-//! GPU memory behind PCIe is mapped write-combining: stores wait in buffers of a cache line, may leave them in any order, and stay
-//! there until a buffer is full or a fence empties it.
+//! GPU memory behind PCIe is mapped write-combining: stores wait in buffers of a cache line, may
+//! leave them in any order, and stay there until a buffer is full or a fence empties it.
 
 #![allow(unsafe_code, reason = "fence instructions")]
 
@@ -11,14 +11,17 @@ use std::arch::asm;
 /// Whether the functions below do what they say on this architecture.
 pub(super) const KNOWN: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-/// Empties the write-combining buffers: all stores before it reach the bus before any store after it.
+/// Empties the write-combining buffers: all stores before it reach the bus before any store after
+/// it.
 ///
-/// x86-64: SFENCE orders write-combining and non-temporal stores, which no other ordering of Rust's does: a Release store is a plain `mov`
-/// there. aarch64: DSB waits until the stores are complete, where DMB would order them and leave them in the merge buffer.
+/// x86-64: SFENCE orders write-combining and non-temporal stores, which no other ordering of Rust's
+/// does: a Release store is a plain `mov` there. aarch64: DSB waits until the stores are complete,
+/// where DMB would order them and leave them in the merge buffer.
 #[inline]
 pub(super) fn store_fence() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction has no operands; as it may access memory as far as the compiler knows, no access moves across it.
+    // SAFETY: the instruction has no operands; as it may access memory as far as the compiler
+    // knows, no access moves across it.
     unsafe {
         asm!("sfence", options(nostack, preserves_flags));
     }
@@ -34,8 +37,8 @@ pub(super) fn store_fence() {
 
 /// Keeps loads of a mapping between the accesses before and after it.
 ///
-/// x86-64: loads of write-combining memory are weakly ordered, and streaming loads may be served from a buffer that an earlier one
-/// filled; MFENCE empties it (Intel SDM, volume 1, 12.10.3).
+/// x86-64: loads of write-combining memory are weakly ordered, and streaming loads may be served
+/// from a buffer that an earlier one filled; MFENCE empties it (Intel SDM, volume 1, 12.10.3).
 #[inline]
 pub(super) fn full_fence() {
     #[cfg(target_arch = "x86_64")]

@@ -1,9 +1,10 @@
 //! Copies between bytes of this process and mapped GPU memory.
 //!
-//! Every access is aligned to its size and lies within the range: the mapping may be of a kind that faults otherwise, and the
-//! neighbours of the range are somebody else's, so nothing is read in order to be written back. Bytes at the edges go in the largest
-//! aligned pieces, the middle in pieces of 16 bytes and rising addresses: four of them fill a write-combining buffer, which leaves as
-//! one transfer of 64 bytes.
+//! Every access is aligned to its size and lies within the range: the mapping may be of a kind that
+//! faults otherwise, and the neighbours of the range are somebody else's, so nothing is read in
+//! order to be written back. Bytes at the edges go in the largest aligned pieces, the middle in
+//! pieces of 16 bytes and rising addresses: four of them fill a write-combining buffer, which
+//! leaves as one transfer of 64 bytes.
 
 #![allow(unsafe_code, reason = "accesses to mapped memory")]
 
@@ -15,7 +16,8 @@ const WIDE: usize = 16;
 /// Copies `bytes` to mapped memory. They may still be in the CPU's buffers when it returns.
 ///
 /// # Safety
-/// `to` is `bytes.len()` bytes of a writable mapping, which no other thread of this process accesses meanwhile.
+/// `to` is `bytes.len()` bytes of a writable mapping, which no other thread of this process
+/// accesses meanwhile.
 pub(super) unsafe fn to_mapped(to: *mut u8, bytes: &[u8]) {
     let (mut to, mut left) = (to, bytes);
     while !left.is_empty() {
@@ -36,14 +38,16 @@ pub(super) unsafe fn to_mapped(to: *mut u8, bytes: &[u8]) {
 /// Copies mapped memory to `bytes`: what the GPU had written when it began, or later.
 ///
 /// # Safety
-/// `from` is `bytes.len()` bytes of a readable mapping, which no other thread of this process writes meanwhile.
+/// `from` is `bytes.len()` bytes of a readable mapping, which no other thread of this process
+/// writes meanwhile.
 pub(super) unsafe fn from_mapped(from: *const u8, bytes: &mut [u8]) {
     let streaming = has_streaming_loads();
     barrier::full_fence();
     let (mut from, mut left) = (from, bytes);
     while !left.is_empty() {
         let step = if left.len() >= WIDE && from.addr().is_multiple_of(WIDE) {
-            // SAFETY: 16 aligned bytes of the mapping, and as many of `left`; the CPU has streaming loads if it says so.
+            // SAFETY: 16 aligned bytes of the mapping, and as many of `left`; the CPU has streaming
+            // loads if it says so.
             unsafe { load_wide(from, left.as_mut_ptr(), streaming) };
             WIDE
         } else {
@@ -69,7 +73,8 @@ unsafe fn store_narrow(to: *mut u8, bytes: &[u8]) -> usize {
         ($word:ty) => {{
             let mut value = [0; size_of::<$word>()];
             value.copy_from_slice(&bytes[..size_of::<$word>()]);
-            // SAFETY: `piece` says that so many bytes are left and that the address is aligned to them.
+            // SAFETY: `piece` says that so many bytes are left and that the address is aligned to
+            // them.
             unsafe { to.cast::<$word>().write_volatile(<$word>::from_ne_bytes(value)) };
         }};
     }
@@ -88,7 +93,8 @@ unsafe fn store_narrow(to: *mut u8, bytes: &[u8]) -> usize {
 unsafe fn load_narrow(from: *const u8, bytes: &mut [u8]) -> usize {
     macro_rules! load {
         ($word:ty) => {{
-            // SAFETY: `piece` says that so many bytes are left and that the address is aligned to them.
+            // SAFETY: `piece` says that so many bytes are left and that the address is aligned to
+            // them.
             let value = unsafe { from.cast::<$word>().read_volatile() };
             bytes[..size_of::<$word>()].copy_from_slice(&value.to_ne_bytes());
         }};
@@ -113,9 +119,9 @@ mod wide {
     pub(super) unsafe fn store_wide(to: *mut u8, from: *const u8) {
         // SAFETY: 16 readable bytes; the intrinsic takes any alignment.
         let value = unsafe { _mm_loadu_si128(from.cast()) };
-        // Non-temporal: on a cached mapping (a coherent machine) it keeps the lines out of the CPU's caches, on a write-combining
-        // one it is a plain store.
-        // SAFETY: 16 aligned writable bytes; SSE2 is a part of x86-64; the callers' fence orders the store.
+        // Non-temporal: on a cached mapping (a coherent machine) it keeps the lines out of the
+        // CPU's caches, on a write-combining one it is a plain store. SAFETY: 16 aligned writable
+        // bytes; SSE2 is a part of x86-64; the callers' fence orders the store.
         unsafe {
             asm!("movntdq [{to}], {value}", to = in(reg) to, value = in(xmm_reg) value, options(nostack, preserves_flags));
         }
@@ -125,10 +131,12 @@ mod wide {
         is_x86_feature_detected!("sse4.1")
     }
 
-    /// Loads 16 bytes, with `streaming` as a part of a transfer of 64: the CPU then fetches the whole line once.
+    /// Loads 16 bytes, with `streaming` as a part of a transfer of 64: the CPU then fetches the
+    /// whole line once.
     ///
     /// # Safety
-    /// `from` is 16 aligned bytes of a readable mapping, `to` 16 writable bytes. `streaming` only with SSE4.1.
+    /// `from` is 16 aligned bytes of a readable mapping, `to` 16 writable bytes. `streaming` only
+    /// with SSE4.1.
     pub(super) unsafe fn load_wide(from: *const u8, to: *mut u8, streaming: bool) {
         let value: __m128i;
         if streaming {

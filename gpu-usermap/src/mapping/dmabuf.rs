@@ -1,11 +1,14 @@
 //! Mappings by `mmap` of an exported dma-buf.
 //!
-//! The driver exports the range, the kernel maps the descriptor, and the descriptor is closed: the mapping keeps the dma-buf alive.
+//! The driver exports the range, the kernel maps the descriptor, and the descriptor is closed: the
+//! mapping keeps the dma-buf alive.
 //!
-//! `DMA_BUF_IOCTL_SYNC`, with which users of dma-bufs bracket CPU accesses, is not called. It is for exporters whose memory the CPU
-//! caches without coherence: it runs the exporter's cache maintenance. NVIDIA's exporter has none (its `dma_buf_ops` in
-//! open-gpu-kernel-modules name neither `begin_cpu_access` nor `end_cpu_access`), because GPU memory is mapped uncached and
-//! write-combining, or coherent; the call would be a trip to the kernel for nothing. What orders accesses are the CPU's fences ([`Mapping`]).
+//! `DMA_BUF_IOCTL_SYNC`, with which users of dma-bufs bracket CPU accesses, is not called. It is
+//! for exporters whose memory the CPU caches without coherence: it runs the exporter's cache
+//! maintenance. NVIDIA's exporter has none (its `dma_buf_ops` in open-gpu-kernel-modules name
+//! neither `begin_cpu_access` nor `end_cpu_access`), because GPU memory is mapped uncached and
+//! write-combining, or coherent; the call would be a trip to the kernel for nothing. What orders
+//! accesses are the CPU's fences ([`Mapping`]).
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -18,8 +21,8 @@ use super::error::MappingUnavailable;
 use super::kind::BackendKind;
 use super::view::{Mapping, MemoryType, Owner};
 
-/// From this driver on an exported dma-buf can be mapped by the CPU (GDRCopy 2.6's README and `cuda_wrapper.c`); before, `mmap` fails
-/// with ENOTSUPP (seen with 13.0).
+/// From this driver on an exported dma-buf can be mapped by the CPU (GDRCopy 2.6's README and
+/// `cuda_wrapper.c`); before, `mmap` fails with ENOTSUPP (seen with 13.0).
 const NEEDED: DriverVersion = DriverVersion::new(13, 3);
 
 /// Checks that a driver can do it.
@@ -45,7 +48,8 @@ pub(super) fn map(buffer: &GpuBuffer, range: Range<usize>) -> Result<Mapping, Ma
     Ok(Mapping::new(owner, exported.offset, start, exported.len))
 }
 
-/// Returns whether CPU and GPU share a coherent link, so that the CPU may cache GPU memory (Grace Hopper).
+/// Returns whether CPU and GPU share a coherent link, so that the CPU may cache GPU memory (Grace
+/// Hopper).
 fn is_coherent(device: &Device) -> bool {
     device.attribute(DeviceAttribute::PageableMemoryAccessUsesHostPageTables).is_ok_and(|value| value != 0)
 }

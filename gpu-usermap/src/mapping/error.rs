@@ -68,7 +68,8 @@ pub enum MappingUnavailable {
         /// What kind of failure it was.
         kind: io::ErrorKind,
     },
-    /// The device file does not answer as gdrdrv does: it is another driver's, or older than version 2.0.
+    /// The device file does not answer as gdrdrv does: it is another driver's, or older than
+    /// version 2.0.
     #[error("{} does not report gdrdrv's version: {}", path.display(), describe(*errno))]
     NotGdrdrv {
         /// The device file.
@@ -157,7 +158,8 @@ pub enum MappingUnavailable {
     NotWanted,
 }
 
-/// Error of [`map`](super::map): each backend with its reason, in the order in which they were tried.
+/// Error of [`map`](super::map): each backend with its reason, in the order in which they were
+/// tried.
 ///
 /// # Examples
 /// ```no_run

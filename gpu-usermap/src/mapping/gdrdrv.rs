@@ -1,9 +1,10 @@
 //! Mappings by GDRCopy's kernel module.
 //!
-//! The module pins GPU pages of 64 KiB for a process and maps them at an offset that stands for the pin: so the range is rounded outwards to
-//! such pages, and the view shows only what was asked for. One open file per mapping, which the module serves only for the process that
-//! opened it. Pin and mapping go before the memory does ([`Owner`]'s order of drops); if the module is set up for non-persistent
-//! mappings, it would revoke them at `cuMemFree` otherwise.
+//! The module pins GPU pages of 64 KiB for a process and maps them at an offset that stands for the
+//! pin: so the range is rounded outwards to such pages, and the view shows only what was asked for.
+//! One open file per mapping, which the module serves only for the process that opened it. Pin and
+//! mapping go before the memory does ([`Owner`]'s order of drops); if the module is set up for
+//! non-persistent mappings, it would revoke them at `cuMemFree` otherwise.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -20,12 +21,15 @@ use super::kind::BackendKind;
 use super::pin::{Pin, abi};
 use super::view::{Mapping, MemoryType, Owner};
 
-/// The GPU's page in the module's sense (`GPU_PAGE_SIZE` in gdrdrv.c). It refuses to map a pin that does not begin with one.
+/// The GPU's page in the module's sense (`GPU_PAGE_SIZE` in gdrdrv.c). It refuses to map a pin that
+/// does not begin with one.
 const GPU_PAGE: u64 = 64 << 10;
 
-/// The oldest module with this ABI: structures, numbers and the handle's use as an offset are the same in the tags v2.0 to v2.6.
+/// The oldest module with this ABI: structures, numbers and the handle's use as an offset are the
+/// same in the tags v2.0 to v2.6.
 const OLDEST: GdrdrvVersion = GdrdrvVersion { major: 2, minor: 0 };
-/// The version of GDRCopy whose ABI `abi` describes; the module is told nothing, but names the oldest that it serves.
+/// The version of GDRCopy whose ABI `abi` describes; the module is told nothing, but names the
+/// oldest that it serves.
 const OURS: GdrdrvVersion = GdrdrvVersion { major: 2, minor: 6 };
 /// From here on it tells the kind of memory (`GDRDRV_MINIMUM_VERSION_WITH_GET_INFO_V2`).
 const TELLS_TYPE: GdrdrvVersion = GdrdrvVersion { major: 2, minor: 4 };
@@ -120,7 +124,8 @@ fn version(number: u32) -> GdrdrvVersion {
     GdrdrvVersion { major: (number >> 16) as u16, minor: (number & 0xffff) as u16 }
 }
 
-/// Rounds a range outwards: the first GPU page's address, the range's offset in it, and the length of all pages.
+/// Rounds a range outwards: the first GPU page's address, the range's offset in it, and the length
+/// of all pages.
 fn whole_gpu_pages(address: u64, len: usize) -> (u64, usize, usize) {
     let from = address - address % GPU_PAGE;
     let offset = (address - from) as usize;

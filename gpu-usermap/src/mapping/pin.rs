@@ -11,7 +11,8 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// Returns whether the driver took the memory back. A module that does not answer counts as one that did.
+    /// Returns whether the driver took the memory back. A module that does not answer counts as one
+    /// that did.
     pub(super) fn is_revoked(&self) -> bool {
         abi::is_revoked(self.module.as_fd(), self.handle).unwrap_or(true)
     }

@@ -1,6 +1,8 @@
-//! Copies, words and splits on ordinary shared memory, which is mapped like GPU memory and differs in its kind.
+//! Copies, words and splits on ordinary shared memory, which is mapped like GPU memory and differs
+//! in its kind.
 //!
-//! Write combining itself needs hardware; what can be tested here is where the bytes go, and that data is there when its word is.
+//! Write combining itself needs hardware; what can be tested here is where the bytes go, and that
+//! data is there when its word is.
 
 #![allow(unsafe_code, reason = "looks at a region's bytes, and makes a udmabuf")]
 
@@ -165,7 +167,8 @@ fn views_move_between_threads() {
 #[test]
 fn whoever_observes_the_word_sees_the_data() {
     const ROUNDS: u64 = 20_000;
-    // The last line is filled in part, so that nothing but the fence drives it out of its write-combining buffer.
+    // The last line is filled in part, so that nothing but the fence drives it out of its
+    // write-combining buffer.
     const DATA: usize = 208;
     let (region, mapping) = mapped(PAGE);
     let (mut data, tail) = mapping.split_at(1024).expect("in bounds");

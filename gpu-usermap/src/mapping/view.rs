@@ -41,26 +41,33 @@ pub enum MemoryType {
 
 /// A CPU mapping of a range of GPU memory, or a part of one.
 ///
-/// It copies and stores; it never hands out a slice, a reference or an address. One part has one owner, and writing takes `&mut`:
-/// so the threads of this process never race. The GPU reads and writes the same memory at any time.
+/// It copies and stores; it never hands out a slice, a reference or an address. One part has one
+/// owner, and writing takes `&mut`: so the threads of this process never race. The GPU reads and
+/// writes the same memory at any time.
 ///
 /// # Order
 /// What a kernel observes is in order if each link of the chain is:
-/// 1. *In the CPU*, write-combined stores leave in any order. [`write`](Self::write) ends with a store fence, so its bytes are on the bus
-///    before any later store of the thread. [`MappedWord::publish`](super::MappedWord::publish) begins with one as well, for data that was written
-///    otherwise (plain stores to pinned memory), and ends with one, so that the word does not wait in a buffer.
-/// 2. *On the bus*, posted writes of one source to one device do not pass each other (PCIe, without relaxed ordering, which CPUs do not
-///    set on stores).
+/// 1. *In the CPU*, write-combined stores leave in any order. [`write`](Self::write) ends with a
+///    store fence, so its bytes are on the bus before any later store of the thread.
+///    [`MappedWord::publish`](super::MappedWord::publish) begins with one as well, for data that
+///    was written otherwise (plain stores to pinned memory), and ends with one, so that the word
+///    does not wait in a buffer.
+/// 2. *On the bus*, posted writes of one source to one device do not pass each other (PCIe, without
+///    relaxed ordering, which CPUs do not set on stores).
 /// 3. *In the GPU*, a word is visible after the data that arrived before it, if the device reports
-///    [`WritesOrdering::Owner`](gpunet_cuda::WritesOrdering::Owner) or more ([`Mapping::is_ordered`]). Otherwise
-///    [`Device::flush_gpudirect_rdma_writes`](gpunet_cuda::Device::flush_gpudirect_rdma_writes) stands between data and word.
+///    [`WritesOrdering::Owner`](gpunet_cuda::WritesOrdering::Owner) or more
+///    ([`Mapping::is_ordered`]). Otherwise
+///    [`Device::flush_gpudirect_rdma_writes`](gpunet_cuda::Device::flush_gpudirect_rdma_writes)
+///    stands between data and word.
 /// 4. *In the kernel*, the word is read by an acquire load at system scope (`ld.acquire.sys`).
 ///
-/// An aligned word of 8 bytes arrives whole. Anything longer arrives in pieces, and is read only after a word said so.
+/// An aligned word of 8 bytes arrives whole. Anything longer arrives in pieces, and is read only
+/// after a word said so.
 ///
 /// # Limits
-/// A program that resets the device or destroys its context by other means (`cudaDeviceReset`) takes the memory away under the
-/// mapping; with gdrdrv an access then ends the process by a signal.
+/// A program that resets the device or destroys its context by other means (`cudaDeviceReset`)
+/// takes the memory away under the mapping; with gdrdrv an access then ends the process by a
+/// signal.
 ///
 /// # Examples
 /// ```no_run
@@ -83,7 +90,8 @@ pub struct Mapping {
     len: usize,
 }
 
-/// What keeps the addresses mapped. The fields drop in this order: the CPU's pages go first, then the pin, then the memory.
+/// What keeps the addresses mapped. The fields drop in this order: the CPU's pages go first, then
+/// the pin, then the memory.
 pub(super) struct Owner {
     pub(super) pages: Pages,
     pub(super) pin: Option<Pin>,
@@ -95,11 +103,13 @@ pub(super) struct Owner {
 
 // SAFETY: the address belongs to the process and not to a thread; `owner` keeps it mapped.
 unsafe impl Send for Mapping {}
-// SAFETY: `&Mapping` only loads, volatile or in assembly; stores take `&mut`, and parts do not overlap (`split_at` and `into_parts` alone make them).
+// SAFETY: `&Mapping` only loads, volatile or in assembly; stores take `&mut`, and parts do not
+// overlap (`split_at` and `into_parts` alone make them).
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Makes the view of `len` bytes at `offset` in the owner's pages, which are the bytes from `start` on of its buffer.
+    /// Makes the view of `len` bytes at `offset` in the owner's pages, which are the bytes from
+    /// `start` on of its buffer.
     ///
     /// Called once per owner, with a range that a backend checked.
     pub(super) fn new(owner: Owner, offset: usize, start: usize, len: usize) -> Self {
@@ -137,7 +147,8 @@ impl Mapping {
         self.owner.buffer.as_ref().map_or(0, GpuBuffer::ptr) + self.start as u64
     }
 
-    /// Returns whether the GPU sees writes through this mapping in the order in which they arrive, without a flush.
+    /// Returns whether the GPU sees writes through this mapping in the order in which they arrive,
+    /// without a flush.
     pub fn is_ordered(&self) -> bool {
         self.owner.buffer.as_ref().is_some_and(|buffer| {
             let ordering = buffer.device().rdma_attributes().writes_ordering;
@@ -145,26 +156,31 @@ impl Mapping {
         })
     }
 
-    /// Returns whether the driver has taken the memory away (see the limits above), as far as that can be known: gdrdrv reports it for
-    /// mappings that are not persistent. The answer may be out of date when it returns.
+    /// Returns whether the driver has taken the memory away (see the limits above), as far as that
+    /// can be known: gdrdrv reports it for mappings that are not persistent. The answer may be out
+    /// of date when it returns.
     pub fn is_revoked(&self) -> bool {
         self.owner.pin.as_ref().is_some_and(Pin::is_revoked)
     }
 
-    /// Copies `bytes` to `offset`. They are on their way, in front of every later store of this thread, when it returns.
+    /// Copies `bytes` to `offset`. They are on their way, in front of every later store of this
+    /// thread, when it returns.
     ///
     /// # Errors
     /// [`AccessError::OutOfBounds`]; nothing is written then.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let to = self.at(offset, bytes.len())?;
-        // SAFETY: mapped writable bytes (checked by `at`), and `&mut self` keeps the other threads of this process away.
+        // SAFETY: mapped writable bytes (checked by `at`), and `&mut self` keeps the other threads
+        // of this process away.
         unsafe { copy::to_mapped(to.as_ptr(), bytes) };
-        // Ordering: the bytes leave the CPU before any later store; without it a word that announces them could overtake them.
+        // Ordering: the bytes leave the CPU before any later store; without it a word that
+        // announces them could overtake them.
         barrier::store_fence();
         Ok(())
     }
 
-    /// Copies from `offset` into `bytes`: slow, about a microsecond per 64 bytes. For tests and reports.
+    /// Copies from `offset` into `bytes`: slow, about a microsecond per 64 bytes. For tests and
+    /// reports.
     ///
     /// What the GPU writes meanwhile is seen in any mixture.
     ///
@@ -172,7 +188,8 @@ impl Mapping {
     /// [`AccessError::OutOfBounds`]; nothing is read then.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
         let from = self.at(offset, bytes.len())?;
-        // SAFETY: mapped readable bytes (checked by `at`); who writes them in this process has `&mut self`.
+        // SAFETY: mapped readable bytes (checked by `at`); who writes them in this process has
+        // `&mut self`.
         unsafe { copy::from_mapped(from.as_ptr(), bytes) };
         Ok(())
     }
@@ -199,14 +216,16 @@ impl Mapping {
     /// [`AccessError`]: out of bounds, or not aligned.
     pub fn load_u64(&self, offset: usize) -> Result<u64, AccessError> {
         let word = self.word_at(offset)?;
-        // SAFETY: 8 aligned readable bytes (checked); who writes them in this process has `&mut self`.
+        // SAFETY: 8 aligned readable bytes (checked); who writes them in this process has `&mut
+        // self`.
         let value = unsafe { word.as_ptr().read_volatile() };
         // Ordering: later loads of the mapping see what the GPU wrote before this word.
         barrier::full_fence();
         Ok(value)
     }
 
-    /// Splits the view in two, each with an owner of its own. The memory stays mapped until both are dropped.
+    /// Splits the view in two, each with an owner of its own. The memory stays mapped until both
+    /// are dropped.
     ///
     /// # Errors
     /// [`AccessError::OutOfBounds`] if `offset` is beyond the end; the mapping is dropped then.
@@ -217,7 +236,8 @@ impl Mapping {
         Ok((Self { len: offset, ..self }, tail))
     }
 
-    /// Splits the view into parts of `size` bytes, e.g. one per socket; the last one may be shorter.
+    /// Splits the view into parts of `size` bytes, e.g. one per socket; the last one may be
+    /// shorter.
     ///
     /// # Panics
     /// `size` is 0.
@@ -234,7 +254,8 @@ impl Mapping {
 
     fn at(&self, offset: usize, len: usize) -> Result<NonNull<u8>, AccessError> {
         match offset.checked_add(len) {
-            // SAFETY: within the part or one past its end (just checked), so within the pages that `owner` keeps mapped.
+            // SAFETY: within the part or one past its end (just checked), so within the pages that
+            // `owner` keeps mapped.
             Some(end) if end <= self.len => Ok(unsafe { self.base.add(offset) }),
             _ => Err(AccessError::OutOfBounds { offset, len, size: self.len }),
         }

@@ -6,7 +6,8 @@ use super::view::Mapping;
 
 /// One aligned word of 8 bytes in mapped GPU memory.
 ///
-/// The CPU is its one writer. A kernel reads it by an acquire load at system scope, at the price of a load from its own memory.
+/// The CPU is its one writer. A kernel reads it by an acquire load at system scope, at the price of
+/// a load from its own memory.
 ///
 /// # Examples
 /// ```no_run
@@ -39,12 +40,15 @@ impl MappedWord {
         self.mapping.device_ptr()
     }
 
-    /// Publishes `value`: a kernel that observes it sees all that this thread stored before, wherever it lies.
+    /// Publishes `value`: a kernel that observes it sees all that this thread stored before,
+    /// wherever it lies.
     ///
-    /// Fence, store, fence. The kernel's side of the argument stands at [`Mapping`], as does what it needs of the GPU
-    /// ([`Mapping::is_ordered`]). What other threads wrote is included if this one acquired it from them.
+    /// Fence, store, fence. The kernel's side of the argument stands at [`Mapping`], as does what
+    /// it needs of the GPU ([`Mapping::is_ordered`]). What other threads wrote is included if this
+    /// one acquired it from them.
     pub fn publish(&mut self, value: u64) {
-        // Ordering: stores to pinned memory and to other mappings come first; a write-combined store would otherwise pass them.
+        // Ordering: stores to pinned memory and to other mappings come first; a write-combined
+        // store would otherwise pass them.
         barrier::store_fence();
         self.store(value);
     }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where a loaded peer memory module shows: NVIDIA's, its predecessor, and the peer lists of the card's driver (MLNX_OFED).
+/// Where a loaded peer memory module shows: NVIDIA's, its predecessor, and the peer lists of the
+/// card's driver (MLNX_OFED).
 const PEER_MODULES: [&str; 4] = [
     "sys/module/nvidia_peermem",
     "sys/module/nv_peer_mem",
@@ -45,11 +46,13 @@ impl fmt::Display for KernelVersion {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct System {
-    /// The names of the RDMA devices, sorted, e.g. `mlx5_0`. Whether this process may open them is another question.
+    /// The names of the RDMA devices, sorted, e.g. `mlx5_0`. Whether this process may open them is
+    /// another question.
     pub rdma_devices: Vec<String>,
     /// The running kernel; `None` if it cannot be read.
     pub kernel: Option<KernelVersion>,
-    /// The path that shows a loaded peer memory module. The module does not serve a card whose driver has no peer interface.
+    /// The path that shows a loaded peer memory module. The module does not serve a card whose
+    /// driver has no peer interface.
     pub peer_module: Option<PathBuf>,
 }
 

@@ -1,4 +1,5 @@
-//! Every combination of facts, against the rules said in another way; then the cases that machines have.
+//! Every combination of facts, against the rules said in another way; then the cases that machines
+//! have.
 
 use super::*;
 

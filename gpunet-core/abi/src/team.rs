@@ -1,15 +1,17 @@
-//! The memory of a team: the words by which its members meet, and what each member keeps for itself.
+//! The memory of a team: the words by which its members meet, and what each member keeps for
+//! itself.
 //!
-//! Every member has a *block* in memory that it polls. All members of the team map it. A word in it has one writer: the
-//! member after which its column is named, or the owner's own host program.
+//! Every member has a *block* in memory that it polls. All members of the team map it. A word in it
+//! has one writer: the member after which its column is named, or the owner's own host program.
 //!
 //! ```text
 //! block of member B:  header | broken | left | arrived[A], arrived[B], ... | signals[0][A], signals[0][B], ... signals[1][A], ...
 //!                     bell     B's host program | written by A, by B, ...    | written by A, by B, ...
 //! ```
 //!
-//! What a member writes, it never reads back from shared memory: the values are in its [`TeamState`], in its device's own
-//! memory, together with the addresses at which it maps every block.
+//! What a member writes, it never reads back from shared memory: the values are in its
+//! [`TeamState`], in its device's own memory, together with the addresses at which it maps every
+//! block.
 
 use crate::placement::arena::PartHeader;
 use crate::placement::layout::PAGE;
@@ -18,10 +20,11 @@ use crate::placement::layout::PAGE;
 pub const MAX_MEMBERS: u32 = 64;
 /// Signals of a team at most.
 pub const MAX_SIGNALS: u32 = 1 << 16;
-/// The largest value of a signal. Bits 61 to 63 are 0, as in the words of streams: a CUDA stream can wait for it.
+/// The largest value of a signal. Bits 61 to 63 are 0, as in the words of streams: a CUDA stream
+/// can wait for it.
 pub const MAX_VALUE: u64 = (1 << 61) - 1;
-/// What the owner's host program adds to a signal word that its source will not write any more, to end the waits of CUDA
-/// streams. The value stays below it ([`MAX_VALUE`]).
+/// What the owner's host program adds to a signal word that its source will not write any more, to
+/// end the waits of CUDA streams. The value stays below it ([`MAX_VALUE`]).
 pub const GONE: u64 = 3 << 61;
 
 /// A member of a team, counted from 0.
@@ -78,7 +81,8 @@ pub struct Signal(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockLayout {
-    /// Not 0 once the team is broken: the errno of everybody who waits. Written by the owner's host program.
+    /// Not 0 once the team is broken: the errno of everybody who waits. Written by the owner's host
+    /// program.
     pub broken: u64,
     /// A bit for each member that has left in good order. Written by the owner's host program.
     pub left: u64,
@@ -120,8 +124,8 @@ impl BlockLayout {
     }
 }
 
-/// What a member knows of its team, in its device's own memory. Behind it lie the addresses of all blocks, and then for
-/// each signal and member the value last sent.
+/// What a member knows of its team, in its device's own memory. Behind it lie the addresses of all
+/// blocks, and then for each signal and member the value last sent.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct TeamState {

@@ -2,9 +2,9 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom --release`.
 //!
-//! The models use loom's atomics in the shapes and orderings of `word`, `park`, `ring`, `recycle` and
-//! `claim`; the functions park, must_wake, recycle::take, claim::take, release and leave are the shipped
-//! ones.
+//! The models use loom's atomics in the shapes and orderings of `word`, `park`, `ring`, `recycle`
+//! and `claim`; the functions park, must_wake, recycle::take, claim::take, release and leave are
+//! the shipped ones.
 #![cfg(loom)]
 
 use gpunet_abi::atomic::{self, model};
@@ -59,7 +59,8 @@ impl Futex {
     }
 }
 
-/// Of the models that run shipped code: what is only set may be seen later than what is set after it.
+/// Of the models that run shipped code: what is only set may be seen later than what is set after
+/// it.
 #[test]
 #[should_panic(expected = "seen in another order")]
 fn a_model_finds_what_nothing_orders() {
@@ -169,7 +170,8 @@ fn ring_bytes_change_hands_with_the_words() {
     });
 }
 
-/// An error after data: a reader that sees the status, fences and polls again finds all data that came first.
+/// An error after data: a reader that sees the status, fences and polls again finds all data that
+/// came first.
 #[test]
 fn data_before_an_error_is_never_lost() {
     loom::model(|| {
@@ -236,7 +238,8 @@ fn a_reply_answers_the_request_it_names() {
     });
 }
 
-/// A host's tasks and the thread that wakes them, in the shape of `gpunet-proxy/src/host/reactor.rs`.
+/// A host's tasks and the thread that wakes them, in the shape of
+/// `gpunet-proxy/src/host/reactor.rs`.
 struct Host {
     word: AtomicU64,
     epoch: AtomicU64,
@@ -245,7 +248,8 @@ struct Host {
     /// The kernel's lock of the futex at `epoch`.
     futex: Mutex<()>,
     futex_wake: Condvar,
-    /// The thread's token: `std::thread::park` (loom's own disturbs a thread that waits for a lock).
+    /// The thread's token: `std::thread::park` (loom's own disturbs a thread that waits for a
+    /// lock).
     unparked: Mutex<bool>,
     unpark: Condvar,
     woken: Mutex<bool>,
@@ -383,8 +387,8 @@ fn a_task_that_waits_is_always_woken() {
     }
 }
 
-/// The recycling ring on loom's atomics, with the orderings of gpunet-device's `free_slots` and of the proxy's
-/// `recycle`.
+/// The recycling ring on loom's atomics, with the orderings of gpunet-device's `free_slots` and of
+/// the proxy's `recycle`.
 struct Slots {
     taken: AtomicU64,
     reclaimed: AtomicU64,
@@ -432,8 +436,8 @@ impl SlotRing for Slots {
     }
 }
 
-/// Threads that take slots, use them and give them back, so that cells are written again at once: a slot
-/// has one owner at a time, and at the end each is free once.
+/// Threads that take slots, use them and give them back, so that cells are written again at once: a
+/// slot has one owner at a time, and at the end each is free once.
 #[test]
 fn a_slot_has_one_owner() {
     let mut model = loom::model::Builder::new();
@@ -476,8 +480,8 @@ impl ClaimWord for Claim {
     }
 }
 
-/// A group leaves its control slot, two others need one, and the proxy answers meanwhile: the slot is
-/// adopted by one of them, after the answer, with what the first had noted.
+/// A group leaves its control slot, two others need one, and the proxy answers meanwhile: the slot
+/// is adopted by one of them, after the answer, with what the first had noted.
 #[test]
 fn an_orphan_is_adopted_once_after_its_answer() {
     struct Slot {
@@ -563,8 +567,8 @@ fn an_orphan_is_adopted_once_after_its_answer() {
     });
 }
 
-/// A poller that goes to sleep, and whoever changes a word: the proxy moves the epoch on in any case, a
-/// block of the device only if somebody is counted. The poller always ends.
+/// A poller that goes to sleep, and whoever changes a word: the proxy moves the epoch on in any
+/// case, a block of the device only if somebody is counted. The poller always ends.
 #[test]
 fn a_sleeping_poller_hears_of_every_change() {
     struct Poll {
@@ -635,15 +639,16 @@ fn a_sleeping_poller_hears_of_every_change() {
     });
 }
 
-/// A poller sends one more byte by `send_more`, too many for its low-water mark, and waits for space, while the data thread releases
-/// what was published before. The data thread moves the epoch on only if it finds that the ring lacked room. Either it does, or the
-/// poller sees the space.
+/// A poller sends one more byte by `send_more`, too many for its low-water mark, and waits for
+/// space, while the data thread releases what was published before. The data thread moves the epoch
+/// on only if it finds that the ring lacked room. Either it does, or the poller sees the space.
 ///
 /// Fails without the fence of `give_room`.
 #[test]
 fn a_poller_that_waits_for_space_hears_of_it() {
     const CAPACITY: u64 = 8;
-    // Published before, and whether the byte that follows is: if it fills the ring. Otherwise it is left unpublished.
+    // Published before, and whether the byte that follows is: if it fills the ring. Otherwise it is
+    // left unpublished.
     for (low, before, is_published) in [(1, CAPACITY - 1, true), (4, 4, false)] {
         model(3, move || {
             // Published, released, epoch.
@@ -659,7 +664,8 @@ fn a_poller_that_waits_for_space_hears_of_it() {
             if is_published {
                 published.publish(before + 1);
             }
-            // `PollerRegistration::enter`, or `fence_before_wait` of a GPU's poll, and the scan that follows.
+            // `PollerRegistration::enter`, or `fence_before_wait` of a GPU's poll, and the scan
+            // that follows.
             atomic::fence(Ordering::SeqCst);
             let moment = epoch.observe();
             let free = CAPACITY - (before + 1 - released.peek());
@@ -671,8 +677,9 @@ fn a_poller_that_waits_for_space_hears_of_it() {
     }
 }
 
-/// Calls by handle have left bytes unpublished. While a poller publishes them, under the lock, another group takes the half up, sends
-/// more and needs no lock: what is published goes forward only, and the bytes that were left are published once.
+/// Calls by handle have left bytes unpublished. While a poller publishes them, under the lock,
+/// another group takes the half up, sends more and needs no lock: what is published goes forward
+/// only, and the bytes that were left are published once.
 #[test]
 fn what_was_left_is_published_before_what_follows_it() {
     const LEFT: u64 = 4;
@@ -737,8 +744,8 @@ fn retire(socket: &Socket) -> thread::JoinHandle<u64> {
     })
 }
 
-/// A group of another launch uses a handle while the host retires it: it finds the handle dead, or the host
-/// finds it among the users.
+/// A group of another launch uses a handle while the host retires it: it finds the handle dead, or
+/// the host finds it among the users.
 #[test]
 fn a_handle_is_dead_or_its_user_is_known() {
     loom::model(|| {
@@ -755,8 +762,8 @@ fn a_handle_is_dead_or_its_user_is_known() {
     });
 }
 
-/// A group takes over a connection that was accepted ahead while the host retires its socket: it finds the socket
-/// dead, or the host finds it among the users.
+/// A group takes over a connection that was accepted ahead while the host retires its socket: it
+/// finds the socket dead, or the host finds it among the users.
 #[test]
 fn a_connection_is_dead_or_its_taker_is_known() {
     const PREPARED: u32 = 1;
@@ -782,7 +789,8 @@ struct Lined {
 }
 
 impl Lined {
-    /// Sends two bytes at `position` as `SendHalf::send_line` does: the line, its header last; the ring; the word.
+    /// Sends two bytes at `position` as `SendHalf::send_line` does: the line, its header last; the
+    /// ring; the word.
     fn send(&self, position: u64, bytes: [u64; 2]) {
         let tag = position << 1 | 1;
         for (unit, byte) in self.units.iter().zip(bytes) {
@@ -795,7 +803,8 @@ impl Lined {
         self.published.store(position + 2, Ordering::Release);
     }
 
-    /// Looks once for two bytes at `position`, in the line or in the ring, as `RecvHalf::await_line_by` does.
+    /// Looks once for two bytes at `position`, in the line or in the ring, as
+    /// `RecvHalf::await_line_by` does.
     fn look(&self, position: u64) -> Option<[u64; 2]> {
         let tag = position << 1 | 1;
         let header = self.header.load(Ordering::Relaxed);
@@ -809,8 +818,9 @@ impl Lined {
     }
 }
 
-/// A receiver takes two messages while the sender writes the second over the line of the first: whatever it sees of the line
-/// in whatever order, it gets the bytes of each message, by the line or by the ring.
+/// A receiver takes two messages while the sender writes the second over the line of the first:
+/// whatever it sees of the line in whatever order, it gets the bytes of each message, by the line
+/// or by the ring.
 #[test]
 fn a_message_is_whole_in_its_line_or_taken_from_the_ring() {
     let mut model = loom::model::Builder::new();
@@ -840,8 +850,9 @@ fn a_message_is_whole_in_its_line_or_taken_from_the_ring() {
     });
 }
 
-/// A data thread goes to sleep for long and leaves its words to the thread that watches, in the shape of gpunet-proxy's `shard::sleep` and
-/// `shard::watched`, while the GPU stores a word, which wakes nobody: the thread finds it, or is woken.
+/// A data thread goes to sleep for long and leaves its words to the thread that watches, in the
+/// shape of gpunet-proxy's `shard::sleep` and `shard::watched`, while the GPU stores a word, which
+/// wakes nobody: the thread finds it, or is woken.
 ///
 /// Fails if the thread leaves the word as it is then, and not as its scan has found it.
 #[test]
@@ -899,8 +910,8 @@ fn a_word_that_a_gpu_stores_wakes_the_thread_that_left_it_to_be_watched() {
     });
 }
 
-/// A group has locked a half to announce, its socket is closed by somebody who does not wait for it, and the slot is
-/// taken anew: the next socket's half has one user at a time.
+/// A group has locked a half to announce, its socket is closed by somebody who does not wait for
+/// it, and the slot is taken anew: the next socket's half has one user at a time.
 #[test]
 fn a_late_unlock_frees_no_lock_of_the_slots_next_socket() {
     const LATE: u32 = 1;
@@ -927,7 +938,8 @@ fn a_late_unlock_frees_no_lock_of_the_slots_next_socket() {
             let half = half.clone();
             thread::spawn(move || half.unlock(LATE, lock::ANNOUNCE))
         };
-        // In place of a store: loom would let the late exchange, which reads what was there before, come after it.
+        // In place of a store: loom would let the late exchange, which reads what was there before,
+        // come after it.
         half.lock.swap(lock::word(NEXT, lock::FREE), Ordering::Relaxed);
         let call = |holder: u32| {
             let half = half.clone();

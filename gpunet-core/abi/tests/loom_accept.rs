@@ -2,8 +2,9 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom_accept --release`.
 //!
-//! The models use loom's atomics in the shapes and orderings of gpunet-device's `accepted` and `accept_queue`, and of the proxy's
-//! `hand_over`; `recycle::take` and `TakenWord` are the shipped ones. How a connection is taken over is in `loom.rs`.
+//! The models use loom's atomics in the shapes and orderings of gpunet-device's `accepted` and
+//! `accept_queue`, and of the proxy's `hand_over`; `recycle::take` and `TakenWord` are the shipped
+//! ones. How a connection is taken over is in `loom.rs`.
 #![cfg(loom)]
 
 use gpunet_abi::accept::TakenWord;
@@ -18,7 +19,8 @@ const LISTENER: u32 = 7;
 /// Connections that may come in one model.
 const CONNECTIONS: usize = 3;
 
-/// The queue of a listener that holds one slot, and so has one cell. The slot at a position has its number.
+/// The queue of a listener that holds one slot, and so has one cell. The slot at a position has its
+/// number.
 struct Queue {
     taken: AtomicU64,
     prepared: AtomicU64,
@@ -130,8 +132,8 @@ fn bounded() -> loom::model::Builder {
     model
 }
 
-/// Groups take connections and prepare slots while the proxy hands over: each connection has one taker, who sees what
-/// the proxy says of it, although the cell is written again at once.
+/// Groups take connections and prepare slots while the proxy hands over: each connection has one
+/// taker, who sees what the proxy says of it, although the cell is written again at once.
 #[test]
 fn a_connection_has_one_taker() {
     bounded().check(|| {
@@ -160,8 +162,8 @@ fn a_connection_has_one_taker() {
     });
 }
 
-/// A group closes the queue while others take and prepare: what it counts is what was taken, and nobody writes the
-/// entry of the listener once it is another socket's.
+/// A group closes the queue while others take and prepare: what it counts is what was taken, and
+/// nobody writes the entry of the listener once it is another socket's.
 #[test]
 fn a_closed_queue_is_left_alone() {
     bounded().check(|| {

@@ -2,8 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom_team --release`.
 //!
-//! The models use loom's atomics in the shapes and orderings of gpunet-device's `team`: `signal`, `barrier`, `wait`, and of
-//! `ring_bell` and `pause_for_bell` of its CPU platform.
+//! The models use loom's atomics in the shapes and orderings of gpunet-device's `team`: `signal`,
+//! `barrier`, `wait`, and of `ring_bell` and `pause_for_bell` of its CPU platform.
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;
@@ -90,8 +90,8 @@ fn a_barrier_separates_what_comes_before_from_what_comes_after() {
                     thread::yield_now();
                 }
             };
-            // Each writes into the other's part, and after the barrier reads its own; after the next one the other writes
-            // there again.
+            // Each writes into the other's part, and after the barrier reads its own; after the
+            // next one the other writes there again.
             blocks[other].put(0, 10 + rank as u64);
             meet(1);
             assert_eq!(blocks[rank].get(0), 10 + other as u64);

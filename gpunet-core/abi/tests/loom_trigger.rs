@@ -2,7 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom_trigger --release`.
 //!
-//! The models have the shapes and orderings of gpunet-device's `trigger`; `reached` and `advance` are the shipped ones.
+//! The models have the shapes and orderings of gpunet-device's `trigger`; `reached` and `advance`
+//! are the shipped ones.
 #![cfg(loom)]
 
 use gpunet_abi::entry::lock::{RELEASE, TAKEN};
@@ -55,7 +56,8 @@ impl Sending {
         self.lock.store(TAKEN, Ordering::Release);
     }
 
-    /// `trigger::gate::Wait::end_stream`: this end gives up, because the other one has written an invalid word.
+    /// `trigger::gate::Wait::end_stream`: this end gives up, because the other one has written an
+    /// invalid word.
     fn give_up(&self) {
         while self.lock.compare_exchange(TAKEN, RELEASE, Ordering::Acquire, Ordering::Relaxed).is_err() {
             thread::yield_now();
@@ -74,9 +76,9 @@ impl Sending {
     }
 }
 
-/// Two groups release the triggers of their messages, in either order, and look at what was released; the other end
-/// observes and releases. It never sees the word go back, and finds what the group that published has written; and no gate
-/// takes its answer for more than was published.
+/// Two groups release the triggers of their messages, in either order, and look at what was
+/// released; the other end observes and releases. It never sees the word go back, and finds what
+/// the group that published has written; and no gate takes its answer for more than was published.
 #[test]
 fn triggers_publish_in_order_whoever_releases_them() {
     let mut model = loom::model::Builder::new();
@@ -110,8 +112,8 @@ fn triggers_publish_in_order_whoever_releases_them() {
     });
 }
 
-/// The reader gives up (END and ERR) while a trigger is released and its group waits until the message is released: the
-/// wait ends in any case, with a word that can be.
+/// The reader gives up (END and ERR) while a trigger is released and its group waits until the
+/// message is released: the wait ends in any case, with a word that can be.
 #[test]
 fn a_reader_that_gives_up_ends_the_wait_at_a_gate() {
     loom::model(|| {
@@ -135,8 +137,8 @@ fn a_reader_that_gives_up_ends_the_wait_at_a_gate() {
     });
 }
 
-/// Two groups wait at gates of a receiving direction. One keeps the word that it has believed: the other one sees all that
-/// landed before it, and no older word.
+/// Two groups wait at gates of a receiving direction. One keeps the word that it has believed: the
+/// other one sees all that landed before it, and no older word.
 #[test]
 fn what_one_gate_has_seen_is_there_for_the_next() {
     loom::model(|| {
@@ -168,7 +170,8 @@ fn what_one_gate_has_seen_is_there_for_the_next() {
     });
 }
 
-/// A gate gives the direction up while a trigger is released: the other end sees the mark in the end, and nothing after it.
+/// A gate gives the direction up while a trigger is released: the other end sees the mark in the
+/// end, and nothing after it.
 #[test]
 fn a_trigger_does_not_publish_over_the_mark_of_an_end() {
     loom::model(|| {
@@ -200,8 +203,9 @@ fn a_trigger_does_not_publish_over_the_mark_of_an_end() {
     });
 }
 
-/// A receiving direction with a message of two bytes, for which a CUDA stream waits. The proxy publishes what lands; the
-/// program's watcher marks the word END and ERR once the socket has failed, or the program gives it up: two writers.
+/// A receiving direction with a message of two bytes, for which a CUDA stream waits. The proxy
+/// publishes what lands; the program's watcher marks the word END and ERR once the socket has
+/// failed, or the program gives it up: two writers.
 struct Receiving {
     landed: AtomicU64,
     /// Of the socket: it has failed. Or the launch is cancelled.
@@ -243,7 +247,8 @@ impl Receiving {
         Some(word)
     }
 
-    /// The watcher looks, and marks the word of a socket that has failed. Returns whether it has marked it.
+    /// The watcher looks, and marks the word of a socket that has failed. Returns whether it has
+    /// marked it.
     fn watch(&self) -> bool {
         if self.failed.load(Ordering::Acquire) == 0 {
             return false;
@@ -257,9 +262,10 @@ impl Receiving {
     }
 }
 
-/// The socket fails, or is given up, at any time while bytes land or not, and the proxy may store over the mark. The stream
-/// passes in any case. A wait that the watcher has not marked has its message; of one that it has marked that is not known,
-/// whatever stands in the word afterwards, so it has failed.
+/// The socket fails, or is given up, at any time while bytes land or not, and the proxy may store
+/// over the mark. The stream passes in any case. A wait that the watcher has not marked has its
+/// message; of one that it has marked that is not known, whatever stands in the word afterwards, so
+/// it has failed.
 #[test]
 fn a_stream_is_released_by_a_mark_that_races_with_a_publish() {
     for lands in [1, 2] {
@@ -285,8 +291,8 @@ fn a_stream_is_released_by_a_mark_that_races_with_a_publish() {
     }
 }
 
-/// A gate of a kernel looks at the same word: it does not take the watcher's mark for the other end's, for it finds that the
-/// socket has failed.
+/// A gate of a kernel looks at the same word: it does not take the watcher's mark for the other
+/// end's, for it finds that the socket has failed.
 #[test]
 fn a_gate_does_not_believe_the_mark_of_a_watcher() {
     let mut model = loom::model::Builder::new();

@@ -1,5 +1,5 @@
-//! What a plan of pauses does to threads at hand-offs. A process of its own: a plan, and what it counts, are the whole
-//! process's.
+//! What a plan of pauses does to threads at hand-offs. A process of its own: a plan, and what it
+//! counts, are the whole process's.
 
 #![cfg(all(feature = "pauses", not(loom)))]
 

@@ -1,8 +1,9 @@
 //! The lists of poll groups, as the proxy writes them.
 //!
-//! A thread that has changed what a poller may wait for calls [`super::SharedMemory::tell_pollers`], which pushes the socket
-//! to the list of the group that watches it. Each data thread has a list of its own (while there are few), so its lock is
-//! free but when the group is being closed.
+//! A thread that has changed what a poller may wait for calls
+//! [`super::SharedMemory::tell_pollers`], which pushes the socket to the list of the group that
+//! watches it. Each data thread has a list of its own (while there are few), so its lock is free
+//! but when the group is being closed.
 
 use super::SharedMemory;
 use gpunet_abi::hand_off::{self, HandOff};
@@ -61,7 +62,8 @@ impl GroupLists {
 }
 
 impl SharedMemory {
-    /// Begins the lists of a group in memory at offset `at` that nobody else uses, before its device learns of it.
+    /// Begins the lists of a group in memory at offset `at` that nobody else uses, before its
+    /// device learns of it.
     pub fn open_group(&self, group: Handle, at: u64, lists: GroupLists) {
         assert!(at >= self.layout.rings && at + lists.bytes() <= self.layout.len, "lists outside the region");
         for index in 0..size_of::<ListHeader>() as u64 / 8 {
@@ -93,19 +95,21 @@ impl SharedMemory {
         groups.remove(&group.slot());
     }
 
-    /// Pushes a socket that has changed to the list of the group that watches it, unless that was done for the same arm.
-    /// `thread` is the data thread that calls, `None` another thread. Returns the group if it pushed an entry.
+    /// Pushes a socket that has changed to the list of the group that watches it, unless that was
+    /// done for the same arm. `thread` is the data thread that calls, `None` another thread.
+    /// Returns the group if it pushed an entry.
     ///
     /// The caller has passed a full fence after it published what has changed.
     pub(super) fn push_change(&self, slot: u32, thread: Option<usize>) -> Option<Handle> {
         let groups = &self.groups;
-        // Ordering: Acquire, pairs with the Release in `open_group`. A device arms its first socket after the group was made,
-        // and passes a fence before it looks: if it has missed the change, its store of `any` is seen here (module
-        // `poll_group` of the ABI).
+        // Ordering: Acquire, pairs with the Release in `open_group`. A device arms its first socket
+        // after the group was made, and passes a fence before it looks: if it has missed the
+        // change, its store of `any` is seen here (module `poll_group` of the ABI).
         if !groups.any.load(Ordering::Acquire) || slot >= self.geometry.slots() {
             return None;
         }
-        // Pairs with the device's publish in `arm`: the socket's state, for whoever claims the entry.
+        // Pairs with the device's publish in `arm`: the socket's state, for whoever claims the
+        // entry.
         let watch = WatchWord(self.watch(slot).observe());
         let group = watch.group()?;
         hand_off::at(HandOff::WatchRead);
@@ -136,10 +140,11 @@ impl SharedMemory {
         *count += 1;
         self.word(group.at + (offset_of!(ListHeader, pushed) + list * 8) as u64).publish(*count);
         let changes = self.word(group.at + offset_of!(ListHeader, changes) as u64);
-        // SAFETY: aligned and mapped as `word` says. The threads of the proxy alone change it, so a read-modify-write is
-        // sound; a device only loads it.
+        // SAFETY: aligned and mapped as `word` says. The threads of the proxy alone change it, so a
+        // read-modify-write is sound; a device only loads it.
         let changes = unsafe { AtomicU64::from_ptr(changes.as_ptr()) };
-        // Ordering: Release, pairs with the Acquire load of a waiting block, which looks at the counts then.
+        // Ordering: Release, pairs with the Acquire load of a waiting block, which looks at the
+        // counts then.
         changes.fetch_add(1, Ordering::Release);
         true
     }

@@ -26,8 +26,8 @@ impl PartMemory {
         let layout = PartLayout::new(rings);
         let region = PinnedRegion::create("gpunet-arena", layout.len as usize)?;
         let header = region.base().as_ptr().cast::<PartHeader>();
-        // SAFETY: the header lies at the start of the region, which is page-aligned and long enough;
-        // nobody else has it yet.
+        // SAFETY: the header lies at the start of the region, which is page-aligned and long
+        // enough; nobody else has it yet.
         unsafe {
             (&raw mut (*header).magic).write_volatile(MAGIC);
             (&raw mut (*header).version).write_volatile(VERSION);
@@ -46,8 +46,8 @@ impl PartMemory {
         self.region.base().as_ptr().wrapping_add(self.layout.line(ring) as usize + field)
     }
 
-    /// Sets the words and the line that go with the ring of `capacity` bytes at offset `ring` back to 0, before it is used again.
-    /// Both devices have closed their ends.
+    /// Sets the words and the line that go with the ring of `capacity` bytes at offset `ring` back
+    /// to 0, before it is used again. Both devices have closed their ends.
     pub fn clear(&self, ring: u64, capacity: u64) {
         for field in [offset_of!(SocketLine, landed), offset_of!(SocketLine, released)] {
             // SAFETY: a word of the part (`at` checks), 8-byte aligned, mapped while self lives.

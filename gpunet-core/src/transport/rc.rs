@@ -2,8 +2,8 @@
 //!
 //! The peer's network card writes straight into this end's receive ring, and this end's card reads
 //! straight from its send ring; the proxy posts requests and polls completions. What is posted and
-//! what completions mean is the business of the state machine, [`crate::rc`]; how a card is reached,
-//! that of [`crate::verbs`]. This file makes connections, `stream` drives one, and
+//! what completions mean is the business of the state machine, [`crate::rc`]; how a card is
+//! reached, that of [`crate::verbs`]. This file makes connections, `stream` drives one, and
 //! `visibility` says when what a card has written may be announced.
 
 mod stream;
@@ -23,9 +23,9 @@ use stream::RcIo;
 /// Settings of the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// An idle connection asks this often whether the peer's host is alive: a host that has lost its
-    /// power sends no sign. Default 2 s; the answer to a host that is gone takes as long again as the
-    /// network card retries (about 8 s).
+    /// An idle connection asks this often whether the peer's host is alive: a host that has lost
+    /// its power sends no sign. Default 2 s; the answer to a host that is gone takes as long again
+    /// as the network card retries (about 8 s).
     pub keepalive: Duration,
 }
 
@@ -93,8 +93,8 @@ impl Transport for Rc {
 struct RcListening {
     listening: Box<dyn Listening>,
     settings: Settings,
-    /// The request to be answered next. Those behind it wait in the kernel, where they are fewer than
-    /// the backlog, and are not shown once their client has gone.
+    /// The request to be answered next. Those behind it wait in the kernel, where they are fewer
+    /// than the backlog, and are not shown once their client has gone.
     request: Option<(Box<dyn Handshake>, Hello)>,
     v6_only: bool,
 }
@@ -105,7 +105,8 @@ impl RcListening {
         while self.request.is_none()
             && let Ok(request) = self.listening.next()
         {
-            // rdma_cm hands IPv4 clients of an IPv6 wildcard over, whatever the socket's options are.
+            // rdma_cm hands IPv4 clients of an IPv6 wildcard over, whatever the socket's options
+            // are.
             let unwanted = self.v6_only && request.handshake.peer().ip().to_canonical().is_ipv4();
             match Hello::decode(&request.private_data) {
                 Ok(hello) if !unwanted => self.request = Some((request.handshake, hello)),
@@ -167,7 +168,8 @@ impl Listen for RcListening {
     }
 }
 
-/// Registers the memory and makes the queue pair; returns this end's configuration and its greeting.
+/// Registers the memory and makes the queue pair; returns this end's configuration and its
+/// greeting.
 fn prepare(
     handshake: &mut dyn Handshake,
     memory: &Memory,

@@ -1,7 +1,7 @@
 //! TCP: any program in the world is the other end.
 //!
-//! Ring memory goes to and comes from the kernel by vectored calls, without a buffer between; `raw` has
-//! those calls.
+//! Ring memory goes to and comes from the kernel by vectored calls, without a buffer between; `raw`
+//! has those calls.
 
 #[allow(unsafe_code)]
 mod raw;
@@ -102,7 +102,8 @@ struct TcpListening {
 }
 
 impl TcpListening {
-    /// Takes a connection. It has the options of the listener (tcp(7), socket(7): Linux copies them).
+    /// Takes a connection. It has the options of the listener (tcp(7), socket(7): Linux copies
+    /// them).
     fn take(&self) -> io::Result<Opened> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (stream, peer) = acceptfrom_with(&self.listener, flags)?;
@@ -160,8 +161,8 @@ impl Listen for TcpListening {
 impl Drop for TcpListening {
     fn drop(&mut self) {
         // Other descriptors of the same socket (the one that is watched) may live a little longer;
-        // on Linux this ends the listening, and frees the address, for all of them. It fails only on
-        // what does not listen.
+        // on Linux this ends the listening, and frees the address, for all of them. It fails only
+        // on what does not listen.
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Read);
     }
 }

@@ -8,9 +8,8 @@
 //! | the trait | `resolve`, `listener`, `handshake`, `endpoint` | none |
 //! | beside them | `stack` (what the parts share), `wait` (events on the control thread), `probe` (which devices there are), `status`, `error`, `counts` | `wait` and `probe` call |
 //!
-//! An object keeps its parent alive, so that none is destroyed too early:
-//! connection > queue pair, identifier > completion queue > lease of a domain > regions > protection
-//! domain > context.
+//! An object keeps its parent alive, so that none is destroyed too early: connection > queue pair,
+//! identifier > completion queue > lease of a domain > regions > protection domain > context.
 
 #[allow(unsafe_code)]
 mod address;
@@ -62,8 +61,9 @@ use stack::Stack;
 
 /// The RDMA devices of this machine.
 ///
-/// Its futures need a tokio runtime with I/O enabled around them. A process that gives up privileges
-/// does so before it opens this: rdma_cm refuses a thread whose credentials have changed since.
+/// Its futures need a tokio runtime with I/O enabled around them. A process that gives up
+/// privileges does so before it opens this: rdma_cm refuses a thread whose credentials have changed
+/// since.
 pub struct Rdma {
     stack: Arc<Stack>,
 }

@@ -13,15 +13,15 @@
 //! | `memory` | raw memory: the only unsafe code |
 //! | `handshake`, `endpoint`, `hold` | the handles that users hold |
 //!
-//! It behaves as RC queue pairs under rdma_cm do, where that shows: a completion event comes once for
-//! each `arm`, and only for what completes after it; a failed request puts its queue pair into error;
-//! a refused one both; a message without a receive waits for the receiver's RNR timer; a dead process
-//! is announced, a dead host is not. A stopped process needs no fault: its card works on, so a test
-//! just stops calling.
+//! It behaves as RC queue pairs under rdma_cm do, where that shows: a completion event comes once
+//! for each `arm`, and only for what completes after it; a failed request puts its queue pair into
+//! error; a refused one both; a message without a receive waits for the receiver's RNR timer; a
+//! dead process is announced, a dead host is not. A stopped process needs no fault: its card works
+//! on, so a test just stops calling.
 //!
-//! Without delays everything happens inside the call that causes it, and only faults and time limits
-//! need the thread. The card reads and writes with the CPU, so rings are host memory or a dma-buf that
-//! mmap(2) can map (a memfd).
+//! Without delays everything happens inside the call that causes it, and only faults and time
+//! limits need the thread. The card reads and writes with the CPU, so rings are host memory or a
+//! dma-buf that mmap(2) can map (a memfd).
 
 mod card;
 mod cm;

@@ -106,8 +106,8 @@ impl Table {
 
     fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at + 4 <= self.layout.size(), "outside the table");
-        // SAFETY: inside the allocation (checked), 4-byte aligned by the callers' arithmetic, and the
-        // CPU accesses it by atomics only.
+        // SAFETY: inside the allocation (checked), 4-byte aligned by the callers' arithmetic, and
+        // the CPU accesses it by atomics only.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 }

@@ -11,11 +11,12 @@
 //!
 //! Flushing sends what the device published before it closed, bounded by linger. Draining waits for
 //! the peer's end of stream: a TCP close with unread input would send RST and destroy data that was
-//! accepted for delivery. Draining continues while the peer has not acknowledged everything, up to linger.
+//! accepted for delivery. Draining continues while the peer has not acknowledged everything, up to
+//! linger.
 //!
-//! Where the device is gone without a close ([`Connection::handle_gone`]), Aborting takes the place of
-//! both: what was published is sent and acknowledged, within a bound, and then the connection is reset.
-//! No end of stream is sent, since the device asked for none.
+//! Where the device is gone without a close ([`Connection::handle_gone`]), Aborting takes the place
+//! of both: what was published is sent and acknowledged, within a bound, and then the connection is
+//! reset. No end of stream is sent, since the device asked for none.
 //!
 //! A transport that takes nothing more may still hold what the peer sent before: that is received
 //! first, and only then is the error reported.
@@ -86,7 +87,8 @@ enum Phase {
         until: u64,
         limit: u64,
     },
-    /// The device is gone: send, wait until the peer has acknowledged (asked again at `ask`), reset.
+    /// The device is gone: send, wait until the peer has acknowledged (asked again at `ask`),
+    /// reset.
     Aborting {
         ask: u64,
         limit: u64,
@@ -118,7 +120,8 @@ pub struct Connection {
     writable: bool,
     /// Why the transport takes nothing more; reported once what it still holds was received.
     send_error: Option<Error>,
-    /// The last bytes that moved were sent: those that come in are next, so that neither direction waits for the other.
+    /// The last bytes that moved were sent: those that come in are next, so that neither direction
+    /// waits for the other.
     receives_next: bool,
 }
 
@@ -149,8 +152,8 @@ impl Connection {
         }
     }
 
-    /// Takes in the device's `consumed` word. One that is ahead of what landed is no violation once the peer's end of stream
-    /// has landed, and counts as far as that.
+    /// Takes in the device's `consumed` word. One that is ahead of what landed is no violation once
+    /// the peer's end of stream has landed, and counts as far as that.
     ///
     /// # Errors
     /// The [`Violation`]; the caller then fails the connection with EPROTO.
@@ -173,8 +176,8 @@ impl Connection {
         self.send.handle_sent(n);
     }
 
-    /// Notes that the transport has done with the memory of `n` bytes it took; returns the `released`
-    /// word to publish.
+    /// Notes that the transport has done with the memory of `n` bytes it took; returns the
+    /// `released` word to publish.
     pub const fn handle_released(&mut self, n: u64) -> StreamWord {
         self.send.handle_released(n)
     }
@@ -199,8 +202,8 @@ impl Connection {
         (self.send.is_shut(), self.recv.is_ended())
     }
 
-    /// Returns whether the peer of an open stream has ended its own, so that nothing is read any more: unless the device sends, no call tells
-    /// that the transport has failed.
+    /// Returns whether the peer of an open stream has ended its own, so that nothing is read any
+    /// more: unless the device sends, no call tells that the transport has failed.
     #[must_use]
     pub const fn reads_no_more(&self) -> bool {
         matches!(self.phase, Phase::Open) && self.recv.is_ended()
@@ -293,7 +296,8 @@ impl Connection {
 
     /// Ends the stream with an error of the transport, or of the device (EPROTO).
     ///
-    /// Returns the error to report in the socket's status; `None` when the device no longer needs it.
+    /// Returns the error to report in the socket's status; `None` when the device no longer needs
+    /// it.
     pub const fn handle_error(&mut self, error: Error) -> Option<Error> {
         match self.phase {
             Phase::Open => {
@@ -329,9 +333,9 @@ impl Connection {
         }
     }
 
-    /// The device is gone and has closed nothing: what it published so far is sent, and the connection
-    /// is reset once the peer has acknowledged it, at the latest after `bound` nanoseconds. What was
-    /// closed before ends as it would have, within the same bound.
+    /// The device is gone and has closed nothing: what it published so far is sent, and the
+    /// connection is reset once the peer has acknowledged it, at the latest after `bound`
+    /// nanoseconds. What was closed before ends as it would have, within the same bound.
     pub const fn handle_gone(&mut self, now: u64, bound: u64) {
         let limit = now.saturating_add(bound);
         self.phase = match self.phase {
@@ -436,8 +440,8 @@ impl Connection {
     }
 }
 
-/// Draining from `now` on. A peer that does not acknowledge what it was sent has time until `linger`, if that is later
-/// than the usual end; nothing continues after `limit`.
+/// Draining from `now` on. A peer that does not acknowledge what it was sent has time until
+/// `linger`, if that is later than the usual end; nothing continues after `limit`.
 const fn draining(now: u64, linger: u64, limit: u64) -> Phase {
     let until = min(now.saturating_add(DRAIN_NS), limit);
     Phase::Draining { until, limit: if linger > until { min(linger, limit) } else { until } }

@@ -32,8 +32,8 @@ impl SendFlow {
         Ok(())
     }
 
-    /// The same once the transport takes nothing more. A CUDA stream that waited for room was released without it, and
-    /// publishes more than there is room for: of that, nothing counts.
+    /// The same once the transport takes nothing more. A CUDA stream that waited for room was
+    /// released without it, and publishes more than there is room for: of that, nothing counts.
     ///
     /// # Errors
     /// As [`SendFlow::handle_published`].
@@ -52,15 +52,16 @@ impl SendFlow {
         self.sent += n;
     }
 
-    /// Notes that the transport has done with the memory of `n` bytes it took; returns the `released`
-    /// word to publish.
+    /// Notes that the transport has done with the memory of `n` bytes it took; returns the
+    /// `released` word to publish.
     pub const fn handle_released(&mut self, n: u64) -> StreamWord {
         self.released += n;
         debug_assert!(self.released <= self.sent);
         StreamWord::at(self.released)
     }
 
-    /// Returns whether all bytes are sent, the device has finished, and the transport was not told yet.
+    /// Returns whether all bytes are sent, the device has finished, and the transport was not told
+    /// yet.
     #[must_use]
     pub const fn wants_shutdown(&self) -> bool {
         self.published.end() && !self.shut && self.published.position() == self.sent
@@ -100,8 +101,9 @@ impl RecvFlow {
 
     /// Takes in the device's `consumed` word.
     ///
-    /// Once the end of the stream has landed, it may be ahead of what landed. A CUDA stream that waits for a whole message is
-    /// released by an end in its middle, cannot look at why, and gives back the whole message. What never came is not counted.
+    /// Once the end of the stream has landed, it may be ahead of what landed. A CUDA stream that
+    /// waits for a whole message is released by an end in its middle, cannot look at why, and gives
+    /// back the whole message. What never came is not counted.
     ///
     /// # Errors
     /// The [`Violation`], when the word is invalid.
@@ -270,8 +272,9 @@ mod tests {
             }
         }
 
-        /// Whatever a device gives back of a stream that has ended, in whatever order: what came is given back at most
-        /// once, nothing else is, and only words that go back below that or are malformed are refused.
+        /// Whatever a device gives back of a stream that has ended, in whatever order: what came is
+        /// given back at most once, nothing else is, and only words that go back below that or are
+        /// malformed are refused.
         #[test]
         fn an_ended_stream_gives_back_what_came_and_no_more(
             landed in 0..=64u64, before in 0..=64u64, words in prop::collection::vec((0..200u64, any::<bool>()), 1..50),

@@ -1,4 +1,5 @@
-//! Streams as pure state machines: values in, actions out. There is no clock here, no I/O and no unsafe code.
+//! Streams as pure state machines: values in, actions out. There is no clock here, no I/O and no
+//! unsafe code.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -8,7 +9,8 @@
 //! | [`slab`] | ring memory: which pieces of an area are free |
 //! | [`wait_queue`] | who waits for what, in order |
 //!
-//! `gpunet-core` has the transports that carry what these decide, and shows these modules under their names.
+//! `gpunet-core` has the transports that carry what these decide, and shows these modules under
+//! their names.
 #![forbid(unsafe_code)]
 
 pub mod connection;

@@ -10,8 +10,8 @@
 //! | `violation` | what a peer did that the protocol forbids |
 //! | `machine` | both, and shutdown, control messages, signs of life: inputs in, work requests out |
 //!
-//! No clock and no I/O: [`Machine`] is driven by `handle_*` and [`Machine::poll`]. The driver, which
-//! owns a queue pair, is `gpunet_core::transport::rc`.
+//! No clock and no I/O: [`Machine`] is driven by `handle_*` and [`Machine::poll`]. The driver,
+//! which owns a queue pair, is `gpunet_core::transport::rc`.
 //!
 //! # The stream in positions
 //! A receive ring of `C` bytes is published to the sender piece by piece. Every piece (an *area*)

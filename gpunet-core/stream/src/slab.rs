@@ -22,8 +22,8 @@ impl Slab {
         slab
     }
 
-    /// Adds the memory behind the first `from` bytes, up to `len`. `from` is a multiple of 4 KiB, or what a
-    /// slab was made or extended to before.
+    /// Adds the memory behind the first `from` bytes, up to `len`. `from` is a multiple of 4 KiB,
+    /// or what a slab was made or extended to before.
     pub fn extend(&mut self, from: u64, len: u64) {
         let mut at = from.next_multiple_of(1 << MIN_RING_LOG2);
         // Largest aligned blocks first, so that every block's buddy is found by its offset.
@@ -43,7 +43,8 @@ impl Slab {
         self.free_bytes
     }
 
-    /// Returns whether rings of these sizes (log2 of bytes) fit together into `len` bytes of which nobody uses any.
+    /// Returns whether rings of these sizes (log2 of bytes) fit together into `len` bytes of which
+    /// nobody uses any.
     #[must_use]
     pub fn could_hold(len: u64, rings: &[u8]) -> bool {
         // No ring is larger than the largest class: more memory than that for each changes nothing.

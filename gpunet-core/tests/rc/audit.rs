@@ -34,8 +34,8 @@ pub struct Audit {
     pub shut: bool,
     /// Its last message was posted.
     pub ended: bool,
-    /// In positions: what came, what was consumed, what the machine granted, and where the area ends
-    /// that each entry of the peer's table holds.
+    /// In positions: what came, what was consumed, what the machine granted, and where the area
+    /// ends that each entry of the peer's table holds.
     received: u64,
     consumed: u64,
     granted: u64,

@@ -81,8 +81,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
 
-    /// Each end writes, shuts, reads to the end, and closes as soon as it has; nothing is lost however
-    /// the two cross.
+    /// Each end writes, shuts, reads to the end, and closes as soon as it has; nothing is lost
+    /// however the two cross.
     #[test]
     fn half_closes_in_every_order_lose_nothing(
         plan in plan(), steps in steps(), at in [0usize..700, 0usize..700], mut slow in any::<u64>(),

@@ -1,4 +1,5 @@
-//! A peer that lies is found out, and never makes a machine panic or write where nothing was granted.
+//! A peer that lies is found out, and never makes a machine panic or write where nothing was
+//! granted.
 
 use crate::transfer::{shape, size};
 use crate::victim::Victim;

@@ -1,6 +1,6 @@
-//! An rsocket that behaves like unmodified librdmacm, after sections 2 to 8 of the specification: half
-//! a ring at a time, credits by consumed messages, chunks of 2 KiB doubling to 64 KiB, and nothing done
-//! outside the application's calls.
+//! An rsocket that behaves like unmodified librdmacm, after sections 2 to 8 of the specification:
+//! half a ring at a time, credits by consumed messages, chunks of 2 KiB doubling to 64 KiB, and
+//! nothing done outside the application's calls.
 
 use crate::nic::{Nic, Piece, decode, encode, pattern};
 use crate::shape::{Shape, TABLE_KEY};
@@ -125,7 +125,8 @@ impl Reference {
         CONTROLS - self.slots.iter().filter(|slot| !matches!(slot, Slot::Data(_))).count() as u32
     }
 
-    /// Ring space given back: the memory of the next piece consumed, the entry's last area received.
+    /// Ring space given back: the memory of the next piece consumed, the entry's last area
+    /// received.
     fn may_publish(&self) -> bool {
         let piece = u64::from(self.shape.piece);
         let consumed = self.published < self.shape.pieces
@@ -169,8 +170,8 @@ impl Reference {
         self.nic.dead |= !self.connected && self.slots.is_empty();
     }
 
-    /// librdmacm decides between the two messages when rshutdown is entered, and sends nothing at all if
-    /// the peer's SHUTDOWN comes while it waits for a slot. We decide when there is one.
+    /// librdmacm decides between the two messages when rshutdown is entered, and sends nothing at
+    /// all if the peer's SHUTDOWN comes while it waits for a slot. We decide when there is one.
     fn post_end(&mut self) {
         let both = self.ending == Ending::Both || !self.readable;
         (self.ending, self.writable) = (Ending::No, false);

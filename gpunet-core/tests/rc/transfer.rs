@@ -93,7 +93,8 @@ proptest! {
         let mut world = against_itself([&size, &size], [wanted, 0]);
         world.drain(len);
         world.assert_delivered();
-        // A message ends where the application's write does, the area, or a quarter of the send ring.
+        // A message ends where the application's write does, the area, or a quarter of the send
+        // ring.
         let controls = world.nodes[1].controls();
         let messages = 2 * wanted.div_ceil(len) + wanted / (1 << ring >> 2).min(65_536) + 2 * rings;
         let allowed = controls_allowed(&size, wanted, messages);

@@ -57,7 +57,8 @@ impl World {
         Self { nodes, tasks, not_ready: [0; 2] }
     }
 
-    /// Delivers the oldest request of `from`; false if there was none, or the other end was not ready.
+    /// Delivers the oldest request of `from`; false if there was none, or the other end was not
+    /// ready.
     pub fn deliver(&mut self, from: usize) -> bool {
         let [a, b] = &mut self.nodes;
         let (source, target) = if from == 0 { (a.nic(), b.nic()) } else { (b.nic(), a.nic()) };
@@ -153,7 +154,8 @@ impl World {
         }
     }
 
-    /// Lets both ends write and read all that they want, `len` bytes at a time, until nothing moves.
+    /// Lets both ends write and read all that they want, `len` bytes at a time, until nothing
+    /// moves.
     pub fn drain(&mut self, len: u64) {
         loop {
             let mut moved = self.settle();

@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 
 const RING: u64 = 64 << 10;
 
-/// A stream whose first ring of bytes was read at the other end, and whose second one is offered while
-/// the peer's grant has not come yet.
+/// A stream whose first ring of bytes was read at the other end, and whose second one is offered
+/// while the peer's grant has not come yet.
 fn with_a_ring_offered_before_its_grant() -> (End, End) {
     let (mut client, mut server) = World::new(&Fabric::new(1)).pair(RING);
     assert!(client.turn(0).writable);
@@ -55,7 +55,8 @@ const MS: u64 = 1_000_000;
 /// "The connection is over."
 const DISCONNECT: Op = Op::Write { from: Source::Nothing, to: 0, rkey: 0, immediate: Some(0xe000_0000) };
 
-/// A card shows a message before it has acknowledged it, and librdmacm waits for that before it closes.
+/// A card shows a message before it has acknowledged it, and librdmacm waits for that before it
+/// closes.
 #[test]
 fn the_last_message_of_a_plain_peer_is_acknowledged_before_its_queue_pair_goes() {
     let world = World::new(&Fabric::new(2));

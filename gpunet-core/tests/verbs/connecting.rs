@@ -98,8 +98,8 @@ pub fn requests_come_in_order(world: &World) {
         for expected in [0, 2, 3] {
             let mut request = next(&mut *listening).await;
             if request.private_data[0] == 1 {
-                // The kernel forgets what happens to a request before it is fetched, so the client's
-                // absence may show only now.
+                // The kernel forgets what happens to a request before it is fetched, so the
+                // client's absence may show only now.
                 request.handshake.prepare(&Rings::new(RING, 9).memory(), DEPTH).unwrap();
                 assert!(request.handshake.accept(&[]).await.is_err(), "its client has gone");
                 request = next(&mut *listening).await;
@@ -110,7 +110,8 @@ pub fn requests_come_in_order(world: &World) {
     });
 }
 
-/// Clients that have asked and do not take the answer: one that continues later, and one that gives up.
+/// Clients that have asked and do not take the answer: one that continues later, and one that gives
+/// up.
 pub fn an_accept_waits_for_its_client(world: &World) {
     // For the steps that lead to where both ends stand still.
     let step = Duration::from_millis(100);
@@ -175,8 +176,8 @@ pub fn a_hundred_connections_leave_nothing_behind(world: &World) {
         until("a connection to be gone", settled);
     }
     until("identifiers to be as before", || identifiers() == before);
-    // Registrations may come back a moment after the queue pair went, and then another set is made for
-    // the connection that came too early; never more than that.
+    // Registrations may come back a moment after the queue pair went, and then another set is made
+    // for the connection that came too early; never more than that.
     for of in [|k: &(Keys, Keys)| k.0.recv_rkey, |k: &(Keys, Keys)| k.1.recv_rkey] {
         let distinct: HashSet<_> = keys.iter().map(of).collect();
         assert!(distinct.len() <= 2, "registered {} times", distinct.len());

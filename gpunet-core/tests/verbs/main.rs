@@ -2,8 +2,8 @@
 //!
 //! The functions in `connecting`, `moving` and `waking` know the trait only. They run over the
 //! simulated card in several moods, and over a real device when `GPUNET_VERBS=rdma` says so; then
-//! `GPUNET_RDMA_ADDR` is an address of this host that an RDMA device has. `simulated` and `faults` are
-//! about the simulation itself.
+//! `GPUNET_RDMA_ADDR` is an address of this host that an RDMA device has. `simulated` and `faults`
+//! are about the simulation itself.
 
 mod buffer;
 mod connecting;

@@ -127,8 +127,8 @@ pub fn a_full_send_queue_says_so(world: &World) {
     drop(server);
 }
 
-/// Writes there and expects the peer's card to refuse it. What becomes of the peer's receives differs
-/// among cards.
+/// Writes there and expects the peer's card to refuse it. What becomes of the peer's receives
+/// differs among cards.
 fn is_refused(mut client: End, server: End, (to, rkey): (u64, u32)) {
     let from = Source::Ring([(client.rings.send.address(), 64), (0, 0)]);
     client.rings.send.put(0, &[0xee; 64]);

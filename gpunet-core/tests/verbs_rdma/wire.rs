@@ -91,7 +91,8 @@ pub async fn connect(rdma: &Rdma, port: u16, local: &Rings, remote: &Rings) -> P
 }
 
 impl Pair {
-    /// Writes with a message: on iWARP the message is a send of its own, whose completion comes second.
+    /// Writes with a message: on iWARP the message is a send of its own, whose completion comes
+    /// second.
     pub async fn write(&mut self, id: u64, from: Source, to: u64, rkey: u32, message: u32) {
         if !self.iwarp {
             let op = Op::Write { from, to, rkey, immediate: Some(message) };

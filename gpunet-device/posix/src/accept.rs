@@ -5,9 +5,9 @@ use gpunet_abi::{Error, Result};
 use gpunet_device::internal::{by_leader, entry};
 use gpunet_device::{Group, Listener, Net};
 
-/// Accepts a connection; the peer's address goes to `addr` unless that is null. It waits at most `timeout_ns`
-/// nanoseconds; negative: without limit; 0: not at all; [`SOCKET_TIMEOUT`](super::SOCKET_TIMEOUT): as the socket's
-/// options say.
+/// Accepts a connection; the peer's address goes to `addr` unless that is null. It waits at most
+/// `timeout_ns` nanoseconds; negative: without limit; 0: not at all;
+/// [`SOCKET_TIMEOUT`](super::SOCKET_TIMEOUT): as the socket's options say.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same handle.

@@ -79,8 +79,8 @@ pub fn listen<G: Group>(g: &G, net: Net, socket: i32, backlog: i32) -> Result<i6
     Ok(0)
 }
 
-/// Posts a request that turns a fresh or bound socket into another kind. By one lane. The proxy takes
-/// the slot back when the request fails.
+/// Posts a request that turns a fresh or bound socket into another kind. By one lane. The proxy
+/// takes the slot back when the request fails.
 fn post(
     net: Net,
     handle: Handle,

@@ -15,18 +15,20 @@ pub(crate) struct Taken {
     pub(crate) net: Net,
     pub(crate) handle: Handle,
     half: Direction,
-    /// How long the call may wait, by the socket's options unless it was told. All lanes have the options' from the
-    /// leader: another group may change them meanwhile, and lanes that differ would part at a barrier.
+    /// How long the call may wait, by the socket's options unless it was told. All lanes have the
+    /// options' from the leader: another group may change them meanwhile, and lanes that differ
+    /// would part at a barrier.
     pub(super) timeout: Timeout,
     _call: CallGuard,
 }
 
 impl Taken {
-    /// Takes a direction of the stream that a C program names. All lanes, which meet before the next call of this
-    /// function ([`Group::broadcast_once`]).
+    /// Takes a direction of the stream that a C program names. All lanes, which meet before the
+    /// next call of this function ([`Group::broadcast_once`]).
     ///
     /// # Errors
-    /// BadHandle; NotConnected; Busy when another group has the direction, or the host has taken it.
+    /// BadHandle; NotConnected; Busy when another group has the direction, or the host has taken
+    /// it.
     #[inline(always)]
     pub(crate) fn take<G: Group>(g: &G, net: Net, socket: i32, half: Direction) -> Result<Self> {
         let handle = handle(socket)?;
@@ -48,8 +50,8 @@ impl Taken {
         self
     }
 
-    /// Gives the direction back after a call; a timeout that has passed ends with EAGAIN, as that of Linux's
-    /// socket options, and ETIMEDOUT is the connection's own. All lanes.
+    /// Gives the direction back after a call; a timeout that has passed ends with EAGAIN, as that
+    /// of Linux's socket options, and ETIMEDOUT is the connection's own. All lanes.
     ///
     /// # Errors
     /// The call's.
@@ -102,11 +104,13 @@ fn take(net: Net, handle: Handle, half: Direction, caller: Caller) -> Result<u64
 /// Locks a direction for a call by handle. By one lane.
 ///
 /// # Errors
-/// BadHandle when the slot is the next socket's; Busy when another call has it, or the host; Canceled; NetworkDown.
+/// BadHandle when the slot is the next socket's; Busy when another call has it, or the host;
+/// Canceled; NetworkDown.
 fn lock_for_call(net: Net, handle: Handle, half: Direction) -> Result<()> {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
     while !slots::lock(net, handle, half, lock::CALL) {
-        // A poller that announces what it has consumed has the lock for one store, and may have given it back by now.
+        // A poller that announces what it has consumed has the lock for one store, and may have
+        // given it back by now.
         unless(matches!(slots::holder(net, handle, half)?, lock::FREE | lock::ANNOUNCE), Error::Busy)?;
         if guard.is_due() {
             guard.check()?;

@@ -1,4 +1,5 @@
-//! `gpunet_epoll_create`, `gpunet_epoll_ctl`, `gpunet_epoll_wait` and `gpunet_epoll_close`: poll groups.
+//! `gpunet_epoll_create`, `gpunet_epoll_ctl`, `gpunet_epoll_wait` and `gpunet_epoll_close`: poll
+//! groups.
 
 use super::{errno, handle, unless};
 use crate::call_timeout;
@@ -15,7 +16,8 @@ pub const GPUNET_EPOLL_MOD: i32 = 3;
 /// Arms a socket that was delivered, before the next wait does.
 pub const GPUNET_EPOLL_REARM: i32 = 4;
 
-/// Makes a poll group for up to `capacity` sockets; 0: as many as there are. Returns its handle, which `gpunet_close` takes, too.
+/// Makes a poll group for up to `capacity` sockets; 0: as many as there are. Returns its handle,
+/// which `gpunet_close` takes, too.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same handle.
@@ -30,8 +32,8 @@ pub fn create<G: Group>(g: &G, net: Net, capacity: u32) -> Result<i64> {
     PollGroup::create(g, net, capacity).map(|group| i64::from(group.handle().raw()))
 }
 
-/// Adds a socket, changes it, takes it out or arms it, as `op` says. `events` and `token` are those of
-/// [`PollGroup::add`].
+/// Adds a socket, changes it, takes it out or arms it, as `op` says. `events` and `token` are those
+/// of [`PollGroup::add`].
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments.
@@ -62,9 +64,10 @@ pub fn ctl<G: Group>(
     Ok(0)
 }
 
-/// Waits until sockets of the group are ready; returns how many events it has written to `events`, at most `max`. The first
-/// `last` of them are those of the calling group's last wait, as they were: their sockets are armed again. The timeout is in
-/// nanoseconds; negative: no limit; 0: do not wait.
+/// Waits until sockets of the group are ready; returns how many events it has written to `events`,
+/// at most `max`. The first `last` of them are those of the calling group's last wait, as they
+/// were: their sockets are armed again. The timeout is in nanoseconds; negative: no limit; 0: do
+/// not wait.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments.

@@ -1,7 +1,8 @@
-//! Writing and reading in the ring, without a copy: `gpunet_reserve` and `gpunet_commit`, `gpunet_peek` and `gpunet_release`.
+//! Writing and reading in the ring, without a copy: `gpunet_reserve` and `gpunet_commit`,
+//! `gpunet_peek` and `gpunet_release`.
 //!
-//! No call holds the direction between the two: what is sent after a reserve, or received after a peek, takes
-//! the same bytes, and the span is void.
+//! No call holds the direction between the two: what is sent after a reserve, or received after a
+//! peek, takes the same bytes, and the span is void.
 
 use super::direction::Taken;
 use super::unless;
@@ -9,7 +10,8 @@ use gpunet_abi::{Direction, Error, Piece, Result, RingSpan};
 use gpunet_device::internal::Lane;
 use gpunet_device::{Group, Net, RecvHalf, SendHalf};
 
-/// `struct gpunet_span`: pieces of a ring. The second is empty unless the span wraps round the ring's end.
+/// `struct gpunet_span`: pieces of a ring. The second is empty unless the span wraps round the
+/// ring's end.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Span {
@@ -57,15 +59,15 @@ pub(crate) unsafe fn tell(to: *mut Span, result: Result<RingSpan>) -> Result<i64
     result.map(|span| span.len() as i64)
 }
 
-/// Reserves up to `len` bytes of ring space to write in place: at least one, and what is free by now. The
-/// timeout is as in [`super::send::send_timeout`].
+/// Reserves up to `len` bytes of ring space to write in place: at least one, and what is free by
+/// now. The timeout is as in [`super::send::send_timeout`].
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same span.
 ///
 /// # Errors
-/// As [`SendHalf::reserve`]; WouldBlock when the timeout has passed; Busy when another group sends on
-/// this socket.
+/// As [`SendHalf::reserve`]; WouldBlock when the timeout has passed; Busy when another group sends
+/// on this socket.
 ///
 /// # Examples
 ///
@@ -87,7 +89,8 @@ pub fn reserve<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i
     let taken = Taken::take(g, net, socket, Direction::Send)?.with_timeout(timeout_ns);
     let mut half = SendHalf::load_locked(net, taken.handle);
     let reserved = half.reserve_timeout(g, len, taken.timeout);
-    // What this call has learnt is what the commit goes by. All lanes have met since they loaded the half.
+    // What this call has learnt is what the commit goes by. All lanes have met since they loaded
+    // the half.
     if reserved.is_ok() && Lane::of(g).is_last() {
         half.keep();
     }
@@ -100,8 +103,8 @@ pub fn reserve<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i
 /// All lanes call it with the same arguments, each after its own writes.
 ///
 /// # Errors
-/// InvalidArgument for more bytes than were reserved, as far as the ring can tell; BrokenPipe after a shutdown;
-/// Busy when another group sends on this socket; BadHandle; NotConnected.
+/// InvalidArgument for more bytes than were reserved, as far as the ring can tell; BrokenPipe after
+/// a shutdown; Busy when another group sends on this socket; BadHandle; NotConnected.
 ///
 /// # Examples
 ///
@@ -117,15 +120,15 @@ pub fn commit<G: Group>(g: &G, net: Net, socket: i32, len: usize) -> Result<i64>
     taken.finish(g, committed.map(|()| 0))
 }
 
-/// Shows up to `len` received bytes in place: at least one, and what has come by now; none at the end of the
-/// stream. The timeout is as in [`super::recv::recv_timeout`].
+/// Shows up to `len` received bytes in place: at least one, and what has come by now; none at the
+/// end of the stream. The timeout is as in [`super::recv::recv_timeout`].
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same span.
 ///
 /// # Errors
-/// As [`RecvHalf::peek`]; InvalidArgument for `len` 0; WouldBlock when the timeout has passed; Busy when another
-/// group receives from this socket.
+/// As [`RecvHalf::peek`]; InvalidArgument for `len` 0; WouldBlock when the timeout has passed; Busy
+/// when another group receives from this socket.
 ///
 /// # Examples
 ///
@@ -152,8 +155,9 @@ pub fn peek<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i64)
     taken.finish(g, peeked)
 }
 
-/// As [`peek`], once more than `have` bytes are there: for a request of which `have` bytes were seen and that is not
-/// complete. At the end of the stream it shows what there is, which may be `have` bytes or fewer.
+/// As [`peek`], once more than `have` bytes are there: for a request of which `have` bytes were
+/// seen and that is not complete. At the end of the stream it shows what there is, which may be
+/// `have` bytes or fewer.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same span.
@@ -200,8 +204,8 @@ pub fn peek_more<G: Group>(
 /// All lanes call it with the same arguments, each after its own reads.
 ///
 /// # Errors
-/// InvalidArgument for more bytes than were shown; Busy when another group receives from this socket; BadHandle;
-/// NotConnected.
+/// InvalidArgument for more bytes than were shown; Busy when another group receives from this
+/// socket; BadHandle; NotConnected.
 ///
 /// # Examples
 ///

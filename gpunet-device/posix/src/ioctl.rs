@@ -21,7 +21,8 @@ pub const FIONBIO: u32 = 0x5421;
 /// All lanes call it with the same arguments; after it every lane sees the value.
 ///
 /// # Errors
-/// BadHandle; NotConnected; Busy when another group receives (FIONREAD) or sends (GPUNET_SPACE); ENOTTY; EFAULT.
+/// BadHandle; NotConnected; Busy when another group receives (FIONREAD) or sends (GPUNET_SPACE);
+/// ENOTTY; EFAULT.
 ///
 /// # Safety
 /// `value` is null, or readable and writable.

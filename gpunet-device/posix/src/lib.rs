@@ -1,9 +1,9 @@
 //! The socket calls as C programs know them: handles, negative errno, raw addresses.
 //!
-//! Each file is one call, generic over [`Group`](gpunet_device::Group) as gpunet-device is, so the CPU's
-//! tests run what the exported C functions (`capi`, with the feature of that name) only wrap. A call by handle finds its
-//! stream in the device's table, takes the direction it uses (EALREADY if another group or the host has it),
-//! and leaves the table as it found it.
+//! Each file is one call, generic over [`Group`](gpunet_device::Group) as gpunet-device is, so the
+//! CPU's tests run what the exported C functions (`capi`, with the feature of that name) only wrap.
+//! A call by handle finds its stream in the device's table, takes the direction it uses (EALREADY
+//! if another group or the host has it), and leaves the table as it found it.
 //!
 //! | file | holds |
 //! |---|---|
@@ -86,12 +86,12 @@ pub(crate) unsafe fn readable(data: *const u8, len: usize) -> Source {
     Source::from(unsafe { Buffer::from_raw_parts(data.cast_mut(), len) })
 }
 
-/// As the timeout of a call: what the socket's options say, SO_SNDTIMEO or SO_RCVTIMEO, and not at all on a
-/// non-blocking socket.
+/// As the timeout of a call: what the socket's options say, SO_SNDTIMEO or SO_RCVTIMEO, and not at
+/// all on a non-blocking socket.
 pub const SOCKET_TIMEOUT: i64 = i64::MIN;
 
-/// How long a call may wait that was given a timeout in nanoseconds: 0 for not at all, negative for without limit,
-/// [`SOCKET_TIMEOUT`] for the socket's own.
+/// How long a call may wait that was given a timeout in nanoseconds: 0 for not at all, negative for
+/// without limit, [`SOCKET_TIMEOUT`] for the socket's own.
 #[inline(always)]
 pub(crate) const fn call_timeout(timeout_ns: i64, of_socket: Timeout) -> Timeout {
     match timeout_ns {

@@ -10,14 +10,15 @@ pub use options::{CallOptions, DELAY, EXCLUSIVE, KEEPALIVE, LINGER, NONBLOCK, OP
 
 /// Makes a socket with options and connects it; returns the stream.
 ///
-/// It waits at most `timeout_ns` nanoseconds; negative: without limit; [`SOCKET_TIMEOUT`]: as the options say.
+/// It waits at most `timeout_ns` nanoseconds; negative: without limit; [`SOCKET_TIMEOUT`]: as the
+/// options say.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same result.
 ///
 /// # Errors
-/// As [`Stream::connect_with`]: TimedOut when the timeout has passed. InvalidArgument for invalid options, and for a
-/// timeout of 0: a connect waits for an answer. Those of reading the address.
+/// As [`Stream::connect_with`]: TimedOut when the timeout has passed. InvalidArgument for invalid
+/// options, and for a timeout of 0: a connect waits for an answer. Those of reading the address.
 ///
 /// # Safety
 /// `addr` is readable for `len` bytes; `options` is null or readable.
@@ -59,7 +60,8 @@ pub unsafe fn connect_to<G: Group>(
     Ok(i64::from(stream.raw()))
 }
 
-/// Makes a socket with options, which accepted streams inherit, binds it and listens; returns the listener.
+/// Makes a socket with options, which accepted streams inherit, binds it and listens; returns the
+/// listener.
 ///
 /// # Cooperation
 /// As [`connect_to`].
@@ -98,8 +100,8 @@ pub unsafe fn listen_at<G: Group>(
     Ok(i64::from(listener.handle().raw()))
 }
 
-/// Reads what only the leader uses; all lanes learn whether it is valid. Other lanes get none: were each to read
-/// for itself, a change of the bytes meanwhile could part them.
+/// Reads what only the leader uses; all lanes learn whether it is valid. Other lanes get none: were
+/// each to read for itself, a change of the bytes meanwhile could part them.
 ///
 /// # Safety
 /// As [`connect_to`], for the leader.

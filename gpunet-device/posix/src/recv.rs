@@ -6,8 +6,8 @@ use super::{SOCKET_TIMEOUT, errno};
 use gpunet_abi::{Direction, Error, Result};
 use gpunet_device::{Buffer, Group, Net, RecvHalf};
 
-/// Receives bytes; 0 at the end of the stream. MSG_PEEK leaves them where they are. It waits as the socket's
-/// options say.
+/// Receives bytes; 0 at the end of the stream. MSG_PEEK leaves them where they are. It waits as the
+/// socket's options say.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same result; on return every lane sees all
@@ -48,15 +48,16 @@ pub unsafe fn recv<G: Group>(
     unsafe { recv_timeout(g, net, socket, data, len, flags, SOCKET_TIMEOUT) }
 }
 
-/// As [`recv`], waiting at most `timeout_ns` nanoseconds in all; negative: without limit; 0: not at all;
-/// [`SOCKET_TIMEOUT`]: as the socket's options say.
+/// As [`recv`], waiting at most `timeout_ns` nanoseconds in all; negative: without limit; 0: not at
+/// all; [`SOCKET_TIMEOUT`]: as the socket's options say.
 ///
 /// # Cooperation
 /// As [`recv`].
 ///
 /// # Errors
 /// As [`RecvHalf::recv`]; WouldBlock when the timeout has passed; Busy when another group receives
-/// from this socket; InvalidArgument for unknown flags. An error after some bytes is the next call's.
+/// from this socket; InvalidArgument for unknown flags. An error after some bytes is the next
+/// call's.
 ///
 /// # Safety
 /// As [`recv`].

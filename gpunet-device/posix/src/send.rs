@@ -15,8 +15,8 @@ pub const MSG_DONTWAIT: i32 = 0x40;
 pub const MSG_WAITALL: i32 = 0x100;
 /// Linux's `MSG_NOSIGNAL`, which is always so here.
 pub const MSG_NOSIGNAL: i32 = 0x4000;
-/// Linux's `MSG_MORE`: the bytes are published by the next send without it (of no bytes, too), a receive or poll on the socket that
-/// waits, a shutdown or a close. See [`SendHalf::send_more`].
+/// Linux's `MSG_MORE`: the bytes are published by the next send without it (of no bytes, too), a
+/// receive or poll on the socket that waits, a shutdown or a close. See [`SendHalf::send_more`].
 ///
 /// [`SendHalf::send_more`]: gpunet_device::SendHalf::send_more
 pub const MSG_MORE: i32 = 0x8000;
@@ -33,7 +33,8 @@ pub(super) fn waits(flags: i32, timeout: Timeout) -> (Timeout, Deadline) {
     }
 }
 
-/// Sends bytes; partial sends are normal unless MSG_WAITALL is given. It waits as the socket's options say.
+/// Sends bytes; partial sends are normal unless MSG_WAITALL is given. It waits as the socket's
+/// options say.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same result.
@@ -70,8 +71,8 @@ pub unsafe fn send<G: Group>(
     unsafe { send_timeout(g, net, socket, data, len, flags, SOCKET_TIMEOUT) }
 }
 
-/// As [`send`], waiting at most `timeout_ns` nanoseconds in all; negative: without limit; 0: not at all;
-/// [`SOCKET_TIMEOUT`]: as the socket's options say.
+/// As [`send`], waiting at most `timeout_ns` nanoseconds in all; negative: without limit; 0: not at
+/// all; [`SOCKET_TIMEOUT`]: as the socket's options say.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same result.

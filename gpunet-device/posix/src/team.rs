@@ -1,7 +1,7 @@
 //! `gpunet_put` and its like: teams as C programs know them, with memory in bytes.
 //!
-//! A call whose time is over fails with WouldBlock, as those of sockets do. A group sees in its call what its lanes have written
-//! before.
+//! A call whose time is over fails with WouldBlock, as those of sockets do. A group sees in its
+//! call what its lanes have written before.
 
 mod reduce;
 

@@ -1,4 +1,5 @@
-//! `gpunet_trigger_release`, `gpunet_wait`, `gpunet_test` and `gpunet_prepared_span`: directions that the host has taken.
+//! `gpunet_trigger_release`, `gpunet_wait`, `gpunet_test` and `gpunet_prepared_span`: directions
+//! that the host has taken.
 
 use super::call_timeout;
 use gpunet_abi::{Error, Gate, Result, Trigger};
@@ -38,7 +39,8 @@ pub fn release<G: Group>(g: &G, net: Net, trigger: Trigger) -> Result<i64> {
 /// All lanes call it with the same arguments and get the same result.
 ///
 /// # Errors
-/// As [`GateExt::wait`]; WouldBlock when the timeout has passed, and TimedOut is the connection's own.
+/// As [`GateExt::wait`]; WouldBlock when the timeout has passed, and TimedOut is the connection's
+/// own.
 ///
 /// # Examples
 ///

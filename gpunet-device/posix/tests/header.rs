@@ -1,4 +1,5 @@
-//! `include/gpunet.h`, `include/gpunet_team.h` and `include/gpunet_types.h` against what they declare: the functions of the shipped PTX, and Linux's numbers.
+//! `include/gpunet.h`, `include/gpunet_team.h` and `include/gpunet_types.h` against what they
+//! declare: the functions of the shipped PTX, and Linux's numbers.
 //!
 //! nvcc is not needed: the files are text. (That nvcc and NVRTC take the header is a matter for a
 //! machine that has them; see `gpunet-proxy/examples/cuda_echo_client`.)
@@ -122,8 +123,8 @@ fn the_headers_declare_what_the_ptx_exports() {
     assert_eq!(declared, exported);
 }
 
-/// `gsend` is `gpunet_send` for the module's context, and GPUnet's `single_thread_gclose` is `gpunet_close_thread`: with the same
-/// parameters and defaults, handed on in their order.
+/// `gsend` is `gpunet_send` for the module's context, and GPUnet's `single_thread_gclose` is
+/// `gpunet_close_thread`: with the same parameters and defaults, handed on in their order.
 #[test]
 fn gpunets_names_are_functions_of_the_headers() {
     let lines = |header: &'static str| header.lines().filter_map(|line| line.strip_prefix("GPUNET_NAME "));

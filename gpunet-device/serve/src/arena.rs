@@ -6,7 +6,8 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use gpunet_device::Group;
 
-/// One `T` for each connection of a block. Every lane gets a copy, and the leader puts the copy of all back.
+/// One `T` for each connection of a block. Every lane gets a copy, and the leader puts the copy of
+/// all back.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
     memory: Memory,
@@ -41,7 +42,8 @@ impl<T: Copy> Arena<T> {
         let value = MaybeUninit::new(value);
         g.sync();
         if g.is_leader() {
-            // SAFETY: inside the block's memory (checked by `part`) and aligned; no other lane uses it between the barriers.
+            // SAFETY: inside the block's memory (checked by `part`) and aligned; no other lane uses
+            // it between the barriers.
             unsafe { self.place(index).cast::<MaybeUninit<T>>().write(value) };
         }
         g.sync();

@@ -1,4 +1,5 @@
-//! Answers that wait for their peers in memory of their own: a list of chunks for each connection, within a limit for each and for all.
+//! Answers that wait for their peers in memory of their own: a list of chunks for each connection,
+//! within a limit for each and for all.
 
 use crate::Bytes;
 use crate::heap::{Chunk, Heap};
@@ -103,7 +104,8 @@ impl Backlog {
         self.len == 0
     }
 
-    /// Appends bytes as far as there is memory; returns how many, and the limit that the rest is beyond.
+    /// Appends bytes as far as there is memory; returns how many, and the limit that the rest is
+    /// beyond.
     ///
     /// # Cooperation
     /// All lanes call it. Ends with a barrier.

@@ -1,4 +1,5 @@
-//! What the host sees while the kernel runs: where it listens, counters, a log. It lies in memory that host and device share.
+//! What the host sees while the kernel runs: where it listens, counters, a log. It lies in memory
+//! that host and device share.
 
 use crate::Bytes;
 use crate::memory::{Carve, Memory};
@@ -116,7 +117,8 @@ impl Board {
         self.memory.part(word::LEN + block * Self::BLOCK, Self::BLOCK)
     }
 
-    /// Publishes where the server listens, and the listener's handle for the other blocks. By one lane.
+    /// Publishes where the server listens, and the listener's handle for the other blocks. By one
+    /// lane.
     pub(crate) fn listens(self, handle: i32, addr: SockAddr) {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = addr.ip;
         self.memory.host_u64(word::HANDLE).set(handle as u64);
@@ -160,7 +162,8 @@ impl Board {
         }
     }
 
-    /// Asks the server to end: it accepts no more, answers what has come, and closes its connections. The host calls it.
+    /// Asks the server to end: it accepts no more, answers what has come, and closes its
+    /// connections. The host calls it.
     pub fn stop(self) {
         self.memory.host_u64(word::STOP).set(1);
     }
@@ -197,8 +200,9 @@ impl Board {
         Log { lines: self.block(block).part(COUNTERS * 8, LOG_LINES * LOG_LINE), next: 0 }
     }
 
-    /// Line `number` of a block's log: when it was written, by the device's clock, and its text. `None` while it is not written, or
-    /// when a later one has taken its place: see [`Board::lines`]. The host calls it.
+    /// Line `number` of a block's log: when it was written, by the device's clock, and its text.
+    /// `None` while it is not written, or when a later one has taken its place: see
+    /// [`Board::lines`]. The host calls it.
     #[must_use]
     pub fn line(self, block: usize, number: u64) -> Option<(u64, [u8; LOG_TEXT], usize)> {
         let lines = self.block(block).part(COUNTERS * 8, LOG_LINES * LOG_LINE);
@@ -211,12 +215,14 @@ impl Board {
         for (at, word) in text.chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&line.host_u64(24 + at * 8).get().to_le_bytes());
         }
-        // Ordering: Acquire fence before the second look: words that a later line has overwritten are found out by it.
+        // Ordering: Acquire fence before the second look: words that a later line has overwritten
+        // are found out by it.
         core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
         if line.host_u64(0).get() == number + 1 { Some((time, text, len.min(LOG_TEXT))) } else { None }
     }
 
-    /// How many lines a block has written, at least: the number of the last one that is there, and one. The host calls it.
+    /// How many lines a block has written, at least: the number of the last one that is there, and
+    /// one. The host calls it.
     #[must_use]
     pub fn lines(self, block: usize) -> u64 {
         let lines = self.block(block).part(COUNTERS * 8, LOG_LINES * LOG_LINE);
@@ -266,7 +272,8 @@ impl Log {
     }
 }
 
-/// A text that is put together, of at most [`LOG_TEXT`] bytes: for a log, or as a key. What is more is cut.
+/// A text that is put together, of at most [`LOG_TEXT`] bytes: for a log, or as a key. What is more
+/// is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
     text: [u8; LOG_TEXT],
@@ -335,7 +342,8 @@ impl Line {
 #[derive(Clone, Copy, Debug)]
 pub struct Connections {
     memory: Memory,
-    /// Until when a block without connections watches the listener for all, by the device's clock; 0: none does.
+    /// Until when a block without connections watches the listener for all, by the device's clock;
+    /// 0: none does.
     watched_until: Memory,
     blocks: usize,
 }
@@ -367,13 +375,15 @@ impl Connections {
         self.watched_until.u64(0).get()
     }
 
-    /// Tries to become the block without connections that watches the listener, or to remain it: `mine` is until when it does as far as
-    /// it knows, 0 if it does not. Returns that for now on. By one lane.
+    /// Tries to become the block without connections that watches the listener, or to remain it:
+    /// `mine` is until when it does as far as it knows, 0 if it does not. Returns that for now on.
+    /// By one lane.
     pub(crate) fn try_watch(self, now: u64, until: u64, mine: u64) -> u64 {
         let word = self.watched_until.u64(0);
         let before = word.get();
         let is_free = before <= now || before == mine;
-        // Ordering: Relaxed; it brings no data. One that is late may watch beside the next one, which costs time only.
+        // Ordering: Relaxed; it brings no data. One that is late may watch beside the next one,
+        // which costs time only.
         if is_free && word.replace(before, until) { until } else { 0 }
     }
 
@@ -382,7 +392,8 @@ impl Connections {
         self.watched_until.u64(0).replace(mine, 0);
     }
 
-    /// Returns whether another block has fewer than `connections`, as far as is known. All lanes share the work; also a barrier.
+    /// Returns whether another block has fewer than `connections`, as far as is known. All lanes
+    /// share the work; also a barrier.
     pub(crate) fn someone_has_fewer<G: Group>(self, g: &G, connections: u64) -> bool {
         let mut fewer = 0;
         let mut block = g.rank() as usize;

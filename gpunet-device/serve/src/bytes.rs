@@ -4,13 +4,14 @@
 use core::marker::PhantomData;
 use gpunet_device::{Group, RingSpan, copy};
 
-/// Bytes in place: in a receive ring (in two pieces, if they wrap around its end), in a [`crate::Heap`], or in the program.
+/// Bytes in place: in a receive ring (in two pieces, if they wrap around its end), in a
+/// [`crate::Heap`], or in the program.
 ///
 /// The lifetime is that of the turn or of the lock during which they stay unchanged.
 ///
 /// # Cooperation
-/// Every lane can call every method alone. If all lanes read the same bytes they get the same results, so a request can
-/// be parsed by all lanes at once, without a barrier.
+/// Every lane can call every method alone. If all lanes read the same bytes they get the same
+/// results, so a request can be parsed by all lanes at once, without a barrier.
 ///
 /// # Examples
 ///
@@ -171,7 +172,8 @@ impl<'t> Bytes<'t> {
         true
     }
 
-    /// Returns whether they are equal to `lower`, a text in lower case, without regard to the case of ASCII letters.
+    /// Returns whether they are equal to `lower`, a text in lower case, without regard to the case
+    /// of ASCII letters.
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn eq_ignore_case(&self, lower: &[u8]) -> bool {
@@ -188,7 +190,8 @@ impl<'t> Bytes<'t> {
         true
     }
 
-    /// The decimal number that they spell, with nothing before or behind it: `-?[0-9]+`, no leading zeros.
+    /// The decimal number that they spell, with nothing before or behind it: `-?[0-9]+`, no leading
+    /// zeros.
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn number(&self) -> Option<i64> {
@@ -214,8 +217,8 @@ impl<'t> Bytes<'t> {
         Some(value)
     }
 
-    /// A number that depends on all bytes and on a seed, for hash tables: SipHash-1-3. Who does not know the seed finds no bytes with the same
-    /// number.
+    /// A number that depends on all bytes and on a seed, for hash tables: SipHash-1-3. Who does not
+    /// know the seed finds no bytes with the same number.
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn hash(&self, [k0, k1]: [u64; 2]) -> u64 {
@@ -277,7 +280,8 @@ impl<'t> Bytes<'t> {
     /// Copies them to `to`, lanes side by side, without a barrier.
     ///
     /// # Safety
-    /// `to` is writable for `self.len()` bytes, which overlap none of them and which nobody else uses.
+    /// `to` is writable for `self.len()` bytes, which overlap none of them and which nobody else
+    /// uses.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(crate) unsafe fn copy_to<G: Group>(&self, g: &G, to: *mut u8) {
         if self.first_len > 0 {
@@ -306,8 +310,8 @@ pub(crate) fn total<const N: usize>(parts: &[Bytes<'_>; N]) -> usize {
     total
 }
 
-/// Copies parts one behind the other to `to`, lanes side by side, without a barrier. A few short parts take a group of many lanes no
-/// longer than one byte.
+/// Copies parts one behind the other to `to`, lanes side by side, without a barrier. A few short
+/// parts take a group of many lanes no longer than one byte.
 ///
 /// # Safety
 /// As [`Bytes::copy_to`], for all parts together.

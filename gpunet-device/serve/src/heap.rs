@@ -15,15 +15,17 @@ const UNIT: usize = 64;
 const MAX_ORDER: usize = 16;
 /// The largest chunk, in bytes.
 pub const MAX_CHUNK: usize = UNIT << MAX_ORDER;
-/// In the byte of a chunk's first unit: it is free, and its order is in the lower bits. 0: no chunk begins here.
+/// In the byte of a chunk's first unit: it is free, and its order is in the lower bits. 0: no chunk
+/// begins here.
 const FREE: u8 = 0x80;
 const TAKEN: u8 = 0x40;
 /// With [`TAKEN`]: whoever wants a region for a larger chunk may ask its holder to give it up.
 const ITEM: u8 = 0x20;
 /// The bits of the order.
 const ORDER: u8 = 0x1f;
-/// Chunks of each size that are kept as they are when they are given back: the next of that size is taken without a division, and given back
-/// without merging what was divided. On a GPU each step of these is a load that the next one waits for.
+/// Chunks of each size that are kept as they are when they are given back: the next of that size is
+/// taken without a division, and given back without merging what was divided. On a GPU each step of
+/// these is a load that the next one waits for.
 const KEPT: u32 = 16;
 
 /// Where things are in the heap's head.
@@ -67,8 +69,9 @@ impl Chunk {
 
 /// Memory of a fixed size from which blocks take chunks of 64 bytes to 4 MiB, each a power of two.
 ///
-/// Chunks that are given back merge with their neighbours, so memory that held many small values can hold large ones
-/// again. A few of each size merge only when a chunk is wanted that there is not.
+/// Chunks that are given back merge with their neighbours, so memory that held many small values
+/// can hold large ones again. A few of each size merge only when a chunk is wanted that there is
+/// not.
 #[derive(Clone, Copy, Debug)]
 pub struct Heap {
     head: Memory,
@@ -259,7 +262,8 @@ impl Heap {
         Some(unit)
     }
 
-    /// Keeps a chunk, unless enough of its order are. Returns whether it does. For the others it is in use.
+    /// Keeps a chunk, unless enough of its order are. Returns whether it does. For the others it is
+    /// in use.
     fn keep(self, unit: usize, order: usize) -> bool {
         let (first, count) = self.kept(order);
         if count.get() == KEPT {

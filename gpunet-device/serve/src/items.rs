@@ -4,8 +4,9 @@ use crate::bytes::{Bytes, total};
 use crate::memory::Memory;
 use gpunet_device::Group;
 
-/// Puts `count` items one behind the other to the start of `to`, each by one lane: `make` makes an item, `parts` tells its bytes. Returns how
-/// long all are; `None` if there is no room for them, and for 4 bytes of each item or lane, aligned, behind them. All lanes; begins and ends with a
+/// Puts `count` items one behind the other to the start of `to`, each by one lane: `make` makes an
+/// item, `parts` tells its bytes. Returns how long all are; `None` if there is no room for them,
+/// and for 4 bytes of each item or lane, aligned, behind them. All lanes; begins and ends with a
 /// barrier.
 #[inline(always)]
 pub(crate) fn put_each<G: Group, T, const N: usize>(
@@ -24,7 +25,8 @@ pub(crate) fn put_each<G: Group, T, const N: usize>(
     while first < count {
         let (rank, lanes) = (g.rank() as usize, lanes.min(count - first));
         let item = if rank < lanes { Some(make(first + rank)) } else { None };
-        // All lanes have read the lengths of the last round, and who called is done with the memory.
+        // All lanes have read the lengths of the last round, and who called is done with the
+        // memory.
         g.sync();
         if let Some(item) = &item {
             lens.u32(4 * rank).set(total(&parts(item)) as u32);

@@ -1,7 +1,8 @@
 //! Servers in kernels, for GPU and CPU thread blocks.
 //!
-//! A server is a [`Service`]: a function that takes requests from the bytes of a connection and puts answers into its writer.
-//! [`Server`] is the kernel around it. Each block of it accepts connections from one listener and gives each its turn when it is ready.
+//! A server is a [`Service`]: a function that takes requests from the bytes of a connection and
+//! puts answers into its writer. [`Server`] is the kernel around it. Each block of it accepts
+//! connections from one listener and gives each its turn when it is ready.
 //!
 //! | part | modules |
 //! |---|---|
@@ -12,7 +13,8 @@
 //!
 //! [`raw`] is for data structures that this crate does not have.
 //!
-//! The host side is the crate `gpunet-serve-host`. Neither a service nor its host program needs unsafe code.
+//! The host side is the crate `gpunet-serve-host`. Neither a service nor its host program needs
+//! unsafe code.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 #![deny(unsafe_code)]
@@ -59,8 +61,8 @@ pub use writer::{Digits, Writer};
 
 /// What data structures in a server's memory are made of, for those that this crate does not have.
 ///
-/// A [`Map`] keeps them as values ([`Structure`]). Memory comes from unsafe functions, [`Carve::memory`] and [`Map::chunks`], whose callers
-/// vouch for all that is done with it.
+/// A [`Map`] keeps them as values ([`Structure`]). Memory comes from unsafe functions,
+/// [`Carve::memory`] and [`Map::chunks`], whose callers vouch for all that is done with it.
 pub mod raw {
     pub use crate::lock::pause;
     pub use crate::map::Chunks;

@@ -9,15 +9,16 @@ use gpunet_device::abi::atomic::yield_now;
 #[cfg(not(any(loom, target_arch = "nvptx64")))]
 use std::thread::yield_now;
 
-/// Rounds after which a waiting CPU thread gives its core away: the holder may wait for it. In a model at once.
+/// Rounds after which a waiting CPU thread gives its core away: the holder may wait for it. In a
+/// model at once.
 #[cfg(not(target_arch = "nvptx64"))]
 const ROUNDS_BEFORE_YIELD: u32 = if cfg!(loom) { 0 } else { 64 };
 /// Rounds between two looks at whether the launch is over.
 #[cfg(not(target_arch = "nvptx64"))]
 const ROUNDS_BEFORE_CHECK: u32 = 1 << 14;
 
-/// A lock that one group of the launch holds at a time. Who holds it waits for nothing. Blocks of a GPU get it in the order in which they
-/// ask for it.
+/// A lock that one group of the launch holds at a time. Who holds it waits for nothing. Blocks of a
+/// GPU get it in the order in which they ask for it.
 ///
 /// [`crate::Shared`] has the safe use of it.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +105,8 @@ impl Lock {
     }
 }
 
-/// A moment's pause between two looks at what another group does; one lane sees whether the launch is over. `round` counts the pauses.
+/// A moment's pause between two looks at what another group does; one lane sees whether the launch
+/// is over. `round` counts the pauses.
 ///
 /// # Cooperation
 /// All lanes call it.

@@ -1,4 +1,5 @@
-//! A hash map of byte strings in the device's memory, shared by its blocks: a fixed number of buckets, bounded memory.
+//! A hash map of byte strings in the device's memory, shared by its blocks: a fixed number of
+//! buckets, bounded memory.
 //!
 //! | file | holds |
 //! |---|---|
@@ -38,10 +39,11 @@ const BUCKET: usize = 8;
 /// Bytes of a block's counts: a word for each space.
 const COUNTS: usize = SPACES as usize * 8;
 
-/// A map from byte strings to byte strings, with times at which entries expire. Values can also be of one other kind, a [`Structure`].
+/// A map from byte strings to byte strings, with times at which entries expire. Values can also be
+/// of one other kind, a [`Structure`].
 ///
-/// Each bucket has a lock. When the heap is full, entries are evicted that were not used since the hand of a clock passed
-/// them last (CLOCK, which approximates least recently used).
+/// Each bucket has a lock. When the heap is full, entries are evicted that were not used since the
+/// hand of a clock passed them last (CLOCK, which approximates least recently used).
 #[derive(Clone, Copy, Debug)]
 pub struct Map<S: Structure = NoStructure> {
     heap: Heap,
@@ -59,9 +61,11 @@ pub struct Map<S: Structure = NoStructure> {
     kind: PhantomData<fn() -> S>,
 }
 
-/// An entry that is kept from being freed while its value is being sent, whatever happens to its key.
+/// An entry that is kept from being freed while its value is being sent, whatever happens to its
+/// key.
 ///
-/// Plain data, so that a connection's state can have one: a copy is the same pin, which is given back once.
+/// Plain data, so that a connection's state can have one: a copy is the same pin, which is given
+/// back once.
 #[derive(Clone, Copy, Debug)]
 pub struct Pin {
     entry: Chunk,
@@ -120,7 +124,8 @@ impl<S: Structure> Map<S> {
         }
     }
 
-    /// The same map, which evicts nothing: when its heap is full there is no room for new entries. For what must not be lost.
+    /// The same map, which evicts nothing: when its heap is full there is no room for new entries.
+    /// For what must not be lost.
     ///
     /// A map that evicts is a cache: any entry may go, also one that was used a moment ago.
     #[must_use]
@@ -172,7 +177,8 @@ impl<S: Structure> Map<S> {
         g.broadcast(self.clock.u64(8).get())
     }
 
-    /// Takes the lock of a key's bucket and finds its entry, unless that has expired: it is removed then.
+    /// Takes the lock of a key's bucket and finds its entry, unless that has expired: it is removed
+    /// then.
     ///
     /// # Cooperation
     /// All lanes call it with the same key. While one holds a bucket, it must not lock another.
@@ -188,8 +194,9 @@ impl<S: Structure> Map<S> {
         Locked::find(self, g, context, &key)
     }
 
-    /// Makes an entry that [`Locked::put`] puts into the map: with that key, and with room for `room` bytes of value, of which the
-    /// first are `value`. Entries are evicted if there is no memory. `None`: there is none even so.
+    /// Makes an entry that [`Locked::put`] puts into the map: with that key, and with room for
+    /// `room` bytes of value, of which the first are `value`. Entries are evicted if there is no
+    /// memory. `None`: there is none even so.
     ///
     /// # Cooperation
     /// All lanes call it, with no bucket locked.
@@ -238,7 +245,8 @@ impl<S: Structure> Map<S> {
         Ok(Some(fresh))
     }
 
-    /// Begins a text with room for `room` bytes. `None`: there is no memory, even without the entries that could be evicted.
+    /// Begins a text with room for `room` bytes. `None`: there is no memory, even without the
+    /// entries that could be evicted.
     ///
     /// # Cooperation
     /// As [`Map::fresh`].
@@ -251,7 +259,8 @@ impl<S: Structure> Map<S> {
         Ok(fresh.map(|fresh| Text { entry: fresh.entry, len: 0 }))
     }
 
-    /// Appends parts to a text, one behind the other: all, or none if there is no room for all. All lanes, without a barrier.
+    /// Appends parts to a text, one behind the other: all, or none if there is no room for all. All
+    /// lanes, without a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn append_all<G: Group, const N: usize>(&self, g: &G, text: &mut Text, parts: [Bytes<'_>; N]) {
         let room = Entry::at(self.heap, text.entry).room();
@@ -261,8 +270,8 @@ impl<S: Structure> Map<S> {
         }
     }
 
-    /// Appends items to a text: all, or none if there is no room, as [`crate::Writer::put_each`] has it. All lanes; begins and ends with a
-    /// barrier.
+    /// Appends items to a text: all, or none if there is no room, as [`crate::Writer::put_each`]
+    /// has it. All lanes; begins and ends with a barrier.
     #[inline(always)]
     pub fn append_each<G: Group, T, const N: usize>(
         &self,
@@ -380,8 +389,9 @@ impl<S: Structure> Map<S> {
     /// The chunks of the map's heap, for a structure that is built of them.
     ///
     /// # Safety
-    /// Only the group that has a chunk uses it. A group has a chunk from [`Map::room`] or [`Chunks::alloc`] until it gives it back, and the
-    /// chunks of a value that it may use. Words are aligned. While a group copies bytes, or reads them other than as words, no other group
+    /// Only the group that has a chunk uses it. A group has a chunk from [`Map::room`] or
+    /// [`Chunks::alloc`] until it gives it back, and the chunks of a value that it may use. Words
+    /// are aligned. While a group copies bytes, or reads them other than as words, no other group
     /// uses them.
     #[must_use]
     #[allow(unsafe_code)]

@@ -8,8 +8,9 @@ use gpunet_device::{Buffer, Group};
 
 /// Memory that the blocks of one launch use together: zeros at its start.
 ///
-/// A kernel gets it among its parameters; [`Carve`] divides it. What a part is used for, and by which lanes at which times, is vouched for by
-/// whoever has made it ([`Memory::new`], [`Carve::memory`], [`crate::Map::chunks`]): methods check only that a place is inside.
+/// A kernel gets it among its parameters; [`Carve`] divides it. What a part is used for, and by
+/// which lanes at which times, is vouched for by whoever has made it ([`Memory::new`],
+/// [`Carve::memory`], [`crate::Map::chunks`]): methods check only that a place is inside.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Memory {
@@ -26,8 +27,8 @@ impl Memory {
     /// Makes it of a buffer. The host calls it for a launch.
     ///
     /// # Safety
-    /// The buffer is filled with zeros and 64-aligned. It stays mapped while the launch runs, one launch uses it, and all groups
-    /// that use it are of one kind.
+    /// The buffer is filled with zeros and 64-aligned. It stays mapped while the launch runs, one
+    /// launch uses it, and all groups that use it are of one kind.
     #[must_use]
     pub const unsafe fn new(buffer: Buffer) -> Self {
         Self { ptr: buffer.as_ptr(), len: buffer.len() }
@@ -64,7 +65,8 @@ impl Memory {
         self.len == 0
     }
 
-    /// Byte `at`. Only the holder of the lock that covers it reads or writes it, by one lane at a time or unchanged by all.
+    /// Byte `at`. Only the holder of the lock that covers it reads or writes it, by one lane at a
+    /// time or unchanged by all.
     #[inline(always)]
     pub(crate) fn byte(self, at: usize) -> u8 {
         assert!(at < self.len, "outside a server's memory");
@@ -80,20 +82,23 @@ impl Memory {
         unsafe { self.ptr.wrapping_add(at).write_volatile(value) };
     }
 
-    /// The bytes, which nobody writes for as long as they are used: the caller may read what the memory is part of.
+    /// The bytes, which nobody writes for as long as they are used: the caller may read what the
+    /// memory is part of.
     #[must_use]
     pub fn stable_bytes<'a>(self) -> Bytes<'a> {
         // SAFETY: mapped while the launch runs; that nobody writes them is said above.
         unsafe { Bytes::from_raw_parts(self.ptr, self.len) }
     }
 
-    /// Copies bytes from elsewhere to its start. All lanes, without a barrier, of the group that may change it.
+    /// Copies bytes from elsewhere to its start. All lanes, without a barrier, of the group that
+    /// may change it.
     ///
     /// # Panics
     /// They are more.
     pub fn fill<G: Group>(self, g: &G, bytes: Bytes<'_>) {
         let to = self.part(0, bytes.len());
-        // SAFETY: inside the memory (checked by `part`), which this group alone uses now; the bytes lie elsewhere.
+        // SAFETY: inside the memory (checked by `part`), which this group alone uses now; the bytes
+        // lie elsewhere.
         unsafe { bytes.copy_to(g, to.ptr) };
     }
 
@@ -111,7 +116,8 @@ impl Memory {
         unsafe { copy_all(g, parts, to.ptr) };
     }
 
-    /// The 32 bits at byte `at`, a multiple of 4, which nobody writes meanwhile: unlike [`Memory::u32`], a load that may be cached.
+    /// The 32 bits at byte `at`, a multiple of 4, which nobody writes meanwhile: unlike
+    /// [`Memory::u32`], a load that may be cached.
     ///
     /// # Panics
     /// It is not inside.
@@ -131,7 +137,8 @@ impl Memory {
     #[must_use]
     pub fn u32(self, at: usize) -> Word32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "outside a server's memory");
-        // SAFETY: inside the memory (checked), which is mapped while the launch runs, and aligned (checked; memory is 64-aligned).
+        // SAFETY: inside the memory (checked), which is mapped while the launch runs, and aligned
+        // (checked; memory is 64-aligned).
         unsafe { Word32::from_ptr(self.ptr.wrapping_add(at).cast()) }
     }
 
@@ -175,7 +182,8 @@ pub struct Carve {
 }
 
 impl Carve {
-    /// Gives out parts of no memory, to learn how much is needed. What is made of them must not be used.
+    /// Gives out parts of no memory, to learn how much is needed. What is made of them must not be
+    /// used.
     #[must_use]
     pub const fn measure() -> Self {
         Self { memory: None, used: 0, blocks: 1, seed: [0; 2] }
@@ -220,8 +228,8 @@ impl Carve {
     /// Gives out `len` bytes, 64-aligned: zeros at first.
     ///
     /// # Safety
-    /// Every block uses them for the same. Words are at places that are aligned. Bytes that a group copies there, or reads in another
-    /// way than as words, are used by no other group meanwhile.
+    /// Every block uses them for the same. Words are at places that are aligned. Bytes that a group
+    /// copies there, or reads in another way than as words, are used by no other group meanwhile.
     #[must_use]
     pub unsafe fn memory(&mut self, len: usize) -> Memory {
         self.take(len)

@@ -1,7 +1,8 @@
-//! Every interleaving of what blocks of a server do together, by loom ([`gpunet_device::abi::atomic`]).
+//! Every interleaving of what blocks of a server do together, by loom
+//! ([`gpunet_device::abi::atomic`]).
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-serve --lib --release models`. Each model names a change of the code by which it
-//! fails.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-serve --lib --release models`. Each model
+//! names a change of the code by which it fails.
 
 use crate::memory::{for_test, no_net};
 use crate::{Lock, Memory};
@@ -14,7 +15,8 @@ fn clear(memory: Memory) {
     (0..memory.len()).for_each(|at| memory.set_byte(at, 0));
 }
 
-/// Two blocks count under a lock, by loads and stores that order nothing: none misses what the other has counted.
+/// Two blocks count under a lock, by loads and stores that order nothing: none misses what the
+/// other has counted.
 ///
 /// Fails if `try_lock` does not acquire, or `unlock` does not release.
 #[test]

@@ -6,15 +6,17 @@ use crate::map::{Chunks, Map, Structure};
 use crate::{Bytes, Context, SpillError};
 use gpunet_device::{Group, Result};
 
-/// Where a chunk has the number of the next one, how many of its bytes are used, and where they begin.
+/// Where a chunk has the number of the next one, how many of its bytes are used, and where they
+/// begin.
 const NEXT: usize = 0;
 const USED: usize = 4;
 const DATA: usize = 16;
 /// Bytes of the first chunk.
 const FIRST: usize = 1 << 10;
 
-/// Items of one connection, one behind the other, such as the requests of a transaction. Part of the connection's state, so plain data: a copy
-/// is the same queue. [`Queue::clear`] gives its memory back.
+/// Items of one connection, one behind the other, such as the requests of a transaction. Part of
+/// the connection's state, so plain data: a copy is the same queue. [`Queue::clear`] gives its
+/// memory back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Queue {
     first: u32,

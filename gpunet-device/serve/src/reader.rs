@@ -8,11 +8,12 @@ pub struct TooLong;
 
 /// The bytes that a connection has received and not consumed yet.
 ///
-/// A service takes whole requests from it; what it does not take is there in the next turn, with what has come by then. The bytes
-/// stay where they are until the turn ends.
+/// A service takes whole requests from it; what it does not take is there in the next turn, with
+/// what has come by then. The bytes stay where they are until the turn ends.
 ///
 /// # Cooperation
-/// Every lane has a reader of its own over the same bytes; all lanes call the same methods, which need no barrier.
+/// Every lane has a reader of its own over the same bytes; all lanes call the same methods, which
+/// need no barrier.
 ///
 /// # Examples
 ///
@@ -104,7 +105,8 @@ impl<'t> Reader<'t> {
     /// Takes the next line, without its end: LF or CR LF.
     ///
     /// # Errors
-    /// It has more than `most` bytes. Nothing is consumed: [`Reader::consume`] skips as much of it as has come.
+    /// It has more than `most` bytes. Nothing is consumed: [`Reader::consume`] skips as much of it
+    /// as has come.
     pub fn line(&mut self, most: usize) -> Result<Option<Bytes<'t>>, TooLong> {
         let line = self.until(b'\n', most)?;
         Ok(line.map(|line| match line.len().checked_sub(1) {

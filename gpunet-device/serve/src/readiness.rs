@@ -1,4 +1,5 @@
-//! Which connections of a block have something to do: the only file that knows how that is found out.
+//! Which connections of a block have something to do: the only file that knows how that is found
+//! out.
 #![allow(unsafe_code)]
 
 use crate::Topics;
@@ -9,11 +10,12 @@ use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, Timeo
 
 /// The listener's entry; connections follow.
 const LISTENER: usize = 0;
-/// How soon a connection with half a request is looked at again, and how late at most. In between it is a quarter of the time that
-/// it has waited.
+/// How soon a connection with half a request is looked at again, and how late at most. In between
+/// it is a quarter of the time that it has waited.
 const SOON_NS: u64 = 50_000;
 const LATE_NS: u64 = 20_000_000;
-/// How late a block of the CPU device with subscribers sees that a topic was notified. One of a GPU looks at it while it waits.
+/// How late a block of the CPU device with subscribers sees that a topic was notified. One of a GPU
+/// looks at it while it waits.
 const TOPIC_NS: u64 = if cfg!(target_arch = "nvptx64") { u64::MAX } else { 1_000_000 };
 
 /// What a connection waits for.
@@ -25,7 +27,8 @@ pub(crate) enum Interest {
     More { seen: usize },
     /// Space to send.
     Output,
-    /// A notification of its topic: its peer has ended its stream. The connection's failure is told, as with every interest.
+    /// A notification of its topic: its peer has ended its stream. The connection's failure is
+    /// told, as with every interest.
     Topic,
 }
 
@@ -36,16 +39,19 @@ pub(crate) struct Ready {
     pub input: bool,
     /// The peer has ended its stream, and everything that it sent has come.
     pub ended: bool,
-    /// The connection has failed: nothing comes after what is there, and nothing that is sent arrives.
+    /// The connection has failed: nothing comes after what is there, and nothing that is sent
+    /// arrives.
     pub failed: bool,
 }
 
-/// The connections of one block with what each waits for. Its entries are shared by the lanes, its fields equal on all of them.
+/// The connections of one block with what each waits for. Its entries are shared by the lanes, its
+/// fields equal on all of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     set: Memory,
-    /// For each connection with half a request: what has come of it, since when it waits, when it is looked at. For each subscriber:
-    /// its topic (0: none, else its number and one), how often that was notified before its last turn, whether it is due.
+    /// For each connection with half a request: what has come of it, since when it waits, when it
+    /// is looked at. For each subscriber: its topic (0: none, else its number and one), how often
+    /// that was notified before its last turn, whether it is due.
     rows: Memory,
     topics: Topics,
     room: usize,
@@ -152,7 +158,8 @@ impl Readiness {
         self.high
     }
 
-    /// Sets what the connection in a place waits for, and whether it also waits for space to send (`drains`). All lanes.
+    /// Sets what the connection in a place waits for, and whether it also waits for space to send
+    /// (`drains`). All lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(crate) fn watch<G: Group>(
         &mut self,
@@ -217,13 +224,15 @@ impl Readiness {
         }
         let topic = self.word(place, row::TOPIC).get() as u32;
         let counted = if topic == 0 { 0 } else { self.topics.count(topic - 1) };
-        // Ordering: Acquire fence, pairs with the Release fences in `Topics::notify`: what was stored before a notification that counts here
-        // is there for the turn. The broadcast hands it on.
+        // Ordering: Acquire fence, pairs with the Release fences in `Topics::notify`: what was
+        // stored before a notification that counts here is there for the turn. The broadcast hands
+        // it on.
         fence();
         g.broadcast(counted)
     }
 
-    /// Sets the topic of the connection in a place. `counted`: what [`Readiness::notified`] said before its turn. All lanes.
+    /// Sets the topic of the connection in a place. `counted`: what [`Readiness::notified`] said
+    /// before its turn. All lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(crate) fn subscribe<G: Group>(&mut self, g: &G, place: usize, topic: Option<u32>, counted: u64) {
         if self.topics.is_empty() {
@@ -248,8 +257,8 @@ impl Readiness {
         g.sync();
     }
 
-    /// Waits until something is ready, or `is_asked` is true ([`poll_until`]), at most `timeout_ns`; returns how many entries may be ready.
-    /// All lanes.
+    /// Waits until something is ready, or `is_asked` is true ([`poll_until`]), at most
+    /// `timeout_ns`; returns how many entries may be ready. All lanes.
     pub(crate) fn wait<G: Group>(
         &mut self,
         g: &G,
@@ -274,7 +283,8 @@ impl Readiness {
         Ok(ready + self.partials + due)
     }
 
-    /// Marks the subscribers whose topics were notified since their last turn, lanes side by side; returns how many. All lanes.
+    /// Marks the subscribers whose topics were notified since their last turn, lanes side by side;
+    /// returns how many. All lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn mark<G: Group>(&self, g: &G) -> usize {
         let (mut place, mut due) = (g.rank() as usize, 0);

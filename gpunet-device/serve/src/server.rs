@@ -33,8 +33,8 @@ const IS_GPU: bool = cfg!(target_arch = "nvptx64");
 const HELPS_FOR_NS: u64 = if IS_GPU { 60_000_000_000 } else { 100_000_000 };
 /// How long a block of the CPU device waits for its sockets meanwhile.
 const HELP_NS: u64 = 100_000;
-/// How long an accepted stream's calls wait at most: a block waits so for its only connection. Otherwise they are made when they need not
-/// wait, and a peer that lies must not hold the block.
+/// How long an accepted stream's calls wait at most: a block waits so for its only connection.
+/// Otherwise they are made when they need not wait, and a peer that lies must not hold the block.
 const RECV_TIMEOUT: Timeout = Timeout::ms(1);
 
 /// Limits of a server.
@@ -47,14 +47,17 @@ pub struct Settings {
     pub out_bytes: u32,
     /// After so much silence between requests a connection is closed, in nanoseconds; 0: never.
     pub idle_ns: u64,
-    /// A request that is not complete so long after its first byte closes its connection, in nanoseconds; 0: never.
+    /// A request that is not complete so long after its first byte closes its connection, in
+    /// nanoseconds; 0: never.
     pub request_ns: u64,
-    /// A peer that takes nothing of its answers for so long loses its connection, in nanoseconds; 0: never.
+    /// A peer that takes nothing of its answers for so long loses its connection, in nanoseconds;
+    /// 0: never.
     pub stall_ns: u64,
-    /// How long connections that are not idle are served after the host has asked the server to end, in nanoseconds.
+    /// How long connections that are not idle are served after the host has asked the server to
+    /// end, in nanoseconds.
     pub grace_ns: u64,
-    /// Bytes of memory for answers that do not fit into their connections' buffers, of all connections; 0: none, and who does not read is not
-    /// served.
+    /// Bytes of memory for answers that do not fit into their connections' buffers, of all
+    /// connections; 0: none, and who does not read is not served.
     pub backlog_bytes: u64,
     /// Of these, bytes of one connection at most.
     pub backlog_bytes_each: u64,
@@ -65,7 +68,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// 256 connections of each block, answers of up to 16 KiB, no limit of silence, 30 s for a request and for an answer, 2 s to end.
+    /// 256 connections of each block, answers of up to 16 KiB, no limit of silence, 30 s for a
+    /// request and for an answer, 2 s to end.
     pub const DEFAULT: Self = Self {
         room: 256,
         out_bytes: 16 << 10,
@@ -284,7 +288,8 @@ impl<S: Service> Block<S> {
         }
     }
 
-    /// Returns whether this block looks after some time whether it can help, not only when it is asked.
+    /// Returns whether this block looks after some time whether it can help, not only when it is
+    /// asked.
     fn looks(&self) -> bool {
         !IS_GPU && S::HELPS && self.now < self.helps_until
     }
@@ -295,7 +300,8 @@ impl<S: Service> Block<S> {
         let is_asked = asked != self.asked;
         if is_asked || self.looks() {
             let is_more = self.service.help(g, &self.shared, &self.context())?;
-            // A block of the CPU device would keep others from their cores if it looked again at once.
+            // A block of the CPU device would keep others from their cores if it looked again at
+            // once.
             self.asked = if is_more && IS_GPU { self.asked } else { asked };
             self.now = g.broadcast(now_ns());
             if is_asked || is_more {

@@ -8,17 +8,20 @@ use gpunet_device::{Group, Net, Result};
 /// What a connection waits for after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// More input. If some is left in the reader, it is the beginning of a request. After the end of the peer's stream
-    /// ([`Reader::has_ended`]) it is as `Close`, unless the connection is subscribed to a topic: then the topic is waited for.
+    /// More input. If some is left in the reader, it is the beginning of a request. After the end
+    /// of the peer's stream ([`Reader::has_ended`]) it is as `Close`, unless the connection is
+    /// subscribed to a topic: then the topic is waited for.
     Input,
-    /// The rest of a request, of which the service has consumed the beginning. After the end it is as `Input`.
+    /// The rest of a request, of which the service has consumed the beginning. After the end it is
+    /// as `Input`.
     Rest,
-    /// Another call at once, for a service that consumes what comes in pieces: what it has consumed is released first, so that the peer
-    /// sends on while the next piece is served. After four calls the other connections have their turns. With nothing left, and from
-    /// a service that has consumed nothing, it is as `Input`.
+    /// Another call at once, for a service that consumes what comes in pieces: what it has consumed
+    /// is released first, so that the peer sends on while the next piece is served. After four
+    /// calls the other connections have their turns. With nothing left, and from a service that has
+    /// consumed nothing, it is as `Input`.
     Again,
-    /// Room in the writer: the service goes on when everything in the writer's buffer is sent. If nothing is left there and
-    /// the ring has room, that is at once.
+    /// Room in the writer: the service goes on when everything in the writer's buffer is sent. If
+    /// nothing is left there and the ring has room, that is at once.
     Output,
     /// Nothing: the connection is closed once what is in the writer is sent.
     Close,
@@ -29,7 +32,8 @@ pub enum Next {
 pub struct Context {
     /// The launch's sockets.
     pub net: Net,
-    /// The time at the start of the turn, in nanoseconds of the device's clock; the same on all lanes.
+    /// The time at the start of the turn, in nanoseconds of the device's clock; the same on all
+    /// lanes.
     pub now: u64,
 }
 
@@ -54,20 +58,22 @@ pub struct Turn<'t, S: Service> {
     pub connections: Connections,
     /// The server's topics.
     pub topics: Topics,
-    /// The topic that the connection is subscribed to, from one turn to the next: `None` at first. It then gets turns not only for
-    /// what [`Next`] says but whenever the topic is notified, and one at once after it has subscribed. It also stays when its peer has
-    /// ended its stream, until the service closes it.
+    /// The topic that the connection is subscribed to, from one turn to the next: `None` at first.
+    /// It then gets turns not only for what [`Next`] says but whenever the topic is notified, and
+    /// one at once after it has subscribed. It also stays when its peer has ended its stream, until
+    /// the service closes it.
     pub subscription: &'t mut Option<u32>,
     /// The memory for answers that wait.
     pub backlogs: &'t Backlogs,
-    /// The time at the start of the turn in nanoseconds since 1970: by the host's clock at the launch, and the device's from then on.
+    /// The time at the start of the turn in nanoseconds since 1970: by the host's clock at the
+    /// launch, and the device's from then on.
     pub unix_ns: u64,
 }
 
 /// A server: what is done with the bytes of a connection.
 ///
-/// The value is part of the kernel's parameters: plain data, in a `#[repr(C)]` structure with a field at least and without padding, for
-/// settings. Each block has a copy of its own.
+/// The value is part of the kernel's parameters: plain data, in a `#[repr(C)]` structure with a
+/// field at least and without padding, for settings. Each block has a copy of its own.
 ///
 /// # Examples
 ///
@@ -108,8 +114,8 @@ pub struct Turn<'t, S: Service> {
 pub trait Service: Copy + Send + 'static {
     /// The name of the PTX entry.
     const ENTRY: &'static str;
-    /// What a connection keeps from one turn to the next: plain data. Each lane has a copy, and all copies are equal; aligned to 16 bytes
-    /// at most.
+    /// What a connection keeps from one turn to the next: plain data. Each lane has a copy, and all
+    /// copies are equal; aligned to 16 bytes at most.
     ///
     /// What owns something cannot be copied for each lane, and does not compile:
     ///
@@ -132,7 +138,8 @@ pub trait Service: Copy + Send + 'static {
     /// What all blocks share: [`crate::Map`], [`crate::Shared`] and so on.
     type Shared: Copy;
 
-    /// Makes the shared structures. It depends on the service's settings only: each block calls it and gets the same.
+    /// Makes the shared structures. It depends on the service's settings only: each block calls it
+    /// and gets the same.
     fn shared(&self, carve: &mut Carve) -> Self::Shared;
 
     /// How many topics there are. It depends on the service's settings only.
@@ -153,17 +160,19 @@ pub trait Service: Copy + Send + 'static {
 
     /// Input of up to so many bytes is copied into the device's memory before a turn.
     ///
-    /// Received bytes of a tcp stream lie in host memory. A GPU keeps what it has loaded from there only until its next acquire: each lock
-    /// that a turn takes costs a way over the bus again, 1 to 4 us, if the request is read behind it. 0, the default, is right for services
-    /// that read their input once, or send it on.
+    /// Received bytes of a tcp stream lie in host memory. A GPU keeps what it has loaded from there
+    /// only until its next acquire: each lock that a turn takes costs a way over the bus again, 1
+    /// to 4 us, if the request is read behind it. 0, the default, is right for services that read
+    /// their input once, or send it on.
     const COPIED_INPUT: usize = 0;
 
     /// Blocks call [`Service::help`] when [`Service::asked`] has changed.
     const HELPS: bool = false;
 
-    /// How often blocks have asked for help so far: a word in shared memory that a block counts up after it has put work out. A GPU's block
-    /// that waits for its sockets looks at it each microsecond or so; one of the CPU device does not wait for more than 0.1 ms at a time for
-    /// a while after it has changed.
+    /// How often blocks have asked for help so far: a word in shared memory that a block counts up
+    /// after it has put work out. A GPU's block that waits for its sockets looks at it each
+    /// microsecond or so; one of the CPU device does not wait for more than 0.1 ms at a time for a
+    /// while after it has changed.
     ///
     /// # Cooperation
     /// One lane calls it.
@@ -172,8 +181,9 @@ pub trait Service: Copy + Send + 'static {
         0
     }
 
-    /// Takes a share of work that another block has put out for all, between the turns of connections. Returns whether there may be more: it
-    /// is called again then, after connections that have become ready had their turns.
+    /// Takes a share of work that another block has put out for all, between the turns of
+    /// connections. Returns whether there may be more: it is called again then, after connections
+    /// that have become ready had their turns.
     ///
     /// It waits for nothing.
     ///

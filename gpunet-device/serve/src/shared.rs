@@ -5,7 +5,8 @@ use crate::lock::Lock;
 use crate::memory::{Carve, Memory};
 use gpunet_device::{Group, Result};
 
-/// `N` numbers that blocks read and change together, under a lock: a cell for small shared state. Zeros at first.
+/// `N` numbers that blocks read and change together, under a lock: a cell for small shared state.
+/// Zeros at first.
 ///
 /// # Examples
 ///
@@ -57,7 +58,8 @@ impl<const N: usize> Shared<N> {
         Ok(new)
     }
 
-    /// The numbers, without the lock: each is one that was there, but together they may be of two changes.
+    /// The numbers, without the lock: each is one that was there, but together they may be of two
+    /// changes.
     ///
     /// # Cooperation
     /// All lanes call it and get the same numbers.

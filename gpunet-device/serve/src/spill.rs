@@ -1,12 +1,13 @@
-//! Bytes that a connection keeps in the heap: a request that is longer than what its ring should hold, or anything else.
+//! Bytes that a connection keeps in the heap: a request that is longer than what its ring should
+//! hold, or anything else.
 
 use crate::heap::Chunk;
 use crate::map::{Chunks, Map, Structure};
 use crate::{Bytes, Context, Reader};
 use gpunet_device::{Group, Result};
 
-/// Bytes of one connection, such as a long request as far as it has come. Part of the connection's state, so plain data: a copy is the same
-/// bytes. [`Spill::clear`] gives their memory back.
+/// Bytes of one connection, such as a long request as far as it has come. Part of the connection's
+/// state, so plain data: a copy is the same bytes. [`Spill::clear`] gives their memory back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spill {
     chunk: u32,
@@ -47,8 +48,9 @@ impl Spill {
         }
     }
 
-    /// Consumes input until `total` bytes are collected, or there is no more of it. It makes room for what has come, twice as much each
-    /// time: a length that was announced takes no memory before the bytes come.
+    /// Consumes input until `total` bytes are collected, or there is no more of it. It makes room
+    /// for what has come, twice as much each time: a length that was announced takes no memory
+    /// before the bytes come.
     ///
     /// # Cooperation
     /// All lanes call it. Ends with a barrier.
@@ -88,7 +90,8 @@ impl Spill {
         bytes: Bytes<'_>,
     ) -> core::result::Result<(), SpillError> {
         let len = self.len as usize;
-        // At least twice what it was: what grows bit by bit is not copied each time. But a chunk is never larger than the largest.
+        // At least twice what it was: what grows bit by bit is not copied each time. But a chunk is
+        // never larger than the largest.
         let room = (2 * len).min(crate::MAX_CHUNK).max(len + bytes.len());
         self.put(g, context, map, bytes, room)
     }

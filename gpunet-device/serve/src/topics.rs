@@ -4,11 +4,12 @@ use crate::memory::{Carve, Memory};
 use crate::word::fence;
 use gpunet_device::Group;
 
-/// Notifications of all topics are counted in the first word, those of a topic in a word of its own.
+/// Notifications of all topics are counted in the first word, those of a topic in a word of its
+/// own.
 const ALL: usize = 0;
 
-/// The topics of a server ([`crate::Service::topics`]). A connection subscribes to one; whoever notifies a topic gives each of its
-/// subscribers a turn.
+/// The topics of a server ([`crate::Service::topics`]). A connection subscribes to one; whoever
+/// notifies a topic gives each of its subscribers a turn.
 ///
 /// A notification carries no data: what there is to say lies in a structure that the blocks share.
 ///
@@ -45,9 +46,9 @@ impl Topics {
         self.len == 0
     }
 
-    /// Gives each subscriber of a topic a turn, that of the caller's connection included: within microseconds on a GPU, a
-    /// millisecond on a CPU, if its block is idle. Notifications between two turns of a subscriber are one. A topic that does not exist has no
-    /// subscribers.
+    /// Gives each subscriber of a topic a turn, that of the caller's connection included: within
+    /// microseconds on a GPU, a millisecond on a CPU, if its block is idle. Notifications between
+    /// two turns of a subscriber are one. A topic that does not exist has no subscribers.
     ///
     /// # Cooperation
     /// All lanes call it. What they have stored before is there for the turns.
@@ -57,8 +58,9 @@ impl Topics {
             return;
         }
         for word in [8 + topic as usize * 8, ALL] {
-            // Ordering: Release fence before each word, pairs with the Acquire fence in `Topics::has_news`: who sees a count of all sees
-            // the count of the topic, and what the group has stored before.
+            // Ordering: Release fence before each word, pairs with the Acquire fence in
+            // `Topics::has_news`: who sees a count of all sees the count of the topic, and what the
+            // group has stored before.
             fence();
             let word = self.words.u64(word);
             loop {
@@ -76,12 +78,14 @@ impl Topics {
         self.words.u64(ALL).get()
     }
 
-    /// Returns whether something was notified since `seen`, which becomes what is counted now. All lanes; begins and ends with a barrier.
+    /// Returns whether something was notified since `seen`, which becomes what is counted now. All
+    /// lanes; begins and ends with a barrier.
     pub(crate) fn has_news<G: Group>(self, g: &G, seen: &mut u64) -> bool {
         let mut now = 0;
         if g.is_leader() {
             now = self.all();
-            // Ordering: Acquire fence, pairs with the Release fences in `Topics::notify`; the broadcast hands it on to all lanes.
+            // Ordering: Acquire fence, pairs with the Release fences in `Topics::notify`; the
+            // broadcast hands it on to all lanes.
             fence();
         }
         let now = g.broadcast(now);

@@ -1,7 +1,9 @@
-//! Words that the blocks of one device share, and words that they share with the host. All accesses are atomic.
+//! Words that the blocks of one device share, and words that they share with the host. All accesses
+//! are atomic.
 //!
-//! Blocks of one GPU order their accesses at the scope of that GPU: a release at system scope waits until no load of host memory is
-//! in flight near its multiprocessor (1.8 us for a lock that nobody contends on an H100, and up to 25 us while others poll; 0.6 us here).
+//! Blocks of one GPU order their accesses at the scope of that GPU: a release at system scope waits
+//! until no load of host memory is in flight near its multiprocessor (1.8 us for a lock that nobody
+//! contends on an H100, and up to 25 us while others poll; 0.6 us here).
 #![allow(unsafe_code)]
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -19,7 +21,8 @@ use nvptx as scope;
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use nvptx::nap;
 
-/// A fence among the blocks of a device: what this thread has read and written before comes before what it does after.
+/// A fence among the blocks of a device: what this thread has read and written before comes before
+/// what it does after.
 #[inline(always)]
 pub fn fence() {
     scope::fence();
@@ -31,7 +34,8 @@ pub struct Word32(*mut u32);
 
 impl Word32 {
     /// # Safety
-    /// `ptr` is aligned and mapped while the launch runs. Groups of one device alone access it, atomically.
+    /// `ptr` is aligned and mapped while the launch runs. Groups of one device alone access it,
+    /// atomically.
     #[inline(always)]
     pub(crate) const unsafe fn from_ptr(ptr: *mut u32) -> Self {
         Self(ptr)
@@ -56,8 +60,8 @@ impl Word32 {
         self.atomic().store(value, Ordering::Relaxed);
     }
 
-    /// Tries to take a lock. Ordering: Acquire, pairs with the Release of [`Word32::unlock`] by the last holder; without it this holder
-    /// could read what was there before that one's writes.
+    /// Tries to take a lock. Ordering: Acquire, pairs with the Release of [`Word32::unlock`] by the
+    /// last holder; without it this holder could read what was there before that one's writes.
     #[inline(always)]
     pub(crate) fn try_lock(self) -> bool {
         // SAFETY: the contract of `from_ptr`.
@@ -86,7 +90,8 @@ impl Word32 {
         unsafe { scope::add(self.0, more) }
     }
 
-    /// Replaces `old` by `new` unless it has changed. Ordering: Relaxed; a count, nothing is ordered by it.
+    /// Replaces `old` by `new` unless it has changed. Ordering: Relaxed; a count, nothing is
+    /// ordered by it.
     #[inline(always)]
     pub(crate) fn replace(self, old: u32, new: u32) -> bool {
         self.atomic().compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -130,7 +135,8 @@ impl Word64 {
         self.atomic().compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Reads it, and what its writer wrote before. Ordering: Acquire, pairs with [`Word64::publish`].
+    /// Reads it, and what its writer wrote before. Ordering: Acquire, pairs with
+    /// [`Word64::publish`].
     #[inline(always)]
     #[must_use]
     pub fn observe(self) -> u64 {
@@ -138,15 +144,16 @@ impl Word64 {
         device_scope::observe(unsafe { Word::from_ptr(self.0) })
     }
 
-    /// Adds one; returns what it was. Ordering: Acquire, pairs with [`Word64::publish`] before it: what was published goes on with each
-    /// addition.
+    /// Adds one; returns what it was. Ordering: Acquire, pairs with [`Word64::publish`] before it:
+    /// what was published goes on with each addition.
     #[inline(always)]
     pub fn take_next(self) -> u64 {
         // SAFETY: the contract of `from_ptr`.
         unsafe { scope::take_next(self.0) }
     }
 
-    /// Writes it after all that was written before. Ordering: Release, pairs with [`Word64::observe`].
+    /// Writes it after all that was written before. Ordering: Release, pairs with
+    /// [`Word64::observe`].
     #[inline(always)]
     pub fn publish(self, value: u64) {
         // SAFETY: the contract of `from_ptr`.
@@ -176,13 +183,15 @@ impl HostWord64 {
         self.0.set(value);
     }
 
-    /// Reads it, and what its writer wrote before. Ordering: Acquire, pairs with [`HostWord64::publish`].
+    /// Reads it, and what its writer wrote before. Ordering: Acquire, pairs with
+    /// [`HostWord64::publish`].
     #[inline(always)]
     pub(crate) fn observe(self) -> u64 {
         self.0.atomic().load(Ordering::Acquire)
     }
 
-    /// Writes it after all that was written before. Ordering: Release, pairs with [`HostWord64::observe`].
+    /// Writes it after all that was written before. Ordering: Release, pairs with
+    /// [`HostWord64::observe`].
     #[inline(always)]
     pub(crate) fn publish(self, value: u64) {
         self.0.atomic().store(value, Ordering::Release);

@@ -1,5 +1,5 @@
-//! What a connection sends: collected in a turn, sent at its end, kept as far as it does not fit: in the connection's buffer, and in its
-//! backlog.
+//! What a connection sends: collected in a turn, sent at its end, kept as far as it does not fit:
+//! in the connection's buffer, and in its backlog.
 #![allow(unsafe_code)]
 
 use crate::Bytes;
@@ -11,12 +11,15 @@ use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
 
 /// The answers of a connection.
 ///
-/// They are collected in a buffer of the connection and sent together when the turn ends. What does not fit into the connection's ring
-/// stays in the buffer: until it is gone the connection gets no further turn, so a peer that does not read is not served. A service
-/// that finds no [`Writer::room`] for an answer returns [`crate::Next::Output`] and leaves the request where it is.
+/// They are collected in a buffer of the connection and sent together when the turn ends. What does
+/// not fit into the connection's ring stays in the buffer: until it is gone the connection gets no
+/// further turn, so a peer that does not read is not served. A service that finds no
+/// [`Writer::room`] for an answer returns [`crate::Next::Output`] and leaves the request where it
+/// is.
 ///
-/// With memory for answers that wait ([`crate::Settings::backlog_bytes`]) the buffer is emptied into that when it is full, and the connection
-/// is served on: a peer may send all its requests before it reads.
+/// With memory for answers that wait ([`crate::Settings::backlog_bytes`]) the buffer is emptied
+/// into that when it is full, and the connection is served on: a peer may send all its requests
+/// before it reads.
 ///
 /// # Cooperation
 /// All lanes call every method with the same arguments.
@@ -58,13 +61,15 @@ impl<'t> Writer<'t> {
         self.buffer.len() - self.end
     }
 
-    /// Bytes that can be put if nothing is in the buffer: a longer answer has to be divided, or sent by [`Writer::send_from`].
+    /// Bytes that can be put if nothing is in the buffer: a longer answer has to be divided, or
+    /// sent by [`Writer::send_from`].
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Makes room for `len` bytes, by sending what is there if need be, or by moving it to the backlog. Returns whether there is room.
+    /// Makes room for `len` bytes, by sending what is there if need be, or by moving it to the
+    /// backlog. Returns whether there is room.
     ///
     /// # Errors
     /// The connection has failed.
@@ -79,8 +84,9 @@ impl<'t> Writer<'t> {
         Ok(self.room() >= len)
     }
 
-    /// Makes room for `len` bytes, at most [`Writer::capacity`], whatever that takes: what nobody has room for is dropped, and the
-    /// connection ends after the turn. For answers that cannot wait.
+    /// Makes room for `len` bytes, at most [`Writer::capacity`], whatever that takes: what nobody
+    /// has room for is dropped, and the connection ends after the turn. For answers that cannot
+    /// wait.
     ///
     /// # Errors
     /// The connection has failed.
@@ -160,24 +166,26 @@ impl<'t> Writer<'t> {
         self.put_all(g, [bytes.into()])
     }
 
-    /// Appends several parts, all or none; returns whether there was room. Short parts are better put together than one by one.
+    /// Appends several parts, all or none; returns whether there was room. Short parts are better
+    /// put together than one by one.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn put_all<G: Group, const N: usize>(&mut self, g: &G, parts: [Bytes<'_>; N]) -> bool {
         let total = total(&parts);
         if total > self.room() {
             return false;
         }
-        // SAFETY: inside the buffer (checked), which is this connection's and which nothing is sent from until the lanes have met.
+        // SAFETY: inside the buffer (checked), which is this connection's and which nothing is sent
+        // from until the lanes have met.
         unsafe { copy_all(g, &parts, self.buffer.as_ptr().wrapping_add(self.end)) };
         self.end += total;
         true
     }
 
-    /// Appends `count` items one behind the other, all or none; returns whether there was room: for the items, and for 4 bytes of each
-    /// item or lane and 3 more behind them.
+    /// Appends `count` items one behind the other, all or none; returns whether there was room: for
+    /// the items, and for 4 bytes of each item or lane and 3 more behind them.
     ///
-    /// Each item is made by one lane (`make`, of its number), which also finds its bytes (`parts`): ten numbers take a block no longer
-    /// than one.
+    /// Each item is made by one lane (`make`, of its number), which also finds its bytes (`parts`):
+    /// ten numbers take a block no longer than one.
     ///
     /// # Examples
     ///
@@ -211,9 +219,10 @@ impl<'t> Writer<'t> {
         self.put(g, Digits::of(number).bytes())
     }
 
-    /// Sends bytes from where they lie, behind those in the buffer: without a copy beside the one into the ring. Returns how many: none
-    /// while the buffer is not empty, fewer than there are only when the ring is full. What the ring has no room for is copied to the backlog,
-    /// and counts as sent.
+    /// Sends bytes from where they lie, behind those in the buffer: without a copy beside the one
+    /// into the ring. Returns how many: none while the buffer is not empty, fewer than there are
+    /// only when the ring is full. What the ring has no room for is copied to the backlog, and
+    /// counts as sent.
     ///
     /// # Errors
     /// The connection has failed.
@@ -324,8 +333,9 @@ impl<'t> Writer<'t> {
     }
 }
 
-/// Sends what is in a buffer: the one place, because each is a thousand lines of PTX. It is given a copy of the half, so that the half
-/// itself has no address that a call takes, and can stay in registers where nothing is collected.
+/// Sends what is in a buffer: the one place, because each is a thousand lines of PTX. It is given a
+/// copy of the half, so that the half itself has no address that a call takes, and can stay in
+/// registers where nothing is collected.
 #[inline(never)]
 fn send_buffered<G: Group>(g: &G, sender: &mut SendHalf, from: Memory) -> Result<usize> {
     try_send(g, sender, from.as_ptr(), from.len())
@@ -334,7 +344,8 @@ fn send_buffered<G: Group>(g: &G, sender: &mut SendHalf, from: Memory) -> Result
 /// Sends what fits into the ring.
 #[inline(always)]
 fn try_send<G: Group>(g: &G, sender: &mut SendHalf, from: *const u8, len: usize) -> Result<usize> {
-    // SAFETY: bytes of a writer's buffer, or of a `Bytes`, which stay readable and unchanged meanwhile.
+    // SAFETY: bytes of a writer's buffer, or of a `Bytes`, which stay readable and unchanged
+    // meanwhile.
     let source = unsafe { Buffer::from_raw_parts(from.cast_mut(), len) };
     match sender.try_send(g, source) {
         Err(Error::WouldBlock) => Ok(0),
@@ -353,8 +364,8 @@ fn try_send<G: Group>(g: &G, sender: &mut SendHalf, from: *const u8, len: usize)
 /// assert!(digits.bytes().equals(Bytes::from(b"-17")));
 /// ```
 #[derive(Clone, Copy, Debug)]
-// Small and aligned, so that a value with several numbers is moved by words: LLVM moves what is not aligned, or has 128 bytes or more, byte
-// by byte on a GPU.
+// Small and aligned, so that a value with several numbers is moved by words: LLVM moves what is not
+// aligned, or has 128 bytes or more, byte by byte on a GPU.
 #[repr(align(8))]
 pub struct Digits {
     /// The digits, at the end.
@@ -368,7 +379,8 @@ impl Digits {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn of(number: i64) -> Self {
         let (mut rest, mut all, mut len) = (number.unsigned_abs(), [0; 20], 0usize);
-        // No more than 20 places are needed. What is there for none is dropped, not checked: a check brings formatting into the kernel.
+        // No more than 20 places are needed. What is there for none is dropped, not checked: a
+        // check brings formatting into the kernel.
         loop {
             len += 1;
             if let Some(place) = all.get_mut(20 - len) {
@@ -390,7 +402,8 @@ impl Digits {
 
     /// The digits, with the sign.
     #[must_use]
-    // Out of line: inlined into a large kernel, LLVM 22 crashes in its pass of speculative execution (seen with rustc 1.95).
+    // Out of line: inlined into a large kernel, LLVM 22 crashes in its pass of speculative
+    // execution (seen with rustc 1.95).
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn bytes(&self) -> Bytes<'_> {
         Bytes::from(&self.all).skip(self.all.len() - self.len as usize)

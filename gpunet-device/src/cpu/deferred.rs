@@ -1,8 +1,8 @@
 //! Requests in two steps, for callers that must not wait: programs of the host.
 //!
 //! A thread block posts a request in a control slot and waits there for the reply. A program in the
-//! proxy's own process hands the same request over as a message, and continues when the reply comes.
-//! These are the two steps: what the device's table needs before, and after.
+//! proxy's own process hands the same request over as a message, and continues when the reply
+//! comes. These are the two steps: what the device's table needs before, and after.
 
 use crate::group::Solo;
 use crate::socket::close::{retire, wake_waiters};
@@ -152,8 +152,9 @@ fn take(net: Net, options: &Options) -> Result<Handle> {
 /// posted, whose reply carries nothing.
 ///
 /// # Errors
-/// BadHandle when it is closed already; Busy while the host has taken one of its directions; TimedOut or NetworkDown, when a group
-/// that prepares slots for a listener does not come to an end: the listener stays open.
+/// BadHandle when it is closed already; Busy while the host has taken one of its directions;
+/// TimedOut or NetworkDown, when a group that prepares slots for a listener does not come to an
+/// end: the listener stays open.
 ///
 /// # Examples
 ///

@@ -1,8 +1,8 @@
 //! Watching many sockets from one thread that is not theirs.
 //!
-//! `poll` reads the device's table, whose entries belong to the groups that use the sockets. A [`Watch`]
-//! needs no table: it is a copy of what its socket believed when it had to wait, and reads only words
-//! of the other end and of the proxy, so any thread may poll it.
+//! `poll` reads the device's table, whose entries belong to the groups that use the sockets. A
+//! [`Watch`] needs no table: it is a copy of what its socket believed when it had to wait, and
+//! reads only words of the other end and of the proxy, so any thread may poll it.
 
 use crate::socket::awaiting::differs;
 use crate::wait::deadline::Deadline;
@@ -36,8 +36,8 @@ pub struct Watch {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    /// The other end's word moves past `seen`, and further than a receiver is `ahead` of it by lines; or the status gets an
-    /// error or `flag`.
+    /// The other end's word moves past `seen`, and further than a receiver is `ahead` of it by
+    /// lines; or the status gets an error or `flag`.
     Half { theirs: Word, seen: StreamWord, ahead: u64, flag: u64 },
     /// The ready count is not 0.
     Listener,
@@ -80,8 +80,8 @@ impl Watch {
         }
     }
 
-    /// Checks whether a send is still useful although there may be space: the stream may have failed, its
-    /// peer may read no more, the launch may be cancelled, the proxy stopped.
+    /// Checks whether a send is still useful although there may be space: the stream may have
+    /// failed, its peer may read no more, the launch may be cancelled, the proxy stopped.
     ///
     /// A kernel's send does not check, because that costs a trip over the bus; a CPU's may.
     ///
@@ -105,9 +105,9 @@ impl Watch {
 
 /// A thread that sleeps until something changes that some [`Watch`] may wait for.
 ///
-/// It loads the change counts (the epoch, and the bell of each arena), polls its watches, and sleeps on
-/// these counts. Whoever changes a word moves one of them on afterwards, so a change that the polls missed
-/// ends the sleep at once.
+/// It loads the change counts (the epoch, and the bell of each arena), polls its watches, and
+/// sleeps on these counts. Whoever changes a word moves one of them on afterwards, so a change that
+/// the polls missed ends the sleep at once.
 ///
 /// # Examples
 ///
@@ -207,8 +207,8 @@ impl PollerRegistration {
         Self(platform::PollerRegistration::new(net))
     }
 
-    /// Registers the thread, wherever it is not yet: an arena that came meanwhile moved the epoch on.
-    /// A watch that is polled after this call and is not over will wake the thread.
+    /// Registers the thread, wherever it is not yet: an arena that came meanwhile moved the epoch
+    /// on. A watch that is polled after this call and is not over will wake the thread.
     pub fn enter(&mut self) {
         self.0.enter();
     }

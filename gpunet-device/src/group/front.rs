@@ -1,6 +1,7 @@
 //! The lanes of a group that look at lines of messages together.
 
-/// The first lanes of a group, as one of them knows them: a whole warp, each lane of which has its chunk of a line, or one lane.
+/// The first lanes of a group, as one of them knows them: a whole warp, each lane of which has its
+/// chunk of a line, or one lane.
 #[doc(hidden)]
 pub trait Front: Copy {
     /// There are 32 lanes; else one.

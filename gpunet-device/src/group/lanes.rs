@@ -81,8 +81,8 @@ impl Collective {
     }
 
     /// # Panics
-    /// When lanes meet for different purposes: they have gone different ways. And on two meetings in a row for the same purpose that
-    /// need another between them.
+    /// When lanes meet for different purposes: they have gone different ways. And on two meetings
+    /// in a row for the same purpose that need another between them.
     fn meet(&self, purpose: Purpose, value: Option<u64>, add: u64) -> (u64, u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(!purpose.is_once() || purpose != state.purpose, "{purpose:?} twice in a row");
@@ -98,7 +98,8 @@ impl Collective {
             state.result = (state.value, state.sum);
             (state.arrived, state.sum, state.turn, state.purpose) = (0, 0, turn + 1, purpose);
             let result = state.result;
-            // Before the others are woken: who finds the lock taken sleeps a second time, and is woken a second time.
+            // Before the others are woken: who finds the lock taken sleeps a second time, and is
+            // woken a second time.
             drop(state);
             self.wake.notify_all();
             return result;

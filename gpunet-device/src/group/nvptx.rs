@@ -7,9 +7,9 @@
 use super::{Alone, Front, Group, Lane};
 use core::arch::{asm, global_asm};
 
-// Shared memory for broadcasts and sums of whole blocks.
-// Bytes 0-23: broadcast values, one of each place of `broadcast_once` and one of `broadcast`; bytes 32-287: one partial
-// sum per warp, of `sum_once` and of `sum`.
+// Shared memory for broadcasts and sums of whole blocks. Bytes 0-23: broadcast values, one of each
+// place of `broadcast_once` and one of `broadcast`; bytes 32-287: one partial sum per warp, of
+// `sum_once` and of `sum`.
 global_asm!(".shared .align 16 .b8 gpunet_scratch[288];");
 
 /// The scratch memory, as an address in shared memory.
@@ -23,7 +23,8 @@ fn scratch() -> u32 {
     p
 }
 
-/// Where the value of a [`Group::broadcast`] lies, after the two places of [`Group::broadcast_once`].
+/// Where the value of a [`Group::broadcast`] lies, after the two places of
+/// [`Group::broadcast_once`].
 const BROADCAST: u32 = 2;
 /// Where the sums of [`Group::sum_once`] and of [`Group::sum`] lie.
 const SUM_ONCE: u32 = 32;
@@ -83,11 +84,13 @@ impl ThreadBlock {
         Self { rank: block_rank() }
     }
 
-    /// Gives every lane the leader's value, by a place of the scratch memory that no lane reads any more.
+    /// Gives every lane the leader's value, by a place of the scratch memory that no lane reads any
+    /// more.
     #[inline(always)]
     fn broadcast_by<const PLACE: u32>(&self, lane: Lane, value: u64) -> u64 {
         if lane.is_leader() {
-            // SAFETY: one of the three broadcast values in shared memory, which no lane reads any more.
+            // SAFETY: one of the three broadcast values in shared memory, which no lane reads any
+            // more.
             unsafe {
                 asm!("st.volatile.shared.u64 [gpunet_scratch+{at}], {v};", at = const 8 * PLACE, v = in(reg64) value, options(nostack));
             }
@@ -101,7 +104,8 @@ impl ThreadBlock {
         value
     }
 
-    /// Gives every lane the sum, by the partial sums at `offset` of the scratch memory, which no lane reads any more.
+    /// Gives every lane the sum, by the partial sums at `offset` of the scratch memory, which no
+    /// lane reads any more.
     #[inline(always)]
     fn sum_by(&self, value: u32, offset: u32) -> u32 {
         let (warp, at) = (Warp::of(self.rank), scratch() + offset);
@@ -114,7 +118,8 @@ impl ThreadBlock {
             };
         }
         self.sync();
-        // Each warp adds up all partial sums, a lane one of them; the lanes of a warp that is not full may take several.
+        // Each warp adds up all partial sums, a lane one of them; the lanes of a warp that is not
+        // full may take several.
         let (mut sum, mut from) = (0, warp.rank);
         while from < self.size().div_ceil(32) {
             let part: u32;

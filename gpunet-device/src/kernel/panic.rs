@@ -7,8 +7,8 @@ use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpunet_abi::panic_record::{PANIC_TEXT, PanicRecord};
 
-/// Where a panic is recorded. The host sets it in each module that it loads; 0: no record is wanted. Its name
-/// is [`gpunet_abi::panic_record::PANIC_SYMBOL`].
+/// Where a panic is recorded. The host sets it in each module that it loads; 0: no record is
+/// wanted. Its name is [`gpunet_abi::panic_record::PANIC_SYMBOL`].
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static mut gpunet_panic_record: u64 = 0;
@@ -19,7 +19,8 @@ const NOBODY: u32 = 0;
 const SOMEBODY: u32 = 1;
 const DONE: u32 = 2;
 
-/// Polls of [`RECORDING`] before a thread ends the grid under one that records: far longer than that takes.
+/// Polls of [`RECORDING`] before a thread ends the grid under one that records: far longer than
+/// that takes.
 const POLLS: u32 = 100_000;
 
 #[panic_handler]
@@ -51,8 +52,8 @@ fn write_record(record: *mut PanicRecord, info: &PanicInfo<'_>) {
     let (file, line, column) = info.location().map_or(("", 0, 0), |at| (at.file(), at.line(), at.column()));
     let message = info.message().as_str().unwrap_or("");
     let block = ThreadBlock::current();
-    // SAFETY: the host put the address of a record in pinned memory there, and reads it only once `told` is
-    // set; the recording thread is the only one that writes.
+    // SAFETY: the host put the address of a record in pinned memory there, and reads it only once
+    // `told` is set; the recording thread is the only one that writes.
     unsafe {
         (&raw mut (*record).line).write_volatile(line);
         (&raw mut (*record).column).write_volatile(column);

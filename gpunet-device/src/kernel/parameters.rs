@@ -15,7 +15,8 @@ pub const fn same_name(a: &str, b: &str) -> bool {
 
 /// Returns whether the compiler knows a parameter that is never zero, such as a reference.
 ///
-/// It does unless another parameter has more unused values (a `bool`); then [`zero`] finds it, in other words.
+/// It does unless another parameter has more unused values (a `bool`); then [`zero`] finds it, in
+/// other words.
 ///
 /// # Safety
 /// As for [`zero`].
@@ -30,8 +31,8 @@ pub const unsafe fn is_never_zero<K: Copy>() -> bool {
 /// Returns a value with all bytes zero.
 ///
 /// # Safety
-/// Called for the value of a constant, so by the compiler only. It checks such a value, and rejects a reference or a
-/// function pointer that is zero.
+/// Called for the value of a constant, so by the compiler only. It checks such a value, and rejects
+/// a reference or a function pointer that is zero.
 #[must_use]
 pub const unsafe fn zero<T: Copy>() -> T {
     // SAFETY: the caller's promise.

@@ -2,8 +2,8 @@
 
 /// A run of bytes in the device's memory, shared by all lanes of a group.
 ///
-/// Many lanes cannot hold one `&mut [u8]`, so socket calls take this: a raw address and a length, `Copy`,
-/// fit for kernel parameters. The unsafe constructor vouches for the memory once.
+/// Many lanes cannot hold one `&mut [u8]`, so socket calls take this: a raw address and a length,
+/// `Copy`, fit for kernel parameters. The unsafe constructor vouches for the memory once.
 ///
 /// # Examples
 ///

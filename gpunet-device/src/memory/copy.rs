@@ -1,11 +1,11 @@
 //! The copy routine: many lanes, sixteen bytes an access, several in flight, any alignment.
 //!
-//! One lane's loads in flight times the number of lanes is what hides a bus round trip, so each lane
-//! loads several chunks before it stores the first: [`IN_FLIGHT`] (or [`IN_FLIGHT_OF_FEW`]) while
-//! there is that much, then fewer, so that the rest of a copy costs few round trips too. Where source and
-//! destination are not aligned alike, the lanes load aligned chunks of the source and shift them.
-//! Only the few bytes before the first and after the last whole chunk go one by one, and their loads
-//! are under way while the chunks are copied.
+//! One lane's loads in flight times the number of lanes is what hides a bus round trip, so each
+//! lane loads several chunks before it stores the first: [`IN_FLIGHT`] (or [`IN_FLIGHT_OF_FEW`])
+//! while there is that much, then fewer, so that the rest of a copy costs few round trips too.
+//! Where source and destination are not aligned alike, the lanes load aligned chunks of the source
+//! and shift them. Only the few bytes before the first and after the last whole chunk go one by
+//! one, and their loads are under way while the chunks are copied.
 //!
 //! | file | holds |
 //! |---|---|
@@ -22,9 +22,9 @@ use gpunet_abi::RingSpan;
 /// Loads a lane has under way before it stores. On an H200 eight fill PCIe from one block in the
 /// write direction, and the read direction gains up to sixteen (measured: docs/performance.md).
 pub const IN_FLIGHT: usize = 8;
-/// The same in groups of at most [`FEW_LANES`]. From pinned memory to an H200, 256 lanes move 39 GB/s
-/// with sixteen and 21 with eight; 512 lanes move 31 with sixteen (too much in flight) and
-/// 44 with eight; and a thread of a still larger block has no registers for sixteen.
+/// The same in groups of at most [`FEW_LANES`]. From pinned memory to an H200, 256 lanes move 39
+/// GB/s with sixteen and 21 with eight; 512 lanes move 31 with sixteen (too much in flight) and 44
+/// with eight; and a thread of a still larger block has no registers for sixteen.
 pub const IN_FLIGHT_OF_FEW: usize = 16;
 /// Lanes up to which [`IN_FLIGHT_OF_FEW`] applies. A shifted chunk takes two loads. The
 /// second one mostly finds what the first has fetched, so twice as many lanes are few there.
@@ -32,12 +32,12 @@ pub const FEW_LANES: usize = 256;
 
 /// Copies `len` bytes from `src` to `dst` by lane `lane` of `lanes`; all lanes together copy all.
 ///
-/// It has no barrier: the group sees the bytes after its next one. All groups call one function, which is kept out
-/// of line so that kernels stay small.
+/// It has no barrier: the group sees the bytes after its next one. All groups call one function,
+/// which is kept out of line so that kernels stay small.
 ///
 /// # Safety
-/// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nobody else writes
-/// either meanwhile.
+/// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nobody else
+/// writes either meanwhile.
 ///
 /// # Examples
 ///
@@ -75,11 +75,12 @@ unsafe fn copy_large(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: u
     unsafe { copy_part(lane, lanes, dst, src, len, copy_chunks) };
 }
 
-/// Makes [`copy_large`] a function that anybody might call, so that the assembler holds it to the calling convention,
-/// by which it saves what it uses of its caller's registers. The assembler would else have every kernel keep what
-/// it needs after a call of [`copy`] in those few registers that this function leaves alone, or in local memory: in
-/// blocks of 512 lanes that was most of a stream's state, in calls that copy in line, too (a message of 64 KiB took
-/// 7.0 us between two blocks of an H200 and takes 5.5).
+/// Makes [`copy_large`] a function that anybody might call, so that the assembler holds it to the
+/// calling convention, by which it saves what it uses of its caller's registers. The assembler
+/// would else have every kernel keep what it needs after a call of [`copy`] in those few registers
+/// that this function leaves alone, or in local memory: in blocks of 512 lanes that was most of a
+/// stream's state, in calls that copy in line, too (a message of 64 KiB took 7.0 us between two
+/// blocks of an H200 and takes 5.5).
 #[used]
 static BY_CONVENTION: unsafe fn(u32, u32, *mut u8, *const u8, usize) = copy_large;
 
@@ -110,8 +111,8 @@ unsafe fn copy_part(
 /// Copies the chunks of a plan, with few registers.
 ///
 /// # Safety
-/// `dst` is writable for the plan's chunks, and `src` readable for them, and for one more where there is a shift; both
-/// are aligned.
+/// `dst` is writable for the plan's chunks, and `src` readable for them, and for one more where
+/// there is a shift; both are aligned.
 #[inline(always)]
 unsafe fn copy_small(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, plan: Plan) {
     // SAFETY: the caller's contract.
@@ -178,9 +179,9 @@ impl Plan {
     }
 }
 
-/// Copies one piece. Where both sides are aligned it needs no plan and no call, around which each lane
-/// would save and load what it holds: in blocks of 512 lanes that takes as long as a copy of 64 KiB, and
-/// in larger ones twice as long.
+/// Copies one piece. Where both sides are aligned it needs no plan and no call, around which each
+/// lane would save and load what it holds: in blocks of 512 lanes that takes as long as a copy of
+/// 64 KiB, and in larger ones twice as long.
 ///
 /// # Safety
 /// As [`copy`].
@@ -194,8 +195,8 @@ unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: u
         let row = lanes as usize * CHUNK;
         let (at, next) = (lane as usize * CHUNK, lane as usize * CHUNK + row);
         if len <= 2 * row {
-            // Most messages of a request-response protocol are such, and are still in the first-level cache where a
-            // kernel has just written them.
+            // Most messages of a request-response protocol are such, and are still in the
+            // first-level cache where a kernel has just written them.
             let (to, from) = (dst.wrapping_add(at), src.wrapping_add(at));
             // SAFETY: aligned chunks inside both ranges.
             unsafe {
@@ -213,8 +214,8 @@ unsafe fn copy_piece(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, len: u
         // Few lanes want more in flight than fits beside a kernel's own registers.
         let many = lanes as usize > FEW_LANES || len < row * IN_FLIGHT_OF_FEW;
         if len < row * IN_FLIGHT || many && (lanes as usize).is_multiple_of(WARP) {
-            // SAFETY: the caller's contract; both are aligned, `len` is a number of chunks, and what is less than a
-            // tile is copied by rows, whatever the lanes.
+            // SAFETY: the caller's contract; both are aligned, `len` is a number of chunks, and
+            // what is less than a tile is copied by rows, whatever the lanes.
             unsafe { copy_tiles::<_, IN_FLIGHT>(Aligned, lane, lanes, dst, src, len / CHUNK) };
             return;
         }
@@ -280,7 +281,8 @@ pub(crate) unsafe fn copy_small_into_ring_by(lane: u32, lanes: u32, span: RingSp
     unsafe { copy_words(lane, lanes, span.second.ptr, src.wrapping_add(span.first.len), span.second.len) };
 }
 
-/// Copies by words of eight bytes if all is aligned for them, else by bytes: few instructions, for few bytes.
+/// Copies by words of eight bytes if all is aligned for them, else by bytes: few instructions, for
+/// few bytes.
 ///
 /// # Safety
 /// As [`copy`].

@@ -1,10 +1,12 @@
-//! Sending a small message in a line, and taking it from there: [`gpunet_abi::line`] has the format.
+//! Sending a small message in a line, and taking it from there: [`gpunet_abi::line`] has the
+//! format.
 
 use crate::group::Front;
 use crate::platform;
 use gpunet_abi::line::{self, CHUNK_BYTES, Line};
 
-/// Stores a message of at most [`line::MAX`] bytes in the line for its position. All lanes of the front.
+/// Stores a message of at most [`line::MAX`] bytes in the line for its position. All lanes of the
+/// front.
 ///
 /// # Safety
 /// `source` is readable for `len` bytes; this group is the one that writes the line.
@@ -30,7 +32,8 @@ pub(crate) unsafe fn store<F: Front>(front: &F, line: Line, position: u64, sourc
     }
 }
 
-/// Returns whether a chunk, by what was found in it, has all that it should of a message of `len` bytes.
+/// Returns whether a chunk, by what was found in it, has all that it should of a message of `len`
+/// bytes.
 #[inline(always)]
 pub(crate) const fn is_there(units: [u64; 2], index: usize, position: u64, len: usize) -> bool {
     let tag = line::tag(position);
@@ -51,8 +54,8 @@ pub(crate) unsafe fn store_chunk(units: [u64; 2], index: usize, to: *mut u8, len
     }
 }
 
-/// Takes a message of `len` bytes from its line, if all of it is there; returns whether it was. Else some of its bytes may have
-/// been written. By one lane.
+/// Takes a message of `len` bytes from its line, if all of it is there; returns whether it was.
+/// Else some of its bytes may have been written. By one lane.
 ///
 /// # Safety
 /// `to` is writable for `len` bytes, at most [`line::MAX`].

@@ -1,5 +1,5 @@
-//! Plain integers moved word by word: how requests, replies and table entries cross memory that other
-//! threads use too.
+//! Plain integers moved word by word: how requests, replies and table entries cross memory that
+//! other threads use too.
 //!
 //! A volatile access to a whole struct becomes one access per *byte* of every byte array in it
 //! (an address, the padding of options) [seen in PTX]; over PCIe each is a transaction of its own.
@@ -37,7 +37,8 @@ struct Aligned<T>(MaybeUninit<T>);
 /// Copies a value out of memory that other threads may write.
 ///
 /// # Safety
-/// `from` is 8-byte aligned and readable; all writers write it by aligned words or not at this time.
+/// `from` is 8-byte aligned and readable; all writers write it by aligned words or not at this
+/// time.
 #[inline(always)]
 pub(crate) unsafe fn load<T: Plain>(from: *const T) -> T {
     let mut value = Aligned(MaybeUninit::<T>::uninit());

@@ -38,8 +38,8 @@ use std::sync::{Arc, LazyLock};
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
-/// Polls of a word before a waiter goes to sleep: one right after another, and where cores are few those
-/// between which it yields.
+/// Polls of a word before a waiter goes to sleep: one right after another, and where cores are few
+/// those between which it yields.
 const SPINS: u32 = 4096;
 const SPINS_OF_FEW: u32 = 16;
 const TURNS_OF_FEW: u32 = 256;
@@ -62,8 +62,8 @@ pub(crate) fn may_sleep() -> bool {
     !hand_off::blocks_poll()
 }
 
-/// How many polls of the position word come between two checks of status, cancel and heartbeat: one, or as many as on a GPU
-/// where a test makes blocks wait as a GPU's do.
+/// How many polls of the position word come between two checks of status, cancel and heartbeat:
+/// one, or as many as on a GPU where a test makes blocks wait as a GPU's do.
 #[inline(always)]
 pub(crate) fn slow_check_every() -> u32 {
     if may_sleep() { 1 } else { 128 }
@@ -93,7 +93,8 @@ pub fn back_off() {
     yield_now();
 }
 
-/// Waits a little between two loads by a group that has nothing to do. A CPU poller sleeps on the epoch instead.
+/// Waits a little between two loads by a group that has nothing to do. A CPU poller sleeps on the
+/// epoch instead.
 pub(crate) fn nap() {
     if !turns::pass_on() && !may_sleep() {
         std::thread::sleep(NAP_OF_POLLS);
@@ -119,7 +120,8 @@ fn spins() -> u32 {
     if are_cores_few() { SPINS_OF_FEW } else { SPINS }
 }
 
-/// Lets another thread have the core where cores are few; returns whether it did. After the rounds of spinning.
+/// Lets another thread have the core where cores are few; returns whether it did. After the rounds
+/// of spinning.
 fn may_yield(round: u32) -> bool {
     are_cores_few() && round < spins() + TURNS_OF_FEW && SPIN_YIELD.with_borrow_mut(SpinYield::try_yield)
 }
@@ -130,8 +132,8 @@ fn nap_ns(round: u32) -> u64 {
     (NAPS_NS.start() << doublings).min(*NAPS_NS.end())
 }
 
-/// Waits a little; after enough rounds sleeps on `flag` unless `changed`. `naps`: nobody sets the flag
-/// back, or others sleep on it, too, so sleep for a short time only.
+/// Waits a little; after enough rounds sleeps on `flag` unless `changed`. `naps`: nobody sets the
+/// flag back, or others sleep on it, too, so sleep for a short time only.
 pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, changed: impl FnOnce() -> bool) {
     if turns::pass_on() {
         return;
@@ -166,7 +168,8 @@ pub(crate) fn wake(flag: *mut u32) {
     }
 }
 
-/// Wakes the pollers of this attachment, if any sleep that may watch the socket in `slot`: moves the epoch on.
+/// Wakes the pollers of this attachment, if any sleep that may watch the socket in `slot`: moves
+/// the epoch on.
 pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64, slot: u32) {
     if !may_sleep() {
         return;
@@ -188,22 +191,24 @@ pub(crate) fn ring_bell(remote_part: *mut PartHeader) {
     if !may_sleep() {
         return;
     }
-    // SAFETY: `entry::open` checked that a part begins there; it stays mapped while the attachment lives.
+    // SAFETY: `entry::open` checked that a part begins there; it stays mapped while the attachment
+    // lives.
     let (pollers, bell) = unsafe { (&raw mut (*remote_part).pollers, &raw mut (*remote_part).bell) };
     // SAFETY: as in `pause`.
     let count = unsafe { SharedFlag::from_ptr(pollers) };
     if must_wake(&count) {
         // SAFETY: as in `pause`; CPU blocks of one attachment change it, atomically.
         let word = unsafe { AtomicU32::from_ptr(bell) };
-        // Ordering: Release, pairs with the Acquire load in `ChangeCounts::load` of the other attachment.
+        // Ordering: Release, pairs with the Acquire load in `ChangeCounts::load` of the other
+        // attachment.
         word.fetch_add(1, Ordering::Release);
         // SAFETY: as in `pause`.
         futex_wake(unsafe { SharedFlag::from_ptr(bell) });
     }
 }
 
-/// Waits a little; after enough rounds sleeps on the bell of the block at `own` unless `changed`. `naps`: some writer rings
-/// no bell, so sleep for a short time only.
+/// Waits a little; after enough rounds sleeps on the bell of the block at `own` unless `changed`.
+/// `naps`: some writer rings no bell, so sleep for a short time only.
 pub(crate) fn pause_for_bell(
     round: u32,
     own: *mut PartHeader,
@@ -229,8 +234,8 @@ pub(crate) fn pause_for_bell(
     let (pollers, bell) = unsafe { (&raw mut (*own).pollers, &raw mut (*own).bell) };
     // SAFETY: as above; CPUs alone touch the two, atomically.
     let (count, rung) = unsafe { (AtomicU32::from_ptr(pollers), AtomicU32::from_ptr(bell)) };
-    // Ordering: SeqCst, with a fence before the words are looked at; pairs with the fence in `ring_bell`: either the
-    // writer sees this sleeper, or the sleeper sees the word.
+    // Ordering: SeqCst, with a fence before the words are looked at; pairs with the fence in
+    // `ring_bell`: either the writer sees this sleeper, or the sleeper sees the word.
     count.fetch_add(1, Ordering::SeqCst);
     SharedFlag::fence();
     // Ordering: Acquire, pairs with the Release in `ring_bell`.
@@ -258,20 +263,21 @@ pub(crate) fn ring_doorbell(sleeping: *mut u32, doorbell: i32) {
     }
 }
 
-/// Changes a lock among this device's threads from one value to another; returns whether it had the first.
+/// Changes a lock among this device's threads from one value to another; returns whether it had the
+/// first.
 ///
 /// # Safety
 /// `word` is aligned, mapped, and used as a lock only.
 pub(crate) unsafe fn lock(word: *mut u32, from: u32, to: u32) -> bool {
     // SAFETY: the caller's contract.
     let word = unsafe { AtomicU32::from_ptr(word) };
-    // Ordering: Acquire, pairs with the Release exchange in `unlock` by the thread that had it before:
-    // what it left in the entry is visible.
+    // Ordering: Acquire, pairs with the Release exchange in `unlock` by the thread that had it
+    // before: what it left in the entry is visible.
     word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// Gives a lock back: from the value with which the caller's group has taken it to another. A lock that has another value by now
-/// is another socket's, and stays as it is.
+/// Gives a lock back: from the value with which the caller's group has taken it to another. A lock
+/// that has another value by now is another socket's, and stays as it is.
 ///
 /// # Safety
 /// As [`lock`].

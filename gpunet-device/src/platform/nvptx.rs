@@ -14,7 +14,8 @@ pub(crate) fn now_ns() -> u64 {
 /// A release waits until what the block has stored has arrived.
 pub(crate) const RELEASE_WAITS: bool = true;
 
-/// A small copy is made in place: a called function saves registers in local memory, and the large copy is much code to fetch.
+/// A small copy is made in place: a called function saves registers in local memory, and the large
+/// copy is much code to fetch.
 pub(crate) const COPIES_IN_PLACE: bool = true;
 
 /// Waiters never sleep.
@@ -24,8 +25,9 @@ pub(crate) const fn may_sleep() -> bool {
 }
 
 /// How many polls of the position word come between two checks of status, cancel and heartbeat: 128
-/// polls take about 0.1 ms. The three words lie in pinned memory, and the loads of many waiting blocks
-/// queue on the bus: at 16, 64 echo streams inside one H200 took 184 us a round trip instead of 3.5.
+/// polls take about 0.1 ms. The three words lie in pinned memory, and the loads of many waiting
+/// blocks queue on the bus: at 16, 64 echo streams inside one H200 took 184 us a round trip instead
+/// of 3.5.
 #[inline(always)]
 pub(crate) const fn slow_check_every() -> u32 {
     128
@@ -143,7 +145,8 @@ impl ChangeCounts {
 #[inline(always)]
 pub(crate) fn ring_doorbell(_sleeping: *mut u32, _doorbell: i32) {}
 
-/// Changes a lock among this GPU's threads from one value to another; returns whether it had the first.
+/// Changes a lock among this GPU's threads from one value to another; returns whether it had the
+/// first.
 ///
 /// GPU scope: the lock guards entries that only this GPU reads, and a release at system scope would
 /// wait for the published word to cross PCIe.
@@ -162,10 +165,11 @@ pub(crate) unsafe fn lock(word: *mut u32, from: u32, to: u32) -> bool {
     old == from
 }
 
-/// Gives a lock back: from the value with which the caller's group has taken it to another. A lock that has another value by now
-/// is another socket's, and stays as it is.
+/// Gives a lock back: from the value with which the caller's group has taken it to another. A lock
+/// that has another value by now is another socket's, and stays as it is.
 ///
-/// Nothing waits for the exchange, whose result nobody reads: it takes the thread no longer than a store.
+/// Nothing waits for the exchange, whose result nobody reads: it takes the thread no longer than a
+/// store.
 ///
 /// # Safety
 /// As [`lock`].
@@ -195,8 +199,8 @@ pub(crate) unsafe fn load_chunk(ptr: *const u8) -> Chunk {
     [a, b]
 }
 
-/// As [`load_chunk`], past the first-level cache: what no lane loads again need not drive out of it what lanes
-/// keep in local memory.
+/// As [`load_chunk`], past the first-level cache: what no lane loads again need not drive out of it
+/// what lanes keep in local memory.
 ///
 /// # Safety
 /// As [`load_chunk`].
@@ -222,8 +226,8 @@ pub(crate) unsafe fn store_chunk(ptr: *mut u8, chunk: Chunk) {
     };
 }
 
-// Ordering: Relaxed, of both. A unit's tag comes with its bytes, so nothing has to be ordered; PTX makes of a vector access
-// one access of each element, and one of eight bytes is whole.
+// Ordering: Relaxed, of both. A unit's tag comes with its bytes, so nothing has to be ordered; PTX
+// makes of a vector access one access of each element, and one of eight bytes is whole.
 /// Stores two units of a line, each at once.
 ///
 /// # Safety
@@ -269,8 +273,8 @@ pub(crate) fn opaque(value: bool) -> bool {
     x != 0
 }
 
-/// Hides where a number comes from, so that what is computed from it is computed where it is used and not kept in
-/// registers from before a loop.
+/// Hides where a number comes from, so that what is computed from it is computed where it is used
+/// and not kept in registers from before a loop.
 #[inline(always)]
 pub(crate) fn opaque_u32(value: u32) -> u32 {
     let mut x = value;

@@ -52,9 +52,10 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         }
         (recv, _) = entry::half(net, handle, Direction::Recv);
     }
-    // Listeners and streams are read by the same instructions: lanes that took turns would add up their
-    // bus round trips. And these loads are relaxed, so that their round trips overlap: what they find is a
-    // hint, and the call that takes the data or the connection observes the word again.
+    // Listeners and streams are read by the same instructions: lanes that took turns would add up
+    // their bus round trips. And these loads are relaxed, so that their round trips overlap: what
+    // they find is a hint, and the call that takes the data or the connection observes the word
+    // again.
     let (landed, released) = if is_listener {
         (net.ready(handle.slot()), net.accepted_ahead(handle.slot()))
     } else {
@@ -83,8 +84,8 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         status,
     };
     let revents = ends.revents(fd.events);
-    // The end and the failure of a stream that another group closes, or the host for a launch, are the answer
-    // to that.
+    // The end and the failure of a stream that another group closes, or the host for a launch, are
+    // the answer to that.
     if ends.are_over() && slots::kind_of(net, handle).is_err() || ends.failure() == Some(Error::BadHandle) {
         return found(POLLNVAL);
     }

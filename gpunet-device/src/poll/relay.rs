@@ -1,7 +1,8 @@
 //! One group of a GPU polls the epoch in host memory, and relays it to the others in device memory.
 //!
-//! A release at system scope waits until no load of host memory is in flight near its SM. While 15 other blocks polled
-//! the epoch, a send of 64 bytes took 6 to 25 us on an H100, by the place of its SM, and 2.5 us without them.
+//! A release at system scope waits until no load of host memory is in flight near its SM. While 15
+//! other blocks polled the epoch, a send of 64 bytes took 6 to 25 us on an H100, by the place of
+//! its SM, and 2.5 us without them.
 
 use crate::Net;
 use crate::wait::turn::Turn;
@@ -32,7 +33,8 @@ impl Relay {
         Self { host, copy, turn_word: net.relay_turn(), turn: None, rounds: 0 }
     }
 
-    /// The relay of a poll group whose count of changes is `host`: `copy` and `turn_word` are words of the group.
+    /// The relay of a poll group whose count of changes is `host`: `copy` and `turn_word` are words
+    /// of the group.
     pub(crate) fn of_group((copy, turn_word): (*mut u64, *mut u64), host: Word) -> Self {
         // SAFETY: an aligned word of the device region.
         let copy = unsafe { Word::from_ptr(copy) };
@@ -58,12 +60,14 @@ impl Relay {
         }
         let relayed = self.copy;
         if self.turn.is_none() {
-            // Ordering: Acquire, pairs with the relay's publish below, which comes after its own Acquire of the epoch.
+            // Ordering: Acquire, pairs with the relay's publish below, which comes after its own
+            // Acquire of the epoch.
             return Epoch(device_scope::observe(relayed));
         }
         let now = Epoch(self.host.observe());
         if now.is_after(Epoch(relayed.peek())) {
-            // One whose turn is over by now may set the copy back: the next poll of the new relay sets it right.
+            // One whose turn is over by now may set the copy back: the next poll of the new relay
+            // sets it right.
             hand_off::at(HandOff::EpochRead);
             device_scope::publish(relayed, now.0);
         }

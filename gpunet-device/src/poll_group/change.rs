@@ -18,15 +18,15 @@ use gpunet_abi::{Error, Handle, Result};
 
 impl PollGroup {
     /// Adds a socket: an open stream or a listener. `events` are bits of [`crate::poll::POLLIN`],
-    /// [`POLLOUT`](crate::poll::POLLOUT) and [`POLLRDHUP`](crate::poll::POLLRDHUP); errors and hang-ups are delivered
-    /// unasked. `token` comes back with each event.
+    /// [`POLLOUT`](crate::poll::POLLOUT) and [`POLLRDHUP`](crate::poll::POLLRDHUP); errors and
+    /// hang-ups are delivered unasked. `token` comes back with each event.
     ///
     /// # Cooperation
     /// All lanes call it with the same arguments.
     ///
     /// # Errors
-    /// BadHandle; NotConnected for a socket that is neither a stream nor a listener; AlreadyExists when it is in a poll group;
-    /// NoSpace when the group is full; Canceled; NetworkDown; Protocol.
+    /// BadHandle; NotConnected for a socket that is neither a stream nor a listener; AlreadyExists
+    /// when it is in a poll group; NoSpace when the group is full; Canceled; NetworkDown; Protocol.
     ///
     /// # Examples
     ///
@@ -37,7 +37,8 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Changes what is asked for of a socket of the group, and its token; and arms the socket, whoever has its event.
+    /// Changes what is asked for of a socket of the group, and its token; and arms the socket,
+    /// whoever has its event.
     ///
     /// # Cooperation
     /// All lanes call it with the same arguments.
@@ -63,8 +64,8 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Arms a socket whose event was delivered, before its group of threads waits again: for example when it has passed the
-    /// socket on.
+    /// Arms a socket whose event was delivered, before its group of threads waits again: for
+    /// example when it has passed the socket on.
     ///
     /// # Cooperation
     /// All lanes call it with the same handle.
@@ -215,10 +216,12 @@ fn enter(group: &PollGroup, socket: Handle, added: impl Fn(PollState) -> PollSta
     }
 }
 
-/// Returns whether a state was left by a socket before `socket` in its slot, which the host has closed, or by a group that is gone:
-/// the proxy closes that of a launch that has ended, and a block that was cancelled may leave sockets in one that it closes.
+/// Returns whether a state was left by a socket before `socket` in its slot, which the host has
+/// closed, or by a group that is gone: the proxy closes that of a launch that has ended, and a
+/// block that was cancelled may leave sockets in one that it closes.
 ///
-/// It may also be that of the next socket of the slot, if `socket` was closed meanwhile: that one is open.
+/// It may also be that of the next socket of the slot, if `socket` was closed meanwhile: that one
+/// is open.
 fn is_left_behind(member: Member, state: PollState, socket: Handle) -> bool {
     let group = Handle::from_raw(member.group());
     let watched = Handle::new(member.slot, state.generation());
@@ -226,7 +229,8 @@ fn is_left_behind(member: Member, state: PollState, socket: Handle) -> bool {
     is_older || group.is_none_or(|group| slots::kind_of(member.net, group) != Ok(Kind::Group))
 }
 
-/// Takes entries out of lists that are filled with those of sockets that have left the group, because nobody waits.
+/// Takes entries out of lists that are filled with those of sockets that have left the group,
+/// because nobody waits.
 fn make_room(group: &PollGroup) -> Result<()> {
     let (net, handle) = (group.net, group.handle);
     for index in 0..lists::count(net, handle) {
@@ -247,7 +251,8 @@ fn make_room(group: &PollGroup) -> Result<()> {
     Ok(())
 }
 
-/// What an entry that the caller has claimed is about: a socket of the group that is armed, now held by the caller.
+/// What an entry that the caller has claimed is about: a socket of the group that is armed, now
+/// held by the caller.
 ///
 /// # Errors
 /// Protocol, when it names a slot that does not exist.

@@ -14,16 +14,19 @@ pub struct Event {
     pub revents: i16,
     #[doc(hidden)]
     pub reserved: u16,
-    /// Which delivery of the socket's this is. The next wait, which is given the event, arms the socket by it.
+    /// Which delivery of the socket's this is. The next wait, which is given the event, arms the
+    /// socket by it.
     pub turn: u64,
 }
 
 const _: () = assert!(size_of::<Event>() == 24);
 
-/// Events of one group of threads: room for as many as a wait may deliver, and those of the last wait.
+/// Events of one group of threads: room for as many as a wait may deliver, and those of the last
+/// wait.
 ///
-/// Each wait arms the sockets of the last one's events again, so keep the value from one wait to the next. It is a small
-/// value that every lane holds; the events lie in the memory that it was made of.
+/// Each wait arms the sockets of the last one's events again, so keep the value from one wait to
+/// the next. It is a small value that every lane holds; the events lie in the memory that it was
+/// made of.
 ///
 /// # Examples
 ///
@@ -44,7 +47,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// Makes room for events of a buffer: one for each 24 bytes, from the first address on that is a multiple of 8.
+    /// Makes room for events of a buffer: one for each 24 bytes, from the first address on that is
+    /// a multiple of 8.
     #[must_use]
     pub fn new(buffer: Buffer) -> Self {
         let skipped = (buffer.as_ptr() as usize).wrapping_neg() % align_of::<Event>();

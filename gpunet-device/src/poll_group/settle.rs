@@ -51,8 +51,9 @@ pub(super) fn is_ready(member: Member, state: PollState) -> bool {
     !matches!(look(member, state), Found::Nothing)
 }
 
-/// Looks at a socket that this block holds; returns what is true of it and in which state the block holds it, or `None` if
-/// the block does not any more: the socket is armed, closed, or another block's.
+/// Looks at a socket that this block holds; returns what is true of it and in which state the block
+/// holds it, or `None` if the block does not any more: the socket is armed, closed, or another
+/// block's.
 pub(super) fn settle(
     member: Member,
     group: Handle,
@@ -69,18 +70,21 @@ pub(super) fn settle(
             }
             Found::Nothing => {}
         }
-        // The sender may have no room for what the block waits for, or wait for what calls by handle have left.
+        // The sender may have no room for what the block waits for, or wait for what calls by
+        // handle have left.
         announce_consumed(member.net, handle, caller);
         publish_deferred(member.net, handle);
         let armed = arm(member, group, held)?;
         if armed.phase() == Phase::Armed {
             break armed;
         }
-        // Its entry has come and gone: it told of something else than what is waited for, and there will be no other.
+        // Its entry has come and gone: it told of something else than what is waited for, and there
+        // will be no other.
     };
     hand_off::at(HandOff::Armed);
-    // Ordering: SeqCst, pairs with the fence in the proxy's `tell_pollers`: either the look below finds what it has
-    // published, or it finds the watch word, and pushes an entry. And with the one in `touch`, for what this device changes.
+    // Ordering: SeqCst, pairs with the fence in the proxy's `tell_pollers`: either the look below
+    // finds what it has published, or it finds the watch word, and pushes an entry. And with the
+    // one in `touch`, for what this device changes.
     fence(Ordering::SeqCst);
     match look(member, armed) {
         Found::Nothing => None,
@@ -102,8 +106,9 @@ pub(super) fn settle(
     }
 }
 
-/// Arms a socket that this block holds, and returns its state: armed; or still held, if another block has claimed the entry of
-/// the new arm before the socket was armed. `None`: the block does not hold it any more.
+/// Arms a socket that this block holds, and returns its state: armed; or still held, if another
+/// block has claimed the entry of the new arm before the socket was armed. `None`: the block does
+/// not hold it any more.
 fn arm(member: Member, group: Handle, held: PollState) -> Option<PollState> {
     // Nobody else changes the socket while the watch word is stored; but the entry may be claimed.
     let arming = |state: PollState| {
@@ -114,11 +119,12 @@ fn arm(member: Member, group: Handle, held: PollState) -> Option<PollState> {
     let arm = member.arm().wrapping_add(1);
     let (before, _) = member.change(arming)?;
     if before.needs_arm() {
-        // A late entry of the last arm may be claimed before this store: then the block looks once more, and arms again.
+        // A late entry of the last arm may be claimed before this store: then the block looks once
+        // more, and arms again.
         member.set_arm(arm);
         let watch = WatchWord::new(group, arm);
-        // Pairs with the proxy's observe in `push_change`: who claims the entry then finds the state of this arm, or a later one. An
-        // older one would make the entry late.
+        // Pairs with the proxy's observe in `push_change`: who claims the entry then finds the
+        // state of this arm, or a later one. An older one would make the entry late.
         member.net.watch(member.slot).publish(watch.0);
         hand_off::at(HandOff::Armed);
     }
@@ -129,7 +135,8 @@ fn arm(member: Member, group: Handle, held: PollState) -> Option<PollState> {
     member.change(armed).map(|(_, state)| state)
 }
 
-/// Returns whether the same block has the same socket in both states, as far as their phases say so.
+/// Returns whether the same block has the same socket in both states, as far as their phases say
+/// so.
 const fn is_same(state: PollState, held: PollState) -> bool {
     state.turn() == held.turn() && state.generation() == held.generation()
 }

@@ -18,10 +18,12 @@ use gpunet_abi::ready_list::{self, CLAIMS};
 use gpunet_abi::{Error, Handle, Result, Timeout};
 
 impl PollGroup {
-    /// Waits until sockets of the group are ready; returns how many were delivered: at most as many as `events` has room for.
+    /// Waits until sockets of the group are ready; returns how many were delivered: at most as many
+    /// as `events` has room for.
     ///
-    /// First it arms the sockets of the last wait's events again, so the group of threads is done with them. Level-triggered: what is still true of a socket is delivered
-    /// again. An event may be out of date when it comes: use calls that do not wait.
+    /// First it arms the sockets of the last wait's events again, so the group of threads is done
+    /// with them. Level-triggered: what is still true of a socket is delivered again. An event may
+    /// be out of date when it comes: use calls that do not wait.
     ///
     /// If `events` has room for few, and these few are always ready, others may wait for long.
     ///
@@ -29,8 +31,9 @@ impl PollGroup {
     /// All lanes call it with the same value of events; they share the work of looking at sockets.
     ///
     /// # Errors
-    /// BadHandle when the poll group is closed; InvalidArgument when there is no room for an event; Canceled; NetworkDown;
-    /// Protocol when the group's lists were overwritten. A timeout is `Ok(0)`.
+    /// BadHandle when the poll group is closed; InvalidArgument when there is no room for an event;
+    /// Canceled; NetworkDown; Protocol when the group's lists were overwritten. A timeout is
+    /// `Ok(0)`.
     ///
     /// # Examples
     ///
@@ -106,8 +109,8 @@ impl PollGroup {
         }
     }
 
-    /// Puts sockets to look at into `events`, held by this block, behind the `own` first ones; returns how many there are. By
-    /// one lane.
+    /// Puts sockets to look at into `events`, held by this block, behind the `own` first ones;
+    /// returns how many there are. By one lane.
     ///
     /// # Errors
     /// Protocol, when a list was overwritten. Then the block holds nothing.
@@ -128,7 +131,8 @@ impl PollGroup {
         result.map(|()| count as u64)
     }
 
-    /// Drops those of the first events whose sockets this block does not hold any more, to make room; returns how many are left.
+    /// Drops those of the first events whose sockets this block does not hold any more, to make
+    /// room; returns how many are left.
     fn keep_held(&self, events: &Events, count: usize) -> usize {
         let mut kept = 0;
         for event in (0..count).map(|index| events.load(index)) {
@@ -194,11 +198,13 @@ impl PollGroup {
 
     fn swept<'a>(&self) -> &'a AtomicU32 {
         let words = self.net.group_words(self.handle.slot());
-        // SAFETY: an aligned word of the device region, which only this device's threads touch, atomically.
+        // SAFETY: an aligned word of the device region, which only this device's threads touch,
+        // atomically.
         unsafe { AtomicU32::from_ptr(&raw mut (*words).swept) }
     }
 
-    /// Has blocks look at the sockets that launches held when they ended: nobody else arms them. By one lane.
+    /// Has blocks look at the sockets that launches held when they ended: nobody else arms them. By
+    /// one lane.
     #[inline(never)]
     fn sweep(&self) {
         // Pairs with the host's stores: what has ended is known before how many have.
@@ -223,7 +229,8 @@ impl PollGroup {
         }
     }
 
-    /// Looks at the sockets in `events`, lanes side by side: those that are not ready get no `revents`.
+    /// Looks at the sockets in `events`, lanes side by side: those that are not ready get no
+    /// `revents`.
     #[inline(never)]
     fn settle_all<G: Group>(&self, g: &G, events: &Events, count: usize, caller: GroupId) {
         let mut index = g.rank() as usize;
@@ -235,8 +242,8 @@ impl PollGroup {
         g.sync();
     }
 
-    /// The event of a socket that this block holds, or had delivered and not given away since; without `revents` if there is
-    /// none.
+    /// The event of a socket that this block holds, or had delivered and not given away since;
+    /// without `revents` if there is none.
     fn settled(&self, event: Event, caller: GroupId) -> Event {
         let none = Event { revents: 0, ..event };
         let Some((member, held)) = self.holds(event) else { return none };
@@ -260,7 +267,8 @@ impl PollGroup {
         is_ours.then_some((member, held))
     }
 
-    /// Queues the direct streams that are armed and ready, lanes side by side. Nobody else tells of them.
+    /// Queues the direct streams that are armed and ready, lanes side by side. Nobody else tells of
+    /// them.
     #[inline(never)]
     fn scan_direct<G: Group>(&self, g: &G) -> Direct {
         let words = self.net.group_words(self.handle.slot());

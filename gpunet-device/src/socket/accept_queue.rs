@@ -1,7 +1,8 @@
 //! Taking connections that the proxy has accepted ahead, and preparing slots for more.
 //!
-//! Any group takes from the queue of a listener, without a request. A group that has accepted a connection prepares slots
-//! when few are left, and waits for no answer. The queue's words are in `accepted`.
+//! Any group takes from the queue of a listener, without a request. A group that has accepted a
+//! connection prepares slots when few are left, and waits for no answer. The queue's words are in
+//! `accepted`.
 
 use crate::memory::plain;
 use crate::socket::request::{self, Claim};
@@ -23,7 +24,8 @@ use gpunet_abi::{Error, Handle, Options, Result};
 /// How long a close waits for a group that prepares slots, which takes some microseconds.
 const PREPARE_LIMIT_NS: u64 = 1_000_000_000;
 
-/// Takes the connection that was accepted first and enters it in the table; `None` if there is none. By one lane.
+/// Takes the connection that was accepted first and enters it in the table; `None` if there is
+/// none. By one lane.
 ///
 /// # Errors
 /// Protocol, when the proxy's descriptor is invalid.
@@ -35,11 +37,11 @@ pub(crate) fn take(net: Net, listener: Handle, options: &Options, caller: Caller
         if handle.slot() >= net.context().slots {
             return Err(Error::Protocol);
         }
-        // SAFETY: inside the region; the proxy wrote it before it counted the connection, and leaves it alone until the
-        // socket is closed: then the slot is not taken over.
+        // SAFETY: inside the region; the proxy wrote it before it counted the connection, and
+        // leaves it alone until the socket is closed: then the slot is not taken over.
         let descriptor = unsafe { plain::load(net.accepted(handle.slot())) };
-        // The proxy has refused the slot, which is free. Or it has closed the connection with its listener, for a launch that has
-        // ended.
+        // The proxy has refused the slot, which is free. Or it has closed the connection with its
+        // listener, for a launch that has ended.
         if descriptor.is_refused() || !slots::take_over(net, handle) {
             continue;
         }
@@ -55,7 +57,8 @@ pub(crate) fn take(net: Net, listener: Handle, options: &Options, caller: Caller
     Ok(None)
 }
 
-/// Prepares slots for a listener if few are left, unless another group does. By one lane that has accepted a connection.
+/// Prepares slots for a listener if few are left, unless another group does. By one lane that has
+/// accepted a connection.
 #[inline(never)]
 pub(crate) fn prepare(net: Net, listener: Handle, options: &Options) {
     let queue = Queue { net, listener };
@@ -71,7 +74,8 @@ pub(crate) fn prepare(net: Net, listener: Handle, options: &Options) {
         return;
     }
     hand_off::at(HandOff::Locked);
-    // Ordering: SeqCst, pairs with the fence in `close`: if the lock is the next socket's by now, this group finds the queue closed.
+    // Ordering: SeqCst, pairs with the fence in `close`: if the lock is the next socket's by now,
+    // this group finds the queue closed.
     fence(Ordering::SeqCst);
     prepare_locked(&queue, most, options);
     // Not a store: the slot may be another socket's by now, if the queue was closed before.
@@ -82,7 +86,8 @@ pub(crate) fn prepare(net: Net, listener: Handle, options: &Options) {
 
 fn prepare_locked(queue: &Queue, most: u64, options: &Options) {
     let (net, listener) = (queue.net, queue.listener);
-    // If it is open now, the entry stays the listener's until this group gives the lock back: a close waits for that.
+    // If it is open now, the entry stays the listener's until this group gives the lock back: a
+    // close waits for that.
     let Some(taken) = queue.load().open(listener.generation()) else { return };
     // Ordering: Relaxed; changed under the lock.
     let first = queue.prepared_word().load(Ordering::Relaxed);
@@ -97,7 +102,8 @@ fn prepare_locked(queue: &Queue, most: u64, options: &Options) {
         return claim.release();
     }
     for (position, handle) in (first..).zip(request.slots).take(count) {
-        // Ordering: Relaxed; made visible by the request. The cell's last reader has advanced `taken` since.
+        // Ordering: Relaxed; made visible by the request. The cell's last reader has advanced
+        // `taken` since.
         queue.cell_word(position).store(handle, Ordering::Relaxed);
     }
     request.value = first;
@@ -105,16 +111,18 @@ fn prepare_locked(queue: &Queue, most: u64, options: &Options) {
     claim.post_and_leave(&request, listener);
 }
 
-/// Ends the state of a listener, once no group prepares slots for it: its closer has the lock from then on. By one lane. If it fails,
-/// the listener is as it was.
+/// Ends the state of a listener, once no group prepares slots for it: its closer has the lock from
+/// then on. By one lane. If it fails, the listener is as it was.
 ///
 /// # Errors
-/// BadHandle when another group has closed it; TimedOut or NetworkDown, when a group that prepares slots does not come to an end.
+/// BadHandle when another group has closed it; TimedOut or NetworkDown, when a group that prepares
+/// slots does not come to an end.
 #[inline(never)]
 pub(crate) fn retire(net: Net, listener: Handle) -> Result<()> {
     let (lock, holder) = (Queue { net, listener }.lock_word(), listener.generation());
     let mut guard = WaitGuard::new(net, Deadline::after(PREPARE_LIMIT_NS)).ignoring_cancel(true);
-    // Ordering: Acquire, pairs with the Release of the group that prepared: it writes nothing here afterwards.
+    // Ordering: Acquire, pairs with the Release of the group that prepared: it writes nothing here
+    // afterwards.
     while lock.compare_exchange(0, holder, Ordering::Acquire, Ordering::Relaxed).is_err() {
         slots::kind_of(net, listener)?;
         guard.check()?;
@@ -129,8 +137,8 @@ pub(crate) fn retire(net: Net, listener: Handle) -> Result<()> {
     Err(Error::BadHandle)
 }
 
-/// Closes the queue of a listener that was [retired](retire); returns how many connections were taken. By one
-/// lane.
+/// Closes the queue of a listener that was [retired](retire); returns how many connections were
+/// taken. By one lane.
 #[inline(never)]
 pub(crate) fn close(net: Net, listener: Handle) -> u64 {
     let queue = Queue { net, listener };
@@ -139,8 +147,8 @@ pub(crate) fn close(net: Net, listener: Handle) -> u64 {
         word = now;
     }
     hand_off::at(HandOff::StateChanged);
-    // Ordering: SeqCst, pairs with the fence in `prepare`: a group that takes the lock once it is the next socket's finds the queue
-    // closed.
+    // Ordering: SeqCst, pairs with the fence in `prepare`: a group that takes the lock once it is
+    // the next socket's finds the queue closed.
     fence(Ordering::SeqCst);
     word.position()
 }

@@ -1,13 +1,14 @@
 //! Of the groups that find one connection to accept, one asks for it.
 //!
-//! Without turns each of a server's idle blocks sends a request for the same connection, all but one of them in vain,
-//! and the next connection waits behind these requests.
+//! Without turns each of a server's idle blocks sends a request for the same connection, all but
+//! one of them in vain, and the next connection waits behind these requests.
 
 use crate::table::membership;
 use crate::wait::turn::Turn;
 use crate::{Net, platform};
 
-/// How long others leave a connection to the group that asks for it: some times what the answer takes.
+/// How long others leave a connection to the group that asks for it: some times what the answer
+/// takes.
 const TURN_NS: u64 = 500_000;
 
 /// The turn of one group. When it is dropped, others may ask.
@@ -18,7 +19,8 @@ pub(crate) struct AcceptTurn {
     turn: Turn,
 }
 
-/// Returns whether a group is asking for the only connection that waits at the listener in that slot.
+/// Returns whether a group is asking for the only connection that waits at the listener in that
+/// slot.
 #[inline(always)]
 pub(crate) fn is_taken(net: Net, slot: u32) -> bool {
     Turn::is_taken(net.accept_turn(slot))

@@ -13,13 +13,14 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::{Direction, Error, Handle, Result, Status, Timeout};
 
-/// Waits until the other end's word of a half differs from `seen` ([`is_news`]), or the half ends; returns what
-/// [`awaited`] unpacks after a broadcast. By one lane.
+/// Waits until the other end's word of a half differs from `seen` ([`is_news`]), or the half ends;
+/// returns what [`awaited`] unpacks after a broadcast. By one lane.
 ///
-/// The polls, and what comes between the first one and the next, are the caller's own code. A called function saves
-/// registers in local memory and restores them after its last poll, whose acquire has emptied the cache of just that
-/// memory: of a message of 64 bytes between two blocks of an H200, 2.24 us, that was 0.13 us. What many polls in vain
-/// lead to is called: nobody is in a hurry there, and kernels stay small enough for 1,024 threads.
+/// The polls, and what comes between the first one and the next, are the caller's own code. A
+/// called function saves registers in local memory and restores them after its last poll, whose
+/// acquire has emptied the cache of just that memory: of a message of 64 bytes between two blocks
+/// of an H200, 2.24 us, that was 0.13 us. What many polls in vain lead to is called: nobody is in a
+/// hurry there, and kernels stay small enough for 1,024 threads.
 #[inline(always)]
 pub(crate) fn await_word(
     (net, entry): (Net, *mut Entry),
@@ -56,9 +57,10 @@ pub(crate) fn await_word(
     }
 }
 
-/// As [`await_word`], for a receiving half whose ring has lines, by the front of a group. `look` looks at the line of the next
-/// message as well as at the word, and returns what all lanes of the front are to know: [`NOTHING_YET`], [`GO_ON`], a word,
-/// or what it has taken by [`taken`]. `late` is called once, by one lane, when nothing has come for a while.
+/// As [`await_word`], for a receiving half whose ring has lines, by the front of a group. `look`
+/// looks at the line of the next message as well as at the word, and returns what all lanes of the
+/// front are to know: [`NOTHING_YET`], [`GO_ON`], a word, or what it has taken by [`taken`]. `late`
+/// is called once, by one lane, when nothing has come for a while.
 #[inline(always)]
 pub(crate) fn await_line<F: Front>(
     front: &F,
@@ -114,8 +116,9 @@ pub(crate) fn await_line<F: Front>(
     }
 }
 
-/// Returns whether a word says that data or space has come, and nothing else. A receiver that is `ahead` of what it has
-/// seen, by bytes that it took from lines, is not interested in a word that says no more than that.
+/// Returns whether a word says that data or space has come, and nothing else. A receiver that is
+/// `ahead` of what it has seen, by bytes that it took from lines, is not interested in a word that
+/// says no more than that.
 #[inline(always)]
 pub(crate) fn is_news(word: StreamWord, seen: StreamWord, ahead: u64) -> bool {
     differs(word, seen, ahead) && !word.end()
@@ -138,8 +141,8 @@ fn look_once(wait: Wait) -> u64 {
     })
 }
 
-/// Checks, after some polls in vain, whether the wait is to end, and pauses where a waiter may sleep: what it found, or
-/// [`NOTHING_YET`].
+/// Checks, after some polls in vain, whether the wait is to end, and pauses where a waiter may
+/// sleep: what it found, or [`NOTHING_YET`].
 #[inline(never)]
 fn go_on(wait: Wait, patience: &mut Patience) -> u64 {
     match wait.go_on(patience) {
@@ -149,8 +152,8 @@ fn go_on(wait: Wait, patience: &mut Patience) -> u64 {
     }
 }
 
-/// Marks what is no stream word, whose bit 63 is always 0: the errno below it, or 0 for an end that the
-/// word does not show.
+/// Marks what is no stream word, whose bit 63 is always 0: the errno below it, or 0 for an end that
+/// the word does not show.
 const NO_WORD: u64 = 1 << 63;
 
 /// In place of what was found: nothing, so far.
@@ -252,22 +255,23 @@ impl Wait {
             Direction::Recv => self.net.recv_park(self.handle.slot()),
         };
         let changed = || self.poll_word().is_some() || self.end_status().is_some() || self.is_closed();
-        // At the gates of a direction that the host has taken, several groups may wait. They share a flag, and each of
-        // them clears it.
+        // At the gates of a direction that the host has taken, several groups may wait. They share
+        // a flag, and each of them clears it.
         let is_shared = platform::may_sleep() && slots::is_taken(self.net, self.handle, self.half);
         platform::pause(guard.rounds(), park, guard.remaining_ns(), link.is_polled() || is_shared, changed);
         Ok(None)
     }
 
-    /// Publishes what calls by handle have left of the other direction: the peer may wait for it before it sends what is waited for.
+    /// Publishes what calls by handle have left of the other direction: the peer may wait for it
+    /// before it sends what is waited for.
     fn publish_left(&self) {
         if self.half == Direction::Recv {
             publish_deferred(self.net, self.handle);
         }
     }
 
-    /// The other end's word, if it is new, packed. An end is reported only while the handle is valid: it
-    /// may be the answer to a close.
+    /// The other end's word, if it is new, packed. An end is reported only while the handle is
+    /// valid: it may be the answer to a close.
     #[inline(always)]
     fn poll(&self) -> Option<u64> {
         let word = self.poll_word()?;
@@ -279,8 +283,8 @@ impl Wait {
         Some(word.0)
     }
 
-    /// Checks that nobody has closed the stream: another group, or the proxy for a launch that has ended,
-    /// which sets the status first.
+    /// Checks that nobody has closed the stream: another group, or the proxy for a launch that has
+    /// ended, which sets the status first.
     fn check_open(&self) -> Result<()> {
         slots::kind_of(self.net, self.handle)?;
         let status = self.net.status(self.handle.slot(), self.handle.generation());

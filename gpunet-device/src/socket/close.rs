@@ -27,8 +27,8 @@ impl Closing {
     /// Retires the state of a socket. By one lane.
     ///
     /// # Errors
-    /// BadHandle when it is closed already, or of another kind; Busy when the host has taken one of its directions;
-    /// TimedOut; NetworkDown.
+    /// BadHandle when it is closed already, or of another kind; Busy when the host has taken one of
+    /// its directions; TimedOut; NetworkDown.
     #[inline(never)]
     pub(crate) fn begin(net: Net, handle: Handle, kind: Kind) -> Result<Self> {
         if slots::kind_of(net, handle)? != kind {
@@ -39,8 +39,8 @@ impl Closing {
         {
             return Err(Error::Busy);
         }
-        // The claim first, and what prepares: they may have to be waited for, and the handle is good until the close is sure
-        // to be posted.
+        // The claim first, and what prepares: they may have to be waited for, and the handle is
+        // good until the close is sure to be posted.
         let claim = Claim::for_close(net, handle)?;
         if let Err(error) = retire(net, handle, kind) {
             claim.release();
@@ -51,12 +51,14 @@ impl Closing {
             membership::close_lists(net, handle);
         }
         wake_waiters(net, handle, kind);
-        // The close of a stream leaves nothing to report. The port of another socket is free when its close is answered.
+        // The close of a stream leaves nothing to report. The port of another socket is free when
+        // its close is answered.
         let flags = if kind == Kind::Stream { Request::ANSWER_FIRST } else { 0 };
         Ok(Self { net, handle, claim, flags })
     }
 
-    /// Posts the close to the proxy, with a stream's positions. By the same lane; in a cancelled launch, too.
+    /// Posts the close to the proxy, with a stream's positions. By the same lane; in a cancelled
+    /// launch, too.
     ///
     /// # Errors
     /// As [`Claim::post_close`].
@@ -72,7 +74,8 @@ impl Closing {
 /// Ends the state of a socket that is `kind`. By one lane. If it fails, the socket is as it was.
 ///
 /// # Errors
-/// BadHandle when it is closed already, or of another kind; for a listener those of [`accept_queue::retire`].
+/// BadHandle when it is closed already, or of another kind; for a listener those of
+/// [`accept_queue::retire`].
 pub(crate) fn retire(net: Net, handle: Handle, kind: Kind) -> Result<()> {
     match kind {
         Kind::Listener => accept_queue::retire(net, handle),
@@ -83,8 +86,9 @@ pub(crate) fn retire(net: Net, handle: Handle, kind: Kind) -> Result<()> {
 
 /// Closes a stream as the table has it, where each call leaves it. All lanes.
 ///
-/// It takes no [`Stream`](crate::Stream): a value whose address is passed on is kept in local memory all its life, and not in
-/// registers, and each call then waits for it (0.6 us of 1.9 for 64 bytes between two blocks of an H200).
+/// It takes no [`Stream`](crate::Stream): a value whose address is passed on is kept in local
+/// memory all its life, and not in registers, and each call then waits for it (0.6 us of 1.9 for 64
+/// bytes between two blocks of an H200).
 ///
 /// # Errors
 /// As [`Stream::close`](crate::Stream::close).
@@ -100,15 +104,18 @@ pub fn close_stream<G: Group>(g: &G, net: Net, handle: Handle) -> Result<()> {
 /// The leader's part of [`close_stream`].
 #[inline(never)]
 fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
-    // The handle is dead before the other end learns of it: a waiter must not see the end with which the peer answers.
+    // The handle is dead before the other end learns of it: a waiter must not see the end with
+    // which the peer answers.
     let closing = Closing::begin(net, handle, Kind::Stream)?;
     let entry = net.entry(handle.slot());
     let link = entry::link_of(entry);
-    // A poller that found the handle open may announce, or publish, at this moment: after the ends it would take them back.
+    // A poller that found the handle open may announce, or publish, at this moment: after the ends
+    // it would take them back.
     let locked = match lock_halves(net, handle) {
         Ok(locked) => locked,
         Err(error) => {
-            // The proxy does not learn of it, so the slot and its words stay this socket's until the launch that took it is finished.
+            // The proxy does not learn of it, so the slot and its words stay this socket's until
+            // the launch that took it is finished.
             closing.claim.release();
             return Err(error);
         }
@@ -145,14 +152,15 @@ fn unlock_halves(net: Net, handle: Handle, locked: [bool; 2]) {
     }
 }
 
-/// Locks a half of a stream whose handle has just died; returns false if a call by handle uses it, which finds that out by itself:
-/// whoever locks it next finds the handle dead. By one lane.
+/// Locks a half of a stream whose handle has just died; returns false if a call by handle uses it,
+/// which finds that out by itself: whoever locks it next finds the handle dead. By one lane.
 ///
-/// A group that announces is waited for, in a launch that is cancelled, too: it stores into words that are the next socket's once the
-/// close is posted.
+/// A group that announces is waited for, in a launch that is cancelled, too: it stores into words
+/// that are the next socket's once the close is posted.
 ///
 /// # Errors
-/// TimedOut, when it does not give the half back; Canceled, in a launch that has lost a thread; NetworkDown.
+/// TimedOut, when it does not give the half back; Canceled, in a launch that has lost a thread;
+/// NetworkDown.
 fn lock_for_end(net: Net, handle: Handle, half: Direction) -> Result<bool> {
     let mut guard = WaitGuard::new(net, Deadline::after(request::CLOSE_LIMIT_NS)).ignoring_cancel(true);
     loop {

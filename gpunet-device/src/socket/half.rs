@@ -58,15 +58,16 @@ const fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Wakes the groups that poll the socket in `slot`, after another group has changed what they find. By one lane.
+/// Wakes the groups that poll the socket in `slot`, after another group has changed what they find.
+/// By one lane.
 #[inline(always)]
 pub(crate) fn wake_own_pollers(net: Net, slot: u32) {
     membership::touch(net, slot);
     platform::wake_pollers(net.pollers(), net.epoch().as_ptr(), slot);
 }
 
-/// Wakes the groups that wait for the other end's words of a stream, after another group has closed it. By one lane that
-/// has the slot for itself.
+/// Wakes the groups that wait for the other end's words of a stream, after another group has closed
+/// it. By one lane that has the slot for itself.
 pub(crate) fn wake_waiting(net: Net, handle: Handle) {
     if !platform::may_sleep() {
         // A GPU's groups poll.
@@ -82,8 +83,8 @@ pub(crate) fn wake_waiting(net: Net, handle: Handle) {
     }
 }
 
-/// The park flag of the waiter for a word of a stream in an arena, by the half that polls it: in the line
-/// that the word lies in.
+/// The park flag of the waiter for a word of a stream in an arena, by the half that polls it: in
+/// the line that the word lies in.
 #[inline(always)]
 pub(crate) fn remote_park(word: Word, half: Direction) -> *mut u32 {
     let (word_at, flag_at) = match half {
@@ -93,12 +94,13 @@ pub(crate) fn remote_park(word: Word, half: Direction) -> *mut u32 {
     word.as_ptr().cast::<u8>().wrapping_sub(word_at).wrapping_add(flag_at).cast()
 }
 
-/// Bytes of a direct stream after which its totals are shown to the proxy. The store goes over the bus, and the
-/// next release waits for it: by every MiB the bandwidth between two H200s was 3 % less.
+/// Bytes of a direct stream after which its totals are shown to the proxy. The store goes over the
+/// bus, and the next release waits for it: by every MiB the bandwidth between two H200s was 3 %
+/// less.
 const MIRROR_EVERY: u64 = 8 << 20;
 
-/// Shows the proxy how far a half of a direct stream is, now and then: the words that it would scan of a
-/// driven one. By one lane.
+/// Shows the proxy how far a half of a direct stream is, now and then: the words that it would scan
+/// of a driven one. By one lane.
 #[inline(always)]
 pub(crate) fn mirror(net: Net, slot: u32, half: Direction, link: Link, before: u64, now: u64) {
     if link.is_direct() && before / MIRROR_EVERY != now / MIRROR_EVERY {
@@ -106,7 +108,8 @@ pub(crate) fn mirror(net: Net, slot: u32, half: Direction, link: Link, before: u
     }
 }
 
-/// Shows the proxy the position of a half of a direct stream, and how many lines it has sent. Nobody acts on it.
+/// Shows the proxy the position of a half of a direct stream, and how many lines it has sent.
+/// Nobody acts on it.
 #[inline(always)]
 pub(crate) fn show(net: Net, slot: u32, half: Direction, position: u64) {
     match half {
@@ -116,11 +119,11 @@ pub(crate) fn show(net: Net, slot: u32, half: Direction, position: u64) {
     net.lines_sent(slot).set(entry::lines_sent(net.entry(slot)));
 }
 
-/// Records and publishes that this end gives a half up, because the other end wrote an invalid word. By
-/// one lane.
+/// Records and publishes that this end gives a half up, because the other end wrote an invalid
+/// word. By one lane.
 ///
-/// It finds the ring's end in the table: were it given the caller's by its address, each lane would keep the
-/// half in local memory and not in registers, for what never happens.
+/// It finds the ring's end in the table: were it given the caller's by its address, each lane would
+/// keep the half in local memory and not in registers, for what never happens.
 #[cold]
 #[inline(never)]
 pub(crate) fn give_up(net: Net, handle: Handle, half: Direction, word: StreamWord, seen: StreamWord) {
@@ -133,11 +136,11 @@ pub(crate) fn give_up(net: Net, handle: Handle, half: Direction, word: StreamWor
     notify(net, handle.slot(), end, half);
 }
 
-/// Announces what the calling group has consumed of a stream and not announced yet, before it waits in
-/// whatever call. By one lane, after a barrier of the group.
+/// Announces what the calling group has consumed of a stream and not announced yet, before it waits
+/// in whatever call. By one lane, after a barrier of the group.
 ///
-/// Of groups that share a stream only the one that received last announces, and under the lock, so the
-/// position never goes back. Of a half that the host has taken, triggers announce.
+/// Of groups that share a stream only the one that received last announces, and under the lock, so
+/// the position never goes back. Of a half that the host has taken, triggers announce.
 #[inline(never)]
 pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     let _call = CallGuard::enter_any(net);
@@ -154,7 +157,8 @@ pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     slots::unlock(net, handle, Direction::Recv, lock::ANNOUNCE);
 }
 
-/// Publishes the word of a receiving half and wakes its waiter. `before` bytes were announced earlier. By one lane.
+/// Publishes the word of a receiving half and wakes its waiter. `before` bytes were announced
+/// earlier. By one lane.
 #[inline(always)]
 pub(crate) fn announce(net: Net, slot: u32, entry: *mut Entry, end: RingEnd, word: StreamWord, before: u64) {
     end.publish(word);

@@ -1,6 +1,7 @@
 //! Listeners: bind, accept, close.
 //!
-//! An accept takes a connection that the proxy has accepted ahead (`accept_queue`), and asks for one only if there is none.
+//! An accept takes a connection that the proxy has accepted ahead (`accept_queue`), and asks for
+//! one only if there is none.
 
 use crate::group::outcome::by_leader;
 use crate::socket::accept_turn::AcceptTurn;
@@ -20,7 +21,8 @@ pub const DEFAULT_BACKLOG: u32 = 128;
 
 /// A listening socket, shared by any number of groups of one device.
 ///
-/// Connections go to the groups that wait in accept, in order, or to the group that accepts next. Dropping one does nothing; see [`Listener::close`].
+/// Connections go to the groups that wait in accept, in order, or to the group that accepts next.
+/// Dropping one does nothing; see [`Listener::close`].
 ///
 /// # Examples
 ///
@@ -49,8 +51,9 @@ impl Listener {
     /// All lanes call it with the same arguments and get the same listener.
     ///
     /// # Errors
-    /// AddressInUse, AddressNotAvailable, AccessDenied, TooManySockets, TooManyFiles, NoBuffers (rings that can
-    /// never be had), Canceled, NetworkDown, or another errno of bind(2) and listen(2).
+    /// AddressInUse, AddressNotAvailable, AccessDenied, TooManySockets, TooManyFiles, NoBuffers
+    /// (rings that can never be had), Canceled, NetworkDown, or another errno of bind(2) and
+    /// listen(2).
     ///
     /// # Examples
     ///
@@ -128,16 +131,16 @@ impl Listener {
 
     /// Accepts a connection, waiting for one (up to the receive timeout).
     ///
-    /// Where ring memory, descriptors or memory of the system are short, the connection stays in the
-    /// backlog and the call waits for them, too; the proxy's log names the limit.
+    /// Where ring memory, descriptors or memory of the system are short, the connection stays in
+    /// the backlog and the call waits for them, too; the proxy's log names the limit.
     ///
     /// # Cooperation
     /// All lanes call it and get the same stream.
     ///
     /// # Errors
-    /// BadHandle when the listener was closed; TooManySockets (EMFILE) when no socket slot is free; TimedOut;
-    /// WouldBlock; Canceled; NetworkDown. Of a call that does not wait also NoBuffers and TooManyFiles
-    /// (ENFILE): what is short.
+    /// BadHandle when the listener was closed; TooManySockets (EMFILE) when no socket slot is free;
+    /// TimedOut; WouldBlock; Canceled; NetworkDown. Of a call that does not wait also NoBuffers and
+    /// TooManyFiles (ENFILE): what is short.
     ///
     /// # Examples
     ///
@@ -231,8 +234,8 @@ impl Listener {
     /// All lanes of one group call it.
     ///
     /// # Errors
-    /// BadHandle when it is closed already. TimedOut; NetworkDown: if that is because the proxy stands still, it closes the listener
-    /// when it goes on; else the listener stays open.
+    /// BadHandle when it is closed already. TimedOut; NetworkDown: if that is because the proxy
+    /// stands still, it closes the listener when it goes on; else the listener stays open.
     ///
     /// # Examples
     ///
@@ -260,7 +263,8 @@ fn bind(net: Net, caller: Caller, addr: &SockAddr, options: &Options, backlog: u
     let (mut request, mut reply) = (request::fresh(net, Op::Bind), Reply::new(0, 0));
     (request.flags, request.backlog) = (Request::LISTEN, backlog);
     (request.options, request.address) = (*options, *addr);
-    // As connect; the receive timeout is accept's, and does not bound how soon a busy proxy answers.
+    // As connect; the receive timeout is accept's, and does not bound how soon a busy proxy
+    // answers.
     let deadline = Deadline::of(Timeout::of_option(options.send_timeout_ns));
     let handle = request::open(net, caller, options, true, deadline, &mut request, &mut reply)?;
     entry::set_local(net, handle, reply.descriptor.local);

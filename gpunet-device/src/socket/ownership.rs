@@ -10,11 +10,13 @@ use crate::{Group, Net, platform};
 use gpunet_abi::entry::{GroupId, Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
 
-/// Checks that the handle names a stream, before the group uses some of its halves without a lock; returns whether bytes of the
-/// sending half, if it is one of them, are unpublished. Begins with a barrier.
+/// Checks that the handle names a stream, before the group uses some of its halves without a lock;
+/// returns whether bytes of the sending half, if it is one of them, are unpublished. Begins with a
+/// barrier.
 ///
 /// # Errors
-/// BadHandle; NotConnected; Busy, when the host has taken one of the halves; NetworkDown, when there is no attachment.
+/// BadHandle; NotConnected; Busy, when the host has taken one of the halves; NetworkDown, when
+/// there is no attachment.
 #[inline(always)]
 pub(crate) fn check_stream<G: Group>(g: &G, net: Net, handle: Handle, halves: Halves) -> Result<bool> {
     g.sync();
@@ -58,11 +60,12 @@ fn use_stream(net: Net, handle: Handle, halves: Halves, caller: Caller) -> Resul
     if halves.have(Direction::Send) { become_sender(net, handle).map(u64::from) } else { Ok(0) }
 }
 
-/// Makes a group the one that announces what is consumed of a stream, before it uses the receiving half
-/// by handle. By one lane.
+/// Makes a group the one that announces what is consumed of a stream, before it uses the receiving
+/// half by handle. By one lane.
 ///
 /// # Errors
-/// BadHandle, when the slot is the next socket's; Busy, when the host has taken the half; Canceled; NetworkDown.
+/// BadHandle, when the slot is the next socket's; Busy, when the host has taken the half; Canceled;
+/// NetworkDown.
 #[inline(never)]
 pub fn become_receiver(net: Net, handle: Handle, group: GroupId) -> Result<()> {
     let entry = net.entry(handle.slot());

@@ -52,11 +52,11 @@ pub struct RecvHalf {
     /// The last position that was announced, as the leader knows it; other lanes may have an older
     /// one, with which they would only announce sooner. Announcing costs a system-scope release, so
     /// it is done when a quarter of the ring is consumed, and when a wait begins. It cannot
-    /// deadlock: a sender waits for one free byte only, and a full ring of which less than a quarter
-    /// is consumed still has data that this half will read.
+    /// deadlock: a sender waits for one free byte only, and a full ring of which less than a
+    /// quarter is consumed still has data that this half will read.
     announced: u64,
-    /// Calls by handle had left bytes of the other direction unpublished when this half was loaded. Those that were left later are
-    /// published once a wait has lasted a while.
+    /// Calls by handle had left bytes of the other direction unpublished when this half was loaded.
+    /// Those that were left later are published once a wait has lasted a while.
     deferred: bool,
     /// The slot's entry in the table: to find it takes two loads.
     entry: *mut Entry,
@@ -83,14 +83,15 @@ impl RecvHalf {
         Self { net, handle, consumer, announced, deferred, entry }
     }
 
-    /// The receiving half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
-    /// lane has to load, for a group that serves many streams.
+    /// The receiving half of the stream that a handle names, as [`crate::Stream::from_handle`] has
+    /// both: half of what each lane has to load, for a group that serves many streams.
     ///
     /// # Cooperation
     /// All lanes call it with the same handle; the group becomes the one that uses this half.
     ///
     /// # Errors
-    /// BadHandle when it is stale; NotConnected when it is no stream; Busy when the host has taken this direction.
+    /// BadHandle when it is stale; NotConnected when it is no stream; Busy when the host has taken
+    /// this direction.
     ///
     /// # Examples
     ///
@@ -117,8 +118,8 @@ impl RecvHalf {
     /// all bytes.
     ///
     /// # Errors
-    /// ConnectionReset; TimedOut; WouldBlock; BadHandle; Canceled; NetworkDown; Protocol. What came before
-    /// an error is received first.
+    /// ConnectionReset; TimedOut; WouldBlock; BadHandle; Canceled; NetworkDown; Protocol. What came
+    /// before an error is received first.
     ///
     /// # Examples
     ///
@@ -251,8 +252,9 @@ impl RecvHalf {
         Ok(span.len())
     }
 
-    /// Makes sure that bytes are available. If none are and a whole message comes in a line, it is taken into `buffer`. All
-    /// lanes, which meet at least once more unless the stream has ended ([`Group::broadcast_once`]).
+    /// Makes sure that bytes are available. If none are and a whole message comes in a line, it is
+    /// taken into `buffer`. All lanes, which meet at least once more unless the stream has ended
+    /// ([`Group::broadcast_once`]).
     #[inline(always)]
     fn await_data<G: Group>(
         &mut self,
@@ -291,12 +293,13 @@ impl RecvHalf {
         self.ended().map(|()| Found::End)
     }
 
-    /// Waits for the next message in its line or in the ring; returns what [`taken_len`] and [`awaited`] unpack. All lanes.
+    /// Waits for the next message in its line or in the ring; returns what [`taken_len`] and
+    /// [`awaited`] unpack. All lanes.
     #[inline(always)]
     fn await_line<G: Group>(&mut self, g: &G, lane: Lane, timeout: Timeout, buffer: Buffer) -> u64 {
         let front = g.front(lane);
-        // Lanes may still read what an earlier call put into the buffer. Those of a warp keep the message in registers until
-        // all have met.
+        // Lanes may still read what an earlier call put into the buffer. Those of a warp keep the
+        // message in registers until all have met.
         if !G::Front::IS_WARP {
             g.sync();
         }
@@ -315,7 +318,8 @@ impl RecvHalf {
         found
     }
 
-    /// As [`RecvHalf::await_line`], by the front. A warp leaves each lane's part of a message in `units`.
+    /// As [`RecvHalf::await_line`], by the front. A warp leaves each lane's part of a message in
+    /// `units`.
     #[inline(always)]
     fn await_line_by<F: Front>(
         &mut self,
@@ -373,8 +377,8 @@ impl RecvHalf {
         await_line(front, self.entry, wait, timeout, look, || self.announce_all())
     }
 
-    /// How the stream has ended, when no byte is available: in good order (also by a shutdown of this
-    /// half), or by an error.
+    /// How the stream has ended, when no byte is available: in good order (also by a shutdown of
+    /// this half), or by an error.
     #[inline(always)]
     fn ended(&self) -> Result<()> {
         if self.consumer.failed() {
@@ -386,8 +390,8 @@ impl RecvHalf {
         }
     }
 
-    /// If some bytes are known but fewer than `len`, polls for more: before a peek, which would otherwise
-    /// show the same as the last one. All lanes.
+    /// If some bytes are known but fewer than `len`, polls for more: before a peek, which would
+    /// otherwise show the same as the last one. All lanes.
     #[inline(always)]
     #[doc(hidden)]
     pub fn poll_more<G: Group>(&mut self, g: &G, len: u64) -> Result<()> {
@@ -431,7 +435,8 @@ impl RecvHalf {
         self.consumer.available()
     }
 
-    /// Keeps the positions in the table, for the next call by handle or a later launch. By one lane.
+    /// Keeps the positions in the table, for the next call by handle or a later launch. By one
+    /// lane.
     #[inline(always)]
     #[doc(hidden)]
     pub fn keep(&self) {
@@ -531,14 +536,16 @@ impl RecvHalf {
         self.peek_timeout(g, len, Timeout::NON_BLOCKING)
     }
 
-    /// Shows up to `len` received bytes in place once more than `have` are there: for a request of which `have` bytes were
-    /// seen and that is not complete. At the end of the stream it shows what there is, which may be `have` bytes or fewer.
+    /// Shows up to `len` received bytes in place once more than `have` are there: for a request of
+    /// which `have` bytes were seen and that is not complete. At the end of the stream it shows
+    /// what there is, which may be `have` bytes or fewer.
     ///
     /// # Cooperation
     /// All lanes call it with the same arguments and get the same span.
     ///
     /// # Errors
-    /// As [`RecvHalf::recv`], also if some bytes are there; MessageTooLong when the ring holds no more than `have` bytes.
+    /// As [`RecvHalf::recv`], also if some bytes are there; MessageTooLong when the ring holds no
+    /// more than `have` bytes.
     ///
     /// # Examples
     ///
@@ -674,7 +681,8 @@ impl RecvHalf {
         self.announce();
     }
 
-    /// Bytes that can be received without waiting (FIONREAD), by a fresh poll; none after a shutdown.
+    /// Bytes that can be received without waiting (FIONREAD), by a fresh poll; none after a
+    /// shutdown.
     ///
     /// # Cooperation
     /// All lanes call it and get the same number.
@@ -718,10 +726,11 @@ impl RecvHalf {
         self.accept(g, Lane::of(g), word)
     }
 
-    /// Returns whether the peer has ended its stream in good order and nothing comes after [`RecvHalf::available`], as the last call
-    /// that looked has found it.
+    /// Returns whether the peer has ended its stream in good order and nothing comes after
+    /// [`RecvHalf::available`], as the last call that looked has found it.
     ///
-    /// A peek may show fewer bytes than have come: [`RecvHalf::ends_after`] tells whether nothing comes after what it shows.
+    /// A peek may show fewer bytes than have come: [`RecvHalf::ends_after`] tells whether nothing
+    /// comes after what it shows.
     ///
     /// # Examples
     ///
@@ -737,8 +746,9 @@ impl RecvHalf {
         self.consumer.ended()
     }
 
-    /// Returns whether the stream ends with the next `len` bytes: the peer has ended it in good order, and of what has come no byte lies
-    /// behind them, as the last call that looked has found it.
+    /// Returns whether the stream ends with the next `len` bytes: the peer has ended it in good
+    /// order, and of what has come no byte lies behind them, as the last call that looked has found
+    /// it.
     ///
     /// # Examples
     ///

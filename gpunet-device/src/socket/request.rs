@@ -20,13 +20,14 @@ pub struct Claim {
     ignore_cancel: bool,
 }
 
-/// Longest wait for the answer to a close, which the proxy gives within a turn, and for a group that announces, which stores a few
-/// words.
+/// Longest wait for the answer to a close, which the proxy gives within a turn, and for a group
+/// that announces, which stores a few words.
 pub(crate) const CLOSE_LIMIT_NS: u64 = 10_000_000_000;
 
-/// Control slots for requests that may wait for somebody (accept, connect): all but an eighth, which is left to those
-/// that the proxy answers at once. Blocks that wait in accept can be more than there are slots, and a close must not
-/// wait for them. Of one or two slots none is kept back: a connect and an accept may need both.
+/// Control slots for requests that may wait for somebody (accept, connect): all but an eighth,
+/// which is left to those that the proxy answers at once. Blocks that wait in accept can be more
+/// than there are slots, and a close must not wait for them. Of one or two slots none is kept back:
+/// a connect and an accept may need both.
 const fn for_waiting(controls: u32) -> u32 {
     match controls {
         0..=2 => controls,
@@ -58,8 +59,8 @@ impl ClaimWord for ClaimCell {
         self.atomic().load(Ordering::Relaxed)
     }
 
-    // Ordering: Acquire, pairs with the Release store below by the last holder: what it posted last is
-    // visible.
+    // Ordering: Acquire, pairs with the Release store below by the last holder: what it posted last
+    // is visible.
     fn exchange(&self, from: u32, to: u32) -> bool {
         self.atomic().compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -77,7 +78,8 @@ impl Control {
 
     /// The last request of whoever held the claim. By its holder.
     fn posted(self) -> Posted {
-        // SAFETY: in the table in device memory; the claim makes this thread the only one that touches it.
+        // SAFETY: in the table in device memory; the claim makes this thread the only one that
+        // touches it.
         unsafe { plain::load(self.net.posted(self.index)) }
     }
 
@@ -130,10 +132,11 @@ impl Control {
         platform::ring_doorbell(sleeping, doorbell);
     }
 
-    /// Takes the slot if it is free, or left and answered by now; returns whether the caller has it.
+    /// Takes the slot if it is free, or left and answered by now; returns whether the caller has
+    /// it.
     ///
-    /// A socket that was opened for a group that has left is closed: that takes the slot once more, and
-    /// nobody waits for it either.
+    /// A socket that was opened for a group that has left is closed: that takes the slot once more,
+    /// and nobody waits for it either.
     fn try_take(self) -> bool {
         let word = self.claim();
         match claim::take(&word) {
@@ -160,7 +163,8 @@ impl Control {
 }
 
 impl Claim {
-    /// Claims one of the first `among` control slots, waiting for one if all are taken. By one lane.
+    /// Claims one of the first `among` control slots, waiting for one if all are taken. By one
+    /// lane.
     ///
     /// # Errors
     /// WouldBlock or TimedOut when all stay taken; Canceled; NetworkDown.
@@ -203,7 +207,8 @@ impl Claim {
         Self::take(net, start, for_waiting(net.context().controls), wait, deadline, false)
     }
 
-    /// Claims a control slot for the close of a socket, also in a launch that was cancelled. By one lane.
+    /// Claims a control slot for the close of a socket, also in a launch that was cancelled. By one
+    /// lane.
     ///
     /// # Errors
     /// TimedOut when all stay taken; NetworkDown.
@@ -226,16 +231,16 @@ impl Claim {
         claim::release(&self.slot.claim());
     }
 
-    /// Posts a request about `socket` and waits for its answer, which it stores in `reply`: large values that functions
-    /// return are copied again at each return.
+    /// Posts a request about `socket` and waits for its answer, which it stores in `reply`: large
+    /// values that functions return are copied again at each return.
     ///
     /// When the wait ends early, the request is abandoned, and the proxy then answers at once: with
     /// what was reached after all, or with an error that is replaced by the wait's own.
     ///
     /// # Errors
-    /// The proxy's errno, TimedOut, Canceled, or NetworkDown. A control slot that gave no answer (the
-    /// proxy stands still, or a kernel scribbled over the slot) is left: whoever needs one adopts it
-    /// when the answer is there.
+    /// The proxy's errno, TimedOut, Canceled, or NetworkDown. A control slot that gave no answer
+    /// (the proxy stands still, or a kernel scribbled over the slot) is left: whoever needs one
+    /// adopts it when the answer is there.
     #[inline(never)]
     pub fn post(
         self,
@@ -254,8 +259,8 @@ impl Claim {
             if guard.is_due() {
                 match (guard.check(), given_up) {
                     (Ok(()), _) => {}
-                    // A proxy that stands still: what it does with the request when it goes on, nobody
-                    // waits for.
+                    // A proxy that stands still: what it does with the request when it goes on,
+                    // nobody waits for.
                     (Err(Error::NetworkDown), None) => {
                         slot.abandon(sequence);
                         return self.leave(Error::NetworkDown);
@@ -267,7 +272,8 @@ impl Claim {
                         let limit = Deadline::after(net.context().heartbeat_timeout_ns);
                         guard = WaitGuard::new(net, limit).ignoring_cancel(true);
                     }
-                    // A living proxy answers at once. If it did not, somebody scribbled over the slot.
+                    // A living proxy answers at once. If it did not, somebody scribbled over the
+                    // slot.
                     (Err(_), Some(error)) => return self.leave(error),
                 }
             }
@@ -309,11 +315,12 @@ pub fn call(net: Net, request: &Request, handle: Handle) -> Result<u64> {
     Ok(reply.value)
 }
 
-/// Takes a fresh slot with these options and posts a request that opens it: an accept, whose target the slot becomes, or
-/// one about the slot itself. By one lane.
+/// Takes a fresh slot with these options and posts a request that opens it: an accept, whose target
+/// the slot becomes, or one about the slot itself. By one lane.
 ///
 /// # Errors
-/// As [`Claim::for_opening`], [`free_slots::take`] and [`Claim::post`]. The slot is the proxy's again then.
+/// As [`Claim::for_opening`], [`free_slots::take`] and [`Claim::post`]. The slot is the proxy's
+/// again then.
 #[inline(never)]
 pub(crate) fn open(
     net: Net,

@@ -1,7 +1,7 @@
 //! The sending half of a stream.
 //!
-//! All sends are `SendHalf::send_with`: wait for space, copy into the ring, publish one word. Who takes the bytes from there is not
-//! known here: the proxy, or the other end of a direct stream.
+//! All sends are `SendHalf::send_with`: wait for space, copy into the ring, publish one word. Who
+//! takes the bytes from there is not known here: the proxy, or the other end of a direct stream.
 
 use crate::group::Lane;
 use crate::memory::buffer::Source;
@@ -18,18 +18,18 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
 use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, Timeout, line, ring};
 
-/// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200 while
-/// a piece's stores arrive); smaller: the other end starts earlier.
+/// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200
+/// while a piece's stores arrive); smaller: the other end starts earlier.
 pub const PUBLISH_CHUNK: u64 = 128 * 1024;
 // So many bytes a proxy takes into account.
 const _: () = assert!(PUBLISH_CHUNK == ring::MOST_UNPUBLISHED);
-/// The same from GPU to GPU through a large ring, at most: the other end copies as fast as this one, so the
-/// releases are what counts. It is a quarter of the ring, or half of it in calls that send at least a ring's worth.
-/// Between two H200s one block of 512 threads with rings of 4 MiB moves 34 GB/s by [`PUBLISH_CHUNK`], 41 by 1 MiB
-/// and 42 by this.
+/// The same from GPU to GPU through a large ring, at most: the other end copies as fast as this
+/// one, so the releases are what counts. It is a quarter of the ring, or half of it in calls that
+/// send at least a ring's worth. Between two H200s one block of 512 threads with rings of 4 MiB
+/// moves 34 GB/s by [`PUBLISH_CHUNK`], 41 by 1 MiB and 42 by this.
 pub const DIRECT_CHUNK: u64 = 2 << 20;
-/// Lanes from which on the leader's warp is spared all pieces of a call but the first: it is late, because it
-/// releases the piece before and polls for space. Smaller groups would miss its loads.
+/// Lanes from which on the leader's warp is spared all pieces of a call but the first: it is late,
+/// because it releases the piece before and polls for space. Smaller groups would miss its loads.
 const SPARES_LEADER: u32 = 512;
 /// Lanes of a warp.
 const WARP: u32 = 32;
@@ -74,8 +74,8 @@ impl SendHalf {
         Self { by_handle: true, ..Self::load_at(net, handle, entry, entry::link_of(entry), deferred) }
     }
 
-    /// The half as the table has it, for a group that uses it without its lock. `deferred`: some of what is in the ring is
-    /// unpublished, as one lane has found for all. All lanes.
+    /// The half as the table has it, for a group that uses it without its lock. `deferred`: some of
+    /// what is in the ring is unpublished, as one lane has found for all. All lanes.
     #[inline(always)]
     pub(crate) fn load_at(net: Net, handle: Handle, entry: *mut Entry, link: Link, deferred: bool) -> Self {
         let d = entry::half_entry(entry, Direction::Send);
@@ -86,14 +86,15 @@ impl SendHalf {
         Self { net, handle, producer, entry, lines_sent, deferred, by_handle: false }
     }
 
-    /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has both: half of what each
-    /// lane has to load, for a group that serves many streams.
+    /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has
+    /// both: half of what each lane has to load, for a group that serves many streams.
     ///
     /// # Cooperation
     /// All lanes call it with the same handle; the group becomes the one that uses this half.
     ///
     /// # Errors
-    /// BadHandle when it is stale; NotConnected when it is no stream; Busy when the host has taken this direction.
+    /// BadHandle when it is stale; NotConnected when it is no stream; Busy when the host has taken
+    /// this direction.
     ///
     /// # Examples
     ///
@@ -141,12 +142,14 @@ impl SendHalf {
         self.send_with(g, source.into(), Timeout::SOCKET, false)
     }
 
-    /// As [`SendHalf::send`], but does not publish the bytes yet: the next send without `more` does, or [`SendHalf::flush`], a
-    /// shutdown or a close. A message that a kernel sends in many small pieces then costs one release.
+    /// As [`SendHalf::send`], but does not publish the bytes yet: the next send without `more`
+    /// does, or [`SendHalf::flush`], a shutdown or a close. A message that a kernel sends in many
+    /// small pieces then costs one release.
     ///
-    /// Each time the pieces have filled a quarter of the ring, or 128 KiB (2 MiB to a GPU), and when the ring is full, what is there
-    /// is published anyway. [`crate::Stream::recv`] publishes first: the peer may wait for the bytes before it answers. A kernel
-    /// that ends without either leaves them unsent.
+    /// Each time the pieces have filled a quarter of the ring, or 128 KiB (2 MiB to a GPU), and
+    /// when the ring is full, what is there is published anyway. [`crate::Stream::recv`] publishes
+    /// first: the peer may wait for the bytes before it answers. A kernel that ends without either
+    /// leaves them unsent.
     ///
     /// # Cooperation
     /// As [`SendHalf::send`].
@@ -174,7 +177,8 @@ impl SendHalf {
         self.send_with(g, source.into(), Timeout::SOCKET, true)
     }
 
-    /// Publishes what [`SendHalf::send_more`] has left unpublished. Without such bytes it does nothing.
+    /// Publishes what [`SendHalf::send_more`] has left unpublished. Without such bytes it does
+    /// nothing.
     ///
     /// # Cooperation
     /// All lanes call it.
@@ -264,8 +268,8 @@ impl SendHalf {
         Ok(())
     }
 
-    /// Inline wherever a kernel calls it: a called function finds the half in local memory, which each acquire drives out of the
-    /// cache. On a CPU that would only take the compiler's time.
+    /// Inline wherever a kernel calls it: a called function finds the half in local memory, which
+    /// each acquire drives out of the cache. On a CPU that would only take the compiler's time.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[cfg_attr(not(target_arch = "nvptx64"), inline)]
     #[doc(hidden)]
@@ -321,7 +325,8 @@ impl SendHalf {
                 }
                 return Ok(sent);
             }
-            // One barrier for both: all lanes have written the piece, and all learn what is free for the next.
+            // One barrier for both: all lanes have written the piece, and all learn what is free
+            // for the next.
             let word = if lane.is_leader() {
                 self.poll_released(span.len(), piece(source.len - sent, most)).0
             } else {
@@ -332,8 +337,8 @@ impl SendHalf {
                 if odd { g.broadcast_once::<1>(lane, word) } else { g.broadcast_once::<0>(lane, word) };
             let word = StreamWord(word);
             self.publish(lane, span.len() as u64, lane.is_leader());
-            // An impossible word ends this call, and the next one reports it. What is free already is
-            // taken; more would have to be waited for.
+            // An impossible word ends this call, and the next one reports it. What is free already
+            // is taken; more would have to be waited for.
             if self.accept(g, lane, word).is_err() || self.producer.reader_left() || self.producer.free() == 0
             {
                 g.sync();
@@ -345,8 +350,9 @@ impl SendHalf {
         }
     }
 
-    /// How much free space is polled for, if it is not known, before a message that may have a line. A line is sent as long
-    /// as at least half of the ring is free: so much the sender makes sure of by a poll for each eighth of the ring.
+    /// How much free space is polled for, if it is not known, before a message that may have a
+    /// line. A line is sent as long as at least half of the ring is free: so much the sender makes
+    /// sure of by a poll for each eighth of the ring.
     #[inline(always)]
     fn space_for_line(&self, len: usize) -> u64 {
         let (position, capacity) = (self.producer.position(), self.producer.capacity());
@@ -357,14 +363,15 @@ impl SendHalf {
 
     /// Sends a small message, for which there is room, in a line and through the ring.
     ///
-    /// The receiver has it as soon as the line arrives. The release, which takes longer than that on a GPU, is the last lane's:
-    /// in a block of several warps it overlaps with what the others do next.
+    /// The receiver has it as soon as the line arrives. The release, which takes longer than that
+    /// on a GPU, is the last lane's: in a block of several warps it overlaps with what the others
+    /// do next.
     #[inline(always)]
     fn send_line<G: Group>(&mut self, g: &G, lane: Lane, source: Source) {
         let (position, len) = (self.producer.position(), source.len);
         if let Some(front) = g.front(lane) {
-            // SAFETY: the source is readable by its constructor's contract; this half's owner is the one that writes the
-            // ring's line.
+            // SAFETY: the source is readable by its constructor's contract; this half's owner is
+            // the one that writes the ring's line.
             unsafe {
                 crate::memory::line::store(&front, self.producer.end().line(), position, source.ptr, len)
             };
@@ -379,8 +386,8 @@ impl SendHalf {
         self.publish(lane, len as u64, lane.is_last());
     }
 
-    /// What is known of the other end once `len` more bytes are in the ring: its word is polled when `want`
-    /// bytes would not fit by what is known already. The leader's part.
+    /// What is known of the other end once `len` more bytes are in the ring: its word is polled
+    /// when `want` bytes would not fit by what is known already. The leader's part.
     #[inline(always)]
     fn poll_released(&self, len: usize, want: u64) -> StreamWord {
         if self.producer.free() - (len as u64) < want {
@@ -390,8 +397,8 @@ impl SendHalf {
         }
     }
 
-    /// Makes sure that there is free space, and polls for `want` bytes of it. All lanes, which meet at least once more
-    /// when there is some ([`Group::broadcast_once`]).
+    /// Makes sure that there is free space, and polls for `want` bytes of it. All lanes, which meet
+    /// at least once more when there is some ([`Group::broadcast_once`]).
     ///
     /// # Errors
     /// As [`SendHalf::send`].
@@ -419,7 +426,8 @@ impl SendHalf {
             return PUBLISH_CHUNK;
         }
         let (link, capacity) = (self.producer.end().link, self.producer.capacity());
-        // A single message arrives sooner in more pieces, of which the other end copies one meanwhile.
+        // A single message arrives sooner in more pieces, of which the other end copies one
+        // meanwhile.
         let share = if len as u64 >= capacity { capacity / 2 } else { capacity / 4 };
         // A CPU's release waits for nothing, and what a CPU receives is best still in its cache.
         let to_gpu = platform::RELEASE_WAITS && (link.is_same_device() || link.is_polled());
@@ -432,9 +440,10 @@ impl SendHalf {
         }
     }
 
-    /// Returns whether `len` more bytes may be left unpublished. Not if they pass a multiple of a quarter of the ring, or of less in
-    /// a large one, so that the other end always has something to read when the ring is full. And not if they fill the ring:
-    /// then its reader, or the proxy, tells of space only because it sees that there was none.
+    /// Returns whether `len` more bytes may be left unpublished. Not if they pass a multiple of a
+    /// quarter of the ring, or of less in a large one, so that the other end always has something
+    /// to read when the ring is full. And not if they fill the ring: then its reader, or the proxy,
+    /// tells of space only because it sees that there was none.
     #[inline(always)]
     fn may_defer(&self, len: u64) -> bool {
         let position = self.producer.position();
@@ -445,7 +454,8 @@ impl SendHalf {
         (position ^ (position + len)) & !(share - 1) == 0 && len < self.producer.free()
     }
 
-    /// Moves past `len` bytes that the lanes write, and leaves them unpublished. All lanes, whose source may be reused after it.
+    /// Moves past `len` bytes that the lanes write, and leaves them unpublished. All lanes, whose
+    /// source may be reused after it.
     #[inline(always)]
     fn defer<G: Group>(&mut self, g: &G, lane: Lane, len: u64) {
         g.sync();
@@ -473,8 +483,8 @@ impl SendHalf {
         self.publish(lane, len, lane.is_leader());
     }
 
-    /// As [`Self::push`], after a barrier: it and the release store of the lane that publishes together publish what all lanes
-    /// wrote.
+    /// As [`Self::push`], after a barrier: it and the release store of the lane that publishes
+    /// together publish what all lanes wrote.
     #[inline(always)]
     fn publish(&mut self, lane: Lane, len: u64, is_publisher: bool) {
         let before = self.producer.position();

@@ -74,15 +74,16 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects to `addr`. To a listener under the same proxy, through memory unless the options ask for tcp, it
-    /// returns when the other end accepts; by tcp, when the connection is in the listener's backlog.
+    /// Connects to `addr`. To a listener under the same proxy, through memory unless the options
+    /// ask for tcp, it returns when the other end accepts; by tcp, when the connection is in the
+    /// listener's backlog.
     ///
     /// # Cooperation
     /// All lanes call it with the same arguments and get the same stream.
     ///
     /// # Errors
-    /// ConnectionRefused, NetworkUnreachable, HostUnreachable, TimedOut, TooManySockets, TooManyFiles, NoBuffers,
-    /// Canceled, NetworkDown, or another errno of connect(2).
+    /// ConnectionRefused, NetworkUnreachable, HostUnreachable, TimedOut, TooManySockets,
+    /// TooManyFiles, NoBuffers, Canceled, NetworkDown, or another errno of connect(2).
     ///
     /// # Examples
     ///
@@ -121,7 +122,8 @@ impl Stream {
         Self::of(net, connect_handle(g, net, addr, options)?)
     }
 
-    /// As [`Stream::connect`], giving up after `timeout`; [`Timeout::NON_BLOCKING`] gives up at once.
+    /// As [`Stream::connect`], giving up after `timeout`; [`Timeout::NON_BLOCKING`] gives up at
+    /// once.
     ///
     /// # Errors
     /// As [`Stream::connect`].
@@ -147,8 +149,9 @@ impl Stream {
     /// The caller's group becomes the one that uses it.
     ///
     /// # Errors
-    /// BadHandle when it is stale; NotConnected when it is no stream; Busy when the host has taken one of its directions:
-    /// [`SendHalf::from_handle`] and [`RecvHalf::from_handle`] find the other.
+    /// BadHandle when it is stale; NotConnected when it is no stream; Busy when the host has taken
+    /// one of its directions: [`SendHalf::from_handle`] and [`RecvHalf::from_handle`] find the
+    /// other.
     ///
     /// # Examples
     ///
@@ -182,8 +185,8 @@ impl Stream {
         Self::load_with(net, handle, false)
     }
 
-    /// The stream as the table has it; `deferred` is as for [`SendHalf::load_at`]. Inline, so that what its halves have in common
-    /// is one value in one register of each lane. All lanes.
+    /// The stream as the table has it; `deferred` is as for [`SendHalf::load_at`]. Inline, so that
+    /// what its halves have in common is one value in one register of each lane. All lanes.
     #[inline(always)]
     fn load_with(net: Net, handle: Handle, deferred: bool) -> Self {
         let entry = net.entry(handle.slot());
@@ -274,7 +277,8 @@ impl Stream {
         self.send.send(g, source)
     }
 
-    /// Sends bytes and does not publish them yet. See [`SendHalf::send_more`]; a receive on the stream publishes them.
+    /// Sends bytes and does not publish them yet. See [`SendHalf::send_more`]; a receive on the
+    /// stream publishes them.
     ///
     /// # Errors
     /// As there.
@@ -331,7 +335,8 @@ impl Stream {
         self.send.send_all(g, source)
     }
 
-    /// Receives up to `buffer.len()` bytes; returns how many, and 0 at the end of the stream. See [`RecvHalf::recv`].
+    /// Receives up to `buffer.len()` bytes; returns how many, and 0 at the end of the stream. See
+    /// [`RecvHalf::recv`].
     ///
     /// # Errors
     /// As there.
@@ -374,7 +379,8 @@ impl Stream {
         self.recv.recv_timeout(g, buffer, timeout)
     }
 
-    /// Fills the whole buffer; returns fewer bytes only when the stream ends first. See [`RecvHalf::recv_exact`].
+    /// Fills the whole buffer; returns fewer bytes only when the stream ends first. See
+    /// [`RecvHalf::recv_exact`].
     ///
     /// # Errors
     /// As there.
@@ -527,8 +533,9 @@ impl Stream {
     /// All lanes call it.
     ///
     /// # Errors
-    /// BadHandle when it is closed already; Busy when the host has taken one of its directions. NetworkDown, TimedOut:
-    /// [`Stream::from_handle`] tells whether it is still open. If it is not, the proxy closes it when the launch is finished.
+    /// BadHandle when it is closed already; Busy when the host has taken one of its directions.
+    /// NetworkDown, TimedOut: [`Stream::from_handle`] tells whether it is still open. If it is not,
+    /// the proxy closes it when the launch is finished.
     ///
     /// # Examples
     ///
@@ -629,8 +636,9 @@ impl Stream {
         g.sync();
     }
 
-    /// Bytes sent that the peer's side has not acknowledged (SIOCOUTQ). The other end of a peer stream acknowledges by
-    /// quarters of the ring, and when it waits, in a receive or a poll: a rest may stay although it has read everything.
+    /// Bytes sent that the peer's side has not acknowledged (SIOCOUTQ). The other end of a peer
+    /// stream acknowledges by quarters of the ring, and when it waits, in a receive or a poll: a
+    /// rest may stay although it has read everything.
     ///
     /// # Cooperation
     /// All lanes call it and get the same number.

@@ -12,8 +12,8 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
 use gpunet_abi::{Direction, Error, Handle, Result};
 
-/// Publishes what calls by handle have left unpublished (MSG_MORE), before a group waits for the stream: the peer may not
-/// answer before it has them. By one lane.
+/// Publishes what calls by handle have left unpublished (MSG_MORE), before a group waits for the
+/// stream: the peer may not answer before it has them. By one lane.
 #[inline(never)]
 pub(crate) fn publish_deferred(net: Net, handle: Handle) {
     let _call = CallGuard::enter_any(net);
@@ -23,7 +23,8 @@ pub(crate) fn publish_deferred(net: Net, handle: Handle) {
         // A call that sends at this moment publishes, or the one after it.
         return;
     }
-    // Once more, under the lock: they may be published by now, and more behind them by a group that needs no lock.
+    // Once more, under the lock: they may be published by now, and more behind them by a group that
+    // needs no lock.
     if is_left() && slots::kind_of(net, handle).is_ok() {
         let (d, link) = entry::half(net, handle, Direction::Send);
         // SAFETY: as `ring_end`; the half is locked.
@@ -36,11 +37,13 @@ pub(crate) fn publish_deferred(net: Net, handle: Handle) {
     slots::unlock(net, handle, Direction::Send, lock::ANNOUNCE);
 }
 
-/// Makes sure, before a group uses the sending half without its lock, that no other publishes in it: what calls by handle have
-/// left is published, so nobody else has a reason to. Returns whether the half has other unpublished bytes. By one lane, for all.
+/// Makes sure, before a group uses the sending half without its lock, that no other publishes in
+/// it: what calls by handle have left is published, so nobody else has a reason to. Returns whether
+/// the half has other unpublished bytes. By one lane, for all.
 ///
 /// # Errors
-/// BadHandle, when the slot is the next socket's; Busy, when the host has taken the half; Canceled; NetworkDown.
+/// BadHandle, when the slot is the next socket's; Busy, when the host has taken the half; Canceled;
+/// NetworkDown.
 #[inline(always)]
 pub(crate) fn become_sender(net: Net, handle: Handle) -> Result<bool> {
     match entry::observe_deferred(net.entry(handle.slot())) {

@@ -1,4 +1,5 @@
-//! The queue of connections that the proxy has accepted ahead for a listener, in slots that groups of this device have prepared.
+//! The queue of connections that the proxy has accepted ahead for a listener, in slots that groups
+//! of this device have prepared.
 //!
 //! It lies in the listener's entry ([`gpunet_abi::accept`]).
 
@@ -21,8 +22,8 @@ impl Queue {
     }
 
     fn taken_word<'a>(&self) -> &'a AtomicU64 {
-        // SAFETY: an aligned word of the entry, in device memory; only this device's threads touch it, atomically while
-        // it is a listener's.
+        // SAFETY: an aligned word of the entry, in device memory; only this device's threads touch
+        // it, atomically while it is a listener's.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.at()).taken) }
     }
 
@@ -54,8 +55,8 @@ impl Queue {
 
     /// Changes that word from one value to another.
     pub(crate) fn exchange(&self, from: TakenWord, to: TakenWord) -> core::result::Result<(), TakenWord> {
-        // Ordering: AcqRel among this device's threads: the cell is read before (release), and who prepares writes it
-        // again only after it has seen the exchange (acquire).
+        // Ordering: AcqRel among this device's threads: the cell is read before (release), and who
+        // prepares writes it again only after it has seen the exchange (acquire).
         let exchanged = self.taken_word().compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire);
         exchanged.map(|_| ()).map_err(TakenWord)
     }
@@ -76,8 +77,8 @@ impl SlotRing for Queue {
         self.exchange(word(ticket), word(ticket + count)).map_err(|now| self.ticket(now))
     }
 
-    // Pairs with the publish in the proxy's `hand_over`: the descriptors below it are visible, and the cells, which were
-    // written before the request that named their slots.
+    // Pairs with the publish in the proxy's `hand_over`: the descriptors below it are visible, and
+    // the cells, which were written before the request that named their slots.
     fn reclaimed(&self) -> u64 {
         self.net.accepted_ahead(self.listener.slot()).observe()
     }
@@ -91,7 +92,8 @@ impl SlotRing for Queue {
 /// Begins the queue of a slot that was just taken, which may become a listener. By who took it.
 pub(crate) fn reset(net: Net, handle: Handle) {
     let queue = Queue { net, listener: handle };
-    // Ordering: Relaxed; made visible by the slot's state. Late groups of the slot's last listener only compare.
+    // Ordering: Relaxed; made visible by the slot's state. Late groups of the slot's last listener
+    // only compare.
     queue.taken_word().store(TakenWord::new(handle.generation(), 0).0, Ordering::Relaxed);
 }
 

@@ -12,12 +12,12 @@ use gpunet_abi::{
     Direction, Error, Handle, Link, Options, Result, SockAddr, Timeout, Word, device_scope, line, options,
 };
 
-/// Enters an open stream in the table, after checking that its rings and words lie inside the regions.
-/// The group `receiver` is the first to use it.
+/// Enters an open stream in the table, after checking that its rings and words lie inside the
+/// regions. The group `receiver` is the first to use it.
 ///
 /// # Errors
-/// Protocol, when the proxy's descriptor is invalid; BadHandle, when the socket was closed meanwhile,
-/// for a launch that has ended.
+/// Protocol, when the proxy's descriptor is invalid; BadHandle, when the socket was closed
+/// meanwhile, for a launch that has ended.
 #[inline(never)]
 pub fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Result<()> {
     let entry = net.entry(handle.slot());
@@ -35,8 +35,9 @@ pub fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Resu
         (&raw mut (*entry).transport).write_volatile(d.transport);
     }
     if !d.link.is_remote() {
-        // What a stream before has left there. In an arena whoever gives the rings back clears them.
-        // SAFETY: the line was found inside its region, and this device reads it, from now on.
+        // What a stream before has left there. In an arena whoever gives the rings back clears
+        // them. SAFETY: the line was found inside its region, and this device reads it, from now
+        // on.
         unsafe { line::clear(opened.recv.line_at() as *mut u8) };
     }
     self::receiver(entry).set(receiver.0);
@@ -163,8 +164,8 @@ pub(crate) fn deferred(entry: *mut Entry) -> Deferred {
 /// Which bytes are unpublished, for a group that goes on without a lock. By one lane.
 #[inline(always)]
 pub(crate) fn observe_deferred(entry: *mut Entry) -> Deferred {
-    // Ordering: Acquire, pairs with the Release store in `end_deferred`: what the other group has published comes before what
-    // this group publishes, and the word does not go back.
+    // Ordering: Acquire, pairs with the Release store in `end_deferred`: what the other group has
+    // published comes before what this group publishes, and the word does not go back.
     Deferred::of(device_scope::observe(lines_word(entry)))
 }
 
@@ -275,8 +276,8 @@ pub fn transport(net: Net, handle: Handle) -> u32 {
 /// Stands for the error in the status word once SO_ERROR has reported it; no errno.
 const STATUS_REPORTED: u32 = u32::MAX;
 
-/// What SO_ERROR reports, each error once: the one that the device kept, else `status`, which is the
-/// status word's and stays there. By one lane.
+/// What SO_ERROR reports, each error once: the one that the device kept, else `status`, which is
+/// the status word's and stays there. By one lane.
 pub fn take_error(net: Net, handle: Handle, status: u32) -> u32 {
     let entry = net.entry(handle.slot());
     // SAFETY: field address inside the table's entry.

@@ -1,4 +1,5 @@
-//! Taking free socket slots, and preparing what lies in them for the next socket. The proxy gives slots back.
+//! Taking free socket slots, and preparing what lies in them for the next socket. The proxy gives
+//! slots back.
 
 use crate::Net;
 use crate::memory::plain;
@@ -29,8 +30,8 @@ impl SlotRing for RecyclingRing {
         self.counter().load(Ordering::Relaxed)
     }
 
-    // Ordering: AcqRel among this device's threads: the cell is read before (release), and who takes a
-    // slot sees what the thread that used it last left in the table (acquire).
+    // Ordering: AcqRel among this device's threads: the cell is read before (release), and who
+    // takes a slot sees what the thread that used it last left in the table (acquire).
     fn advance(&self, ticket: u64, count: u64) -> core::result::Result<(), u64> {
         self.counter()
             .compare_exchange(ticket, ticket + count, Ordering::AcqRel, Ordering::Acquire)
@@ -45,8 +46,8 @@ impl SlotRing for RecyclingRing {
     // Ordering: Relaxed, made visible by `reclaimed`.
     fn cell(&self, ticket: u64) -> u32 {
         let cell = self.net.reclaim_cell(ticket % self.sockets);
-        // SAFETY: inside the ring; the proxy wrote it before it published `reclaimed`, and writes it
-        // atomically.
+        // SAFETY: inside the ring; the proxy wrote it before it published `reclaimed`, and writes
+        // it atomically.
         unsafe { AtomicU32::from_ptr(cell.cast_mut()) }.load(Ordering::Relaxed)
     }
 }
@@ -64,8 +65,8 @@ pub fn take(net: Net, options: &Options) -> Result<Handle> {
     }
 }
 
-/// Takes free slots for a listener and prepares them, as many as there are and as find room in `handles`; returns how
-/// many. By one lane.
+/// Takes free slots for a listener and prepares them, as many as there are and as find room in
+/// `handles`; returns how many. By one lane.
 #[inline(never)]
 pub(crate) fn take_prepared(net: Net, options: &Options, handles: &mut [i32]) -> usize {
     let mut slots = [0; PREPARED];
@@ -99,8 +100,8 @@ fn open(net: Net, slot: u32, kind: Kind, options: &Options) -> Result<Handle> {
     if slot >= net.context().sockets {
         return Err(Error::Protocol);
     }
-    // Ordering: Relaxed; the slot is this thread's now, and its last user's store came before it was
-    // given back.
+    // Ordering: Relaxed; the slot is this thread's now, and its last user's store came before it
+    // was given back.
     let old = SlotState(slots::state(net, slot).load(Ordering::Relaxed));
     let handle = Handle::new(slot, next_generation(old.generation()));
     let fresh = Entry::fresh(handle.generation(), *options);

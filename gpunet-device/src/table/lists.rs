@@ -93,8 +93,8 @@ impl ReadyList for List {
         self.ticket(TakenWord(self.claimed_word().load(Ordering::Relaxed)))
     }
 
-    // Ordering: AcqRel among this device's threads: the cell is read before (release), and the socket's next arm, which
-    // lets the cell be written again, comes after (acquire).
+    // Ordering: AcqRel among this device's threads: the cell is read before (release), and the
+    // socket's next arm, which lets the cell be written again, comes after (acquire).
     fn advance(&self, ticket: u64, count: u64) -> Result<(), u64> {
         let word = |position| TakenWord::new(self.group.generation(), position).0;
         let (from, to) = (word(ticket), word(ticket + count));

@@ -23,7 +23,8 @@ pub(crate) struct Member {
 
 impl Member {
     fn state_word<'a>(self) -> &'a AtomicU64 {
-        // SAFETY: an aligned word of the device region, which only this device's threads touch, atomically.
+        // SAFETY: an aligned word of the device region, which only this device's threads touch,
+        // atomically.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.net.poll_entry(self.slot)).state) }
     }
 
@@ -61,8 +62,8 @@ impl Member {
         let mut old = self.state();
         loop {
             let new = change(old)?;
-            // Ordering: AcqRel among this device's threads: token and group were stored before, and what the block that
-            // changed the state last has left is visible.
+            // Ordering: AcqRel among this device's threads: token and group were stored before, and
+            // what the block that changed the state last has left is visible.
             let changed =
                 self.state_word().compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire);
             match changed {
@@ -75,7 +76,8 @@ impl Member {
         }
     }
 
-    /// As [`Member::change`], once no other block is about to change the socket, which takes some instructions.
+    /// As [`Member::change`], once no other block is about to change the socket, which takes some
+    /// instructions.
     ///
     /// # Errors
     /// Canceled; NetworkDown.
@@ -130,7 +132,8 @@ impl Member {
 
     /// Stores the arm. By the block that arms the socket, which is *changing*.
     pub(crate) fn set_arm(self, arm: u64) {
-        // Ordering: Relaxed; made visible by the publish of the watch word, and by the change of the state that follows.
+        // Ordering: Relaxed; made visible by the publish of the watch word, and by the change of
+        // the state that follows.
         self.arm_word().store(arm, Ordering::Relaxed);
     }
 
@@ -141,7 +144,8 @@ impl Member {
     }
 }
 
-/// The sockets that some block of a group is to look at: those added, modified or rearmed, and direct streams that are ready.
+/// The sockets that some block of a group is to look at: those added, modified or rearmed, and
+/// direct streams that are ready.
 #[derive(Clone, Copy)]
 pub(crate) struct Stack {
     net: Net,
@@ -154,11 +158,13 @@ impl Stack {
     }
 
     fn top_word<'a>(&self) -> &'a AtomicU64 {
-        // SAFETY: an aligned word of the device region, which only this device's threads touch, atomically.
+        // SAFETY: an aligned word of the device region, which only this device's threads touch,
+        // atomically.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.net.group_words(self.group.slot())).stack) }
     }
 
-    /// Begins the stack of a group that was just made. The slot's last group may not have been closed by this device.
+    /// Begins the stack of a group that was just made. The slot's last group may not have been
+    /// closed by this device.
     pub(crate) fn begin(self) {
         poll_stack::replace(&self, StackTop::empty(self.group.generation()));
     }
@@ -227,8 +233,8 @@ impl SlotStack for Stack {
     }
 }
 
-/// Makes some block of its group look at a socket if `queue` says so of its state, and puts what it gives in place;
-/// returns whether it did. The result of `queue` is queued.
+/// Makes some block of its group look at a socket if `queue` says so of its state, and puts what it
+/// gives in place; returns whether it did. The result of `queue` is queued.
 pub(crate) fn queue(member: Member, queue: impl Fn(PollState) -> Option<PollState>) -> bool {
     let queued = member.change(|state| Some(queue(state)?.with_phase(Phase::Queued).with_stacked(true)));
     let Some((old, _)) = queued else { return false };

@@ -11,7 +11,8 @@ use gpunet_abi::poll_group::{LISTS, Phase, PollState, WatchWord};
 
 /// Changes a count of a group if `change` gives a new one; returns whether it did.
 pub(crate) fn raise(count: *mut u32, change: impl Fn(u32) -> Option<u32>) -> bool {
-    // SAFETY: an aligned word of the device region, which only this device's threads touch, atomically.
+    // SAFETY: an aligned word of the device region, which only this device's threads touch,
+    // atomically.
     let count = unsafe { AtomicU32::from_ptr(count) };
     // Ordering: Relaxed; a count, which brings no data. What follows orders it.
     let mut old = count.load(Ordering::Relaxed);
@@ -37,7 +38,8 @@ pub(crate) fn take_out(member: Member, which: impl Fn(PollState) -> bool) {
         let is_it = state.phase() != Phase::None && which(state);
         is_it.then(|| state.with_phase(Phase::Changing))
     };
-    // A launch that was cancelled while another block stores the watch word: that block goes on, and finds the socket closed.
+    // A launch that was cancelled while another block stores the watch word: that block goes on,
+    // and finds the socket closed.
     let Ok(Some(_)) = member.change_settled(leaving) else { return };
     member.net.watch(member.slot).set(WatchWord::NONE.0);
     let group = Handle::from_raw(member.group());
@@ -51,12 +53,13 @@ pub(crate) fn take_out(member: Member, which: impl Fn(PollState) -> bool) {
     raise(members, |count| count.checked_sub(1));
 }
 
-/// Has a block look again at a socket of which this device has changed what a poll finds. By one lane.
+/// Has a block look again at a socket of which this device has changed what a poll finds. By one
+/// lane.
 #[inline(never)]
 pub(crate) fn touch(net: Net, slot: u32) {
     let member = Member { net, slot };
-    // Ordering: SeqCst, pairs with the fence in `settle`: either the look that follows it finds what this device has changed,
-    // or the socket is seen to be armed here.
+    // Ordering: SeqCst, pairs with the fence in `settle`: either the look that follows it finds
+    // what this device has changed, or the socket is seen to be armed here.
     fence(Ordering::SeqCst);
     if member.state().phase() == Phase::Armed
         && queue(member, |state| (state.phase() == Phase::Armed).then_some(state))
@@ -76,7 +79,8 @@ fn let_all_go(net: Net, group: Handle) {
     }
 }
 
-/// Takes whatever stood in a slot that was just taken anew out of its group: the proxy has closed it. By who took it.
+/// Takes whatever stood in a slot that was just taken anew out of its group: the proxy has closed
+/// it. By who took it.
 pub(crate) fn reset(net: Net, slot: u32) {
     let member = Member { net, slot };
     if member.state().phase() != Phase::None {

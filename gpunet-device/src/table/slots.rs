@@ -1,7 +1,7 @@
 //! The device's socket slots: who uses them, and in which state.
 //!
-//! A slot's state, its users and its entry lie in device memory (`gpunet_abi::entry`). What each call
-//! finds there by a handle is in `entry`.
+//! A slot's state, its users and its entry lie in device memory (`gpunet_abi::entry`). What each
+//! call finds there by a handle is in `entry`.
 
 use crate::{Group, Net, platform};
 use gpunet_abi::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -12,15 +12,16 @@ use gpunet_abi::{Direction, Error, Handle, Result};
 /// The word that has the state of a slot.
 #[inline(always)]
 pub(crate) fn state<'a>(net: Net, slot: u32) -> &'a AtomicU32 {
-    // SAFETY: inside the table, aligned; atomically accessed by this device's threads, and by the host
-    // for sockets that the proxy has closed.
+    // SAFETY: inside the table, aligned; atomically accessed by this device's threads, and by the
+    // host for sockets that the proxy has closed.
     unsafe { AtomicU32::from_ptr(net.state(slot)) }
 }
 
 /// The word that has the users of a slot.
 #[inline(always)]
 pub(crate) fn users<'a>(net: Net, slot: u32) -> &'a AtomicU64 {
-    // SAFETY: inside the table, aligned; atomically accessed by this device's threads; the host reads.
+    // SAFETY: inside the table, aligned; atomically accessed by this device's threads; the host
+    // reads.
     unsafe { AtomicU64::from_ptr(net.users(slot)) }
 }
 
@@ -32,8 +33,8 @@ pub(crate) fn set_state(net: Net, handle: Handle, new: SlotState) {
     hand_off::at(HandOff::StateChanged);
 }
 
-/// Makes an open socket of `handle` another kind, by who has it for itself; returns whether the socket
-/// was still open: the host retires those of a launch that has ended.
+/// Makes an open socket of `handle` another kind, by who has it for itself; returns whether the
+/// socket was still open: the host retires those of a launch that has ended.
 #[inline(never)]
 pub fn turn_into(net: Net, handle: Handle, kind: Kind) -> bool {
     exchange(net, handle, |_| true, |state| state.with_kind(kind))
@@ -58,8 +59,8 @@ fn exchange(
     // Ordering: Relaxed; the exchange decides.
     let mut now = SlotState(word.load(Ordering::Relaxed));
     while now.open(handle.generation()).is_some_and(&wanted) {
-        // Ordering: AcqRel, pairs with itself in another group and with `set_state` of who takes the
-        // slot next: exactly one of two closes sees the socket open.
+        // Ordering: AcqRel, pairs with itself in another group and with `set_state` of who takes
+        // the slot next: exactly one of two closes sees the socket open.
         match word.compare_exchange(now.0, change(now).0, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => {
                 hand_off::at(HandOff::StateChanged);
@@ -105,25 +106,26 @@ pub fn use_handle(net: Net, handle: Handle) -> Result<Kind> {
     kind_of(net, handle)
 }
 
-/// Returns whether this launch is known as one of a socket's users. The state is looked at after it: another group may be
-/// about to make the launch known.
+/// Returns whether this launch is known as one of a socket's users. The state is looked at after
+/// it: another group may be about to make the launch known.
 #[inline(always)]
 pub(crate) fn is_user(net: Net, slot: u32) -> bool {
-    // Ordering: Acquire, so that the state that is loaded next is no older than the bit: if the host, which retires the
-    // state before it reads the users, has missed the bit, the state shows that the socket is closed.
+    // Ordering: Acquire, so that the state that is loaded next is no older than the bit: if the
+    // host, which retires the state before it reads the users, has missed the bit, the state shows
+    // that the socket is closed.
     users(net, slot).load(Ordering::Acquire) & 1u64 << net.context().launch != 0
 }
 
 /// The state of a slot in range, after [`is_user`] has said that this launch is known.
 #[inline(always)]
 pub(crate) fn state_of(net: Net, slot: u32) -> SlotState {
-    // Ordering: Relaxed. Who handed the handle over saw the socket open, and the entry does not change while a launch that
-    // is known runs.
+    // Ordering: Relaxed. Who handed the handle over saw the socket open, and the entry does not
+    // change while a launch that is known runs.
     SlotState(state(net, slot).load(Ordering::Relaxed))
 }
 
-/// Makes a slot that was prepared, and whose connection this group has taken, a fresh socket of this launch; returns
-/// whether the proxy has not closed it meanwhile.
+/// Makes a slot that was prepared, and whose connection this group has taken, a fresh socket of
+/// this launch; returns whether the proxy has not closed it meanwhile.
 #[inline(never)]
 pub(crate) fn take_over(net: Net, handle: Handle) -> bool {
     if handle.slot() >= net.context().slots {
@@ -134,7 +136,8 @@ pub(crate) fn take_over(net: Net, handle: Handle) -> bool {
     // Ordering: Relaxed; the exchange decides.
     let now = SlotState(word.load(Ordering::Relaxed));
     let fresh = SlotState::new(Kind::Fresh, handle.generation(), net.context().launch);
-    // Ordering: AcqRel, as in `exchange`. Of the groups only this one changes it; the host may retire it.
+    // Ordering: AcqRel, as in `exchange`. Of the groups only this one changes it; the host may
+    // retire it.
     now.kind() == Kind::Prepared
         && now.generation() == handle.generation()
         && word.compare_exchange(now.0, fresh.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -149,24 +152,26 @@ fn note_user(net: Net, slot: u32) {
         known = now;
     }
     hand_off::at(HandOff::StateChanged);
-    // Ordering: SeqCst, pairs with the host, which retires the state and then reads the users (by the
-    // copy engine, in order; on the CPU with the same fence): it sees the bit, or this thread sees
-    // the state.
+    // Ordering: SeqCst, pairs with the host, which retires the state and then reads the users (by
+    // the copy engine, in order; on the CPU with the same fence): it sees the bit, or this thread
+    // sees the state.
     fence(Ordering::SeqCst);
 }
 
-/// Takes a half of a stream for a call by handle, or (`ANNOUNCE`) for one announcement; returns whether
-/// it was free, and this socket's.
+/// Takes a half of a stream for a call by handle, or (`ANNOUNCE`) for one announcement; returns
+/// whether it was free, and this socket's.
 pub fn lock(net: Net, handle: Handle, half: Direction, holder: u32) -> bool {
     change_lock(net, handle, half, lock::FREE, holder)
 }
 
-/// Gives back a half that the calling group has as `holder`. If the slot is the next socket's by now, nothing is given back.
+/// Gives back a half that the calling group has as `holder`. If the slot is the next socket's by
+/// now, nothing is given back.
 pub fn unlock(net: Net, handle: Handle, half: Direction, holder: u32) {
     change_unlock(net, handle, half, holder, lock::FREE);
 }
 
-/// Locks a half that the host has taken, to release a trigger; returns whether no other group had it locked.
+/// Locks a half that the host has taken, to release a trigger; returns whether no other group had
+/// it locked.
 pub(crate) fn lock_taken(net: Net, handle: Handle, half: Direction) -> bool {
     change_lock(net, handle, half, lock::TAKEN, lock::RELEASE)
 }
@@ -193,8 +198,8 @@ fn change_unlock(net: Net, handle: Handle, half: Direction, from: u32, to: u32) 
     hand_off::at(HandOff::Locked);
 }
 
-/// Returns whether the host has taken a half. Asked after [`use_handle`]: the host takes a half only of a socket that no
-/// running launch uses.
+/// Returns whether the host has taken a half. Asked after [`use_handle`]: the host takes a half
+/// only of a socket that no running launch uses.
 #[inline(always)]
 pub(crate) fn is_taken(net: Net, handle: Handle, half: Direction) -> bool {
     holder(net, handle, half).is_ok_and(lock::is_taken)

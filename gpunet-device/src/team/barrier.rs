@@ -8,18 +8,20 @@ use gpunet_abi::team::{Rank, TeamState};
 use gpunet_abi::{Error, Result};
 
 impl TeamHandle {
-    /// Waits until all members have called it: what any of their calling groups had stored before is visible to all lanes.
+    /// Waits until all members have called it: what any of their calling groups had stored before
+    /// is visible to all lanes.
     ///
-    /// One group of each device takes part. After TimedOut the group may call it again, and meets the others at the same
-    /// barrier.
+    /// One group of each device takes part. After TimedOut the group may call it again, and meets
+    /// the others at the same barrier.
     ///
     /// # Cooperation
     /// All lanes call it together.
     ///
     /// # Errors
-    /// Busy: another group of this device is at a barrier or in a collective. ConnectionReset: a member has died.
-    /// NotConnected: a member has left. ConnectionAborted: a collective of this member failed before, so that nobody knows
-    /// which barrier this would be. TimedOut, Canceled, NetworkDown: as for sockets.
+    /// Busy: another group of this device is at a barrier or in a collective. ConnectionReset: a
+    /// member has died. NotConnected: a member has left. ConnectionAborted: a collective of this
+    /// member failed before, so that nobody knows which barrier this would be. TimedOut, Canceled,
+    /// NetworkDown: as for sockets.
     ///
     /// # Examples
     ///
@@ -37,8 +39,9 @@ impl TeamHandle {
         Ok(())
     }
 
-    /// Runs a collective between its two barriers. The first: all members are in it, so that what it writes is no longer
-    /// used for what came before. The second: it is complete, and what it reads may be changed.
+    /// Runs a collective between its two barriers. The first: all members are in it, so that what
+    /// it writes is no longer used for what came before. The second: it is complete, and what it
+    /// reads may be changed.
     #[inline(always)]
     #[doc(hidden)]
     pub fn collectively<G: Group>(self, g: &G, body: impl FnOnce()) -> Result<()> {
@@ -50,8 +53,9 @@ impl TeamHandle {
         Ok(())
     }
 
-    /// Has all later barriers and collectives of this member fail with ConnectionAborted: one of them was left out, and the next would
-    /// be taken for it by the other members. For whoever makes the next call without knowing how this one ended.
+    /// Has all later barriers and collectives of this member fail with ConnectionAborted: one of
+    /// them was left out, and the next would be taken for it by the other members. For whoever
+    /// makes the next call without knowing how this one ended.
     #[doc(hidden)]
     pub fn leave_step<G: Group>(self, g: &G) {
         g.sync();
@@ -113,7 +117,8 @@ impl TeamHandle {
         let number = self.passed().peek() + 1;
         let mut at = 0;
         while at < self.size() {
-            // Oneself last: all start with their right neighbour, so that no member's block gets all stores at once.
+            // Oneself last: all start with their right neighbour, so that no member's block gets
+            // all stores at once.
             let to = Rank((self.rank + 1 + at) % self.size);
             self.publish(self.block_word(to, layout.arrived_of(self.rank())), number, to);
             at += 1;

@@ -7,18 +7,19 @@ use gpunet_abi::team::Rank;
 use gpunet_abi::{Error, Result};
 
 impl TeamHandle {
-    /// Gives every member the sources of all: that of member `i` lies at element `i * n` of everybody's `to`, where `n` is the
-    /// length of a source.
+    /// Gives every member the sources of all: that of member `i` lies at element `i * n` of
+    /// everybody's `to`, where `n` is the length of a source.
     ///
-    /// One group of each device takes part, and all with sources of the same length. A source may lie at its place in `to`
-    /// already.
+    /// One group of each device takes part, and all with sources of the same length. A source may
+    /// lie at its place in `to` already.
     ///
     /// # Cooperation
     /// All lanes call it together; after it, every lane sees everything.
     ///
     /// # Errors
-    /// InvalidArgument: `to` is of another team, or has no room. Those of [`TeamHandle::barrier`]; after one of them `to` holds
-    /// anything, and so it may after TimedOut: no further collective of this member succeeds unless the first wait of this one failed.
+    /// InvalidArgument: `to` is of another team, or has no room. Those of [`TeamHandle::barrier`];
+    /// after one of them `to` holds anything, and so it may after TimedOut: no further collective
+    /// of this member succeeds unless the first wait of this one failed.
     ///
     /// # Examples
     ///
@@ -48,14 +49,15 @@ impl TeamHandle {
         })
     }
 
-    /// Copies the source of `root` to the beginning of everybody's `to`. The sources of the others are not used, but have the
-    /// same length.
+    /// Copies the source of `root` to the beginning of everybody's `to`. The sources of the others
+    /// are not used, but have the same length.
     ///
     /// # Cooperation
     /// All lanes call it together; after it, every lane sees the elements.
     ///
     /// # Errors
-    /// InvalidArgument: no such member, `to` is of another team, or has no room. Else as [`TeamHandle::all_gather`].
+    /// InvalidArgument: no such member, `to` is of another team, or has no room. Else as
+    /// [`TeamHandle::all_gather`].
     pub fn broadcast<G: Group, T: Element>(
         self,
         g: &G,
@@ -76,15 +78,15 @@ impl TeamHandle {
         })
     }
 
-    /// Gives every member a part of each source: part `i` of member `j`'s source lies at part `j` of member `i`'s `to`. A source
-    /// has as many parts as there are members, all of one length.
+    /// Gives every member a part of each source: part `i` of member `j`'s source lies at part `j`
+    /// of member `i`'s `to`. A source has as many parts as there are members, all of one length.
     ///
     /// # Cooperation
     /// All lanes call it together; after it, every lane sees the elements.
     ///
     /// # Errors
-    /// InvalidArgument: `to` is of another team, or has no room; the source has not a whole number of elements for each
-    /// member. Else as [`TeamHandle::all_gather`].
+    /// InvalidArgument: `to` is of another team, or has no room; the source has not a whole number
+    /// of elements for each member. Else as [`TeamHandle::all_gather`].
     pub fn all_to_all<G: Group, T: Element>(
         self,
         g: &G,
@@ -123,8 +125,9 @@ impl TeamHandle {
     #[inline(always)]
     fn share<G: Group>(self, g: &G, to: u64, from: *const u8, len: usize) {
         if to != from as u64 {
-            // SAFETY: the callers have checked that the destination is long enough; the source is readable (`Source`). No
-            // member uses the destination otherwise between the two barriers.
+            // SAFETY: the callers have checked that the destination is long enough; the source is
+            // readable (`Source`). No member uses the destination otherwise between the two
+            // barriers.
             unsafe { copy(g.rank(), g.size(), to as *mut u8, from, len) };
         }
     }

@@ -3,8 +3,8 @@
 /// Types that symmetric memory can consist of: numbers, of which every bit pattern is a value.
 ///
 /// # Safety
-/// Every bit pattern is a value, zeros among them, and there is no padding. The size is at most eight bytes and the
-/// alignment is the size.
+/// Every bit pattern is a value, zeros among them, and there is no padding. The size is at most
+/// eight bytes and the alignment is the size.
 pub unsafe trait Element: Copy + Send + Sync + 'static {}
 
 macro_rules! elements {
@@ -17,8 +17,8 @@ macro_rules! elements {
 }
 elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
-/// A 16-bit floating-point number (IEEE 754 binary16), as its bits. It can be stored and reduced; computing with it is the
-/// kernel's own affair.
+/// A 16-bit floating-point number (IEEE 754 binary16), as its bits. It can be stored and reduced;
+/// computing with it is the kernel's own affair.
 ///
 /// # Examples
 ///
@@ -32,8 +32,8 @@ elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 #[repr(transparent)]
 pub struct F16(pub u16);
 
-/// The upper half of an `f32` (bfloat16), as its bits. It can be stored and reduced; computing with it is the kernel's own
-/// affair.
+/// The upper half of an `f32` (bfloat16), as its bits. It can be stored and reduced; computing with
+/// it is the kernel's own affair.
 ///
 /// # Examples
 ///
@@ -123,7 +123,8 @@ impl Bf16 {
     }
 }
 
-/// Divides by two to the power of `shift` (1 to 31), to the nearest integer, of two equally near ones the even one.
+/// Divides by two to the power of `shift` (1 to 31), to the nearest integer, of two equally near
+/// ones the even one.
 #[inline(always)]
 const fn round(value: u32, shift: u32) -> u32 {
     let (quotient, rest, half) = (value >> shift, value & ((1 << shift) - 1), 1 << (shift - 1));
@@ -147,7 +148,8 @@ mod tests {
         }
     }
 
-    /// The nearest of all finite numbers, by looking at each; of two equally near ones the even one.
+    /// The nearest of all finite numbers, by looking at each; of two equally near ones the even
+    /// one.
     fn nearest(value: f32, to_f32: impl Fn(u16) -> f32) -> f32 {
         let finite = (0..=u16::MAX).filter(|&bits| to_f32(bits).is_finite());
         let distance = |bits: u16| (f64::from(to_f32(bits)) - f64::from(value)).abs();

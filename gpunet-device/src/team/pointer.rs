@@ -8,8 +8,9 @@ use gpunet_abi::{Error, Result};
 
 /// A run of elements in symmetric memory: the same place in the part of every member.
 ///
-/// A `Copy` value, passed by value as (part of) a kernel's parameters. `gpunet_proxy::team::Symmetric::ptr` makes it. It has
-/// no reference into the memory and gives none, because other members write there.
+/// A `Copy` value, passed by value as (part of) a kernel's parameters.
+/// `gpunet_proxy::team::Symmetric::ptr` makes it. It has no reference into the memory and gives
+/// none, because other members write there.
 ///
 /// # Examples
 ///
@@ -39,8 +40,9 @@ impl<T: Element> SymmetricPtr<T> {
     /// Makes a pointer to `len` elements at the beginning of each part.
     ///
     /// # Safety
-    /// At `parts` lie the addresses of all parts of the team that has its state at `team`, in the order of ranks; there are
-    /// `len` elements in each, aligned as the type, and all that stays mapped while the value is used.
+    /// At `parts` lie the addresses of all parts of the team that has its state at `team`, in the
+    /// order of ranks; there are `len` elements in each, aligned as the type, and all that stays
+    /// mapped while the value is used.
     #[must_use]
     #[inline(always)]
     pub const unsafe fn from_raw_parts(team: u64, parts: u64, len: u64) -> Self {
@@ -92,7 +94,8 @@ impl<T: Element> SymmetricPtr<T> {
     /// The same bytes as elements of another type.
     ///
     /// # Errors
-    /// InvalidArgument: they do not begin at an element of that type, or are not a whole number of them.
+    /// InvalidArgument: they do not begin at an element of that type, or are not a whole number of
+    /// them.
     ///
     /// # Examples
     ///
@@ -114,10 +117,11 @@ impl<T: Element> SymmetricPtr<T> {
         Ok(SymmetricPtr { team, parts, offset, len: bytes / size, element: PhantomData })
     }
 
-    /// Returns the address of the first element in the part of `member`, for plain loads and stores.
+    /// Returns the address of the first element in the part of `member`, for plain loads and
+    /// stores.
     ///
-    /// The address is valid on this device, for [`len`](Self::len) elements. Other members may write there: no reference
-    /// may be made of it.
+    /// The address is valid on this device, for [`len`](Self::len) elements. Other members may
+    /// write there: no reference may be made of it.
     ///
     /// # Errors
     /// InvalidArgument: the pointer is of another team, or there is no such member.
@@ -135,8 +139,8 @@ impl<T: Element> SymmetricPtr<T> {
     #[inline(always)]
     pub fn buffer(self, team: TeamHandle) -> Result<Buffer> {
         let first = self.ptr(team, team.rank())?;
-        // SAFETY: the elements lie in the part (`slice`), which stays mapped (`from_raw_parts`). What members write into it,
-        // and when, is settled by the program's signals and barriers.
+        // SAFETY: the elements lie in the part (`slice`), which stays mapped (`from_raw_parts`).
+        // What members write into it, and when, is settled by the program's signals and barriers.
         Ok(unsafe { Buffer::from_raw_parts(first.cast(), self.bytes()) })
     }
 

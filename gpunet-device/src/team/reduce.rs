@@ -6,10 +6,11 @@ use crate::Group;
 use gpunet_abi::team::Rank;
 use gpunet_abi::{Error, Result};
 
-/// Bytes up to which every member reduces everything itself, with the memory of all as its source. Above, each member reduces
-/// one part of it and stores the result into everybody's memory: it then moves less than two times the bytes and not as
-/// many times as there are members. From 4 KiB on the second way is the faster one, on two H100s and on CPU blocks
-/// (docs/performance.md, "Symmetric memory").
+/// Bytes up to which every member reduces everything itself, with the memory of all as its source.
+/// Above, each member reduces one part of it and stores the result into everybody's memory: it then
+/// moves less than two times the bytes and not as many times as there are members. From 4 KiB on
+/// the second way is the faster one, on two H100s and on CPU blocks (docs/performance.md,
+/// "Symmetric memory").
 pub const ONE_SHOT: usize = 2 << 10;
 
 /// How two numbers become one.
@@ -130,8 +131,8 @@ macro_rules! halves {
 halves!(F16, Bf16);
 
 impl TeamHandle {
-    /// Reduces the parts of `from` of all members, element by element in the order of ranks, into everybody's `to`. All get
-    /// the same bits.
+    /// Reduces the parts of `from` of all members, element by element in the order of ranks, into
+    /// everybody's `to`. All get the same bits.
     ///
     /// One group of each device takes part. `to` may be `from`; otherwise they do not overlap.
     ///
@@ -139,8 +140,8 @@ impl TeamHandle {
     /// All lanes call it together; after it, every lane sees the result.
     ///
     /// # Errors
-    /// InvalidArgument: a pointer is of another team, `to` is shorter, or they overlap in part. Else as
-    /// [`TeamHandle::all_gather`].
+    /// InvalidArgument: a pointer is of another team, `to` is shorter, or they overlap in part.
+    /// Else as [`TeamHandle::all_gather`].
     ///
     /// # Examples
     ///
@@ -161,8 +162,8 @@ impl TeamHandle {
         self.reduce_by(g, operation, to, from, ONE_SHOT)
     }
 
-    /// As [`TeamHandle::reduce`]; up to `one_shot` bytes every member reduces everything itself: for the measurement from which
-    /// [`ONE_SHOT`] comes.
+    /// As [`TeamHandle::reduce`]; up to `one_shot` bytes every member reduces everything itself:
+    /// for the measurement from which [`ONE_SHOT`] comes.
     ///
     /// # Errors
     /// Those of [`TeamHandle::reduce`].
@@ -220,8 +221,8 @@ impl TeamHandle {
         self.reduce_run(g, operation, to, from, start, end, first, count);
     }
 
-    /// Reduces the elements from `start` to `end`, each lane its share, and stores them into the parts of `count` members from
-    /// `first` on.
+    /// Reduces the elements from `start` to `end`, each lane its share, and stores them into the
+    /// parts of `count` members from `first` on.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "the two ways of reducing differ in the last four")]
     fn reduce_run<G: Group, T: Reducible, O: Operation>(
@@ -247,7 +248,8 @@ impl TeamHandle {
             let mut member = first;
             while member < first + count {
                 let place = to.address(Rank(member)) as *mut T;
-                // SAFETY: an element of that part: `to` is at least as long. Between the two barriers this lane alone writes it.
+                // SAFETY: an element of that part: `to` is at least as long. Between the two
+                // barriers this lane alone writes it.
                 unsafe { place.wrapping_add(at).write(value) };
                 member += 1;
             }
@@ -258,7 +260,8 @@ impl TeamHandle {
     #[inline(always)]
     fn element<T: Element>(from: SymmetricPtr<T>, member: Rank, at: usize) -> T {
         let place = from.address(member) as *const T;
-        // SAFETY: an element of that part. Between the two barriers nobody writes it before this lane has loaded it.
+        // SAFETY: an element of that part. Between the two barriers nobody writes it before this
+        // lane has loaded it.
         unsafe { place.wrapping_add(at).read() }
     }
 }

@@ -8,11 +8,11 @@ use gpunet_abi::team::{MAX_VALUE, Rank, Signal, TeamState};
 use gpunet_abi::{Error, Result, Word};
 
 impl TeamHandle {
-    /// Sets this member's word of a signal at `member` to `value`: what the group has stored before is there when the
-    /// member sees it.
+    /// Sets this member's word of a signal at `member` to `value`: what the group has stored before
+    /// is there when the member sees it.
     ///
-    /// Values only grow: waiters wait for "at least". One group at a time sets a signal; several groups
-    /// [add](TeamHandle::signal_add).
+    /// Values only grow: waiters wait for "at least". One group at a time sets a signal; several
+    /// groups [add](TeamHandle::signal_add).
     ///
     /// # Cooperation
     /// All lanes call it together.
@@ -45,15 +45,16 @@ impl TeamHandle {
         Ok(())
     }
 
-    /// Adds `value` to this member's word of a signal at `member`, as [`TeamHandle::signal`] sets it. Any number of groups of
-    /// this device may do so at a time.
+    /// Adds `value` to this member's word of a signal at `member`, as [`TeamHandle::signal`] sets
+    /// it. Any number of groups of this device may do so at a time.
     ///
     /// # Cooperation
     /// All lanes call it together.
     ///
     /// # Errors
-    /// InvalidArgument: no such member or signal, or a sum above [`MAX_VALUE`], which is not stored. Canceled, NetworkDown,
-    /// TimedOut, when another group that adds does not come to an end.
+    /// InvalidArgument: no such member or signal, or a sum above [`MAX_VALUE`], which is not
+    /// stored. Canceled, NetworkDown, TimedOut, when another group that adds does not come to an
+    /// end.
     #[inline(always)]
     pub fn signal_add<G: Group>(self, g: &G, signal: Signal, value: u64, member: Rank) -> Result<()> {
         self.check_signal_to(signal, value, member)?;
@@ -62,7 +63,8 @@ impl TeamHandle {
         Ok(())
     }
 
-    /// Puts `source` ([`TeamHandle::put`]) and then signals ([`TeamHandle::signal`]): who sees the value sees the elements.
+    /// Puts `source` ([`TeamHandle::put`]) and then signals ([`TeamHandle::signal`]): who sees the
+    /// value sees the elements.
     ///
     /// # Cooperation
     /// All lanes call it together. When it returns, the source may be reused.
@@ -84,17 +86,20 @@ impl TeamHandle {
         self.signal(g, signal, value, member)
     }
 
-    /// Stores `value` into the first element of `to` in the part of `member`, as [`TeamHandle::signal`] stores into a signal's word:
-    /// what the group has stored before is there when the member sees it ([`TeamHandle::wait_word`]).
+    /// Stores `value` into the first element of `to` in the part of `member`, as
+    /// [`TeamHandle::signal`] stores into a signal's word: what the group has stored before is
+    /// there when the member sees it ([`TeamHandle::wait_word`]).
     ///
-    /// A word has one source, and its values grow, as those of signals do; but nothing keeps for it who writes it, and the one
-    /// that waits does not say for whom. Programs that were written for NVSHMEM have their signals in symmetric memory.
+    /// A word has one source, and its values grow, as those of signals do; but nothing keeps for it
+    /// who writes it, and the one that waits does not say for whom. Programs that were written for
+    /// NVSHMEM have their signals in symmetric memory.
     ///
     /// # Cooperation
     /// All lanes call it together.
     ///
     /// # Errors
-    /// InvalidArgument: no such member, a pointer of another team, no element there, or a value above [`MAX_VALUE`].
+    /// InvalidArgument: no such member, a pointer of another team, no element there, or a value
+    /// above [`MAX_VALUE`].
     #[inline(always)]
     pub fn set_word<G: Group>(self, g: &G, to: SymmetricPtr<u64>, value: u64, member: Rank) -> Result<()> {
         let word = self.word(to, value, member)?;
@@ -112,7 +117,8 @@ impl TeamHandle {
         if at.is_empty() || value > MAX_VALUE {
             return Err(Error::InvalidArgument);
         }
-        // SAFETY: an aligned element of that part, which stays mapped (`SymmetricPtr::from_raw_parts`).
+        // SAFETY: an aligned element of that part, which stays mapped
+        // (`SymmetricPtr::from_raw_parts`).
         Ok(unsafe { Word::from_ptr(first) })
     }
 
@@ -148,7 +154,8 @@ impl TeamHandle {
         if is_possible { Ok(sum) } else { Err(Error::InvalidArgument) }
     }
 
-    /// Publishes a word of a block and wakes its owner's CPU blocks. By one lane, after a barrier of its group.
+    /// Publishes a word of a block and wakes its owner's CPU blocks. By one lane, after a barrier
+    /// of its group.
     #[inline(always)]
     pub(super) fn publish(self, word: Word, value: u64, member: Rank) {
         word.publish(value);

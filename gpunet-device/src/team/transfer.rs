@@ -7,9 +7,10 @@ use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::team::Rank;
 use gpunet_abi::{Error, Result};
 
-/// Waits until the calling lane's stores are where everybody sees them, and orders them before its later ones.
-// Ordering: SeqCst, the strongest fence at system scope; pairs with the acquire load by which another member learns of
-// stores that come after it.
+/// Waits until the calling lane's stores are where everybody sees them, and orders them before its
+/// later ones.
+// Ordering: SeqCst, the strongest fence at system scope; pairs with the acquire load by which
+// another member learns of stores that come after it.
 #[inline(always)]
 fn system_fence() {
     fence(Ordering::SeqCst);
@@ -18,14 +19,15 @@ fn system_fence() {
 impl TeamHandle {
     /// Copies `source` to the beginning of `to` in the part of `member`.
     ///
-    /// When it returns, the group may reuse the source. The member sees the elements once it is told so: by a signal or a
-    /// barrier of this group.
+    /// When it returns, the group may reuse the source. The member sees the elements once it is
+    /// told so: by a signal or a barrier of this group.
     ///
     /// # Cooperation
     /// All lanes call it together.
     ///
     /// # Errors
-    /// InvalidArgument: no such member, a pointer of another team, or a source that is longer than the destination.
+    /// InvalidArgument: no such member, a pointer of another team, or a source that is longer than
+    /// the destination.
     ///
     /// # Examples
     ///
@@ -50,8 +52,8 @@ impl TeamHandle {
         Ok(())
     }
 
-    /// Copies as [`TeamHandle::put`] does, without a barrier of the group: the source may be reused after
-    /// [`TeamHandle::quiet`], or any later barrier of the group.
+    /// Copies as [`TeamHandle::put`] does, without a barrier of the group: the source may be reused
+    /// after [`TeamHandle::quiet`], or any later barrier of the group.
     ///
     /// # Cooperation
     /// All lanes call it together; each stores its share.
@@ -73,15 +75,15 @@ impl TeamHandle {
         }
         // A source that is the destination is there already.
         if !core::ptr::eq(first.cast::<u8>(), source.ptr) {
-            // SAFETY: the destination has so many bytes (`SymmetricPtr`), the source is readable (`Source`), and the program
-            // keeps others away from both meanwhile.
+            // SAFETY: the destination has so many bytes (`SymmetricPtr`), the source is readable
+            // (`Source`), and the program keeps others away from both meanwhile.
             unsafe { copy(g.rank(), g.size(), first.cast(), source.ptr, source.len) };
         }
         Ok(())
     }
 
-    /// Copies elements from the beginning of `from` in the part of `member` into `buffer`, as many as fit or are there;
-    /// returns how many bytes.
+    /// Copies elements from the beginning of `from` in the part of `member` into `buffer`, as many
+    /// as fit or are there; returns how many bytes.
     ///
     /// # Cooperation
     /// All lanes call it together; after it, every lane sees the copy.
@@ -141,7 +143,8 @@ impl TeamHandle {
         Ok(unsafe { first.read_volatile() })
     }
 
-    /// Orders what the group has stored into other members' parts before what it stores there afterwards.
+    /// Orders what the group has stored into other members' parts before what it stores there
+    /// afterwards.
     ///
     /// # Cooperation
     /// All lanes call it together.
@@ -151,13 +154,15 @@ impl TeamHandle {
         g.sync();
     }
 
-    /// Waits until everything that the group has stored into other members' parts is there, and every source may be reused.
+    /// Waits until everything that the group has stored into other members' parts is there, and
+    /// every source may be reused.
     ///
     /// # Cooperation
     /// All lanes call it together.
     #[inline(always)]
     pub fn quiet<G: Group>(self, g: &G) {
-        // On one host a fence waits for all of that. Stores to another host will be waited for by their completions.
+        // On one host a fence waits for all of that. Stores to another host will be waited for by
+        // their completions.
         system_fence();
         g.sync();
     }

@@ -21,7 +21,8 @@ pub struct Condition {
 }
 
 impl TeamHandle {
-    /// Waits until the word that `source` writes for `signal` is at least `value`; returns what it is then.
+    /// Waits until the word that `source` writes for `signal` is at least `value`; returns what it
+    /// is then.
     ///
     /// Whatever the source had stored before it signalled is visible to all lanes.
     ///
@@ -29,8 +30,9 @@ impl TeamHandle {
     /// All lanes call it together; one polls. Several groups may wait for one signal.
     ///
     /// # Errors
-    /// InvalidArgument: no such member or signal, or a value above [`MAX_VALUE`]. ConnectionReset: a member has died.
-    /// NotConnected: the source has left. TimedOut, Canceled, NetworkDown: as for sockets.
+    /// InvalidArgument: no such member or signal, or a value above [`MAX_VALUE`]. ConnectionReset:
+    /// a member has died. NotConnected: the source has left. TimedOut, Canceled, NetworkDown: as
+    /// for sockets.
     #[inline(always)]
     pub fn wait_until<G: Group>(self, g: &G, signal: Signal, source: Rank, value: u64) -> Result<u64> {
         self.check_condition(Condition { value, signal, source })?;
@@ -49,7 +51,8 @@ impl TeamHandle {
     /// All lanes call it together, with the same conditions; one polls them in turn.
     ///
     /// # Errors
-    /// As [`TeamHandle::wait_until`]. NotConnected only when all sources have left. InvalidArgument: no conditions.
+    /// As [`TeamHandle::wait_until`]. NotConnected only when all sources have left.
+    /// InvalidArgument: no conditions.
     ///
     /// # Examples
     ///
@@ -89,8 +92,8 @@ impl TeamHandle {
         Ok(found as usize)
     }
 
-    /// Returns whether the word that `source` writes for `signal` is at least `value`, without waiting. If so, what the source
-    /// had stored before is visible to all lanes.
+    /// Returns whether the word that `source` writes for `signal` is at least `value`, without
+    /// waiting. If so, what the source had stored before is visible to all lanes.
     ///
     /// # Cooperation
     /// All lanes call it together.
@@ -104,21 +107,23 @@ impl TeamHandle {
         Ok(by_leader(g, || Ok(u64::from(Self::value_of(word) >= value)))? != 0)
     }
 
-    /// What a signal's word says: its host program marks one whose source is gone, for streams that wait.
+    /// What a signal's word says: its host program marks one whose source is gone, for streams that
+    /// wait.
     #[inline(always)]
     fn value_of(word: Word) -> u64 {
         word.observe() & MAX_VALUE
     }
 
-    /// Waits until the first element of `word` in this member's own part is at least `value`, which another member stores there
-    /// ([`TeamHandle::set_word`]); returns what it is then. What that member had stored before is visible to all lanes.
+    /// Waits until the first element of `word` in this member's own part is at least `value`, which
+    /// another member stores there ([`TeamHandle::set_word`]); returns what it is then. What that
+    /// member had stored before is visible to all lanes.
     ///
     /// # Cooperation
     /// All lanes call it together; one polls.
     ///
     /// # Errors
-    /// InvalidArgument: a pointer of another team, no element there, or a value above [`MAX_VALUE`]. NotConnected: all others
-    /// have left. Else as [`TeamHandle::wait_until`].
+    /// InvalidArgument: a pointer of another team, no element there, or a value above
+    /// [`MAX_VALUE`]. NotConnected: all others have left. Else as [`TeamHandle::wait_until`].
     #[inline(always)]
     pub fn wait_word<G: Group>(self, g: &G, word: SymmetricPtr<u64>, value: u64) -> Result<u64> {
         let word = self.word(word, value, self.rank())?;
@@ -144,7 +149,8 @@ impl TeamHandle {
         move |left| sources & !left == 0
     }
 
-    /// Waits until `poll` finds something, unless that is `in_vain` because these members (a bit each) have left. By one lane.
+    /// Waits until `poll` finds something, unless that is `in_vain` because these members (a bit
+    /// each) have left. By one lane.
     #[inline(always)]
     pub(super) fn await_words(
         self,
@@ -184,8 +190,9 @@ impl TeamHandle {
         if broken == 0 && left == 0 {
             return None;
         }
-        // Ordering: Acquire, pairs with the Release store of the host program, which comes after the end of a member has
-        // come to it: what that member signalled before is found by the looks that follow.
+        // Ordering: Acquire, pairs with the Release store of the host program, which comes after
+        // the end of a member has come to it: what that member signalled before is found by the
+        // looks that follow.
         fence(Ordering::Acquire);
         if broken != 0 {
             return Some(Error::from_errno(broken as u32 as i32));

@@ -13,7 +13,8 @@ use gpunet_abi::ring::RingEnd;
 use gpunet_abi::trigger::reached;
 use gpunet_abi::{Direction, Error, Gate, Result, Status, Timeout, device_scope};
 
-/// Waits until the gate passes; `late` is what it returns when the time is over. By one lane, before a barrier of its group.
+/// Waits until the gate passes; `late` is what it returns when the time is over. By one lane,
+/// before a barrier of its group.
 ///
 /// # Errors
 /// As [`GateExt::wait`](super::GateExt::wait).
@@ -83,13 +84,13 @@ impl Wait {
         let d = &self.direction;
         let found = await_word((d.net(), d.entry()), d.handle(), d.half(), self.end, (self.seen, 0), timeout);
         let word = match awaited(found) {
-            // Between two threads of one device the wait has observed it at the device's scope, but the host may have
-            // taken the other end, too.
+            // Between two threads of one device the wait has observed it at the device's scope, but
+            // the host may have taken the other end, too.
             Ok(Some(_)) if self.end.link.is_same_device() => self.observe(),
             Ok(Some(word)) => word,
             ended => {
-                // Ordering: Acquire, pairs with the proxy's publish of the status: what was released or has landed
-                // before it counts.
+                // Ordering: Acquire, pairs with the proxy's publish of the status: what was
+                // released or has landed before it counts.
                 fence(Ordering::Acquire);
                 let last = self.observe();
                 if last.position() < self.position {
@@ -109,16 +110,16 @@ impl Wait {
 
     /// Checks a word of the other end, and keeps it.
     fn believe(&mut self, word: StreamWord) -> Result<()> {
-        // Ordering: Relaxed. The word answers what was published before, and a trigger stores the position before it
-        // publishes, so this is no older.
+        // Ordering: Relaxed. The word answers what was published before, and a trigger stores the
+        // position before it publishes, so this is no older.
         let own = StreamWord(self.direction.position().peek()).position();
         let limit = match self.direction.half() {
             Direction::Send => own,
             Direction::Recv => own + self.end.capacity,
         };
         if word.err() {
-            // Not the other end's, perhaps: whoever releases the waiters of a socket that is dead marks the word so,
-            // wherever it stood.
+            // Not the other end's, perhaps: whoever releases the waiters of a socket that is dead
+            // marks the word so, wherever it stood.
             self.check_alive()?;
         }
         if advance(self.seen, word, limit).is_err() {
@@ -131,8 +132,8 @@ impl Wait {
 
     fn keep(&mut self, word: StreamWord) {
         self.seen = word;
-        // Ordering: Release, pairs with the Acquire load of `TakenDirection::find`. Of two groups the one with the older
-        // word may be the later: then the next gate looks for itself.
+        // Ordering: Release, pairs with the Acquire load of `TakenDirection::find`. Of two groups
+        // the one with the older word may be the later: then the next gate looks for itself.
         device_scope::publish(self.direction.seen(), word.0);
     }
 
@@ -177,7 +178,8 @@ impl Wait {
     #[inline(never)]
     fn end_stream(&self) {
         let d = &self.direction;
-        // Under the lock: a trigger must not publish over the mark. Who is cancelled leaves it to the next that looks.
+        // Under the lock: a trigger must not publish over the mark. Who is cancelled leaves it to
+        // the next that looks.
         if !self.is_locked && d.lock().is_err() {
             return;
         }

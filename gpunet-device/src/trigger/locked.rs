@@ -8,11 +8,12 @@ use crate::{Group, Net};
 use gpunet_abi::position::{MASK, StreamWord};
 use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Timeout, Trigger};
 
-/// A direction that the host has taken, locked by a group: it waits at gates, finds places and releases triggers without a look
-/// at the table for each, which saves about a microsecond a call on an H200.
+/// A direction that the host has taken, locked by a group: it waits at gates, finds places and
+/// releases triggers without a look at the table for each, which saves about a microsecond a call
+/// on an H200.
 ///
-/// Until it is unlocked, other groups that release triggers of the direction wait. Gates do not. A kernel that ends without
-/// unlocking it leaves it locked until the host gives the direction back.
+/// Until it is unlocked, other groups that release triggers of the direction wait. Gates do not. A
+/// kernel that ends without unlocking it leaves it locked until the host gives the direction back.
 ///
 /// # Examples
 ///
@@ -49,14 +50,15 @@ pub struct LockedDirection {
 }
 
 impl LockedDirection {
-    /// Locks the direction of a message, waiting for groups that release triggers at this moment, or have it locked.
+    /// Locks the direction of a message, waiting for groups that release triggers at this moment,
+    /// or have it locked.
     ///
     /// # Cooperation
     /// All lanes call it with the same message and get the same direction.
     ///
     /// # Errors
-    /// BadHandle; NotConnected; InvalidArgument when the host has not taken the direction; Canceled and NetworkDown while it
-    /// waits.
+    /// BadHandle; NotConnected; InvalidArgument when the host has not taken the direction; Canceled
+    /// and NetworkDown while it waits.
     pub fn of<G: Group>(g: &G, net: Net, message: Prepared) -> Result<Self> {
         let (Some(handle), Some(direction)) =
             (Handle::from_raw(message.socket), Direction::from_raw(message.direction))
@@ -99,8 +101,8 @@ impl LockedDirection {
         self.own.position()
     }
 
-    /// The position up to which the other end's word was seen: of a receiving direction what has landed, of a sending one what
-    /// the other end has given back. What is before it needs no wait.
+    /// The position up to which the other end's word was seen: of a receiving direction what has
+    /// landed, of a sending one what the other end has given back. What is before it needs no wait.
     #[must_use]
     pub const fn seen(&self) -> u64 {
         self.seen.position()
@@ -121,10 +123,12 @@ impl LockedDirection {
         Ok(Prepared { socket: self.socket, direction: self.half, position, len })
     }
 
-    /// Waits at a gate of the direction: as [`GateExt::wait`](super::GateExt::wait). One that was seen to pass costs nothing.
+    /// Waits at a gate of the direction: as [`GateExt::wait`](super::GateExt::wait). One that was
+    /// seen to pass costs nothing.
     ///
     /// # Cooperation
-    /// All lanes call it with the same arguments and get the same result. It is no barrier for a gate that was seen to pass.
+    /// All lanes call it with the same arguments and get the same result. It is no barrier for a
+    /// gate that was seen to pass.
     ///
     /// # Errors
     /// As there; InvalidArgument for a gate of another direction.
@@ -139,8 +143,8 @@ impl LockedDirection {
             wait.wait(timeout, Error::TimedOut).map(|word| word.0)
         });
         if seen.is_err() {
-            // What was believed meanwhile: before it failed, some of what was waited for may have come. And an invalid word has
-            // ended this end, too.
+            // What was believed meanwhile: before it failed, some of what was waited for may have
+            // come. And an invalid word has ended this end, too.
             self.seen = StreamWord(g.broadcast(self.direction.seen().peek()));
             self.own = StreamWord(self.direction.position().peek());
         }
@@ -148,7 +152,8 @@ impl LockedDirection {
         Ok(())
     }
 
-    /// Where a message of the direction lies in the ring: as [`PreparedExt::span`](super::PreparedExt::span).
+    /// Where a message of the direction lies in the ring: as
+    /// [`PreparedExt::span`](super::PreparedExt::span).
     ///
     /// # Errors
     /// InvalidArgument for a message of another direction, or one that is longer than the ring.
@@ -165,11 +170,12 @@ impl LockedDirection {
     /// Releases a trigger of the direction: as [`TriggerExt::release`](super::TriggerExt::release).
     ///
     /// # Cooperation
-    /// All lanes call it with the same trigger, each after its own writes to the ring, or reads of it.
+    /// All lanes call it with the same trigger, each after its own writes to the ring, or reads of
+    /// it.
     ///
     /// # Errors
-    /// InvalidArgument for a trigger of another direction; BrokenPipe after the end of the direction; Protocol if the other
-    /// end had written an invalid word.
+    /// InvalidArgument for a trigger of another direction; BrokenPipe after the end of the
+    /// direction; Protocol if the other end had written an invalid word.
     #[inline(always)]
     pub fn release<G: Group>(&mut self, g: &G, trigger: Trigger) -> Result<()> {
         self.check(trigger.socket, trigger.direction, trigger.position)?;

@@ -7,7 +7,8 @@ use crate::table::entry;
 use gpunet_abi::position::{MASK, StreamWord};
 use gpunet_abi::{Direction, Error, Result, Trigger};
 
-/// Publishes the direction up to the trigger's position, unless it is so far. By one lane, after a barrier of its group.
+/// Publishes the direction up to the trigger's position, unless it is so far. By one lane, after a
+/// barrier of its group.
 ///
 /// # Errors
 /// As [`TriggerExt::release`](super::TriggerExt::release).
@@ -41,11 +42,12 @@ fn advance(direction: &TakenDirection, to: StreamWord) -> Result<u64> {
 pub(super) fn announce(direction: &TakenDirection, from: u64, to: StreamWord) {
     let (net, slot, half, end) =
         (direction.net(), direction.handle().slot(), direction.half(), direction.end());
-    // Ordering: Relaxed, made visible by the publish below. Before it: the other end may answer at once, and a gate
-    // believes no answer that is ahead of this.
+    // Ordering: Relaxed, made visible by the publish below. Before it: the other end may answer at
+    // once, and a gate believes no answer that is ahead of this.
     direction.position().set(to.0);
-    // System scope on every link, which pairs with the observe of the other end, of the proxy, and of a CUDA stream that
-    // waits for the word: without it they could read bytes that the lanes have not written.
+    // System scope on every link, which pairs with the observe of the other end, of the proxy, and
+    // of a CUDA stream that waits for the word: without it they could read bytes that the lanes
+    // have not written.
     end.mine.publish(to.0);
     mirror(net, slot, half, end.link, from, to.position());
     if half == Direction::Recv {

@@ -17,7 +17,8 @@ pub(super) struct TakenDirection {
     handle: Handle,
     half: Direction,
     entry: *mut Entry,
-    /// Where the ring and its words lie: that stays while a launch that runs is a user of the socket.
+    /// Where the ring and its words lie: that stays while a launch that runs is a user of the
+    /// socket.
     end: RingEnd,
     /// The host has it, as far as was known when it was found.
     is_taken: bool,
@@ -28,12 +29,12 @@ pub(super) struct TakenDirection {
 impl TakenDirection {
     /// Finds the stream, and notes this launch as one of its users.
     ///
-    /// All that a call needs is loaded together: one load after the other would take a third of a microsecond each on an
-    /// H200.
+    /// All that a call needs is loaded together: one load after the other would take a third of a
+    /// microsecond each on an H200.
     ///
     /// # Errors
-    /// BadHandle; NotConnected; InvalidArgument for a direction that is none, or that the host does not have; NetworkDown
-    /// without an attachment.
+    /// BadHandle; NotConnected; InvalidArgument for a direction that is none, or that the host does
+    /// not have; NetworkDown without an attachment.
     #[inline(always)]
     pub(super) fn find(net: Net, socket: i32, direction: u32) -> Result<Self> {
         if !net.is_attached() {
@@ -44,8 +45,8 @@ impl TakenDirection {
         if handle.slot() >= net.context().slots {
             return Err(Error::BadHandle);
         }
-        // The rings and the entry stay this socket's now until the launch has ended: kernels close no stream of which
-        // the host has a direction.
+        // The rings and the entry stay this socket's now until the launch has ended: kernels close
+        // no stream of which the host has a direction.
         let kind =
             if slots::is_user(net, handle.slot()) { None } else { Some(slots::use_handle(net, handle)?) };
         let state = slots::state_of(net, handle.slot());
@@ -57,7 +58,8 @@ impl TakenDirection {
         if found.is_taken { Ok(found) } else { Err(Error::InvalidArgument) }
     }
 
-    /// A direction that the calling group has locked, with what it believes of the other end's word. All lanes.
+    /// A direction that the calling group has locked, with what it believes of the other end's
+    /// word. All lanes.
     #[inline(always)]
     pub(super) fn of(net: Net, handle: Handle, half: Direction, seen: StreamWord) -> Self {
         let entry = net.entry(handle.slot());
@@ -69,9 +71,9 @@ impl TakenDirection {
     fn load(net: Net, handle: Handle, half: Direction) -> Self {
         let is_taken = slots::is_taken(net, handle, half);
         let mut found = Self::of(net, handle, half, StreamWord::at(0));
-        // Ordering: Acquire, pairs with the Release store in `gate` by another group: what that group's word made
-        // visible is visible here, and this group finds no older word when it observes it. The last of the loads, because
-        // those behind it wait for it.
+        // Ordering: Acquire, pairs with the Release store in `gate` by another group: what that
+        // group's word made visible is visible here, and this group finds no older word when it
+        // observes it. The last of the loads, because those behind it wait for it.
         found.seen = StreamWord(device_scope::observe(found.seen()));
         found.is_taken = is_taken;
         found

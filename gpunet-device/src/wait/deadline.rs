@@ -22,13 +22,15 @@ impl Deadline {
         }
     }
 
-    /// The same for a wait that looks at a word, whatever its timeout: [`Timeout::NON_BLOCKING`] is over at its first check.
+    /// The same for a wait that looks at a word, whatever its timeout: [`Timeout::NON_BLOCKING`] is
+    /// over at its first check.
     #[inline(always)]
     pub(crate) fn of_word(timeout: Timeout) -> Self {
         if timeout.is_non_blocking() { Self(0) } else { Self::of(timeout) }
     }
 
-    /// What is left of `timeout` for another wait of a call whose waits end at this deadline. By the lane that waits.
+    /// What is left of `timeout` for another wait of a call whose waits end at this deadline. By
+    /// the lane that waits.
     #[inline(always)]
     pub fn left_of(self, timeout: Timeout) -> Timeout {
         if self == Self::NEVER { timeout } else { Timeout::ns(self.remaining_ns(platform::now_ns())) }

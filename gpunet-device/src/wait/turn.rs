@@ -4,7 +4,8 @@ use crate::platform;
 use gpunet_abi::atomic::{AtomicU64, Ordering};
 use gpunet_abi::hand_off::{self, HandOff};
 
-/// A turn that the calling group has. A group that dies in it delays the others until it is over, and nothing else.
+/// A turn that the calling group has. A group that dies in it delays the others until it is over,
+/// and nothing else.
 pub(crate) struct Turn {
     /// Until when it lasts, by the device's clock; 0: nobody has it.
     word: *mut u64,
@@ -12,12 +13,13 @@ pub(crate) struct Turn {
 }
 
 fn atomic<'a>(word: *mut u64) -> &'a AtomicU64 {
-    // SAFETY: `Turn::take`'s callers pass aligned words of the device region, which only this device's threads touch,
-    // atomically.
+    // SAFETY: `Turn::take`'s callers pass aligned words of the device region, which only this
+    // device's threads touch, atomically.
     unsafe { AtomicU64::from_ptr(word) }
 }
 
-// Ordering: Relaxed everywhere here; a turn brings no data. After its time another group may take it, too.
+// Ordering: Relaxed everywhere here; a turn brings no data. After its time another group may take
+// it, too.
 impl Turn {
     /// Returns whether some group has the turn.
     #[inline(always)]

@@ -111,7 +111,8 @@ fn a_connection_that_was_accepted_ahead_is_taken_without_a_request() {
     let [prepare] = requests[..] else { panic!("{requests:?}") };
     assert_eq!((prepare.value, named(&prepare)), (2, vec![5]));
 
-    // None is there: no request for nothing. And the connection that is asked for tells how many were taken.
+    // None is there: no request for nothing. And the connection that is asked for tells how many
+    // were taken.
     let (nothing, requests) = bench.serve(|listener| slot_of(listener.try_accept(&G)));
     assert_eq!((nothing, requests.len()), (Err(Error::WouldBlock), 0));
     let (asked, requests) = bench.serve(|listener| slot_of(listener.accept(&G)));
@@ -169,7 +170,8 @@ fn an_accept_that_is_told_to_look_again_finds_what_was_accepted_ahead() {
     assert_eq!(taken, Ok(3));
 }
 
-/// A group that prepares slots does not come to an end for a second: the listener can be closed later.
+/// A group that prepares slots does not come to an end for a second: the listener can be closed
+/// later.
 #[test]
 fn a_close_that_fails_leaves_the_listener_open() {
     let mut bench = Listening::new(&[1, 2, 3, 4, 5], Options::DEFAULT);
@@ -219,8 +221,8 @@ fn nothing_is_prepared_for_a_listener_that_peers_alone_reach_nor_without_slots()
     }
 }
 
-/// Many groups accept, prepare and close at the same time; the proxy hands over what is prepared, in order. Nobody takes
-/// a connection twice, and every prepared slot is known to the proxy.
+/// Many groups accept, prepare and close at the same time; the proxy hands over what is prepared,
+/// in order. Nobody takes a connection twice, and every prepared slot is known to the proxy.
 #[test]
 fn groups_share_a_queue_while_one_of_them_closes_it() {
     const GROUPS: u32 = 4;

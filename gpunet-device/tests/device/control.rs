@@ -119,8 +119,8 @@ fn accepts_name_a_fresh_slot() {
     assert_eq!((requests[1].slot, requests[1].target, requests[1].target_generation), (1, 2, 1));
 }
 
-/// Blocks that wait in accept while the proxy stands still for longer than the heartbeat: each call returns
-/// ENETDOWN, and nothing is lost when the proxy resumes.
+/// Blocks that wait in accept while the proxy stands still for longer than the heartbeat: each call
+/// returns ENETDOWN, and nothing is lost when the proxy resumes.
 #[test]
 fn a_proxy_that_stood_still_finds_requests_given_up_and_the_device_its_control_slots() {
     let world = World::with_heartbeat_timeout(50_000_000);
@@ -186,8 +186,8 @@ fn a_proxy_that_stood_still_finds_requests_given_up_and_the_device_its_control_s
     assert_eq!(requests, waiting as usize);
 }
 
-/// A late success of a request that its group has left is closed even if nobody needs that control slot
-/// for anything else than the next request.
+/// A late success of a request that its group has left is closed even if nobody needs that control
+/// slot for anything else than the next request.
 #[test]
 fn the_last_control_slot_is_adopted_too() {
     let world = World::with_heartbeat_timeout(50_000_000);
@@ -347,7 +347,8 @@ fn a_group_of_any_number_finds_a_control_slot() {
     assert_eq!(errors, [Some(Error::ConnectionRefused); 2]);
 }
 
-/// Groups of one launch that find a stream at the same moment note the launch, and neither takes the note back.
+/// Groups of one launch that find a stream at the same moment note the launch, and neither takes
+/// the note back.
 #[test]
 fn groups_that_begin_to_use_a_stream_together_are_noted() {
     const ROUNDS: u32 = 20_000;

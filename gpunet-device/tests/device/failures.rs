@@ -243,7 +243,8 @@ fn cancel_ends_waits_but_not_what_has_come() {
     assert_eq!(Stream::connect(&G, world.net(), gpunet_device::SockAddr::NONE).err(), Some(Error::Canceled));
 }
 
-/// A group that announces has the half for one store; one that receives may have it for long, and announces itself.
+/// A group that announces has the half for one store; one that receives may have it for long, and
+/// announces itself.
 #[test]
 fn who_finds_a_stream_waits_for_a_group_that_announces_and_for_no_other() {
     let world = World::new();
@@ -256,7 +257,8 @@ fn who_finds_a_stream_waits_for_a_group_that_announces_and_for_no_other() {
     }
 }
 
-/// A poller that found the handle open announces, and publishes, while another group closes: the ends come after that.
+/// A poller that found the handle open announces, and publishes, while another group closes: the
+/// ends come after that.
 #[test]
 fn an_end_comes_after_what_a_poller_announces() {
     for direction in [Direction::Send, Direction::Recv] {
@@ -294,8 +296,9 @@ fn an_end_comes_after_what_a_poller_announces() {
     }
 }
 
-/// The proxy gives the slot to the next socket once it has the close. A group that announces at that moment, which stores into words
-/// of the slot, is waited for in a launch that is cancelled, too.
+/// The proxy gives the slot to the next socket once it has the close. A group that announces at
+/// that moment, which stores into words of the slot, is waited for in a launch that is cancelled,
+/// too.
 #[test]
 fn a_cancelled_close_is_not_posted_while_another_group_announces() {
     for direction in [Direction::Send, Direction::Recv] {
@@ -346,8 +349,8 @@ fn a_close_that_cannot_wait_for_who_announces_posts_nothing() {
     assert_eq!(world.published(3).observe(), 0, "no end was published");
 }
 
-/// A group announces what it has consumed, and is slow to ring the doorbell. Meanwhile the stream is closed, and the slot is the
-/// next socket's, of which a group has a half.
+/// A group announces what it has consumed, and is slow to ring the doorbell. Meanwhile the stream
+/// is closed, and the slot is the next socket's, of which a group has a half.
 #[test]
 fn a_late_announcement_leaves_the_lock_of_the_slots_next_socket_alone() {
     for held in [lock::FREE, lock::CALL, lock::ANNOUNCE, lock::TAKEN] {

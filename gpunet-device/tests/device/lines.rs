@@ -1,4 +1,5 @@
-//! Small messages in lines: what is taken from one, what is left to the ring, and what a line cannot do.
+//! Small messages in lines: what is taken from one, what is left to the ring, and what a line
+//! cannot do.
 
 use crate::world::{LARGE, World, buffer, pattern};
 use gpunet_device::abi::control::{Descriptor, Reply};
@@ -14,7 +15,8 @@ use proptest::prelude::*;
 
 const G: Solo = Solo::new(0, 1);
 
-/// A stream whose rings have lines: its two ends, and the line of the ring from the first to the second.
+/// A stream whose rings have lines: its two ends, and the line of the ring from the first to the
+/// second.
 struct Lined {
     world: World,
     a: Handle,
@@ -88,7 +90,8 @@ fn a_message_is_taken_from_its_line_before_it_has_landed() {
     }
 }
 
-/// A line holds what a stream before has sent, by tags that repeat: every stream begins at position 0.
+/// A line holds what a stream before has sent, by tags that repeat: every stream begins at
+/// position 0.
 #[test]
 fn a_stream_finds_nothing_in_the_line_of_the_stream_before() {
     let stream = Lined::new();
@@ -428,8 +431,8 @@ fn a_call_by_handle_that_waits_publishes_what_others_left() {
     }
 }
 
-/// What calls by handle have left is published before a group goes on without the lock: a poller that publishes it later, too, would
-/// take back what follows.
+/// What calls by handle have left is published before a group goes on without the lock: a poller
+/// that publishes it later, too, would take back what follows.
 #[test]
 fn a_half_that_is_found_again_has_published_what_calls_by_handle_left() {
     let stream = Lined::new();
@@ -471,7 +474,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever of lines is lost, late, old, torn or forged: a receiver gets the sender's bytes, each once and in order.
+    /// Whatever of lines is lost, late, old, torn or forged: a receiver gets the sender's bytes,
+    /// each once and in order.
     #[test]
     fn a_receiver_gets_the_stream(steps in proptest::collection::vec(step(), 1..200)) {
         let stream = Lined::new();
@@ -505,7 +509,8 @@ proptest! {
                     }
                 }
                 Step::Forge(at, value) => {
-                    // Any tag but those that are in use: a hostile sender could as well have sent other bytes.
+                    // Any tag but those that are in use: a hostile sender could as well have sent
+                    // other bytes.
                     let tag = value >> 32 & !1;
                     words(seen).nth(at).unwrap().set(tag << 32 | value & 0xffff_ffff);
                 }

@@ -1,4 +1,5 @@
-//! Streams that the proxy's descriptor opens: in every place they may lie in, and in none that they may not.
+//! Streams that the proxy's descriptor opens: in every place they may lie in, and in none that they
+//! may not.
 
 use crate::world::{PART, Part, SLOTS, SOCKETS, World, buffer};
 use gpunet_device::abi::Link;

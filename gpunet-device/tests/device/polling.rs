@@ -245,7 +245,8 @@ fn past_its_end_a_set_is_empty_and_stays_so() {
     assert_eq!(fds, [fd(7, POLLIN), fd(1, POLLOUT), fd(9, POLLIN)]);
 }
 
-/// Only a GPU's poll relies on the epoch alone: the proxy moves it on for a CPU's where a poller is registered.
+/// Only a GPU's poll relies on the epoch alone: the proxy moves it on for a CPU's where a poller is
+/// registered.
 #[test]
 fn a_poll_of_a_cpu_finds_what_no_epoch_tells() {
     let world = World::new();

@@ -85,7 +85,8 @@ fn a_direction_has_one_user_at_a_time() {
     assert_eq!(recv_bytes(net, b, &mut [0], MSG_DONTWAIT), Err(Error::WouldBlock));
 }
 
-/// Another group has closed the stream in which a call waits, and the slot is the next socket's, whose group is in a call, too.
+/// Another group has closed the stream in which a call waits, and the slot is the next socket's,
+/// whose group is in a call, too.
 #[test]
 fn a_late_call_leaves_the_lock_of_the_slots_next_socket_alone() {
     for direction in [Direction::Send, Direction::Recv] {
@@ -159,7 +160,8 @@ fn options_names_and_queues_are_linux_s() {
     assert_eq!((len, &addr[..8]), (16, &[2, 0, 7, 208, 127, 0, 0, 1][..]));
 }
 
-/// A group that asks how much is on its way does not become the one that announces what another has received.
+/// A group that asks how much is on its way does not become the one that announces what another has
+/// received.
 #[test]
 fn who_asks_for_the_queue_of_a_stream_is_not_its_receiver() {
     let world = World::new();

@@ -289,7 +289,8 @@ fn a_peek_of_what_is_known_looks_no_further() {
 /// A poll would show that the reader has left, and end the call.
 #[test]
 fn a_send_into_space_that_is_known_looks_no_further() {
-    // What is known is just enough for a call's only piece, for its last one, or for one after a call of two pieces.
+    // What is known is just enough for a call's only piece, for its last one, or for one after a
+    // call of two pieces.
     for before in [LARGE - PUBLISH_CHUNK, 1000, PUBLISH_CHUNK + 1000] {
         let world = World::new();
         let mut half = SendHalf::from_handle(&G, world.net(), world.open_large_pair(0, 1).0).unwrap();

@@ -306,7 +306,8 @@ impl World {
         unsafe { AtomicU64::from_ptr(at as *mut u64) }
     }
 
-    /// Who has the receiving half of a slot: a word of [`gpunet_device::abi::entry::lock`], as [`held`] makes it.
+    /// Who has the receiving half of a slot: a word of [`gpunet_device::abi::entry::lock`], as
+    /// [`held`] makes it.
     pub fn recv_lock(&self, slot: u32) -> &AtomicU32 {
         // SAFETY: a field of the slot's entry, which everybody accesses atomically.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).recv_lock) }
@@ -393,8 +394,8 @@ impl World {
         }
     }
 
-    /// Where those of a stream to another attachment lie: `own` and `remote` are the numbers of the regions of
-    /// this device's part of the arena and of the other's.
+    /// Where those of a stream to another attachment lie: `own` and `remote` are the numbers of the
+    /// regions of this device's part of the arena and of the other's.
     pub fn remote(&self, slot: u32, [own, remote]: [u8; 2]) -> Descriptor {
         let (ring, line) = (PART.rings, PART.line(PART.rings));
         let (landed, released) = (offset_of!(SocketLine, landed), offset_of!(SocketLine, released));
@@ -479,7 +480,8 @@ impl World {
         self.open(slot, &self.driven(slot))
     }
 
-    /// As [`World::open_driven`], of a generation of its own: a slot that was closed and taken anew has the next one.
+    /// As [`World::open_driven`], of a generation of its own: a slot that was closed and taken anew
+    /// has the next one.
     pub fn open_driven_as(&self, generation: u32, slot: u32) -> Handle {
         self.open_as(generation, slot, &self.driven(slot), 4096, false)
     }
@@ -489,7 +491,8 @@ impl World {
         (self.open(a, &self.direct(a, b)), self.open(b, &self.direct(b, a)))
     }
 
-    /// A direct stream between two slots, with rings of 256 KiB: behind the small ones of all slots. One a world.
+    /// A direct stream between two slots, with rings of 256 KiB: behind the small ones of all
+    /// slots. One a world.
     pub fn open_large_pair(&self, a: u32, b: u32) -> (Handle, Handle) {
         self.open_pair_of_large(a, b, false)
     }
@@ -522,7 +525,8 @@ impl World {
         self.own_consumed(b).set(position);
     }
 
-    /// Gives slot `b` a word and a line of its own, into which a test copies what slot `a` writes when it likes.
+    /// Gives slot `b` a word and a line of its own, into which a test copies what slot `a` writes
+    /// when it likes.
     pub fn part_words(&self, b: u32) -> (Word, Line) {
         // The words of a slot that no test uses, and lines of rings too small to have one.
         let word = self.own_published(SOCKETS - 1);

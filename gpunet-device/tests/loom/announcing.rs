@@ -10,10 +10,12 @@ use loom::thread;
 
 const NEXT: Handle = Handle::new(1, GENERATION + 1);
 
-/// What `free_slots` and `entry::open` leave of a slot that is taken anew: nothing of the socket before.
+/// What `free_slots` and `entry::open` leave of a slot that is taken anew: nothing of the socket
+/// before.
 fn reopen(world: &World) {
     world.set_state(1, SlotState::retired(GENERATION));
-    // In place of stores: loom would let a late exchange, which reads what was there before, come after them.
+    // In place of stores: loom would let a late exchange, which reads what was there before, come
+    // after them.
     world.recv_lock(1).swap(lock::word(NEXT.generation(), lock::FREE), Ordering::AcqRel);
     // SAFETY: the entry of a slot that no group uses.
     let entry = unsafe { &mut *world.entry(1) };
@@ -21,8 +23,8 @@ fn reopen(world: &World) {
     world.set_state(1, SlotState::new(Kind::Stream, NEXT.generation(), LAUNCH));
 }
 
-/// A group is about to announce, in a poll, when its socket is closed in a cancelled launch and the slot taken anew: two groups that
-/// receive from the next socket do not get the same byte.
+/// A group is about to announce, in a poll, when its socket is closed in a cancelled launch and the
+/// slot taken anew: two groups that receive from the next socket do not get the same byte.
 ///
 /// Fails if `platform::unlock` is a store, and not an exchange of what the group has stored.
 #[test]

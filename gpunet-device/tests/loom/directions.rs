@@ -8,9 +8,11 @@ use gpunet_device::trigger::{GateExt, TriggerExt};
 use gpunet_device::{Direction, Error, Gate, SendHalf, Trigger};
 use loom::thread;
 
-/// A group takes up a half by the socket's handle while the host takes the direction: one of the two gives way.
+/// A group takes up a half by the socket's handle while the host takes the direction: one of the
+/// two gives way.
 ///
-/// Fails without the fence of `slots::note_user`, or if `use_stream` asks whether the half is taken before it is known as a user.
+/// Fails without the fence of `slots::note_user`, or if `use_stream` asks whether the half is taken
+/// before it is known as a user.
 #[test]
 fn a_direction_is_the_hosts_or_a_groups() {
     let world = world();
@@ -37,10 +39,11 @@ fn a_direction_is_the_hosts_or_a_groups() {
     });
 }
 
-/// Two groups release the triggers of their messages while the proxy answers what it sees: the word never goes back, and a gate that finds
-/// the answer believes it.
+/// Two groups release the triggers of their messages while the proxy answers what it sees: the word
+/// never goes back, and a gate that finds the answer believes it.
 ///
-/// Fails if `release::announce` stores the position after the publish, or publishes by a relaxed store; and if `publish` does not lock.
+/// Fails if `release::announce` stores the position after the publish, or publishes by a relaxed
+/// store; and if `publish` does not lock.
 #[test]
 fn a_gate_believes_the_answer_to_a_trigger() {
     let world = world();

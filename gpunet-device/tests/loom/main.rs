@@ -1,8 +1,9 @@
-//! Interleavings of hand-offs inside a device and between a device and its proxy, by loom: the shipped code, on memory of the shipped
-//! layout ([`gpunet_device::abi::atomic`]). The tests play the proxy and the host.
+//! Interleavings of hand-offs inside a device and between a device and its proxy, by loom: the
+//! shipped code, on memory of the shipped layout ([`gpunet_device::abi::atomic`]). The tests play
+//! the proxy and the host.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-device --test loom --release`. Each model names a change of the code by which it
-//! fails.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-device --test loom --release`. Each model
+//! names a change of the code by which it fails.
 #![cfg(loom)]
 
 mod announcing;

@@ -9,7 +9,8 @@ const SOCKET: u32 = 1;
 
 /// Bytes land while a block arms the socket: the block finds them, or is told of them.
 ///
-/// Fails without the fence of `settle`, if `arm` stores the watch word after the socket is armed, or without the last look.
+/// Fails without the fence of `settle`, if `arm` stores the watch word after the socket is armed,
+/// or without the last look.
 #[test]
 fn what_lands_while_a_socket_is_armed_is_delivered() {
     let world = crate::world();

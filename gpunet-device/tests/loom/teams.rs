@@ -19,7 +19,8 @@ struct State {
 #[repr(C, align(4096))]
 struct Block([u64; LAYOUT.len as usize / 8]);
 
-/// Member 1 signals and leaves while member 0 waits for the signal: the wait finds it, whichever of the two it finds first.
+/// Member 1 signals and leaves while member 0 waits for the signal: the wait finds it, whichever of
+/// the two it finds first.
 ///
 /// Fails without the last look of `await_slowly`, and without the fence of `failure`.
 #[test]

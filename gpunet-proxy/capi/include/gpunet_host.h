@@ -40,8 +40,8 @@
 #include "gpunet_types.h"
 
 /**
- * The version of this interface. It rises when a call or a structure of this header changes or goes; calls that are
- * added do not change it.
+ * The version of this interface. It rises when a call or a structure of this header changes or
+ * goes; calls that are added do not change it.
  */
 #define GPUNET_HOST_ABI_VERSION 2
 
@@ -56,17 +56,20 @@
 #define GPUNET_HOST_NONBLOCK 1
 
 /**
- * Option of that level (int; on by default): small messages travel with their flag where that is faster.
+ * Option of that level (int; on by default): small messages travel with their flag where that is
+ * faster.
  */
 #define GPUNET_HOST_LINES 3
 
 /**
- * Option of that level (int): what may carry the socket, or of a stream, what does. One of GPUNET_HOST_TRANSPORT_*.
+ * Option of that level (int): what may carry the socket, or of a stream, what does. One of
+ * GPUNET_HOST_TRANSPORT_*.
  */
 #define GPUNET_HOST_TRANSPORT 2
 
 /**
- * The same host if the listener is under this proxy, RDMA to a destination known to speak it, else TCP.
+ * The same host if the listener is under this proxy, RDMA to a destination known to speak it, else
+ * TCP.
  */
 #define GPUNET_HOST_TRANSPORT_AUTO 0
 
@@ -101,12 +104,14 @@
 #define GPUNET_HOST_RESET 2
 
 /**
- * No message of a queue is copied by a kernel, however short it is: for streams beside kernels that fill the GPU and do not end.
+ * No message of a queue is copied by a kernel, however short it is: for streams beside kernels
+ * that fill the GPU and do not end.
  */
 #define GPUNET_HOST_QUEUE_NO_SHORT 1
 
 /**
- * All operations of a queue are kernels of one block, each of which holds a multiprocessor while it waits.
+ * All operations of a queue are kernels of one block, each of which holds a multiprocessor while
+ * it waits.
  */
 #define GPUNET_HOST_QUEUE_KERNELS 2
 
@@ -146,8 +151,8 @@ typedef struct gpunet_host_attachment_t gpunet_host_attachment_t;
 typedef struct gpunet_host_buffer_t gpunet_host_buffer_t;
 
 /**
- * A socket in the table of a device: a stream or a listener. Kernels use it by its number (gpunet_host_device_number), as
- * if one of them had opened it. Any thread may use it.
+ * A socket in the table of a device: a stream or a listener. Kernels use it by its number
+ * (gpunet_host_device_number), as if one of them had opened it. Any thread may use it.
  */
 typedef struct gpunet_host_device_socket_t gpunet_host_device_socket_t;
 
@@ -157,8 +162,9 @@ typedef struct gpunet_host_device_socket_t gpunet_host_device_socket_t;
 typedef struct gpunet_host_proxy_t gpunet_host_proxy_t;
 
 /**
- * Operations on sockets of a device, in order. Any thread may use it; operations of several threads are in some order. One call
- * at a time enqueues: where a CUDA stream is full, it and those of other threads on the queue wait for room in it.
+ * Operations on sockets of a device, in order. Any thread may use it; operations of several
+ * threads are in some order. One call at a time enqueues: where a CUDA stream is full, it and
+ * those of other threads on the queue wait for room in it.
  */
 typedef struct gpunet_host_queue_t gpunet_host_queue_t;
 
@@ -173,7 +179,8 @@ typedef struct gpunet_host_receiver_t gpunet_host_receiver_t;
 typedef struct gpunet_host_sender_t gpunet_host_sender_t;
 
 /**
- * A socket of the program, over any transport. Any thread may use it; one may send while another receives.
+ * A socket of the program, over any transport. Any thread may use it; one may send while another
+ * receives.
  */
 typedef struct gpunet_host_socket_t gpunet_host_socket_t;
 
@@ -188,12 +195,14 @@ typedef struct gpunet_host_symmetric_t gpunet_host_symmetric_t;
 typedef struct gpunet_host_team_listener_t gpunet_host_team_listener_t;
 
 /**
- * A device's place in a team. Any thread may use it; what members do together is one thing after another.
+ * A device's place in a team. Any thread may use it; what members do together is one thing after
+ * another.
  */
 typedef struct gpunet_host_team_t gpunet_host_team_t;
 
 /**
- * A launch: the kernels that are started with its net value, cancelled and finished together. Any thread may use it.
+ * A launch: the kernels that are started with its net value, cancelled and finished together. Any
+ * thread may use it.
  */
 typedef struct gpunet_host_token_t gpunet_host_token_t;
 
@@ -202,7 +211,8 @@ typedef struct gpunet_host_token_t gpunet_host_token_t;
  */
 typedef struct gpunet_host_close_report {
     /**
-     * Bytes that a send accepted and that did not reach the peer, over the attachment's whole life.
+     * Bytes that a send accepted and that did not reach the peer, over the attachment's whole
+     * life.
      */
     uint64_t undelivered;
     /**
@@ -230,9 +240,9 @@ typedef struct gpunet_host_pollfd {
 } gpunet_host_pollfd;
 
 /**
- * A C function that runs as a kernel on the CPU: once for each of `blocks` thread blocks, each of which is a thread. It gets
- * the token's net value, its own number from 0, and the launch's `argument`. Its stack has 256 KiB. No C++ exception may
- * leave it.
+ * A C function that runs as a kernel on the CPU: once for each of `blocks` thread blocks, each of
+ * which is a thread. It gets the token's net value, its own number from 0, and the launch's
+ * `argument`. Its stack has 256 KiB. No C++ exception may leave it.
  */
 typedef void (*gpunet_host_kernel_fn)(uint64_t net, uint32_t block, uint32_t blocks, void *argument);
 
@@ -277,13 +287,13 @@ typedef struct gpunet_host_kernel {
  */
 typedef struct gpunet_host_send_message {
     /**
-     * The message as a kernel's parameter. Kernels derive the rest from it, and the messages of the same length that follow:
-     * `position` + i * `len`.
+     * The message as a kernel's parameter. Kernels derive the rest from it, and the messages of
+     * the same length that follow: `position` + i * `len`.
      */
     gpunet_prepared_t prepared;
     /**
-     * Where it lies, addresses of the device: two pieces, the second for what wraps round the ring's end. It is written once
-     * `room` has passed.
+     * Where it lies, addresses of the device: two pieces, the second for what wraps round the
+     * ring's end. It is written once `room` has passed.
      */
     struct gpunet_span span;
     /**
@@ -309,7 +319,8 @@ typedef struct gpunet_host_recv_message {
      */
     gpunet_prepared_t prepared;
     /**
-     * Where it lies, addresses of the device, as in gpunet_host_send_message. It is read once `arrived` has passed.
+     * Where it lies, addresses of the device, as in gpunet_host_send_message. It is read once
+     * `arrived` has passed.
      */
     struct gpunet_span span;
     /**
@@ -327,13 +338,13 @@ typedef struct gpunet_host_recv_message {
  */
 typedef struct gpunet_host_direction_report {
     /**
-     * Bytes since the stream was opened: of a sender those that the peer, or the proxy, has released; of a receiver those
-     * that have landed.
+     * Bytes since the stream was opened: of a sender those that the peer, or the proxy, has
+     * released; of a receiver those that have landed.
      */
     uint64_t position;
     /**
-     * 0 while the direction goes on; else a negative errno: -ENODATA when the peer ended the stream in good order, -EPIPE when
-     * it reads no more, or the stream's failure.
+     * 0 while the direction goes on; else a negative errno: -ENODATA when the peer ended the
+     * stream in good order, -EPIPE when it reads no more, or the stream's failure.
      */
     int error;
     /**
@@ -347,13 +358,14 @@ typedef struct gpunet_host_direction_report {
  */
 typedef struct gpunet_host_queue_settings {
     /**
-     * Messages of up to so many bytes are copied by a kernel of one block, which needs a multiprocessor that is not full. Longer
-     * ones are copied by the copy engine. 0: 64 KiB; GPUNET_HOST_QUEUE_NO_SHORT makes it none.
+     * Messages of up to so many bytes are copied by a kernel of one block, which needs a
+     * multiprocessor that is not full. Longer ones are copied by the copy engine. 0: 64 KiB;
+     * GPUNET_HOST_QUEUE_NO_SHORT makes it none.
      */
     size_t short_bytes;
     /**
-     * The most bytes that the copy engine copies at a time, at most a quarter of the ring; a longer message goes in fragments.
-     * 0: 1 MiB.
+     * The most bytes that the copy engine copies at a time, at most a quarter of the ring; a
+     * longer message goes in fragments. 0: 1 MiB.
      */
     size_t fragment_bytes;
     /**
@@ -367,8 +379,9 @@ typedef struct gpunet_host_queue_settings {
 } gpunet_host_queue_settings;
 
 /**
- * A message that goes beside what follows on its queue: what gpunet_host_queue_start_send and gpunet_host_queue_start_recv
- * leave, for gpunet_host_queue_finish. A plain value: it may be copied, and needs not be freed.
+ * A message that goes beside what follows on its queue: what gpunet_host_queue_start_send and
+ * gpunet_host_queue_start_recv leave, for gpunet_host_queue_finish. A plain value: it may be
+ * copied, and needs not be freed.
  */
 typedef struct gpunet_host_started {
     /**
@@ -390,10 +403,11 @@ typedef struct gpunet_host_started {
 } gpunet_host_started;
 
 /**
- * Is told once that what a queue was given before is done: `error` is 0, or the queue's first failure as a negative errno.
+ * Is told once that what a queue was given before is done: `error` is 0, or the queue's first
+ * failure as a negative errno.
  *
- * It runs on a thread of the queue's own, one callback after the other, and may make any call. Operations behind it do not
- * wait for it. No C++ exception may leave it.
+ * It runs on a thread of the queue's own, one callback after the other, and may make any call.
+ * Operations behind it do not wait for it. No C++ exception may leave it.
  */
 typedef void (*gpunet_host_done_fn)(void *user, int error);
 
@@ -402,8 +416,8 @@ typedef void (*gpunet_host_done_fn)(void *user, int error);
  */
 typedef struct gpunet_host_queue_report {
     /**
-     * Operations that are done, failed ones among them. Each trigger of a post, each gate of a wait, each notify and each
-     * synchronize is one operation.
+     * Operations that are done, failed ones among them. Each trigger of a post, each gate of a
+     * wait, each notify and each synchronize is one operation.
      */
     uint64_t done;
     /**
@@ -437,17 +451,18 @@ typedef struct gpunet_host_team_options {
      */
     uint32_t reserved;
     /**
-     * How long members wait for each other when they join, and in each thing that they do together on the host. That of member 0
-     * counts. Nanoseconds; 0: 30 seconds.
+     * How long members wait for each other when they join, and in each thing that they do together
+     * on the host. That of member 0 counts. Nanoseconds; 0: 30 seconds.
      */
     uint64_t timeout_ns;
 } gpunet_host_team_options;
 
 /**
- * Takes one event of the log: its level (GPUNET_HOST_LOG_ERROR to _TRACE), the module that wrote it, and the text in one
- * line. Both texts are valid during the call only.
+ * Takes one event of the log: its level (GPUNET_HOST_LOG_ERROR to _TRACE), the module that wrote
+ * it, and the text in one line. Both texts are valid during the call only.
  *
- * It runs on any thread, also on several at a time, and must return soon. It must not call gpunet_host_set_log.
+ * It runs on any thread, also on several at a time, and must return soon. It must not call
+ * gpunet_host_set_log.
  */
 typedef void (*gpunet_host_log_fn)(int level, const char *module, const char *text, void *user);
 
@@ -461,20 +476,23 @@ extern "C" {
 const char *gpunet_host_version(void);
 
 /**
- * Returns the library's GPUNET_HOST_ABI_VERSION. A program that was compiled with another one must not go on.
+ * Returns the library's GPUNET_HOST_ABI_VERSION. A program that was compiled with another one must
+ * not go on.
  */
 uint32_t gpunet_host_abi_version(void);
 
 /**
- * Returns why the last call of this thread that failed did so, in words; "" if none did. Never NULL.
+ * Returns why the last call of this thread that failed did so, in words; "" if none did. Never
+ * NULL.
  *
- * The text belongs to the library. It is valid until this thread calls this function again, or ends.
+ * The text belongs to the library. It is valid until this thread calls this function again, or
+ * ends.
  */
 const char *gpunet_host_last_error(void);
 
 /**
- * Makes `text` what gpunet_host_last_error returns, until a call of this thread fails again. NULL: "". For code above this library
- * that fails for a reason of its own.
+ * Makes `text` what gpunet_host_last_error returns, until a call of this thread fails again. NULL:
+ * "". For code above this library that fails for a reason of its own.
  *
  *     if (cudaDeviceSynchronize() != cudaSuccess) {
  *         gpunet_host_set_last_error("the kernel failed");
@@ -493,32 +511,30 @@ void gpunet_host_free_string(char *text);
 /**
  * Starts a proxy in this process.
  *
- * `settings` is TOML, one `key = value` a line; NULL means the defaults. The keys: sockets, controls, shared_rings,
- * device_rings (bytes), threads, cpus ("2-5,8"), spin_us, latency_us, heartbeat_ms, linger_s, rc ("system", "off"), placement
- * ("auto", "pinned", "dma-buf", "peer-mem"), rc_peers (["192.0.2.1"]), rc_keepalive_ms. docs/operations.md explains them.
+ * `settings` is TOML, one `key = value` a line; NULL means the defaults. The keys: sockets,
+ * controls, shared_rings, device_rings (bytes), threads, cpus ("2-5,8"), spin_us, latency_us,
+ * heartbeat_ms, linger_s, rc ("system", "off"), placement ("auto", "pinned", "dma-buf",
+ * "peer-mem"), rc_peers (["192.0.2.1"]), rc_keepalive_ms. docs/operations.md explains them.
  *
- * On success `*proxy` is a handle that gpunet_host_proxy_close ends.
- * Errors: -EINVAL for settings, with the line or the key and what is expected; the system's, when it refuses a thread.
+ * On success `*proxy` is a handle that gpunet_host_proxy_close ends. Errors: -EINVAL for settings,
+ * with the line or the key and what is expected; the system's, when it refuses a thread.
  */
-int gpunet_host_embed(const char *settings,
-                      struct gpunet_host_proxy_t **proxy);
+int gpunet_host_embed(const char *settings, struct gpunet_host_proxy_t **proxy);
 
 /**
- * Joins the daemon (gpunetd) that listens at `path`; NULL is where it listens by default. Of the settings only sockets,
- * controls, shared_rings, device_rings and placement are the program's; the others are the daemon's. Waits for the daemon's
- * answer.
+ * Joins the daemon (gpunetd) that listens at `path`; NULL is where it listens by default. Of the
+ * settings only sockets, controls, shared_rings, device_rings and placement are the program's; the
+ * others are the daemon's. Waits for the daemon's answer.
  *
- * On success `*proxy` is a handle that gpunet_host_proxy_close ends.
- * Errors: -ENOENT or -ECONNREFUSED when no daemon is there; -EACCES and others when it refuses; -EPROTONOSUPPORT when it is of
- * another version; -EINVAL for settings.
+ * On success `*proxy` is a handle that gpunet_host_proxy_close ends. Errors: -ENOENT or
+ * -ECONNREFUSED when no daemon is there; -EACCES and others when it refuses; -EPROTONOSUPPORT when
+ * it is of another version; -EINVAL for settings.
  */
-int gpunet_host_attach(const char *path,
-                       const char *settings,
-                       struct gpunet_host_proxy_t **proxy);
+int gpunet_host_attach(const char *path, const char *settings, struct gpunet_host_proxy_t **proxy);
 
 /**
- * Joins the daemon as gpunet_host_attach does if one listens there, else starts a proxy in this process.
- * gpunet_host_proxy_is_daemon tells which of the two happened.
+ * Joins the daemon as gpunet_host_attach does if one listens there, else starts a proxy in this
+ * process. gpunet_host_proxy_is_daemon tells which of the two happened.
  *
  * Errors: as gpunet_host_attach and gpunet_host_embed. A daemon that refuses is an error.
  */
@@ -532,8 +548,8 @@ int gpunet_host_open(const char *path, const char *settings, struct gpunet_host_
 int gpunet_host_proxy_is_daemon(const struct gpunet_host_proxy_t *proxy);
 
 /**
- * Describes the proxy as a JSON object: "data_threads", and "daemon", which is null or has "path", "pid", "version",
- * "heartbeat_ms" and "linger_ms".
+ * Describes the proxy as a JSON object: "data_threads", and "daemon", which is null or has "path",
+ * "pid", "version", "heartbeat_ms" and "linger_ms".
  *
  * On success `*json` belongs to the caller, who gives it back with gpunet_host_free_string.
  * Errors: -EBADF, -ENOMEM.
@@ -541,18 +557,20 @@ int gpunet_host_proxy_is_daemon(const struct gpunet_host_proxy_t *proxy);
 int gpunet_host_proxy_json(const struct gpunet_host_proxy_t *proxy, char **json);
 
 /**
- * Describes what the proxy holds at this moment as a JSON object: totals, clients, sockets and data threads, as
- * `gpunetctl ss --json` prints them. A daemon shows what this user may see. Waits for the control plane's answer.
+ * Describes what the proxy holds at this moment as a JSON object: totals, clients, sockets and
+ * data threads, as `gpunetctl ss --json` prints them. A daemon shows what this user may see. Waits
+ * for the control plane's answer.
  *
  * On success `*json` belongs to the caller, who gives it back with gpunet_host_free_string.
- * Errors: -EBADF; -ETIMEDOUT when the control plane does not answer; the system's, when a daemon cannot be asked; -ENOMEM.
+ * Errors: -EBADF; -ETIMEDOUT when the control plane does not answer; the system's, when a daemon
+ * cannot be asked; -ENOMEM.
  */
-int gpunet_host_snapshot_json(const struct gpunet_host_proxy_t *proxy,
-                              char **json);
+int gpunet_host_snapshot_json(const struct gpunet_host_proxy_t *proxy, char **json);
 
 /**
- * Stops the proxy at once, without delivering anything: every socket reports ENETDOWN, and calls that wait return it. A
- * daemon continues to run; to it this program seems to have been killed. The handles stay open, to be closed.
+ * Stops the proxy at once, without delivering anything: every socket reports ENETDOWN, and calls
+ * that wait return it. A daemon continues to run; to it this program seems to have been killed.
+ * The handles stay open, to be closed.
  *
  * Errors: -EBADF.
  */
@@ -566,30 +584,32 @@ int gpunet_host_proxy_abort(const struct gpunet_host_proxy_t *proxy);
 int gpunet_host_proxy_close(struct gpunet_host_proxy_t *proxy);
 
 /**
- * Attaches the CPU device: host sockets, and C functions as kernels (gpunet_host_token_launch). It needs no GPU.
+ * Attaches the CPU device: host sockets, and C functions as kernels (gpunet_host_token_launch). It
+ * needs no GPU.
  *
- * On success `*attachment` is a handle that gpunet_host_attachment_close ends.
- * Errors: -EBADF; -ENOMEM when there is not enough memory for the rings; -ENETDOWN after gpunet_host_proxy_abort; a daemon's
- * refusal.
+ * On success `*attachment` is a handle that gpunet_host_attachment_close ends. Errors: -EBADF;
+ * -ENOMEM when there is not enough memory for the rings; -ENETDOWN after gpunet_host_proxy_abort;
+ * a daemon's refusal.
  */
-int gpunet_host_attach_cpu(const struct gpunet_host_proxy_t *proxy,
-                           struct gpunet_host_attachment_t **attachment);
+int gpunet_host_attach_cpu(const struct gpunet_host_proxy_t *proxy, struct gpunet_host_attachment_t **attachment);
 
 /**
- * Attaches the GPU of a CUDA context of the program. `context` is a CUcontext. It stays live until the attachment and all
- * tokens and buffers made from it are closed. CUDA is opened now, at run time; the program may use any version.
+ * Attaches the GPU of a CUDA context of the program. `context` is a CUcontext. It stays live until
+ * the attachment and all tokens and buffers made from it are closed. CUDA is opened now, at run
+ * time; the program may use any version.
  *
- * On success `*attachment` is a handle that gpunet_host_attachment_close ends.
- * Errors: -EBADF; -EINVAL for a NULL context; -ENODEV when there is no CUDA driver; -EIO with CUDA's error; -ENOMEM; -ENETDOWN; a
- * daemon's refusal.
+ * On success `*attachment` is a handle that gpunet_host_attachment_close ends. Errors: -EBADF;
+ * -EINVAL for a NULL context; -ENODEV when there is no CUDA driver; -EIO with CUDA's error;
+ * -ENOMEM; -ENETDOWN; a daemon's refusal.
  */
 int gpunet_host_attach_cuda(const struct gpunet_host_proxy_t *proxy,
                             void *context,
                             struct gpunet_host_attachment_t **attachment);
 
 /**
- * Attaches GPU number `device` in its primary context, the one that the CUDA runtime uses (cudaSetDevice). The context is
- * retained until the attachment and all tokens and buffers made from it are closed.
+ * Attaches GPU number `device` in its primary context, the one that the CUDA runtime uses
+ * (cudaSetDevice). The context is retained until the attachment and all tokens and buffers made
+ * from it are closed.
  *
  * On success `*attachment` is a handle that gpunet_host_attachment_close ends.
  * Errors: as gpunet_host_attach_cuda.
@@ -599,64 +619,62 @@ int gpunet_host_attach_cuda_device(const struct gpunet_host_proxy_t *proxy,
                                    struct gpunet_host_attachment_t **attachment);
 
 /**
- * Describes the attachment as a JSON object: "device" ("cpu" or the GPU's name); the totals "opened", "closed" (streams) and
- * "undelivered" (bytes); and what it holds now: "sockets", "requests", "ring_bytes", "free_ring_bytes".
+ * Describes the attachment as a JSON object: "device" ("cpu" or the GPU's name); the totals
+ * "opened", "closed" (streams) and "undelivered" (bytes); and what it holds now: "sockets",
+ * "requests", "ring_bytes", "free_ring_bytes".
  *
  * On success `*json` belongs to the caller, who gives it back with gpunet_host_free_string.
  * Errors: -EBADF, -ENOMEM.
  */
-int gpunet_host_attachment_json(const struct gpunet_host_attachment_t *attachment,
-                                char **json);
+int gpunet_host_attachment_json(const struct gpunet_host_attachment_t *attachment, char **json);
 
 /**
- * Closes the attachment: closes all its sockets, waits until what was sent is delivered, for at most the setting linger_s, and
- * frees its memory. Kernels that still run are cancelled: finish all tokens first. Host sockets that are still open report
- * ECANCELED or ENETDOWN; their handles stay, to be closed.
+ * Closes the attachment: closes all its sockets, waits until what was sent is delivered, for at
+ * most the setting linger_s, and frees its memory. Kernels that still run are cancelled: finish
+ * all tokens first. Host sockets that are still open report ECANCELED or ENETDOWN; their handles
+ * stay, to be closed.
  *
  * `report` may be NULL. The handle is stale from the begin of the call.
  * Errors: -EBADF.
  */
-int gpunet_host_attachment_close(struct gpunet_host_attachment_t *attachment,
-                                 struct gpunet_host_close_report *report);
+int gpunet_host_attachment_close(struct gpunet_host_attachment_t *attachment, struct gpunet_host_close_report *report);
 
 /**
- * Makes a socket. It is fresh: bind and listen, or connect. `attachment` is of the CPU device; it may be closed before the
- * socket, whose calls then return -ECANCELED or -ENETDOWN.
+ * Makes a socket. It is fresh: bind and listen, or connect. `attachment` is of the CPU device; it
+ * may be closed before the socket, whose calls then return -ECANCELED or -ENETDOWN.
  *
- * On success `*socket` is a handle that gpunet_host_close ends.
- * Errors: -EBADF; -EOPNOTSUPP for the attachment of a GPU; -EBUSY when all launch numbers of the attachment are in use; the
+ * On success `*socket` is a handle that gpunet_host_close ends. Errors: -EBADF; -EOPNOTSUPP for
+ * the attachment of a GPU; -EBUSY when all launch numbers of the attachment are in use; the
  * system's, when it refuses a thread.
  */
-int gpunet_host_socket(const struct gpunet_host_attachment_t *attachment,
-                       struct gpunet_host_socket_t **socket);
+int gpunet_host_socket(const struct gpunet_host_attachment_t *attachment, struct gpunet_host_socket_t **socket);
 
 /**
- * Notes the address that gpunet_host_listen is to take: a struct sockaddr_in or sockaddr_in6. Port 0 is a free one. Whether the
- * address can be had is known when it listens.
+ * Notes the address that gpunet_host_listen is to take: a struct sockaddr_in or sockaddr_in6. Port
+ * 0 is a free one. Whether the address can be had is known when it listens.
  *
  * Errors: -EBADF; -EFAULT; -EAFNOSUPPORT; -EINVAL, also when it is bound already or not fresh.
  */
-int gpunet_host_bind(const struct gpunet_host_socket_t *socket,
-                     const struct sockaddr *address,
-                     socklen_t len);
+int gpunet_host_bind(const struct gpunet_host_socket_t *socket, const struct sockaddr *address, socklen_t len);
 
 /**
- * Listens at the socket's address, or without one at a free port of every IPv4 address. At most `backlog` connections wait to
- * be accepted. Waits for the proxy's answer. After a failure the socket is fresh and still bound.
+ * Listens at the socket's address, or without one at a free port of every IPv4 address. At most
+ * `backlog` connections wait to be accepted. Waits for the proxy's answer. After a failure the
+ * socket is fresh and still bound.
  *
- * Errors: -EBADF; -EINVAL when it is connected; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; -EMFILE (all socket slots of the attachment
- * are in use); -ENFILE (the proxy has no descriptor left); -ENOBUFS; -EOPNOTSUPP (no such transport here); -ENETDOWN; -ECANCELED.
+ * Errors: -EBADF; -EINVAL when it is connected; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; -EMFILE (all
+ * socket slots of the attachment are in use); -ENFILE (the proxy has no descriptor left);
+ * -ENOBUFS; -EOPNOTSUPP (no such transport here); -ENETDOWN; -ECANCELED.
  */
-int gpunet_host_listen(const struct gpunet_host_socket_t *socket,
-                       int backlog);
+int gpunet_host_listen(const struct gpunet_host_socket_t *socket, int backlog);
 
 /**
- * Accepts the connection that has waited longest, as a new socket, which waits in its calls even if the listener does not;
- * other options are the listener's. Several threads may accept. It obeys SO_RCVTIMEO. `address` and `len`, where the peer's
- * address is left as by accept(2), may be NULL.
+ * Accepts the connection that has waited longest, as a new socket, which waits in its calls even
+ * if the listener does not; other options are the listener's. Several threads may accept. It obeys
+ * SO_RCVTIMEO. `address` and `len`, where the peer's address is left as by accept(2), may be NULL.
  *
- * On success `*accepted` is a handle that gpunet_host_close ends.
- * Errors: -EBADF; -EINVAL when it does not listen; -EAGAIN; -EMFILE when all socket slots of the attachment are in use (the
+ * On success `*accepted` is a handle that gpunet_host_close ends. Errors: -EBADF; -EINVAL when it
+ * does not listen; -EAGAIN; -EMFILE when all socket slots of the attachment are in use (the
  * connection stays); -ENETDOWN; -ECANCELED. For want of ring memory or descriptors it waits.
  */
 int gpunet_host_accept(const struct gpunet_host_socket_t *socket,
@@ -665,92 +683,86 @@ int gpunet_host_accept(const struct gpunet_host_socket_t *socket,
                        struct gpunet_host_socket_t **accepted);
 
 /**
- * Connects to a struct sockaddr_in or sockaddr_in6. It obeys SO_SNDTIMEO. After a failure the socket is fresh again.
+ * Connects to a struct sockaddr_in or sockaddr_in6. It obeys SO_SNDTIMEO. After a failure the
+ * socket is fresh again.
  *
- * Over tcp and rc the connection is made when it is in the listener's backlog; over peer, the default between two sockets
- * under one proxy, when the other end accepts. A thread that connects to a listener of its own therefore does not wait for
- * the connect, or asks for tcp.
+ * Over tcp and rc the connection is made when it is in the listener's backlog; over peer, the
+ * default between two sockets under one proxy, when the other end accepts. A thread that connects
+ * to a listener of its own therefore does not wait for the connect, or asks for tcp.
  *
- * A non-blocking socket begins to connect and returns -EINPROGRESS. Then gpunet_host_poll reports POLLOUT, or the socket's
- * descriptor becomes readable, when it is known how that went: getsockopt(SO_ERROR) returns 0 or the errno.
- * Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EINPROGRESS; -EALREADY while it connects; -EISCONN; -EOPNOTSUPP (bound or
- * listening; no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all socket slots of the
- * attachment are in use); -ENFILE; -ENOBUFS (no ring memory); -ENETDOWN; -ECANCELED.
+ * A non-blocking socket begins to connect and returns -EINPROGRESS. Then gpunet_host_poll reports
+ * POLLOUT, or the socket's descriptor becomes readable, when it is known how that went:
+ * getsockopt(SO_ERROR) returns 0 or the errno. Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT;
+ * -EINPROGRESS; -EALREADY while it connects; -EISCONN; -EOPNOTSUPP (bound or listening; no such
+ * transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all socket
+ * slots of the attachment are in use); -ENFILE; -ENOBUFS (no ring memory); -ENETDOWN; -ECANCELED.
  */
-int gpunet_host_connect(const struct gpunet_host_socket_t *socket,
-                        const struct sockaddr *address,
-                        socklen_t len);
+int gpunet_host_connect(const struct gpunet_host_socket_t *socket, const struct sockaddr *address, socklen_t len);
 
 /**
- * Sends `len` bytes: copies them into the stream's ring. It returns when all are there, which is not yet at the peer; a
- * non-blocking socket, or one whose SO_SNDTIMEO is over, takes as many as there is room for. `flags`: MSG_DONTWAIT,
- * MSG_NOSIGNAL (no call raises SIGPIPE anyway). `data` is read during the call only.
+ * Sends `len` bytes: copies them into the stream's ring. It returns when all are there, which is
+ * not yet at the peer; a non-blocking socket, or one whose SO_SNDTIMEO is over, takes as many as
+ * there is room for. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL (no call raises SIGPIPE anyway). `data`
+ * is read during the call only.
  *
- * Returns how many bytes were taken.
- * Errors: -EBADF; -EFAULT; -EINVAL; -ENOTCONN; -EAGAIN; -EPIPE when the peer receives no more, or after gpunet_host_shutdown;
- * -ECONNRESET; -ETIMEDOUT; -EPROTO; -ENETDOWN; -ECANCELED.
+ * Returns how many bytes were taken. Errors: -EBADF; -EFAULT; -EINVAL; -ENOTCONN; -EAGAIN; -EPIPE
+ * when the peer receives no more, or after gpunet_host_shutdown; -ECONNRESET; -ETIMEDOUT; -EPROTO;
+ * -ENETDOWN; -ECANCELED.
  */
-ssize_t gpunet_host_send(const struct gpunet_host_socket_t *socket,
-                         const void *data,
-                         size_t len,
-                         int flags);
+ssize_t gpunet_host_send(const struct gpunet_host_socket_t *socket, const void *data, size_t len, int flags);
 
 /**
- * Receives up to `len` bytes. It waits for the first, as long as SO_RCVTIMEO allows. `flags`: MSG_DONTWAIT; MSG_WAITALL: waits
- * for all; MSG_PEEK: the bytes stay, for the next call. `data` is written during the call only.
+ * Receives up to `len` bytes. It waits for the first, as long as SO_RCVTIMEO allows. `flags`:
+ * MSG_DONTWAIT; MSG_WAITALL: waits for all; MSG_PEEK: the bytes stay, for the next call. `data` is
+ * written during the call only.
  *
- * Returns how many bytes were received; 0 at the end of the stream.
- * Errors: -EBADF; -EFAULT; -EINVAL; -ENOTCONN; -EAGAIN; -ECONNRESET; -ETIMEDOUT; -EPROTO; -ENETDOWN; -ECANCELED. What came before an
- * error is received first.
+ * Returns how many bytes were received; 0 at the end of the stream. Errors: -EBADF; -EFAULT;
+ * -EINVAL; -ENOTCONN; -EAGAIN; -ECONNRESET; -ETIMEDOUT; -EPROTO; -ENETDOWN; -ECANCELED. What came
+ * before an error is received first.
  */
-ssize_t gpunet_host_recv(const struct gpunet_host_socket_t *socket,
-                         void *data,
-                         size_t len,
-                         int flags);
+ssize_t gpunet_host_recv(const struct gpunet_host_socket_t *socket, void *data, size_t len, int flags);
 
 /**
- * Ends one direction or both: SHUT_WR: the peer receives the end of the stream after the data; SHUT_RD: receives return 0, and
- * what still comes is discarded.
+ * Ends one direction or both: SHUT_WR: the peer receives the end of the stream after the data;
+ * SHUT_RD: receives return 0, and what still comes is discarded.
  *
  * Errors: -EBADF, -ENOTCONN, -EINVAL.
  */
-int gpunet_host_shutdown(const struct gpunet_host_socket_t *socket,
-                         int how);
+int gpunet_host_shutdown(const struct gpunet_host_socket_t *socket, int how);
 
 /**
- * Closes the socket without waiting. What was sent is still delivered, for as long as SO_LINGER or the setting linger_s allows;
- * with SO_LINGER on and 0 the stream is reset. Calls of other threads that wait on it return -EBADF. Its descriptor
- * (gpunet_host_fd) is closed.
+ * Closes the socket without waiting. What was sent is still delivered, for as long as SO_LINGER or
+ * the setting linger_s allows; with SO_LINGER on and 0 the stream is reset. Calls of other threads
+ * that wait on it return -EBADF. Its descriptor (gpunet_host_fd) is closed.
  *
  * Errors: -EBADF.
  */
 int gpunet_host_close(struct gpunet_host_socket_t *socket);
 
 /**
- * Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ns` nanoseconds; negative: without limit; 0:
- * not at all. Listeners are ready (POLLIN) when an accept would not wait, sockets that connect (POLLOUT) when it is known how
- * that went. A failure is reported with the direction that was asked for. An entry whose handle is stale gets POLLNVAL; one
- * whose socket is NULL is passed over.
+ * Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ns` nanoseconds;
+ * negative: without limit; 0: not at all. Listeners are ready (POLLIN) when an accept would not
+ * wait, sockets that connect (POLLOUT) when it is known how that went. A failure is reported with
+ * the direction that was asked for. An entry whose handle is stale gets POLLNVAL; one whose socket
+ * is NULL is passed over.
  *
  * Returns how many entries have something in `revents`; 0 when the time is over.
  * Errors: -EFAULT, -EINVAL.
  */
-int gpunet_host_poll(struct gpunet_host_pollfd *sockets,
-                     size_t count,
-                     int64_t timeout_ns);
+int gpunet_host_poll(struct gpunet_host_pollfd *sockets, size_t count, int64_t timeout_ns);
 
 /**
- * Returns a descriptor for the program's event loop (epoll, libuv): it is readable while the socket is ready for one of
- * `events` (POLLIN, POLLOUT), has failed, or may be one of these. It may be readable in vain, once; then a non-blocking call
- * returns -EAGAIN, or gpunet_host_poll finds nothing, and that makes it unreadable. It is never unreadable while the socket is
- * ready. Watch it level-triggered for being readable, whatever `events` are; call again to change them.
+ * Returns a descriptor for the program's event loop (epoll, libuv): it is readable while the
+ * socket is ready for one of `events` (POLLIN, POLLOUT), has failed, or may be one of these. It
+ * may be readable in vain, once; then a non-blocking call returns -EAGAIN, or gpunet_host_poll
+ * finds nothing, and that makes it unreadable. It is never unreadable while the socket is ready.
+ * Watch it level-triggered for being readable, whatever `events` are; call again to change them.
  *
- * The descriptor is the socket's: it is valid until gpunet_host_close, and the program neither closes, reads nor writes it. Take
- * it out of the event loop before gpunet_host_close.
- * Errors: -EBADF; -EINVAL for other events; -EMFILE or -ENFILE when there is no descriptor left.
+ * The descriptor is the socket's: it is valid until gpunet_host_close, and the program neither
+ * closes, reads nor writes it. Take it out of the event loop before gpunet_host_close. Errors:
+ * -EBADF; -EINVAL for other events; -EMFILE or -ENFILE when there is no descriptor left.
  */
-int gpunet_host_fd(const struct gpunet_host_socket_t *socket,
-                   short events);
+int gpunet_host_fd(const struct gpunet_host_socket_t *socket, short events);
 
 /**
  * Leaves the socket's own address, as getsockname(2); of a listener with the actual port.
@@ -767,11 +779,13 @@ int gpunet_host_getsockname(const struct gpunet_host_socket_t *socket, struct so
 int gpunet_host_getpeername(const struct gpunet_host_socket_t *socket, struct sockaddr *address, socklen_t *len);
 
 /**
- * Sets an option, as setsockopt(2). At any time: SO_RCVTIMEO, SO_SNDTIMEO, GPUNET_HOST_NONBLOCK. Before connect or listen:
- * SO_RCVBUF and SO_SNDBUF (ring sizes, 4 KiB to 16 MiB), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
- * SO_KEEPALIVE, IPV6_V6ONLY, GPUNET_HOST_TRANSPORT, GPUNET_HOST_LINES; accepted sockets have those of their listener.
+ * Sets an option, as setsockopt(2). At any time: SO_RCVTIMEO, SO_SNDTIMEO, GPUNET_HOST_NONBLOCK.
+ * Before connect or listen: SO_RCVBUF and SO_SNDBUF (ring sizes, 4 KiB to 16 MiB), SO_LINGER,
+ * SO_REUSEADDR and TCP_NODELAY (both on by default), SO_KEEPALIVE, IPV6_V6ONLY,
+ * GPUNET_HOST_TRANSPORT, GPUNET_HOST_LINES; accepted sockets have those of their listener.
  *
- * Errors: -EBADF; -EFAULT; -EINVAL; -EDOM; -ENOPROTOOPT; -EISCONN for the others after connect or listen.
+ * Errors: -EBADF; -EFAULT; -EINVAL; -EDOM; -ENOPROTOOPT; -EISCONN for the others after connect or
+ * listen.
  */
 int gpunet_host_setsockopt(const struct gpunet_host_socket_t *socket,
                            int level,
@@ -780,19 +794,16 @@ int gpunet_host_setsockopt(const struct gpunet_host_socket_t *socket,
                            socklen_t len);
 
 /**
- * Reads an option, as getsockopt(2): those of gpunet_host_setsockopt, SO_ERROR (what a connect that nobody waited for failed
- * with; reading clears it), SO_TYPE, SO_ACCEPTCONN.
+ * Reads an option, as getsockopt(2): those of gpunet_host_setsockopt, SO_ERROR (what a connect
+ * that nobody waited for failed with; reading clears it), SO_TYPE, SO_ACCEPTCONN.
  *
  * Errors: -EBADF, -EFAULT, -ENOPROTOOPT.
  */
-int gpunet_host_getsockopt(const struct gpunet_host_socket_t *socket,
-                           int level,
-                           int name,
-                           void *value,
-                           socklen_t *len);
+int gpunet_host_getsockopt(const struct gpunet_host_socket_t *socket, int level, int name, void *value, socklen_t *len);
 
 /**
- * Sets whether calls on the socket wait (0) or return -EAGAIN (not 0): the option GPUNET_HOST_NONBLOCK.
+ * Sets whether calls on the socket wait (0) or return -EAGAIN (not 0): the option
+ * GPUNET_HOST_NONBLOCK.
  *
  * Errors: -EBADF.
  */
@@ -807,19 +818,20 @@ int gpunet_host_set_nonblocking(const struct gpunet_host_socket_t *socket, int o
 int gpunet_host_token(const struct gpunet_host_attachment_t *attachment, struct gpunet_host_token_t **token);
 
 /**
- * Returns the launch's net value: by it a kernel finds its sockets. Pass it by value as a kernel's parameter to the gpunet_*
- * functions of the device, or store it in a module's variable (gpunet_host_bind_module). It is valid until
- * gpunet_host_token_finish. Returns 0 for a handle that is not open; the device's calls answer 0 with -ENETDOWN.
+ * Returns the launch's net value: by it a kernel finds its sockets. Pass it by value as a kernel's
+ * parameter to the gpunet_* functions of the device, or store it in a module's variable
+ * (gpunet_host_bind_module). It is valid until gpunet_host_token_finish. Returns 0 for a handle
+ * that is not open; the device's calls answer 0 with -ENETDOWN.
  */
 uint64_t gpunet_host_token_net(const struct gpunet_host_token_t *token);
 
 /**
- * Runs a C function as a kernel on the CPU device, by `blocks` threads; returns when they have been started. It calls the
- * functions of gpunet.h with its net value. A token may have several such launches. `argument` is passed on as it is,
- * to all these threads.
+ * Runs a C function as a kernel on the CPU device, by `blocks` threads; returns when they have
+ * been started. It calls the functions of gpunet.h with its net value. A token may have several
+ * such launches. `argument` is passed on as it is, to all these threads.
  *
- * Errors: -EBADF; -EINVAL for no block or no function; -EOPNOTSUPP on a GPU; the system's, when it refuses a thread (the token
- * is cancelled then, because some blocks may have been started).
+ * Errors: -EBADF; -EINVAL for no block or no function; -EOPNOTSUPP on a GPU; the system's, when it
+ * refuses a thread (the token is cancelled then, because some blocks may have been started).
  */
 int gpunet_host_token_launch(const struct gpunet_host_token_t *token,
                              uint32_t blocks,
@@ -827,44 +839,44 @@ int gpunet_host_token_launch(const struct gpunet_host_token_t *token,
                              void *argument);
 
 /**
- * Waits until all kernels of gpunet_host_token_launch have ended, for at most `timeout_ns` nanoseconds; negative: without
- * limit; 0: not at all. (Wait for kernels on a GPU with CUDA.)
+ * Waits until all kernels of gpunet_host_token_launch have ended, for at most `timeout_ns`
+ * nanoseconds; negative: without limit; 0: not at all. (Wait for kernels on a GPU with CUDA.)
  *
  * Errors: -EBADF; -ETIMEDOUT; -EDEADLK from one of these kernels.
  */
-int gpunet_host_token_wait(const struct gpunet_host_token_t *token,
-                           int64_t timeout_ns);
+int gpunet_host_token_wait(const struct gpunet_host_token_t *token, int64_t timeout_ns);
 
 /**
- * Cancels the launch: every call of its kernels that waits, or would wait, returns -ECANCELED. It cannot be undone.
+ * Cancels the launch: every call of its kernels that waits, or would wait, returns -ECANCELED. It
+ * cannot be undone.
  *
  * Errors: -EBADF.
  */
 int gpunet_host_token_cancel(const struct gpunet_host_token_t *token);
 
 /**
- * Ends the launch: keeps, closes or resets (`policy`) the sockets that its kernels left open, and leaves their number in
- * `*left_open`, which may be NULL. Handles of sockets that it closes become stale, also for kernels of other launches.
+ * Ends the launch: keeps, closes or resets (`policy`) the sockets that its kernels left open, and
+ * leaves their number in `*left_open`, which may be NULL. Handles of sockets that it closes become
+ * stale, also for kernels of other launches.
  *
- * The kernels must have ended. It waits for those of gpunet_host_token_launch; of a GPU's, the program knows (cudaStreamQuery).
- * After a kernel that failed, GPUNET_HOST_RESET is right. It waits for the proxy's answer, at most ten seconds. The handle is
- * stale if it returns 0.
- * Errors: -EBADF; -EINVAL for another policy; -EDEADLK from one of its kernels; -EBUSY while a thread of the program's own makes
- * a call of gpunet.h with its net value: cancel the launch first.
+ * The kernels must have ended. It waits for those of gpunet_host_token_launch; of a GPU's, the
+ * program knows (cudaStreamQuery). After a kernel that failed, GPUNET_HOST_RESET is right. It
+ * waits for the proxy's answer, at most ten seconds. The handle is stale if it returns 0. Errors:
+ * -EBADF; -EINVAL for another policy; -EDEADLK from one of its kernels; -EBUSY while a thread of
+ * the program's own makes a call of gpunet.h with its net value: cancel the launch first.
  */
-int gpunet_host_token_finish(struct gpunet_host_token_t *token,
-                             int policy,
-                             uint64_t *left_open);
+int gpunet_host_token_finish(struct gpunet_host_token_t *token, int policy, uint64_t *left_open);
 
 /**
- * Runs a function by `blocks` thread blocks of `threads` threads on the CPU, and returns when all have ended. A block is a thread of
- * the system, on which its threads take turns, each with a stack of 256 KiB: one runs until it comes to a barrier or to a collective
- * call, waits in a call, calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the threads' block and
- * warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
+ * Runs a function by `blocks` thread blocks of `threads` threads on the CPU, and returns when all
+ * have ended. A block is a thread of the system, on which its threads take turns, each with a
+ * stack of 256 KiB: one runs until it comes to a barrier or to a collective call, waits in a call,
+ * calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the threads'
+ * block and warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
  *
- * Every thread gets `argument`. `on_turn` may be NULL. Threads that wait for each other and cannot go on (a barrier to which not all
- * come) end the program.
- * Errors: -EINVAL for no function, no block, or not 1 to 1,024 threads; the system's, when it refuses a thread: those that were
+ * Every thread gets `argument`. `on_turn` may be NULL. Threads that wait for each other and cannot
+ * go on (a barrier to which not all come) end the program. Errors: -EINVAL for no function, no
+ * block, or not 1 to 1,024 threads; the system's, when it refuses a thread: those that were
  * started may still run then; -ENOTRECOVERABLE when there is no memory for stacks.
  */
 int gpunet_host_run_blocks(uint32_t blocks,
@@ -874,13 +886,15 @@ int gpunet_host_run_blocks(uint32_t blocks,
                            gpunet_host_turn_fn on_turn);
 
 /**
- * Returns the number of the calling thread's block, from 0. A thread that runs no kernel is the only one of block 0.
+ * Returns the number of the calling thread's block, from 0. A thread that runs no kernel is the
+ * only one of block 0.
  */
 uint32_t gpunet_host_block(void);
 
 /**
- * Waits for all threads of the calling thread's block, and returns the sum of their values. What each has written before is visible
- * to all afterwards. Threads that have ended are not waited for.
+ * Waits for all threads of the calling thread's block, and returns the sum of their values. What
+ * each has written before is visible to all afterwards. Threads that have ended are not waited
+ * for.
  */
 uint32_t gpunet_host_sync_block(uint32_t value);
 
@@ -890,49 +904,53 @@ uint32_t gpunet_host_sync_block(uint32_t value);
 uint32_t gpunet_host_sync_warp(uint32_t value);
 
 /**
- * Lets other threads of the calling thread's block run: for a loop that waits for one of them. Returns 1 if there were any, else 0.
+ * Lets other threads of the calling thread's block run: for a loop that waits for one of them.
+ * Returns 1 if there were any, else 0.
  */
 int gpunet_host_take_turns(void);
 
 /**
- * Points a module's calls under GPUnet's names (gsend and its like) at the launch's sockets: writes the token's net value to
- * the module's variable gpunet_attachment. `module` is a CUmodule of the attachment's context. Calls with an explicit net
- * (gpunet_send and its like) need none of this. Do it between launches of the module's kernels.
+ * Points a module's calls under GPUnet's names (gsend and its like) at the launch's sockets:
+ * writes the token's net value to the module's variable gpunet_attachment. `module` is a CUmodule
+ * of the attachment's context. Calls with an explicit net (gpunet_send and its like) need none of
+ * this. Do it between launches of the module's kernels.
  *
- * Errors: -EBADF; -EINVAL for a NULL module; -EOPNOTSUPP on the CPU device; -EIO when the module has no such variable, or with
- * CUDA's error.
+ * Errors: -EBADF; -EINVAL for a NULL module; -EOPNOTSUPP on the CPU device; -EIO when the module
+ * has no such variable, or with CUDA's error.
  */
-int gpunet_host_bind_module(const struct gpunet_host_token_t *token,
-                            void *module);
+int gpunet_host_bind_module(const struct gpunet_host_token_t *token, void *module);
 
 /**
- * As gpunet_host_bind_module, for the module that a kernel is in, where the program has no CUmodule: kernels that nvcc linked
- * into it. `function` is a cudaFunction_t (cudaGetFuncBySymbol) or a CUfunction.
+ * As gpunet_host_bind_module, for the module that a kernel is in, where the program has no
+ * CUmodule: kernels that nvcc linked into it. `function` is a cudaFunction_t (cudaGetFuncBySymbol)
+ * or a CUfunction.
  *
  * Errors: as gpunet_host_bind_module; -EIO also with a driver before CUDA 11.0.
  */
-int gpunet_host_bind_kernel(const struct gpunet_host_token_t *token,
-                            void *function);
+int gpunet_host_bind_kernel(const struct gpunet_host_token_t *token, void *function);
 
 /**
- * Checks that `count` kernels fit on the attachment's GPU at the same time. Kernels that wait for each other must fit. It
- * also loads their code, so call it before the first of them runs. The kernels that run already are not counted, because the
- * program launched them. On the CPU device everything fits.
+ * Checks that `count` kernels fit on the attachment's GPU at the same time. Kernels that wait for
+ * each other must fit. It also loads their code, so call it before the first of them runs. The
+ * kernels that run already are not counted, because the program launched them. On the CPU device
+ * everything fits.
  *
- * Errors: -EBADF; -EFAULT; -EINVAL; -ENOSPC when they do not fit: the reason says how many blocks would; -EIO with CUDA's error.
+ * Errors: -EBADF; -EFAULT; -EINVAL; -ENOSPC when they do not fit: the reason says how many blocks
+ * would; -EIO with CUDA's error.
  */
 int gpunet_host_check_co_resident(const struct gpunet_host_attachment_t *attachment,
                                   const struct gpunet_host_kernel *kernels,
                                   size_t count);
 
 /**
- * Takes the sending direction of a stream from the kernels: those that send by the socket's number get -EALREADY meanwhile.
- * The program places messages in the direction's ring (gpunet_host_sender_prepare), which kernels and queues fill and publish,
- * or has a queue send (gpunet_host_queue_send). What was sent before goes out first.
+ * Takes the sending direction of a stream from the kernels: those that send by the socket's number
+ * get -EALREADY meanwhile. The program places messages in the direction's ring
+ * (gpunet_host_sender_prepare), which kernels and queues fill and publish, or has a queue send
+ * (gpunet_host_queue_send). What was sent before goes out first.
  *
- * On success `*sender` is a handle that gpunet_host_sender_give_back ends.
- * Errors: -EBADF, also when a kernel has closed the socket; -EFAULT; -ENOTCONN of a listener; -EBUSY when a launch that runs knows
- * the socket, or may; -EALREADY when the program has the direction.
+ * On success `*sender` is a handle that gpunet_host_sender_give_back ends. Errors: -EBADF, also
+ * when a kernel has closed the socket; -EFAULT; -ENOTCONN of a listener; -EBUSY when a launch that
+ * runs knows the socket, or may; -EALREADY when the program has the direction.
  */
 int gpunet_host_device_take_send(const struct gpunet_host_device_socket_t *socket,
                                  struct gpunet_host_sender_t **sender);
@@ -947,30 +965,34 @@ int gpunet_host_device_take_recv(const struct gpunet_host_device_socket_t *socke
                                  struct gpunet_host_receiver_t **receiver);
 
 /**
- * Reserves `len` bytes of the ring for the next message, and leaves its place, gates and trigger in `*message`. As many
- * messages may be prepared ahead as the ring holds. Published in the order in which they were prepared, a later one publishes
- * all before it. Wait for kernels that play further messages from one (`position` + i * `len`) before the next call.
+ * Reserves `len` bytes of the ring for the next message, and leaves its place, gates and trigger
+ * in `*message`. As many messages may be prepared ahead as the ring holds. Published in the order
+ * in which they were prepared, a later one publishes all before it. Wait for kernels that play
+ * further messages from one (`position` + i * `len`) before the next call.
  *
  *     gpunet_host_send_message message;
  *     gpunet_host_sender_prepare(sender, 4096, &message);
  *     fill<<<blocks, threads, 0, stream>>>(net, message.prepared, message.room);
  *     gpunet_host_queue_post(queue, &message.post, 1);       // if the kernel does not release the trigger itself
  *
- * Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EMSGSIZE for more than the ring has; -ENOBUFS when it would not fit into the
- * ring beside what is prepared and not published; -EBUSY when a CUDA graph has operations of the direction; the stream's failure.
+ * Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EMSGSIZE for more than the ring has; -ENOBUFS
+ * when it would not fit into the ring beside what is prepared and not published; -EBUSY when a
+ * CUDA graph has operations of the direction; the stream's failure.
  */
 int gpunet_host_sender_prepare(const struct gpunet_host_sender_t *sender,
                                size_t len,
                                struct gpunet_host_send_message *message);
 
 /**
- * Names the next `len` bytes of the stream as a message to come, and leaves its place, gate and trigger in `*message`.
+ * Names the next `len` bytes of the stream as a message to come, and leaves its place, gate and
+ * trigger in `*message`.
  *
  *     gpunet_host_recv_message expected;
  *     gpunet_host_receiver_prepare(receiver, 4096, &expected);
  *     read<<<blocks, threads, 0, stream>>>(net, expected.prepared);   // waits for it, reads it, releases its trigger
  *
- * Errors: as gpunet_host_sender_prepare; -ENOBUFS when it would not fit into the ring beside what is prepared and not consumed.
+ * Errors: as gpunet_host_sender_prepare; -ENOBUFS when it would not fit into the ring beside what
+ * is prepared and not consumed.
  */
 int gpunet_host_receiver_prepare(const struct gpunet_host_receiver_t *receiver,
                                  size_t len,
@@ -1006,26 +1028,27 @@ int gpunet_host_receiver_outcome(const struct gpunet_host_receiver_t *receiver,
                                  struct gpunet_host_direction_report *outcome);
 
 /**
- * Gives the direction back to the kernels. Messages that were prepared and not published are void. The handle is stale from
- * the begin of the call, whatever it returns.
+ * Gives the direction back to the kernels. Messages that were prepared and not published are void.
+ * The handle is stale from the begin of the call, whatever it returns.
  *
- * Errors: -EBADF; -EBUSY when a launch that runs knows the socket, or a queue has operations of the direction: it stays taken
- * until those are done, and gpunet_host_device_take_send gives it again.
+ * Errors: -EBADF; -EBUSY when a launch that runs knows the socket, or a queue has operations of
+ * the direction: it stays taken until those are done, and gpunet_host_device_take_send gives it
+ * again.
  */
 int gpunet_host_sender_give_back(struct gpunet_host_sender_t *sender);
 
 /**
- * Gives the direction back to the kernels. What has landed and was not consumed is theirs. The handle is stale from the begin
- * of the call, whatever it returns.
+ * Gives the direction back to the kernels. What has landed and was not consumed is theirs. The
+ * handle is stale from the begin of the call, whatever it returns.
  *
  * Errors: as gpunet_host_sender_give_back.
  */
 int gpunet_host_receiver_give_back(struct gpunet_host_receiver_t *receiver);
 
 /**
- * Returns the number by which kernels of the device use the socket: the argument `socket` of gpunet.h's functions,
- * `from_handle` of gpunet.cuh, also on the CPU device. A positive number, valid until the
- * socket is closed.
+ * Returns the number by which kernels of the device use the socket: the argument `socket` of
+ * gpunet.h's functions, `from_handle` of gpunet.cuh, also on the CPU device. A positive number,
+ * valid until the socket is closed.
  *
  * Errors: -EBADF.
  */
@@ -1057,19 +1080,22 @@ int gpunet_host_device_getpeername(const struct gpunet_host_device_socket_t *soc
                                    socklen_t *len);
 
 /**
- * Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device has 256 slots for such
- * sockets, beside the setting `sockets` for its kernels'. `options` are those of gpunet.h, which later calls of kernels on the
- * socket obey; NULL: the defaults. It waits for at most `timeout_ns` nanoseconds; negative: without limit (the transport has
- * its own); 0: not at all. Over peer a connect waits until the other end accepts.
+ * Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device
+ * has 256 slots for such sockets, beside the setting `sockets` for its kernels'. `options` are
+ * those of gpunet.h, which later calls of kernels on the socket obey; NULL: the defaults. It waits
+ * for at most `timeout_ns` nanoseconds; negative: without limit (the transport has its own); 0:
+ * not at all. Over peer a connect waits until the other end accepts.
  *
  *     gpunet_host_device_socket_t *socket;
  *     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000000000, &socket);
  *     kernel<<<blocks, threads, 0, stream>>>(net, gpunet_host_device_number(socket));
  *
  * On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
- * Errors: -EBADF; -EFAULT; -EINVAL, also for options that no proxy supports; -EAFNOSUPPORT; -EOPNOTSUPP (no such transport here);
- * -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring
- * memory); -EBUSY (all launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the attachment is closed.
+ * Errors: -EBADF; -EFAULT; -EINVAL, also for options that no proxy supports; -EAFNOSUPPORT;
+ * -EOPNOTSUPP (no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH;
+ * -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring memory); -EBUSY (all
+ * launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the attachment is
+ * closed.
  */
 int gpunet_host_device_connect(const struct gpunet_host_attachment_t *attachment,
                                const struct sockaddr *address,
@@ -1079,16 +1105,17 @@ int gpunet_host_device_connect(const struct gpunet_host_attachment_t *attachment
                                struct gpunet_host_device_socket_t **socket);
 
 /**
- * Listens at an address with a socket of the attachment's device; port 0 takes a free one (gpunet_host_device_getsockname).
- * At most `backlog` connections wait to be accepted. Accepted sockets inherit the options; NULL: the defaults. Waits for the
- * proxy's answer. Kernels accept at it by its number, and the program by gpunet_host_device_accept.
+ * Listens at an address with a socket of the attachment's device; port 0 takes a free one
+ * (gpunet_host_device_getsockname). At most `backlog` connections wait to be accepted. Accepted
+ * sockets inherit the options; NULL: the defaults. Waits for the proxy's answer. Kernels accept at
+ * it by its number, and the program by gpunet_host_device_accept.
  *
  *     gpunet_host_device_listen(attachment, (struct sockaddr *)&address, sizeof address, NULL, 128, &listener);
  *     gpunet_host_device_accept(listener, 5000000000, &socket);
  *
  * On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
- * Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; otherwise as
- * gpunet_host_device_connect.
+ * Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; otherwise
+ * as gpunet_host_device_connect.
  */
 int gpunet_host_device_listen(const struct gpunet_host_attachment_t *attachment,
                               const struct sockaddr *address,
@@ -1098,29 +1125,33 @@ int gpunet_host_device_listen(const struct gpunet_host_attachment_t *attachment,
                               struct gpunet_host_device_socket_t **socket);
 
 /**
- * Accepts the connection that has waited longest, as a socket of the same device. It waits for at most `timeout_ns`
- * nanoseconds; negative: without limit; 0: not at all. Several threads may accept, and kernels at the same time.
+ * Accepts the connection that has waited longest, as a socket of the same device. It waits for at
+ * most `timeout_ns` nanoseconds; negative: without limit; 0: not at all. Several threads may
+ * accept, and kernels at the same time.
  *
- * On success `*accepted` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
- * Errors: -EBADF, also when the listener is closed meanwhile; -EFAULT; -EINVAL when it does not listen; -EAGAIN when the time is
- * over; -EMFILE (all of the 256 slots are in use: the connection stays); -ENETDOWN; -ECANCELED.
+ * On success `*accepted` is a handle that gpunet_host_device_close or gpunet_host_device_leave
+ * ends. Errors: -EBADF, also when the listener is closed meanwhile; -EFAULT; -EINVAL when it does
+ * not listen; -EAGAIN when the time is over; -EMFILE (all of the 256 slots are in use: the
+ * connection stays); -ENETDOWN; -ECANCELED.
  */
 int gpunet_host_device_accept(const struct gpunet_host_device_socket_t *socket,
                               int64_t timeout_ns,
                               struct gpunet_host_device_socket_t **accepted);
 
 /**
- * Leaves the socket to the kernels of its device: one of them closes it, or the end of the attachment. Returns its number,
- * as gpunet_host_device_number. The handle is stale then. Directions that are taken stay so until they are given back.
+ * Leaves the socket to the kernels of its device: one of them closes it, or the end of the
+ * attachment. Returns its number, as gpunet_host_device_number. The handle is stale then.
+ * Directions that are taken stay so until they are given back.
  *
  * Errors: -EBADF.
  */
 int gpunet_host_device_leave(struct gpunet_host_device_socket_t *socket);
 
 /**
- * Closes the socket: what was sent is still delivered. If launches that run know it, or its directions are taken, it is
- * closed when the last of them has ended, or been given back. An accept that another thread waits in returns -EBADF. The
- * handle is stale from the begin of the call.
+ * Closes the socket: what was sent is still delivered. If launches that run know it, or its
+ * directions are taken, it is closed when the last of them has ended, or been given back. An
+ * accept that another thread waits in returns -EBADF. The handle is stale from the begin of the
+ * call.
  *
  * Errors: -EBADF.
  */
@@ -1134,17 +1165,17 @@ int gpunet_host_device_close(struct gpunet_host_device_socket_t *socket);
  *     if (gpunet_host_queue_synchronize(queue, 60000) < 0) puts(gpunet_host_last_error());
  *     gpunet_host_queue_destroy(queue);
  *
- * On success `*queue` is a handle that gpunet_host_queue_destroy ends.
- * Errors: -EBADF; -EFAULT; -EOPNOTSUPP for the attachment of a GPU; -EBUSY when all launch numbers of the attachment are in use;
- * the system's, when it refuses a thread.
+ * On success `*queue` is a handle that gpunet_host_queue_destroy ends. Errors: -EBADF; -EFAULT;
+ * -EOPNOTSUPP for the attachment of a GPU; -EBUSY when all launch numbers of the attachment are in
+ * use; the system's, when it refuses a thread.
  */
-int gpunet_host_queue_cpu(const struct gpunet_host_attachment_t *attachment,
-                          struct gpunet_host_queue_t **queue);
+int gpunet_host_queue_cpu(const struct gpunet_host_attachment_t *attachment, struct gpunet_host_queue_t **queue);
 
 /**
- * Makes a queue on a CUDA stream of the attachment's context: a CUstream, or a cudaStream_t, made with cudaStreamNonBlocking.
- * Kernels and copies that the program puts on the stream run in the order of the queue's operations. The stream stays until
- * the queue is destroyed and all its operations are done.
+ * Makes a queue on a CUDA stream of the attachment's context: a CUstream, or a cudaStream_t, made
+ * with cudaStreamNonBlocking. Kernels and copies that the program puts on the stream run in the
+ * order of the queue's operations. The stream stays until the queue is destroyed and all its
+ * operations are done.
  *
  *     fill<<<blocks, threads, 0, stream>>>(message);
  *     gpunet_host_queue_send(queue, sender, message, bytes);
@@ -1153,11 +1184,12 @@ int gpunet_host_queue_cpu(const struct gpunet_host_attachment_t *attachment,
  *
  * Make queues before anything waits on a stream, because it loads kernels.
  *
- * On success `*queue` is a handle that gpunet_host_queue_destroy ends.
- * Errors: -EBADF; -EFAULT; -EOPNOTSUPP for the attachment of the CPU device, and when the driver (CUDA 11.7 is needed) or the
- * environment (CUDA_LAUNCH_BLOCKING) does not let streams wait for words: the reason says which; -EINVAL for a default stream or one
- * of another context; -EBUSY when all launch numbers of the attachment are in use, or as many queues are open as the GPU has
- * connections for; -EIO with CUDA's error; the system's.
+ * On success `*queue` is a handle that gpunet_host_queue_destroy ends. Errors: -EBADF; -EFAULT;
+ * -EOPNOTSUPP for the attachment of the CPU device, and when the driver (CUDA 11.7 is needed) or
+ * the environment (CUDA_LAUNCH_BLOCKING) does not let streams wait for words: the reason says
+ * which; -EINVAL for a default stream or one of another context; -EBUSY when all launch numbers of
+ * the attachment are in use, or as many queues are open as the GPU has connections for; -EIO with
+ * CUDA's error; the system's.
  */
 int gpunet_host_queue_cuda(const struct gpunet_host_attachment_t *attachment,
                            void *custream,
@@ -1171,8 +1203,8 @@ int gpunet_host_queue_cuda(const struct gpunet_host_attachment_t *attachment,
  *     settings.flags = GPUNET_HOST_QUEUE_NO_SHORT;           // beside a kernel that fills the GPU
  *     gpunet_host_queue_cuda_with(attachment, stream, &settings, &queue);
  *
- * On success `*queue` is a handle that gpunet_host_queue_destroy ends.
- * Errors: -EINVAL for settings out of their range, or flags that are not known; otherwise as gpunet_host_queue_cuda.
+ * On success `*queue` is a handle that gpunet_host_queue_destroy ends. Errors: -EINVAL for
+ * settings out of their range, or flags that are not known; otherwise as gpunet_host_queue_cuda.
  */
 int gpunet_host_queue_cuda_with(const struct gpunet_host_attachment_t *attachment,
                                 void *custream,
@@ -1180,14 +1212,15 @@ int gpunet_host_queue_cuda_with(const struct gpunet_host_attachment_t *attachmen
                                 struct gpunet_host_queue_t **queue);
 
 /**
- * Sends `len` bytes, any number, from memory of the device or of the host. The memory stays, and nobody writes it, until the
- * operation is done. It is sent after all that was published before.
+ * Sends `len` bytes, any number, from memory of the device or of the host. The memory stays, and
+ * nobody writes it, until the operation is done. It is sent after all that was published before.
  *
- * Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EALREADY when messages that were prepared before are neither published nor posted
- * on a queue; -EBUSY as long as another queue has operations of the direction; -ENOBUFS when the socket's stream has no more
- * positions; -EAGAIN when the CUDA stream is full of operations and none of them passes for a second; -EOPNOTSUPP for pageable
- * memory where the operation is a kernel (while the stream is being captured, or with GPUNET_HOST_QUEUE_KERNELS); -EIO with CUDA's
- * error.
+ * Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EALREADY when messages that were prepared before
+ * are neither published nor posted on a queue; -EBUSY as long as another queue has operations of
+ * the direction; -ENOBUFS when the socket's stream has no more positions; -EAGAIN when the CUDA
+ * stream is full of operations and none of them passes for a second; -EOPNOTSUPP for pageable
+ * memory where the operation is a kernel (while the stream is being captured, or with
+ * GPUNET_HOST_QUEUE_KERNELS); -EIO with CUDA's error.
  */
 int gpunet_host_queue_send(const struct gpunet_host_queue_t *queue,
                            const struct gpunet_host_sender_t *sender,
@@ -1195,8 +1228,8 @@ int gpunet_host_queue_send(const struct gpunet_host_queue_t *queue,
                            size_t len);
 
 /**
- * Receives exactly `len` bytes into memory of the device or of the host, which stays, and which nobody else uses, until the
- * operation is done.
+ * Receives exactly `len` bytes into memory of the device or of the host, which stays, and which
+ * nobody else uses, until the operation is done.
  *
  * Errors: as gpunet_host_queue_send.
  */
@@ -1206,9 +1239,10 @@ int gpunet_host_queue_recv(const struct gpunet_host_queue_t *queue,
                            size_t len);
 
 /**
- * Begins to send `len` bytes, as gpunet_host_queue_send, when all that was enqueued before is done, and leaves in `*started` what
- * gpunet_host_queue_finish waits for. What follows on the queue does not wait for the message; only operations of sending
- * directions do. So a program sends and receives at once.
+ * Begins to send `len` bytes, as gpunet_host_queue_send, when all that was enqueued before is
+ * done, and leaves in `*started` what gpunet_host_queue_finish waits for. What follows on the
+ * queue does not wait for the message; only operations of sending directions do. So a program
+ * sends and receives at once.
  *
  *     gpunet_host_started both[2];
  *     gpunet_host_queue_start_send(queue, sender, message, bytes, &both[0]);
@@ -1216,10 +1250,11 @@ int gpunet_host_queue_recv(const struct gpunet_host_queue_t *queue,
  *     gpunet_host_queue_finish(queue, both, 2);
  *     check<<<blocks, threads, 0, stream>>>(answer);
  *
- * The memory stays, and nobody writes it, until gpunet_host_queue_finish has waited for it on the queue.
+ * The memory stays, and nobody writes it, until gpunet_host_queue_finish has waited for it on the
+ * queue.
  *
- * Errors: as gpunet_host_queue_send; -EOPNOTSUPP while the CUDA stream is being captured, and where the queue's operations are
- * kernels.
+ * Errors: as gpunet_host_queue_send; -EOPNOTSUPP while the CUDA stream is being captured, and
+ * where the queue's operations are kernels.
  */
 int gpunet_host_queue_start_send(const struct gpunet_host_queue_t *queue,
                                  const struct gpunet_host_sender_t *sender,
@@ -1228,8 +1263,8 @@ int gpunet_host_queue_start_send(const struct gpunet_host_queue_t *queue,
                                  struct gpunet_host_started *started);
 
 /**
- * Begins to receive exactly `len` bytes, as gpunet_host_queue_start_send sends. The memory stays, and nobody else uses it, until
- * gpunet_host_queue_finish has waited for it on the queue.
+ * Begins to receive exactly `len` bytes, as gpunet_host_queue_start_send sends. The memory stays,
+ * and nobody else uses it, until gpunet_host_queue_finish has waited for it on the queue.
  *
  * Errors: as gpunet_host_queue_start_send.
  */
@@ -1240,11 +1275,12 @@ int gpunet_host_queue_start_recv(const struct gpunet_host_queue_t *queue,
                                  struct gpunet_host_started *started);
 
 /**
- * Waits until `count` messages that the queue has started are done: what is enqueued behind it comes after them. The call
- * itself does not wait. One that is done already is fine; one that has failed counts as done (gpunet_host_queue_outcome).
+ * Waits until `count` messages that the queue has started are done: what is enqueued behind it
+ * comes after them. The call itself does not wait. One that is done already is fine; one that has
+ * failed counts as done (gpunet_host_queue_outcome).
  *
- * Errors: -EBADF; -EFAULT; -EINVAL for what this queue has not started: then it waits for none of them; -EAGAIN, -EIO and
- * -EOPNOTSUPP as in gpunet_host_queue_post.
+ * Errors: -EBADF; -EFAULT; -EINVAL for what this queue has not started: then it waits for none of
+ * them; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
  */
 int gpunet_host_queue_finish(const struct gpunet_host_queue_t *queue,
                              const struct gpunet_host_started *started,
@@ -1256,16 +1292,17 @@ int gpunet_host_queue_finish(const struct gpunet_host_queue_t *queue,
  *     gpunet_trigger_t posts[] = {first.post, second.post};
  *     gpunet_host_queue_post(queue, posts, 2);
  *
- * Errors: -EBADF, also when the program has no such socket; -EFAULT; -EINVAL when it has not taken that direction; -EBUSY, -EAGAIN
- * and -EIO as in gpunet_host_queue_send; -EOPNOTSUPP while the CUDA stream is being captured (a graph has sends and receives only).
- * -EDEADLK for a trigger that opens a gate at which the queue waits before it. After -EBADF, -EINVAL and -EDEADLK none is released.
+ * Errors: -EBADF, also when the program has no such socket; -EFAULT; -EINVAL when it has not taken
+ * that direction; -EBUSY, -EAGAIN and -EIO as in gpunet_host_queue_send; -EOPNOTSUPP while the
+ * CUDA stream is being captured (a graph has sends and receives only). -EDEADLK for a trigger that
+ * opens a gate at which the queue waits before it. After -EBADF, -EINVAL and -EDEADLK none is
+ * released.
  */
-int gpunet_host_queue_post(const struct gpunet_host_queue_t *queue,
-                           const gpunet_trigger_t *triggers,
-                           size_t count);
+int gpunet_host_queue_post(const struct gpunet_host_queue_t *queue, const gpunet_trigger_t *triggers, size_t count);
 
 /**
- * Waits until `count` gates have passed: what is enqueued behind it is done afterwards. The call itself does not wait.
+ * Waits until `count` gates have passed: what is enqueued behind it is done afterwards. The call
+ * itself does not wait.
  *
  *     gpunet_host_queue_wait(queue, &expected.arrived, 1);
  *     check<<<blocks, threads, 0, stream>>>(expected.span);
@@ -1276,30 +1313,29 @@ int gpunet_host_queue_post(const struct gpunet_host_queue_t *queue,
 int gpunet_host_queue_wait(const struct gpunet_host_queue_t *queue, const gpunet_gate_t *gates, size_t count);
 
 /**
- * Publishes a value in a word of the program's own: what the queue did before is visible to whoever observes it. The word is
- * memory of the device, or on a GPU memory of the host that it has mapped, aligned to 8 bytes; it stays until the operation is
- * done. Read it by an atomic load (acquire).
+ * Publishes a value in a word of the program's own: what the queue did before is visible to
+ * whoever observes it. The word is memory of the device, or on a GPU memory of the host that it
+ * has mapped, aligned to 8 bytes; it stays until the operation is done. Read it by an atomic load
+ * (acquire).
  *
- * Errors: -EBADF; -EFAULT; -EINVAL when it is not aligned; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
+ * Errors: -EBADF; -EFAULT; -EINVAL when it is not aligned; -EAGAIN, -EIO and -EOPNOTSUPP as in
+ * gpunet_host_queue_post.
  */
-int gpunet_host_queue_write(const struct gpunet_host_queue_t *queue,
-                            uint64_t *address,
-                            uint64_t value);
+int gpunet_host_queue_write(const struct gpunet_host_queue_t *queue, uint64_t *address, uint64_t value);
 
 /**
- * Waits until a word of the program's own has reached `value`, by a signed cyclic comparison: (int64_t)(word - value) >= 0. The
- * word is as in gpunet_host_queue_write. The call itself does not wait.
+ * Waits until a word of the program's own has reached `value`, by a signed cyclic comparison:
+ * (int64_t)(word - value) >= 0. The word is as in gpunet_host_queue_write. The call itself does
+ * not wait.
  *
  * Errors: as gpunet_host_queue_write.
  */
-int gpunet_host_queue_wait_word(const struct gpunet_host_queue_t *queue,
-                                uint64_t *address,
-                                uint64_t value);
+int gpunet_host_queue_wait_word(const struct gpunet_host_queue_t *queue, uint64_t *address, uint64_t value);
 
 /**
- * Stores how the queue has fared in a word of the program's own, as gpunet_host_queue_write: 0, or the errno (positive) of its first
- * failure. A kernel behind it on the stream finds it there, and need not work on bytes that never came. The call itself does
- * not wait.
+ * Stores how the queue has fared in a word of the program's own, as gpunet_host_queue_write: 0, or
+ * the errno (positive) of its first failure. A kernel behind it on the stream finds it there, and
+ * need not work on bytes that never came. The call itself does not wait.
  *
  *     gpunet_host_queue_recv(queue, receiver, answer, bytes);
  *     gpunet_host_queue_check(queue, failed);
@@ -1307,32 +1343,29 @@ int gpunet_host_queue_wait_word(const struct gpunet_host_queue_t *queue,
  *
  * Errors: as gpunet_host_queue_write; -EOPNOTSUPP also where the queue's operations are kernels.
  */
-int gpunet_host_queue_check(const struct gpunet_host_queue_t *queue,
-                            uint64_t *address);
+int gpunet_host_queue_check(const struct gpunet_host_queue_t *queue, uint64_t *address);
 
 /**
- * Has `callback` called with `user`, once, when all that was enqueued before is done. After gpunet_host_queue_destroy it is
- * called, too. It gets -ECANCELED if the queue ended before.
+ * Has `callback` called with `user`, once, when all that was enqueued before is done. After
+ * gpunet_host_queue_destroy it is called, too. It gets -ECANCELED if the queue ended before.
  *
  *     static void tell(void *user, int error) { sem_post(user); }
  *     gpunet_host_queue_notify(queue, tell, &semaphore);
  *
- * Errors: -EBADF; -EINVAL for a NULL callback; the system's, when it refuses a thread; -EAGAIN, -EIO and -EOPNOTSUPP as in
- * gpunet_host_queue_post. After an error it is not called.
+ * Errors: -EBADF; -EINVAL for a NULL callback; the system's, when it refuses a thread; -EAGAIN,
+ * -EIO and -EOPNOTSUPP as in gpunet_host_queue_post. After an error it is not called.
  */
-int gpunet_host_queue_notify(const struct gpunet_host_queue_t *queue,
-                             gpunet_host_done_fn callback,
-                             void *user);
+int gpunet_host_queue_notify(const struct gpunet_host_queue_t *queue, gpunet_host_done_fn callback, void *user);
 
 /**
- * Waits until all that was enqueued is done, for at most `timeout_ns` nanoseconds; negative: without limit; 0: asks only, and
- * enqueues nothing. Other threads may use the queue meanwhile.
+ * Waits until all that was enqueued is done, for at most `timeout_ns` nanoseconds; negative:
+ * without limit; 0: asks only, and enqueues nothing. Other threads may use the queue meanwhile.
  *
- * Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more, and tells whether -ETIMEDOUT
- * is one); -ECANCELED when its attachment was closed before; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
+ * Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more,
+ * and tells whether -ETIMEDOUT is one); -ECANCELED when its attachment was closed before; -EAGAIN,
+ * -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
  */
-int gpunet_host_queue_synchronize(const struct gpunet_host_queue_t *queue,
-                                  int64_t timeout_ns);
+int gpunet_host_queue_synchronize(const struct gpunet_host_queue_t *queue, int64_t timeout_ns);
 
 /**
  * Leaves how the queue has fared so far. It does not wait for operations.
@@ -1347,31 +1380,35 @@ int gpunet_host_queue_outcome(const struct gpunet_host_queue_t *queue,
                               struct gpunet_host_queue_report *outcome);
 
 /**
- * Ends the queue's handle. What was enqueued is still done: synchronize before memory, words or the stream that it uses go.
- * The handle is stale from the begin of the call.
+ * Ends the queue's handle. What was enqueued is still done: synchronize before memory, words or
+ * the stream that it uses go. The handle is stale from the begin of the call.
  *
  * Errors: -EBADF.
  */
 int gpunet_host_queue_destroy(struct gpunet_host_queue_t *queue);
 
 /**
- * Limits the waits of operations of teams that are enqueued from now on to `timeout_ns` nanoseconds each, from when it begins;
- * negative, as at first: no limit; 0: each looks once. On a CUDA stream a wait with a limit is a kernel of one block.
+ * Limits the waits of operations of teams that are enqueued from now on to `timeout_ns`
+ * nanoseconds each, from when it begins; negative, as at first: no limit; 0: each looks once. On a
+ * CUDA stream a wait with a limit is a kernel of one block.
  *
  * Errors: -EBADF.
  */
-int gpunet_host_queue_set_team_timeout(const struct gpunet_host_queue_t *queue,
-                                       int64_t timeout_ns);
+int gpunet_host_queue_set_team_timeout(const struct gpunet_host_queue_t *queue, int64_t timeout_ns);
 
 /**
- * Copies `len` bytes from memory of the device to `offset` in the part of `member`. The device is the one that has joined the team;
- * an address in its own part is one, too (gpunet_host_symmetric_address). The source stays, and nobody writes it, until the operation
- * is done; the destination may be freed at once. The member sees the bytes once a later signal or barrier of this queue tells it.
+ * Copies `len` bytes from memory of the device to `offset` in the part of `member`. The device is
+ * the one that has joined the team; an address in its own part is one, too
+ * (gpunet_host_symmetric_address). The source stays, and nobody writes it, until the operation is
+ * done; the destination may be freed at once. The member sees the bytes once a later signal or
+ * barrier of this queue tells it.
  *
- * Errors: -EBADF; -EFAULT; -EINVAL with the reason for a member that there is not, bytes that do not fit, and a queue of another device;
- * -ECONNRESET when a member is known to have died; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post; -EOPNOTSUPP also for
- * pageable memory on a CUDA stream. What fails later is in gpunet_host_queue_outcome: -ECONNRESET when a member has died; -ENOTCONN
- * when the one that is waited for has left, or this member has; -ETIMEDOUT when the time of gpunet_host_queue_set_team_timeout is over.
+ * Errors: -EBADF; -EFAULT; -EINVAL with the reason for a member that there is not, bytes that do
+ * not fit, and a queue of another device; -ECONNRESET when a member is known to have died;
+ * -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post; -EOPNOTSUPP also for pageable memory
+ * on a CUDA stream. What fails later is in gpunet_host_queue_outcome: -ECONNRESET when a member
+ * has died; -ENOTCONN when the one that is waited for has left, or this member has; -ETIMEDOUT
+ * when the time of gpunet_host_queue_set_team_timeout is over.
  */
 int gpunet_host_queue_put(const struct gpunet_host_queue_t *queue,
                           const struct gpunet_host_symmetric_t *to,
@@ -1381,7 +1418,8 @@ int gpunet_host_queue_put(const struct gpunet_host_queue_t *queue,
                           uint32_t member);
 
 /**
- * Puts as gpunet_host_queue_put, and then signals as gpunet_host_queue_signal: who sees the value sees the bytes.
+ * Puts as gpunet_host_queue_put, and then signals as gpunet_host_queue_signal: who sees the value
+ * sees the bytes.
  *
  *     gpunet_host_queue_put_signal(queue, box, 0, out, bytes, 0, round, right);
  *     gpunet_host_queue_wait_until(queue, team, 0, left, round);
@@ -1399,10 +1437,12 @@ int gpunet_host_queue_put_signal(const struct gpunet_host_queue_t *queue,
                                  uint32_t member);
 
 /**
- * Sets this member's word of a signal at `member`: what the queue did before is there when the member sees the value. Values only
- * grow, up to GPUNET_MAX_SIGNAL. One queue, or one group of kernels, at a time sets a signal of a member.
+ * Sets this member's word of a signal at `member`: what the queue did before is there when the
+ * member sees the value. Values only grow, up to GPUNET_MAX_SIGNAL. One queue, or one group of
+ * kernels, at a time sets a signal of a member.
  *
- * Errors: as gpunet_host_queue_put; -EINVAL also for a signal that there is not, and a value that is too large.
+ * Errors: as gpunet_host_queue_put; -EINVAL also for a signal that there is not, and a value that
+ * is too large.
  */
 int gpunet_host_queue_signal(const struct gpunet_host_queue_t *queue,
                              const struct gpunet_host_team_t *team,
@@ -1411,8 +1451,9 @@ int gpunet_host_queue_signal(const struct gpunet_host_queue_t *queue,
                              uint32_t member);
 
 /**
- * Waits until the word that `source` writes for `signal` is at least `value`: what it had stored before is visible to what follows on
- * the queue. The call itself does not wait. A signal that the same stream sends later never ends the wait.
+ * Waits until the word that `source` writes for `signal` is at least `value`: what it had stored
+ * before is visible to what follows on the queue. The call itself does not wait. A signal that the
+ * same stream sends later never ends the wait.
  *
  * Errors: as gpunet_host_queue_signal.
  */
@@ -1423,18 +1464,19 @@ int gpunet_host_queue_wait_until(const struct gpunet_host_queue_t *queue,
                                  uint64_t value);
 
 /**
- * Waits until all members have come to the barrier, by a queue or by a kernel. The call itself does not wait.
+ * Waits until all members have come to the barrier, by a queue or by a kernel. The call itself
+ * does not wait.
  *
- * Errors: as gpunet_host_queue_put; -EBUSY as long as another queue has barriers or collectives of the team under way. Later also
- * -EBUSY when a kernel of this member is in a collective, and -ECONNABORTED when an earlier one of this member has failed: the others
- * would take the next one for it.
+ * Errors: as gpunet_host_queue_put; -EBUSY as long as another queue has barriers or collectives of
+ * the team under way. Later also -EBUSY when a kernel of this member is in a collective, and
+ * -ECONNABORTED when an earlier one of this member has failed: the others would take the next one
+ * for it.
  */
-int gpunet_host_queue_barrier(const struct gpunet_host_queue_t *queue,
-                              const struct gpunet_host_team_t *team);
+int gpunet_host_queue_barrier(const struct gpunet_host_queue_t *queue, const struct gpunet_host_team_t *team);
 
 /**
- * Gives every member the `len` bytes of each: those of member `i` lie at `offset + i * len` of everybody's part. All members give the
- * same length. The source is as in gpunet_host_queue_put.
+ * Gives every member the `len` bytes of each: those of member `i` lie at `offset + i * len` of
+ * everybody's part. All members give the same length. The source is as in gpunet_host_queue_put.
  *
  * Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
  */
@@ -1445,8 +1487,8 @@ int gpunet_host_queue_all_gather(const struct gpunet_host_queue_t *queue,
                                  size_t len);
 
 /**
- * Copies `len` bytes of the member `root` to `offset` of everybody's part. All members give the same length; the data of the others is
- * not looked at, and may be null.
+ * Copies `len` bytes of the member `root` to `offset` of everybody's part. All members give the
+ * same length; the data of the others is not looked at, and may be null.
  *
  * Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
  */
@@ -1458,8 +1500,10 @@ int gpunet_host_queue_broadcast(const struct gpunet_host_queue_t *queue,
                                 uint32_t root);
 
 /**
- * Gives every member `len` bytes of each: `data` has so many for each member, and those of member `j` for member `i` come to `offset + j
- * * len` of member `i`'s part. All members give the same length. The source is as in gpunet_host_queue_put.
+ * Gives every member `len` bytes of each: `data` has so many for each member, and those of member
+ * `j` for member `i` come to `offset + j
+ * * len` of member `i`'s part. All members give the same length. The source is as in
+ *   gpunet_host_queue_put.
  *
  * Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
  */
@@ -1470,8 +1514,8 @@ int gpunet_host_queue_all_to_all(const struct gpunet_host_queue_t *queue,
                                  size_t len);
 
 /**
- * Allocates `len` bytes of zeroed memory for kernels of the attachment's device: GPU memory, or for the CPU device the heap.
- * A program may as well use memory of its own (cudaMalloc, malloc).
+ * Allocates `len` bytes of zeroed memory for kernels of the attachment's device: GPU memory, or
+ * for the CPU device the heap. A program may as well use memory of its own (cudaMalloc, malloc).
  *
  * On success `*buffer` is a handle that gpunet_host_buffer_free ends.
  * Errors: -EBADF; -ENOMEM; on a GPU also for 0 bytes.
@@ -1481,36 +1525,29 @@ int gpunet_host_alloc(const struct gpunet_host_attachment_t *attachment,
                       struct gpunet_host_buffer_t **buffer);
 
 /**
- * Leaves the buffer's address on its device, which a kernel takes as a pointer, and its length. Either pointer may be NULL.
- * The address is valid until gpunet_host_buffer_free.
+ * Leaves the buffer's address on its device, which a kernel takes as a pointer, and its length.
+ * Either pointer may be NULL. The address is valid until gpunet_host_buffer_free.
  *
  * Errors: -EBADF.
  */
-int gpunet_host_buffer_address(const struct gpunet_host_buffer_t *buffer,
-                               uint64_t *address,
-                               size_t *len);
+int gpunet_host_buffer_address(const struct gpunet_host_buffer_t *buffer, uint64_t *address, size_t *len);
 
 /**
- * Copies `len` bytes from `data` to `offset` in the buffer. No kernel may be using these bytes. `data` is read during the call
- * only.
+ * Copies `len` bytes from `data` to `offset` in the buffer. No kernel may be using these bytes.
+ * `data` is read during the call only.
  *
- * Errors: -EBADF; -EFAULT; -EINVAL when the range is not inside the buffer; -EIO with CUDA's error.
+ * Errors: -EBADF; -EFAULT; -EINVAL when the range is not inside the buffer; -EIO with CUDA's
+ * error.
  */
-int gpunet_host_buffer_write(const struct gpunet_host_buffer_t *buffer,
-                             size_t offset,
-                             const void *data,
-                             size_t len);
+int gpunet_host_buffer_write(const struct gpunet_host_buffer_t *buffer, size_t offset, const void *data, size_t len);
 
 /**
- * Copies `len` bytes at `offset` in the buffer to `data`. No kernel may be writing these bytes. `data` is written during the
- * call only.
+ * Copies `len` bytes at `offset` in the buffer to `data`. No kernel may be writing these bytes.
+ * `data` is written during the call only.
  *
  * Errors: as gpunet_host_buffer_write.
  */
-int gpunet_host_buffer_read(const struct gpunet_host_buffer_t *buffer,
-                            size_t offset,
-                            void *data,
-                            size_t len);
+int gpunet_host_buffer_read(const struct gpunet_host_buffer_t *buffer, size_t offset, void *data, size_t len);
 
 /**
  * Frees the buffer. No kernel uses it any more.
@@ -1534,8 +1571,8 @@ int gpunet_host_team_rank(const struct gpunet_host_team_t *team);
 int gpunet_host_team_size(const struct gpunet_host_team_t *team);
 
 /**
- * Leaves what kernels of a launch are given to act as this member: a parameter, by value. `token` is of a launch on the
- * attachment that joined. The kernels end before the team is left.
+ * Leaves what kernels of a launch are given to act as this member: a parameter, by value. `token`
+ * is of a launch on the attachment that joined. The kernels end before the team is left.
  *
  * Errors: -EBADF; -EFAULT; -EINVAL when the token is of another attachment.
  */
@@ -1544,40 +1581,44 @@ int gpunet_host_team_value(const struct gpunet_host_team_t *team,
                            gpunet_team_t *value);
 
 /**
- * Waits until all members have called it, for at most the time that the team was made with. It does not wait for kernels.
+ * Waits until all members have called it, for at most the time that the team was made with. It
+ * does not wait for kernels.
  *
- * Errors, for all members: -ETIMEDOUT; -ECONNRESET when a member has died; -ENOTCONN when one has left; -EINVAL when one
- * does something else. -EBADF.
+ * Errors, for all members: -ETIMEDOUT; -ECONNRESET when a member has died; -ENOTCONN when one has
+ * left; -EINVAL when one does something else. -EBADF.
  */
 int gpunet_host_team_barrier(const struct gpunet_host_team_t *team);
 
 /**
  * Leaves the team when all members do. Its kernels have ended, and its symmetric memory is free.
  *
- * Errors: as gpunet_host_team_barrier: this member has left all the same, and the handle is stale. -EBUSY while there is symmetric
- * memory of the team, or a call or a kernel on the CPU uses it: it goes on then.
+ * Errors: as gpunet_host_team_barrier: this member has left all the same, and the handle is stale.
+ * -EBUSY while there is symmetric memory of the team, or a call or a kernel on the CPU uses it: it
+ * goes on then.
  */
 int gpunet_host_team_leave(struct gpunet_host_team_t *team);
 
 /**
- * Binds an address of this machine at which the members of a team will meet; port 0 takes a free one. Member 0 makes it where the
- * address is not known beforehand, passes the id on, and then calls gpunet_host_team_lead.
+ * Binds an address of this machine at which the members of a team will meet; port 0 takes a free
+ * one. Member 0 makes it where the address is not known beforehand, passes the id on, and then
+ * calls gpunet_host_team_lead.
  *
- * On success `*listener` is a handle that gpunet_host_team_lead or gpunet_host_team_listener_close ends.
- * Errors: -EFAULT; -EINVAL for 0.0.0.0 and its like, which nobody can connect to; the system's.
+ * On success `*listener` is a handle that gpunet_host_team_lead or gpunet_host_team_listener_close
+ * ends. Errors: -EFAULT; -EINVAL for 0.0.0.0 and its like, which nobody can connect to; the
+ * system's.
  */
 int gpunet_host_team_listen(const struct sockaddr *address,
                             socklen_t len,
                             struct gpunet_host_team_listener_t **listener);
 
 /**
- * Leaves the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits. Whoever has it can join.
+ * Leaves the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits.
+ * Whoever has it can join.
  *
  * On success `*id` belongs to the caller, who gives it back with gpunet_host_free_string.
  * Errors: -EBADF, -EFAULT, -ENOMEM.
  */
-int gpunet_host_team_id(const struct gpunet_host_team_listener_t *listener,
-                        char **id);
+int gpunet_host_team_id(const struct gpunet_host_team_listener_t *listener, char **id);
 
 /**
  * Closes a listener with which no team was made.
@@ -1587,8 +1628,8 @@ int gpunet_host_team_id(const struct gpunet_host_team_listener_t *listener,
 int gpunet_host_team_listener_close(struct gpunet_host_team_listener_t *listener);
 
 /**
- * Joins as member 0 of `size`, at its listener, whose handle is stale from the begin of the call. Waits until all have
- * joined. `options` may be NULL.
+ * Joins as member 0 of `size`, at its listener, whose handle is stale from the begin of the call.
+ * Waits until all have joined. `options` may be NULL.
  *
  * On success `*team` is a handle that gpunet_host_team_leave ends.
  * Errors: as gpunet_host_team_join.
@@ -1600,8 +1641,8 @@ int gpunet_host_team_lead(const struct gpunet_host_attachment_t *attachment,
                           struct gpunet_host_team_t **team);
 
 /**
- * Joins as member `rank` of `size`, by the id that all have. Member 0 listens at the id's address; the others may come before
- * it. Waits until all have joined. `options` may be NULL.
+ * Joins as member `rank` of `size`, by the id that all have. Member 0 listens at the id's address;
+ * the others may come before it. Waits until all have joined. `options` may be NULL.
  *
  *     gpunet_host_team_join(attachment, getenv("TEAM"), rank, size, NULL, &team);
  *     gpunet_host_symmetric_alloc(team, 4096, &memory);
@@ -1611,11 +1652,12 @@ int gpunet_host_team_lead(const struct gpunet_host_attachment_t *attachment,
  *     gpunet_host_symmetric_free(memory);
  *     gpunet_host_team_leave(team);
  *
- * On success `*team` is a handle that gpunet_host_team_leave ends.
- * Errors, for all members: -ETIMEDOUT when some have not come; -EINVAL when two have one rank, or sizes or numbers of signals
- * differ; -EOPNOTSUPP when a member is on another machine, or one cannot map another's memory; -ECONNRESET when one has died. For
- * this one: -EBADF; -EFAULT; -EINVAL for a text that is no id, or no such member; -ECONNREFUSED when the team is complete without
- * it, or the id is another team's; -EPROTONOSUPPORT when member 0 is of another version; the system's.
+ * On success `*team` is a handle that gpunet_host_team_leave ends. Errors, for all members:
+ * -ETIMEDOUT when some have not come; -EINVAL when two have one rank, or sizes or numbers of
+ * signals differ; -EOPNOTSUPP when a member is on another machine, or one cannot map another's
+ * memory; -ECONNRESET when one has died. For this one: -EBADF; -EFAULT; -EINVAL for a text that is
+ * no id, or no such member; -ECONNREFUSED when the team is complete without it, or the id is
+ * another team's; -EPROTONOSUPPORT when member 0 is of another version; the system's.
  */
 int gpunet_host_team_join(const struct gpunet_host_attachment_t *attachment,
                           const char *id,
@@ -1625,17 +1667,18 @@ int gpunet_host_team_join(const struct gpunet_host_attachment_t *attachment,
                           struct gpunet_host_team_t **team);
 
 /**
- * Reads from the environment as what torchrun, mpirun (Open MPI) or srun has started this program: its rank, and how many
- * members there are. With it a program chooses its device before it joins (gpunet_host_team_launched).
+ * Reads from the environment as what torchrun, mpirun (Open MPI) or srun has started this program:
+ * its rank, and how many members there are. With it a program chooses its device before it joins
+ * (gpunet_host_team_launched).
  *
  * Errors: -EFAULT; -ENOENT when the environment names no team.
  */
-int gpunet_host_team_environment(uint32_t *rank,
-                                 uint32_t *size);
+int gpunet_host_team_environment(uint32_t *rank, uint32_t *size);
 
 /**
- * Joins as what torchrun, mpirun (Open MPI) or srun has started this program as: rank, size and place are in the environment.
- * GPUNET_TEAM, an id, says where members meet instead. `options` may be NULL.
+ * Joins as what torchrun, mpirun (Open MPI) or srun has started this program as: rank, size and
+ * place are in the environment. GPUNET_TEAM, an id, says where members meet instead. `options` may
+ * be NULL.
  *
  * On success `*team` is a handle that gpunet_host_team_leave ends.
  * Errors: as gpunet_host_team_join; -ENOENT when the environment names no team.
@@ -1645,8 +1688,8 @@ int gpunet_host_team_launched(const struct gpunet_host_attachment_t *attachment,
                               struct gpunet_host_team_t **team);
 
 /**
- * Makes teams of those members that give the same `colour`. In them, members are ranked by `key`, and those with equal keys as in
- * this team. All members call it; this team goes on.
+ * Makes teams of those members that give the same `colour`. In them, members are ranked by `key`,
+ * and those with equal keys as in this team. All members call it; this team goes on.
  *
  * On success `*part` is a handle that gpunet_host_team_leave ends.
  * Errors: as gpunet_host_team_join.
@@ -1657,20 +1700,22 @@ int gpunet_host_team_split(const struct gpunet_host_team_t *team,
                            struct gpunet_host_team_t **part);
 
 /**
- * Allocates `len` bytes for each member, all zero. All members call it, with the same length, in the same order among what they do
- * together. Waits until all have the memory mapped. If one cannot have it, nobody gets it, and the team goes on.
+ * Allocates `len` bytes for each member, all zero. All members call it, with the same length, in
+ * the same order among what they do together. Waits until all have the memory mapped. If one
+ * cannot have it, nobody gets it, and the team goes on.
  *
- * On success `*symmetric` is a handle that gpunet_host_symmetric_free ends.
- * Errors, for all members: as gpunet_host_team_barrier; -EINVAL also when lengths differ; -EOPNOTSUPP with the reason when a
- * member cannot have or map the memory. -EBADF; -ENOMEM.
+ * On success `*symmetric` is a handle that gpunet_host_symmetric_free ends. Errors, for all
+ * members: as gpunet_host_team_barrier; -EINVAL also when lengths differ; -EOPNOTSUPP with the
+ * reason when a member cannot have or map the memory. -EBADF; -ENOMEM.
  */
 int gpunet_host_symmetric_alloc(const struct gpunet_host_team_t *team,
                                 size_t len,
                                 struct gpunet_host_symmetric_t **symmetric);
 
 /**
- * As gpunet_host_symmetric_alloc, but the bytes need not exist yet: on the CPU gpunet_host_symmetric_commit makes them exist, the first
- * so many, before anybody uses them. On a GPU all of them exist at once.
+ * As gpunet_host_symmetric_alloc, but the bytes need not exist yet: on the CPU
+ * gpunet_host_symmetric_commit makes them exist, the first so many, before anybody uses them. On a
+ * GPU all of them exist at once.
  *
  *     gpunet_host_symmetric_reserve(team, 1 << 30, &heap);
  *     gpunet_host_symmetric_commit(heap, 4096);
@@ -1683,16 +1728,17 @@ int gpunet_host_symmetric_reserve(const struct gpunet_host_team_t *team,
                                   struct gpunet_host_symmetric_t **symmetric);
 
 /**
- * Makes the first `len` bytes of memory exist that was reserved. All members call it, with the same length, in the same order among
- * what they do together. Once it returns, all have them.
+ * Makes the first `len` bytes of memory exist that was reserved. All members call it, with the
+ * same length, in the same order among what they do together. Once it returns, all have them.
  *
- * Errors, for all members: as gpunet_host_symmetric_alloc; the memory is as it was. -EBADF; -EINVAL for more bytes than there are.
+ * Errors, for all members: as gpunet_host_symmetric_alloc; the memory is as it was. -EBADF;
+ * -EINVAL for more bytes than there are.
  */
-int gpunet_host_symmetric_commit(const struct gpunet_host_symmetric_t *symmetric,
-                                 size_t len);
+int gpunet_host_symmetric_commit(const struct gpunet_host_symmetric_t *symmetric, size_t len);
 
 /**
- * Leaves the memory as kernels are given it: a parameter, by value. The kernels end before the memory is freed.
+ * Leaves the memory as kernels are given it: a parameter, by value. The kernels end before the
+ * memory is freed.
  *
  * Errors: -EBADF; -EFAULT.
  */
@@ -1706,7 +1752,8 @@ int gpunet_host_symmetric_value(const struct gpunet_host_symmetric_t *symmetric,
 int gpunet_host_symmetric_address(const struct gpunet_host_symmetric_t *symmetric, uint32_t member, uint64_t *address);
 
 /**
- * Copies `len` bytes from `data` to `offset` in this member's own part. No kernel and no member may be using these bytes.
+ * Copies `len` bytes from `data` to `offset` in this member's own part. No kernel and no member
+ * may be using these bytes.
  *
  * Errors: -EBADF; -EFAULT; -EINVAL when the range is not inside the part; -EIO with CUDA's error.
  */
@@ -1716,33 +1763,30 @@ int gpunet_host_symmetric_write(const struct gpunet_host_symmetric_t *symmetric,
                                 size_t len);
 
 /**
- * Copies `len` bytes at `offset` in this member's own part to `data`. No kernel and no member may be writing these bytes.
+ * Copies `len` bytes at `offset` in this member's own part to `data`. No kernel and no member may
+ * be writing these bytes.
  *
  * Errors: as gpunet_host_symmetric_write.
  */
-int gpunet_host_symmetric_read(const struct gpunet_host_symmetric_t *symmetric,
-                               size_t offset,
-                               void *data,
-                               size_t len);
+int gpunet_host_symmetric_read(const struct gpunet_host_symmetric_t *symmetric, size_t offset, void *data, size_t len);
 
 /**
- * Frees this member's mappings; it waits for nobody, and other members keep theirs. No kernel of this member uses the memory any
- * more.
+ * Frees this member's mappings; it waits for nobody, and other members keep theirs. No kernel of
+ * this member uses the memory any more.
  *
  * Errors: -EBADF.
  */
 int gpunet_host_symmetric_free(struct gpunet_host_symmetric_t *symmetric);
 
 /**
- * Sets where the log goes: to `callback`, with `user` as its last argument, up to `level`. A NULL callback ends the log,
- * which is how a program starts: the library writes nothing anywhere.
+ * Sets where the log goes: to `callback`, with `user` as its last argument, up to `level`. A NULL
+ * callback ends the log, which is how a program starts: the library writes nothing anywhere.
  *
  * When it returns, the callback before it is no longer running and will not be called again.
- * Errors: -EINVAL for another level; -EDEADLK from within the callback; -EBUSY when the program is in Rust and logs itself.
+ * Errors: -EINVAL for another level; -EDEADLK from within the callback; -EBUSY when the program is
+ * in Rust and logs itself.
  */
-int gpunet_host_set_log(int level,
-                        gpunet_host_log_fn callback,
-                        void *user);
+int gpunet_host_set_log(int level, gpunet_host_log_fn callback, void *user);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -18,7 +18,8 @@ handles! { gpunet_host_attachment_t, ATTACHMENTS: AttachmentObject, 2, "attachme
 /// How an attachment ended.
 #[repr(C)]
 pub struct gpunet_host_close_report {
-    /// Bytes that a send accepted and that did not reach the peer, over the attachment's whole life.
+    /// Bytes that a send accepted and that did not reach the peer, over the attachment's whole
+    /// life.
     pub undelivered: u64,
     /// Streams that had not ended when the linger time was over.
     pub unfinished: u64,
@@ -48,7 +49,8 @@ impl AttachmentObject {
     /// What makes host sockets.
     ///
     /// # Errors
-    /// EOPNOTSUPP on a GPU; EBUSY when all launch numbers are in use; the system's, when it refuses a thread.
+    /// EOPNOTSUPP on a GPU; EBUSY when all launch numbers are in use; the system's, when it refuses
+    /// a thread.
     pub(crate) fn host(&self) -> Result<Host, Failure> {
         self.with(|attachment| {
             let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,11 +80,12 @@ fn enter(attachment: Attachment, out: &Out<*mut gpunet_host_attachment_t>) -> Re
     Ok(())
 }
 
-/// Attaches the CPU device: host sockets, and C functions as kernels (gpunet_host_token_launch). It needs no GPU.
+/// Attaches the CPU device: host sockets, and C functions as kernels (gpunet_host_token_launch). It
+/// needs no GPU.
 ///
-/// On success `*attachment` is a handle that gpunet_host_attachment_close ends.
-/// Errors: -EBADF; -ENOMEM when there is not enough memory for the rings; -ENETDOWN after gpunet_host_proxy_abort; a daemon's
-/// refusal.
+/// On success `*attachment` is a handle that gpunet_host_attachment_close ends. Errors: -EBADF;
+/// -ENOMEM when there is not enough memory for the rings; -ENETDOWN after gpunet_host_proxy_abort;
+/// a daemon's refusal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_attach_cpu(
     proxy: *const gpunet_host_proxy_t,
@@ -94,12 +97,13 @@ pub unsafe extern "C" fn gpunet_host_attach_cpu(
     })
 }
 
-/// Attaches the GPU of a CUDA context of the program. `context` is a CUcontext. It stays live until the attachment and all
-/// tokens and buffers made from it are closed. CUDA is opened now, at run time; the program may use any version.
+/// Attaches the GPU of a CUDA context of the program. `context` is a CUcontext. It stays live until
+/// the attachment and all tokens and buffers made from it are closed. CUDA is opened now, at run
+/// time; the program may use any version.
 ///
-/// On success `*attachment` is a handle that gpunet_host_attachment_close ends.
-/// Errors: -EBADF; -EINVAL for a NULL context; -ENODEV when there is no CUDA driver; -EIO with CUDA's error; -ENOMEM; -ENETDOWN; a
-/// daemon's refusal.
+/// On success `*attachment` is a handle that gpunet_host_attachment_close ends. Errors: -EBADF;
+/// -EINVAL for a NULL context; -ENODEV when there is no CUDA driver; -EIO with CUDA's error;
+/// -ENOMEM; -ENETDOWN; a daemon's refusal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_attach_cuda(
     proxy: *const gpunet_host_proxy_t,
@@ -115,14 +119,16 @@ pub unsafe extern "C" fn gpunet_host_attach_cuda(
                 "the context is null: give a CUcontext, or a device's number to gpunet_host_attach_cuda_device",
             ));
         }
-        // SAFETY: a live context that outlives the attachment and what is made from it: the caller's promise.
+        // SAFETY: a live context that outlives the attachment and what is made from it: the
+        // caller's promise.
         let device = unsafe { Device::from_raw_context(&Cuda::load()?, context) }?;
         enter(proxy.attach_cuda(&device)?, &out)
     })
 }
 
-/// Attaches GPU number `device` in its primary context, the one that the CUDA runtime uses (cudaSetDevice). The context is
-/// retained until the attachment and all tokens and buffers made from it are closed.
+/// Attaches GPU number `device` in its primary context, the one that the CUDA runtime uses
+/// (cudaSetDevice). The context is retained until the attachment and all tokens and buffers made
+/// from it are closed.
 ///
 /// On success `*attachment` is a handle that gpunet_host_attachment_close ends.
 /// Errors: as gpunet_host_attach_cuda.
@@ -141,8 +147,9 @@ pub unsafe extern "C" fn gpunet_host_attach_cuda_device(
     })
 }
 
-/// Describes the attachment as a JSON object: "device" ("cpu" or the GPU's name); the totals "opened", "closed" (streams) and
-/// "undelivered" (bytes); and what it holds now: "sockets", "requests", "ring_bytes", "free_ring_bytes".
+/// Describes the attachment as a JSON object: "device" ("cpu" or the GPU's name); the totals
+/// "opened", "closed" (streams) and "undelivered" (bytes); and what it holds now: "sockets",
+/// "requests", "ring_bytes", "free_ring_bytes".
 ///
 /// On success `*json` belongs to the caller, who gives it back with gpunet_host_free_string.
 /// Errors: -EBADF, -ENOMEM.
@@ -170,9 +177,10 @@ pub unsafe extern "C" fn gpunet_host_attachment_json(
     })
 }
 
-/// Closes the attachment: closes all its sockets, waits until what was sent is delivered, for at most the setting linger_s, and
-/// frees its memory. Kernels that still run are cancelled: finish all tokens first. Host sockets that are still open report
-/// ECANCELED or ENETDOWN; their handles stay, to be closed.
+/// Closes the attachment: closes all its sockets, waits until what was sent is delivered, for at
+/// most the setting linger_s, and frees its memory. Kernels that still run are cancelled: finish
+/// all tokens first. Host sockets that are still open report ECANCELED or ENETDOWN; their handles
+/// stay, to be closed.
 ///
 /// `report` may be NULL. The handle is stale from the begin of the call.
 /// Errors: -EBADF.

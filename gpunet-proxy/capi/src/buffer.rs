@@ -24,8 +24,8 @@ fn within(buffer: &DeviceBuffer, offset: usize, len: usize) -> Result<(), Failur
     end.map(drop).ok_or_else(|| Failure::new(libc::EINVAL, text()))
 }
 
-/// Allocates `len` bytes of zeroed memory for kernels of the attachment's device: GPU memory, or for the CPU device the heap.
-/// A program may as well use memory of its own (cudaMalloc, malloc).
+/// Allocates `len` bytes of zeroed memory for kernels of the attachment's device: GPU memory, or
+/// for the CPU device the heap. A program may as well use memory of its own (cudaMalloc, malloc).
 ///
 /// On success `*buffer` is a handle that gpunet_host_buffer_free ends.
 /// Errors: -EBADF; -ENOMEM; on a GPU also for 0 bytes.
@@ -44,8 +44,8 @@ pub unsafe extern "C" fn gpunet_host_alloc(
     })
 }
 
-/// Leaves the buffer's address on its device, which a kernel takes as a pointer, and its length. Either pointer may be NULL.
-/// The address is valid until gpunet_host_buffer_free.
+/// Leaves the buffer's address on its device, which a kernel takes as a pointer, and its length.
+/// Either pointer may be NULL. The address is valid until gpunet_host_buffer_free.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]
@@ -65,10 +65,11 @@ pub unsafe extern "C" fn gpunet_host_buffer_address(
     })
 }
 
-/// Copies `len` bytes from `data` to `offset` in the buffer. No kernel may be using these bytes. `data` is read during the call
-/// only.
+/// Copies `len` bytes from `data` to `offset` in the buffer. No kernel may be using these bytes.
+/// `data` is read during the call only.
 ///
-/// Errors: -EBADF; -EFAULT; -EINVAL when the range is not inside the buffer; -EIO with CUDA's error.
+/// Errors: -EBADF; -EFAULT; -EINVAL when the range is not inside the buffer; -EIO with CUDA's
+/// error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_buffer_write(
     buffer: *const gpunet_host_buffer_t,
@@ -85,8 +86,8 @@ pub unsafe extern "C" fn gpunet_host_buffer_write(
     })
 }
 
-/// Copies `len` bytes at `offset` in the buffer to `data`. No kernel may be writing these bytes. `data` is written during the
-/// call only.
+/// Copies `len` bytes at `offset` in the buffer to `data`. No kernel may be writing these bytes.
+/// `data` is written during the call only.
 ///
 /// Errors: as gpunet_host_buffer_write.
 #[unsafe(no_mangle)]

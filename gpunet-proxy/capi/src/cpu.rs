@@ -1,7 +1,7 @@
 //! Kernels on the CPU whose blocks have threads, for gpunet_cpu.h.
 //!
-//! The calls of gpunet.h are gpunet-posix's, as in the PTX. `token` has them made under the token to which their first argument
-//! belongs, and `team` under the team.
+//! The calls of gpunet.h are gpunet-posix's, as in the PTX. `token` has them made under the token
+//! to which their first argument belongs, and `team` under the team.
 
 mod block;
 
@@ -34,7 +34,8 @@ impl Kernel for Threads {
     const ENTRY: &'static str = "c_threads";
 
     fn run<G: Group>(self, group: &G) {
-        // SAFETY: the promise of who runs it: a function of this type, which takes the argument on any thread.
+        // SAFETY: the promise of who runs it: a function of this type, which takes the argument on
+        // any thread.
         let body = || unsafe { (self.function)(self.argument) };
         let ran = block::run(group.index(), group.count(), self.threads, self.on_turn, &body);
         // A launch without some of its blocks would wait for them.
@@ -42,14 +43,15 @@ impl Kernel for Threads {
     }
 }
 
-/// Runs a function by `blocks` thread blocks of `threads` threads on the CPU, and returns when all have ended. A block is a thread of
-/// the system, on which its threads take turns, each with a stack of 256 KiB: one runs until it comes to a barrier or to a collective
-/// call, waits in a call, calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the threads' block and
-/// warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
+/// Runs a function by `blocks` thread blocks of `threads` threads on the CPU, and returns when all
+/// have ended. A block is a thread of the system, on which its threads take turns, each with a
+/// stack of 256 KiB: one runs until it comes to a barrier or to a collective call, waits in a call,
+/// calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the threads'
+/// block and warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
 ///
-/// Every thread gets `argument`. `on_turn` may be NULL. Threads that wait for each other and cannot go on (a barrier to which not all
-/// come) end the program.
-/// Errors: -EINVAL for no function, no block, or not 1 to 1,024 threads; the system's, when it refuses a thread: those that were
+/// Every thread gets `argument`. `on_turn` may be NULL. Threads that wait for each other and cannot
+/// go on (a barrier to which not all come) end the program. Errors: -EINVAL for no function, no
+/// block, or not 1 to 1,024 threads; the system's, when it refuses a thread: those that were
 /// started may still run then; -ENOTRECOVERABLE when there is no memory for stacks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_run_blocks(
@@ -72,14 +74,16 @@ pub unsafe extern "C" fn gpunet_host_run_blocks(
     })
 }
 
-/// Returns the number of the calling thread's block, from 0. A thread that runs no kernel is the only one of block 0.
+/// Returns the number of the calling thread's block, from 0. A thread that runs no kernel is the
+/// only one of block 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpunet_host_block() -> u32 {
     capi::block().index()
 }
 
-/// Waits for all threads of the calling thread's block, and returns the sum of their values. What each has written before is visible
-/// to all afterwards. Threads that have ended are not waited for.
+/// Waits for all threads of the calling thread's block, and returns the sum of their values. What
+/// each has written before is visible to all afterwards. Threads that have ended are not waited
+/// for.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpunet_host_sync_block(value: u32) -> u32 {
     capi::block().sum(value)
@@ -91,7 +95,8 @@ pub extern "C" fn gpunet_host_sync_warp(value: u32) -> u32 {
     capi::warp().sum(value)
 }
 
-/// Lets other threads of the calling thread's block run: for a loop that waits for one of them. Returns 1 if there were any, else 0.
+/// Lets other threads of the calling thread's block run: for a loop that waits for one of them.
+/// Returns 1 if there were any, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpunet_host_take_turns() -> c_int {
     c_int::from(block::pass_on())

@@ -44,25 +44,28 @@ fn bind(
     })
 }
 
-/// Points a module's calls under GPUnet's names (gsend and its like) at the launch's sockets: writes the token's net value to
-/// the module's variable gpunet_attachment. `module` is a CUmodule of the attachment's context. Calls with an explicit net
-/// (gpunet_send and its like) need none of this. Do it between launches of the module's kernels.
+/// Points a module's calls under GPUnet's names (gsend and its like) at the launch's sockets:
+/// writes the token's net value to the module's variable gpunet_attachment. `module` is a CUmodule
+/// of the attachment's context. Calls with an explicit net (gpunet_send and its like) need none of
+/// this. Do it between launches of the module's kernels.
 ///
-/// Errors: -EBADF; -EINVAL for a NULL module; -EOPNOTSUPP on the CPU device; -EIO when the module has no such variable, or with
-/// CUDA's error.
+/// Errors: -EBADF; -EINVAL for a NULL module; -EOPNOTSUPP on the CPU device; -EIO when the module
+/// has no such variable, or with CUDA's error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_bind_module(
     token: *const gpunet_host_token_t,
     module: *mut c_void,
 ) -> c_int {
     done(|| {
-        // SAFETY: a loaded module of the attachment's context, during this call: the caller's promise.
+        // SAFETY: a loaded module of the attachment's context, during this call: the caller's
+        // promise.
         bind(token, (module, "the module"), |device| Ok(unsafe { device.borrow_module(module) }))
     })
 }
 
-/// As gpunet_host_bind_module, for the module that a kernel is in, where the program has no CUmodule: kernels that nvcc linked
-/// into it. `function` is a cudaFunction_t (cudaGetFuncBySymbol) or a CUfunction.
+/// As gpunet_host_bind_module, for the module that a kernel is in, where the program has no
+/// CUmodule: kernels that nvcc linked into it. `function` is a cudaFunction_t (cudaGetFuncBySymbol)
+/// or a CUfunction.
 ///
 /// Errors: as gpunet_host_bind_module; -EIO also with a driver before CUDA 11.0.
 #[unsafe(no_mangle)]
@@ -71,16 +74,19 @@ pub unsafe extern "C" fn gpunet_host_bind_kernel(
     function: *mut c_void,
 ) -> c_int {
     done(|| {
-        // SAFETY: a kernel of the attachment's context, whose module stays loaded during this call: the caller's promise.
+        // SAFETY: a kernel of the attachment's context, whose module stays loaded during this call:
+        // the caller's promise.
         bind(token, (function, "the function"), |device| unsafe { device.borrow_module_of(function) })
     })
 }
 
-/// Checks that `count` kernels fit on the attachment's GPU at the same time. Kernels that wait for each other must fit. It
-/// also loads their code, so call it before the first of them runs. The kernels that run already are not counted, because the
-/// program launched them. On the CPU device everything fits.
+/// Checks that `count` kernels fit on the attachment's GPU at the same time. Kernels that wait for
+/// each other must fit. It also loads their code, so call it before the first of them runs. The
+/// kernels that run already are not counted, because the program launched them. On the CPU device
+/// everything fits.
 ///
-/// Errors: -EBADF; -EFAULT; -EINVAL; -ENOSPC when they do not fit: the reason says how many blocks would; -EIO with CUDA's error.
+/// Errors: -EBADF; -EFAULT; -EINVAL; -ENOSPC when they do not fit: the reason says how many blocks
+/// would; -EIO with CUDA's error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_check_co_resident(
     attachment: *const gpunet_host_attachment_t,
@@ -95,8 +101,8 @@ pub unsafe extern "C" fn gpunet_host_check_co_resident(
             let spec = |kernel: &gpunet_host_kernel| {
                 not_null(kernel.function, "a kernel's function")?;
                 let name = memory::text(kernel.name, "a kernel's name")?.unwrap_or("(unnamed)");
-                // SAFETY: a kernel of the attachment's context, whose module stays loaded during this call: the caller's
-                // promise.
+                // SAFETY: a kernel of the attachment's context, whose module stays loaded during
+                // this call: the caller's promise.
                 let function = unsafe { device.borrow_function(kernel.function, name) }?;
                 let blocks = u32::try_from(kernel.blocks).unwrap_or(u32::MAX);
                 let (grid, block) = ((blocks, 1, 1), (kernel.threads, 1, 1));

@@ -1,7 +1,9 @@
-//! Sockets in the table of a device that the host program opens: for its kernels, or to take their directions.
+//! Sockets in the table of a device that the host program opens: for its kernels, or to take their
+//! directions.
 //!
-//! One kind of handle names streams and listeners, as a socket does in C. What it stands for is behind a lock that no call
-//! holds while it waits: a call that waits for a connection has a future of its own, and the socket's [`Notify`] as its waker.
+//! One kind of handle names streams and listeners, as a socket does in C. What it stands for is
+//! behind a lock that no call holds while it waits: a call that waits for a connection has a future
+//! of its own, and the socket's [`Notify`] as its waker.
 //!
 //! | file | holds |
 //! |---|---|
@@ -23,8 +25,8 @@ use crate::socket::Notify;
 use gpunet_proxy::socket::{Listener, Socket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A socket in the table of a device: a stream or a listener. Kernels use it by its number (gpunet_host_device_number), as
-/// if one of them had opened it. Any thread may use it.
+/// A socket in the table of a device: a stream or a listener. Kernels use it by its number
+/// (gpunet_host_device_number), as if one of them had opened it. Any thread may use it.
 pub struct gpunet_host_device_socket_t(());
 
 handles! { gpunet_host_device_socket_t, DEVICE_SOCKETS: DeviceSocket, 6, "device socket" }

@@ -36,7 +36,8 @@ impl Failure {
         Self::new(errno, text[..end].to_owned())
     }
 
-    /// A failure of a call on a socket. What is short is not always what the name of the number says.
+    /// A failure of a call on a socket. What is short is not always what the name of the number
+    /// says.
     pub(crate) fn of_socket(errno: i32) -> Self {
         let text = match errno {
             libc::EMFILE => {
@@ -230,7 +231,8 @@ thread_local! {
     static SHOWN: RefCell<CString> = RefCell::default();
 }
 
-/// Runs the body of an exported function: what it returns, or its failure as a negative errno. No panic passes.
+/// Runs the body of an exported function: what it returns, or its failure as a negative errno. No
+/// panic passes.
 pub(crate) fn returned(body: impl FnOnce() -> Result<i64, Failure>) -> i64 {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
@@ -257,9 +259,11 @@ pub(crate) fn done(body: impl FnOnce() -> Result<(), Failure>) -> i32 {
     int(|| body().map(|()| 0))
 }
 
-/// Returns why the last call of this thread that failed did so, in words; "" if none did. Never NULL.
+/// Returns why the last call of this thread that failed did so, in words; "" if none did. Never
+/// NULL.
 ///
-/// The text belongs to the library. It is valid until this thread calls this function again, or ends.
+/// The text belongs to the library. It is valid until this thread calls this function again, or
+/// ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpunet_host_last_error() -> *const c_char {
     let shown = LAST.try_with(|last| {
@@ -272,8 +276,8 @@ pub extern "C" fn gpunet_host_last_error() -> *const c_char {
     shown.ok().and_then(Result::ok).unwrap_or(c"".as_ptr())
 }
 
-/// Makes `text` what gpunet_host_last_error returns, until a call of this thread fails again. NULL: "". For code above this library
-/// that fails for a reason of its own.
+/// Makes `text` what gpunet_host_last_error returns, until a call of this thread fails again. NULL:
+/// "". For code above this library that fails for a reason of its own.
 ///
 ///     if (cudaDeviceSynchronize() != cudaSuccess) {
 ///         gpunet_host_set_last_error("the kernel failed");

@@ -10,8 +10,9 @@ use std::sync::{Arc, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuar
 ///
 /// A handle has the kind in its highest 16 bits, then 24 bits of generation, then 24 bits of slot.
 ///
-/// A child that fork has made has a table of its own. What the parent's had in it is the parent's: it has the threads that serve it, and
-/// a lock of the table may have been held when the child was made.
+/// A child that fork has made has a table of its own. What the parent's had in it is the parent's:
+/// it has the threads that serve it, and a lock of the table may have been held when the child was
+/// made.
 pub(crate) struct Table<T> {
     kind: u16,
     what: &'static str,
@@ -36,7 +37,8 @@ fn count_forks() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     BEGUN.call_once(|| {
-        // SAFETY: the function is there as long as the program, and does what a child may do before it returns from fork.
+        // SAFETY: the function is there as long as the program, and does what a child may do before
+        // it returns from fork.
         let refused = unsafe { libc::pthread_atfork(None, None, Some(count)) };
         assert_eq!(refused, 0, "no memory for a handler of forks");
     });

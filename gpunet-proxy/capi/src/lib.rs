@@ -1,9 +1,9 @@
 //! libgpunet: gpunet's host API in C.
 //!
-//! The header `include/gpunet_host.h` is made from this crate by cbindgen and is its documentation; docs/c-host.md leads
-//! through it. Every function of this crate is called `gpunet_host_*`, wraps the call of `gpunet_proxy` that its comment describes, and
-//! does three things more: it looks its handles up, it turns errors into a negative errno and a text, and it lets no panic
-//! pass.
+//! The header `include/gpunet_host.h` is made from this crate by cbindgen and is its documentation;
+//! docs/c-host.md leads through it. Every function of this crate is called `gpunet_host_*`, wraps
+//! the call of `gpunet_proxy` that its comment describes, and does three things more: it looks its
+//! handles up, it turns errors into a negative errno and a text, and it lets no panic pass.
 //!
 //! | modules | hold |
 //! |---|---|
@@ -19,10 +19,11 @@
 //! | `socket` and below it | host sockets: blocking, non-blocking, polled, with a descriptor |
 //!
 //! # Handles are numbers
-//! A handle looks like a pointer to an incomplete type, so that a C compiler tells the kinds apart. Its value is a kind, a
-//! slot and a generation, and is never dereferenced: a null, closed or made-up handle finds nothing and gives -EBADF. Opaque
-//! pointers that are looked up in a registry would do the same until an address is allocated again; then a closed handle
-//! would name somebody else's object. A slot whose generations are used up is not used again.
+//! A handle looks like a pointer to an incomplete type, so that a C compiler tells the kinds apart.
+//! Its value is a kind, a slot and a generation, and is never dereferenced: a null, closed or
+//! made-up handle finds nothing and gives -EBADF. Opaque pointers that are looked up in a registry
+//! would do the same until an address is allocated again; then a closed handle would name somebody
+//! else's object. A slot whose generations are used up is not used again.
 #![allow(non_camel_case_types, reason = "the names of C")]
 #![allow(
     clippy::missing_safety_doc,
@@ -71,8 +72,8 @@ pub use token::*;
 
 use std::ffi::c_char;
 
-/// The version of this interface. It rises when a call or a structure of this header changes or goes; calls that are
-/// added do not change it.
+/// The version of this interface. It rises when a call or a structure of this header changes or
+/// goes; calls that are added do not change it.
 pub const GPUNET_HOST_ABI_VERSION: u32 = 2;
 
 /// Returns the library's version, such as "0.1.0". The text lives as long as the library.
@@ -81,7 +82,8 @@ pub extern "C" fn gpunet_host_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// Returns the library's GPUNET_HOST_ABI_VERSION. A program that was compiled with another one must not go on.
+/// Returns the library's GPUNET_HOST_ABI_VERSION. A program that was compiled with another one must
+/// not go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpunet_host_abi_version() -> u32 {
     GPUNET_HOST_ABI_VERSION

@@ -24,10 +24,11 @@ pub const GPUNET_HOST_LOG_DEBUG: c_int = 4;
 /// Everything.
 pub const GPUNET_HOST_LOG_TRACE: c_int = 5;
 
-/// Takes one event of the log: its level (GPUNET_HOST_LOG_ERROR to _TRACE), the module that wrote it, and the text in one
-/// line. Both texts are valid during the call only.
+/// Takes one event of the log: its level (GPUNET_HOST_LOG_ERROR to _TRACE), the module that wrote
+/// it, and the text in one line. Both texts are valid during the call only.
 ///
-/// It runs on any thread, also on several at a time, and must return soon. It must not call gpunet_host_set_log.
+/// It runs on any thread, also on several at a time, and must return soon. It must not call
+/// gpunet_host_set_log.
 pub type gpunet_host_log_fn =
     Option<unsafe extern "C" fn(level: c_int, module: *const c_char, text: *const c_char, user: *mut c_void)>;
 
@@ -37,15 +38,17 @@ struct Sink {
     user: *mut c_void,
 }
 
-// SAFETY: the caller of `gpunet_host_set_log` promises that the callback takes `user` on any thread.
+// SAFETY: the caller of `gpunet_host_set_log` promises that the callback takes `user` on any
+// thread.
 unsafe impl Send for Sink {}
 // SAFETY: as above.
 unsafe impl Sync for Sink {}
 
 static SINK: RwLock<Sink> = RwLock::new(Sink { callback: None, user: std::ptr::null_mut() });
 
-/// The highest level that is told; 0: none. It is read without [`SINK`]'s lock: an event of the callback would take that lock
-/// a second time, and wait for a `gpunet_host_set_log` that waits for the callback.
+/// The highest level that is told; 0: none. It is read without [`SINK`]'s lock: an event of the
+/// callback would take that lock a second time, and wait for a `gpunet_host_set_log` that waits for
+/// the callback.
 ///
 /// Ordering: relaxed. It only filters; the lock publishes the callback.
 static LEVEL: AtomicI32 = AtomicI32::new(0);
@@ -58,11 +61,12 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets where the log goes: to `callback`, with `user` as its last argument, up to `level`. A NULL callback ends the log,
-/// which is how a program starts: the library writes nothing anywhere.
+/// Sets where the log goes: to `callback`, with `user` as its last argument, up to `level`. A NULL
+/// callback ends the log, which is how a program starts: the library writes nothing anywhere.
 ///
 /// When it returns, the callback before it is no longer running and will not be called again.
-/// Errors: -EINVAL for another level; -EDEADLK from within the callback; -EBUSY when the program is in Rust and logs itself.
+/// Errors: -EINVAL for another level; -EDEADLK from within the callback; -EBUSY when the program is
+/// in Rust and logs itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_set_log(
     level: c_int,
@@ -147,7 +151,8 @@ fn tell(metadata: &Metadata<'_>, text: &Text) {
     // Held during the call: see what `gpunet_host_set_log` promises.
     let sink = SINK.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(callback) = sink.callback {
-        // SAFETY: the promise of who set it: it may be called on any thread; the texts live until it returns.
+        // SAFETY: the promise of who set it: it may be called on any thread; the texts live until
+        // it returns.
         unsafe { callback(number(*metadata.level()), module.as_ptr(), line.as_ptr(), sink.user) };
     }
     drop(sink);

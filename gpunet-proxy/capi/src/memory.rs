@@ -1,6 +1,7 @@
 //! The program's pointers: strings, addresses, option values, and where results go.
 //!
-//! Each function states what it believes of a pointer; that is what the C documentation demands of the caller.
+//! Each function states what it believes of a pointer; that is what the C documentation demands of
+//! the caller.
 
 use crate::failure::Failure;
 use gpunet_posix::sockaddr as layout;
@@ -98,7 +99,8 @@ pub(crate) fn room<'a>(data: *mut c_void, len: usize) -> Result<&'a mut [MaybeUn
 /// EFAULT for null with a count; EINVAL for a count that no memory has.
 pub(crate) fn array<'a, T>(first: *mut T, count: usize) -> Result<&'a mut [T], Failure> {
     if check_array(first, count)? {
-        // SAFETY: not null, aligned, and readable and writable for `count` structures that nobody else uses during the call.
+        // SAFETY: not null, aligned, and readable and writable for `count` structures that nobody
+        // else uses during the call.
         return Ok(unsafe { std::slice::from_raw_parts_mut(first, count) });
     }
     Ok(&mut [])
@@ -110,7 +112,8 @@ pub(crate) fn array<'a, T>(first: *mut T, count: usize) -> Result<&'a mut [T], F
 /// As [`array`].
 pub(crate) fn slice<'a, T>(first: *const T, count: usize) -> Result<&'a [T], Failure> {
     if check_array(first, count)? {
-        // SAFETY: not null, aligned, and readable for `count` structures that nobody changes during the call.
+        // SAFETY: not null, aligned, and readable for `count` structures that nobody changes during
+        // the call.
         return Ok(unsafe { std::slice::from_raw_parts(first, count) });
     }
     Ok(&[])
@@ -139,9 +142,11 @@ pub(crate) fn address(from: *const sockaddr, len: socklen_t) -> Result<SocketAdd
     address.to_std().ok_or_else(|| Failure::of(libc::EINVAL))
 }
 
-/// Leaves an address where it is wanted, cut to the room that `len` tells; `len` becomes the whole length.
+/// Leaves an address where it is wanted, cut to the room that `len` tells; `len` becomes the whole
+/// length.
 pub(crate) fn put_address(address: SocketAddr, to: *mut sockaddr, len: *mut socklen_t) {
-    // SAFETY: `len` is null or readable and writable, `to` null or writable for `*len` bytes: the caller's promise.
+    // SAFETY: `len` is null or readable and writable, `to` null or writable for `*len` bytes: the
+    // caller's promise.
     unsafe { layout::write(&gpunet_device::SockAddr::from_std(address), to.cast(), len) };
 }
 

@@ -28,12 +28,13 @@ fn enter(proxy: Proxy, out: &Out<*mut gpunet_host_proxy_t>) -> Result<(), Failur
 
 /// Starts a proxy in this process.
 ///
-/// `settings` is TOML, one `key = value` a line; NULL means the defaults. The keys: sockets, controls, shared_rings,
-/// device_rings (bytes), threads, cpus ("2-5,8"), spin_us, latency_us, heartbeat_ms, linger_s, rc ("system", "off"), placement
-/// ("auto", "pinned", "dma-buf", "peer-mem"), rc_peers (["192.0.2.1"]), rc_keepalive_ms. docs/operations.md explains them.
+/// `settings` is TOML, one `key = value` a line; NULL means the defaults. The keys: sockets,
+/// controls, shared_rings, device_rings (bytes), threads, cpus ("2-5,8"), spin_us, latency_us,
+/// heartbeat_ms, linger_s, rc ("system", "off"), placement ("auto", "pinned", "dma-buf",
+/// "peer-mem"), rc_peers (["192.0.2.1"]), rc_keepalive_ms. docs/operations.md explains them.
 ///
-/// On success `*proxy` is a handle that gpunet_host_proxy_close ends.
-/// Errors: -EINVAL for settings, with the line or the key and what is expected; the system's, when it refuses a thread.
+/// On success `*proxy` is a handle that gpunet_host_proxy_close ends. Errors: -EINVAL for settings,
+/// with the line or the key and what is expected; the system's, when it refuses a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_embed(
     settings: *const c_char,
@@ -45,13 +46,13 @@ pub unsafe extern "C" fn gpunet_host_embed(
     })
 }
 
-/// Joins the daemon (gpunetd) that listens at `path`; NULL is where it listens by default. Of the settings only sockets,
-/// controls, shared_rings, device_rings and placement are the program's; the others are the daemon's. Waits for the daemon's
-/// answer.
+/// Joins the daemon (gpunetd) that listens at `path`; NULL is where it listens by default. Of the
+/// settings only sockets, controls, shared_rings, device_rings and placement are the program's; the
+/// others are the daemon's. Waits for the daemon's answer.
 ///
-/// On success `*proxy` is a handle that gpunet_host_proxy_close ends.
-/// Errors: -ENOENT or -ECONNREFUSED when no daemon is there; -EACCES and others when it refuses; -EPROTONOSUPPORT when it is of
-/// another version; -EINVAL for settings.
+/// On success `*proxy` is a handle that gpunet_host_proxy_close ends. Errors: -ENOENT or
+/// -ECONNREFUSED when no daemon is there; -EACCES and others when it refuses; -EPROTONOSUPPORT when
+/// it is of another version; -EINVAL for settings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_attach(
     path: *const c_char,
@@ -65,8 +66,8 @@ pub unsafe extern "C" fn gpunet_host_attach(
     })
 }
 
-/// Joins the daemon as gpunet_host_attach does if one listens there, else starts a proxy in this process.
-/// gpunet_host_proxy_is_daemon tells which of the two happened.
+/// Joins the daemon as gpunet_host_attach does if one listens there, else starts a proxy in this
+/// process. gpunet_host_proxy_is_daemon tells which of the two happened.
 ///
 /// Errors: as gpunet_host_attach and gpunet_host_embed. A daemon that refuses is an error.
 #[unsafe(no_mangle)]
@@ -90,8 +91,8 @@ pub unsafe extern "C" fn gpunet_host_proxy_is_daemon(proxy: *const gpunet_host_p
     int(|| Ok(i64::from(gpunet_host_proxy_t::of(proxy)?.daemon().is_some())))
 }
 
-/// Describes the proxy as a JSON object: "data_threads", and "daemon", which is null or has "path", "pid", "version",
-/// "heartbeat_ms" and "linger_ms".
+/// Describes the proxy as a JSON object: "data_threads", and "daemon", which is null or has "path",
+/// "pid", "version", "heartbeat_ms" and "linger_ms".
 ///
 /// On success `*json` belongs to the caller, who gives it back with gpunet_host_free_string.
 /// Errors: -EBADF, -ENOMEM.
@@ -118,11 +119,13 @@ pub unsafe extern "C" fn gpunet_host_proxy_json(
     })
 }
 
-/// Describes what the proxy holds at this moment as a JSON object: totals, clients, sockets and data threads, as
-/// `gpunetctl ss --json` prints them. A daemon shows what this user may see. Waits for the control plane's answer.
+/// Describes what the proxy holds at this moment as a JSON object: totals, clients, sockets and
+/// data threads, as `gpunetctl ss --json` prints them. A daemon shows what this user may see. Waits
+/// for the control plane's answer.
 ///
 /// On success `*json` belongs to the caller, who gives it back with gpunet_host_free_string.
-/// Errors: -EBADF; -ETIMEDOUT when the control plane does not answer; the system's, when a daemon cannot be asked; -ENOMEM.
+/// Errors: -EBADF; -ETIMEDOUT when the control plane does not answer; the system's, when a daemon
+/// cannot be asked; -ENOMEM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_snapshot_json(
     proxy: *const gpunet_host_proxy_t,
@@ -137,8 +140,9 @@ pub unsafe extern "C" fn gpunet_host_snapshot_json(
     })
 }
 
-/// Stops the proxy at once, without delivering anything: every socket reports ENETDOWN, and calls that wait return it. A
-/// daemon continues to run; to it this program seems to have been killed. The handles stay open, to be closed.
+/// Stops the proxy at once, without delivering anything: every socket reports ENETDOWN, and calls
+/// that wait return it. A daemon continues to run; to it this program seems to have been killed.
+/// The handles stay open, to be closed.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

@@ -1,4 +1,5 @@
-//! Queues: operations of sockets and teams in order, by a thread on the CPU device or on a CUDA stream.
+//! Queues: operations of sockets and teams in order, by a thread on the CPU device or on a CUDA
+//! stream.
 //!
 //! | file | holds |
 //! |---|---|
@@ -26,8 +27,9 @@ use gpunet_proxy::queue::Queue;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Operations on sockets of a device, in order. Any thread may use it; operations of several threads are in some order. One call
-/// at a time enqueues: where a CUDA stream is full, it and those of other threads on the queue wait for room in it.
+/// Operations on sockets of a device, in order. Any thread may use it; operations of several
+/// threads are in some order. One call at a time enqueues: where a CUDA stream is full, it and
+/// those of other threads on the queue wait for room in it.
 pub struct gpunet_host_queue_t(());
 
 handles! { gpunet_host_queue_t, QUEUES: QueueObject, 9, "queue" }
@@ -56,7 +58,8 @@ impl QueueObject {
     }
 }
 
-/// A failure of a call that enqueues. What it is about is not always what the name of the number says.
+/// A failure of a call that enqueues. What it is about is not always what the name of the number
+/// says.
 fn failure(error: io::Error) -> Failure {
     let text = match error.raw_os_error() {
         Some(libc::EALREADY) => {

@@ -1,8 +1,9 @@
 //! Host sockets: the streams and listeners of a C program.
 //!
-//! The sockets of `gpunet_proxy::host` are futures; here a call polls the future itself, with the socket's [`Notify`] as the
-//! waker. A call that may wait sleeps there until it is woken and polls again, so no executor is needed. Nobody sleeps with a
-//! lock in hand: a close finds the socket free, and ends the waits of other threads.
+//! The sockets of `gpunet_proxy::host` are futures; here a call polls the future itself, with the
+//! socket's [`Notify`] as the waker. A call that may wait sleeps there until it is woken and polls
+//! again, so no executor is needed. Nobody sleeps with a lock in hand: a close finds the socket
+//! free, and ends the waits of other threads.
 //!
 //! | file | holds |
 //! |---|---|
@@ -43,7 +44,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-/// A socket of the program, over any transport. Any thread may use it; one may send while another receives.
+/// A socket of the program, over any transport. Any thread may use it; one may send while another
+/// receives.
 pub struct gpunet_host_socket_t(());
 
 handles! { gpunet_host_socket_t, SOCKETS: SocketObject, 5, "socket" }
@@ -52,11 +54,14 @@ handles! { gpunet_host_socket_t, SOCKETS: SocketObject, 5, "socket" }
 pub const GPUNET_HOST_SOL_GPUNET: c_int = 0x6770;
 /// Option of that level (int): calls do not wait.
 pub const GPUNET_HOST_NONBLOCK: c_int = 1;
-/// Option of that level (int; on by default): small messages travel with their flag where that is faster.
+/// Option of that level (int; on by default): small messages travel with their flag where that is
+/// faster.
 pub const GPUNET_HOST_LINES: c_int = 3;
-/// Option of that level (int): what may carry the socket, or of a stream, what does. One of GPUNET_HOST_TRANSPORT_*.
+/// Option of that level (int): what may carry the socket, or of a stream, what does. One of
+/// GPUNET_HOST_TRANSPORT_*.
 pub const GPUNET_HOST_TRANSPORT: c_int = 2;
-/// The same host if the listener is under this proxy, RDMA to a destination known to speak it, else TCP.
+/// The same host if the listener is under this proxy, RDMA to a destination known to speak it, else
+/// TCP.
 pub const GPUNET_HOST_TRANSPORT_AUTO: c_int = 0;
 /// TCP.
 pub const GPUNET_HOST_TRANSPORT_TCP: c_int = 1;
@@ -137,7 +142,8 @@ impl SocketObject {
         }
     }
 
-    /// Moves all bytes, or as many as can be without waiting, by calls that move some; `None` ends it.
+    /// Moves all bytes, or as many as can be without waiting, by calls that move some; `None` ends
+    /// it.
     fn transfer(
         &self,
         wait: Wait,

@@ -24,7 +24,8 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// A device's place in a team. Any thread may use it; what members do together is one thing after another.
+/// A device's place in a team. Any thread may use it; what members do together is one thing after
+/// another.
 pub struct gpunet_host_team_t(());
 
 handles! { gpunet_host_team_t, TEAMS: TeamObject, 10, "team" }
@@ -104,8 +105,8 @@ pub unsafe extern "C" fn gpunet_host_team_size(team: *const gpunet_host_team_t) 
     int(|| gpunet_host_team_t::of(team)?.with(|team| Ok(i64::from(team.size()))))
 }
 
-/// Leaves what kernels of a launch are given to act as this member: a parameter, by value. `token` is of a launch on the
-/// attachment that joined. The kernels end before the team is left.
+/// Leaves what kernels of a launch are given to act as this member: a parameter, by value. `token`
+/// is of a launch on the attachment that joined. The kernels end before the team is left.
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL when the token is of another attachment.
 #[unsafe(no_mangle)]
@@ -124,7 +125,8 @@ pub unsafe extern "C" fn gpunet_host_team_value(
             ));
         }
         let handle = object.with(|team| {
-            // SAFETY: the token is the attachment's, and the kernels end before: the caller's promise.
+            // SAFETY: the token is the attachment's, and the kernels end before: the caller's
+            // promise.
             token.with(|token| Ok(unsafe { team.handle(token.net()) }))
         })?;
         guard_teams(|team, body| returned(|| with_team(team, |team| Ok(body(team)?))));
@@ -135,10 +137,11 @@ pub unsafe extern "C" fn gpunet_host_team_value(
     })
 }
 
-/// Waits until all members have called it, for at most the time that the team was made with. It does not wait for kernels.
+/// Waits until all members have called it, for at most the time that the team was made with. It
+/// does not wait for kernels.
 ///
-/// Errors, for all members: -ETIMEDOUT; -ECONNRESET when a member has died; -ENOTCONN when one has left; -EINVAL when one
-/// does something else. -EBADF.
+/// Errors, for all members: -ETIMEDOUT; -ECONNRESET when a member has died; -ENOTCONN when one has
+/// left; -EINVAL when one does something else. -EBADF.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_team_barrier(team: *const gpunet_host_team_t) -> c_int {
     done(|| gpunet_host_team_t::of(team)?.with(|team| Ok(team.barrier()?)))
@@ -146,8 +149,9 @@ pub unsafe extern "C" fn gpunet_host_team_barrier(team: *const gpunet_host_team_
 
 /// Leaves the team when all members do. Its kernels have ended, and its symmetric memory is free.
 ///
-/// Errors: as gpunet_host_team_barrier: this member has left all the same, and the handle is stale. -EBUSY while there is symmetric
-/// memory of the team, or a call or a kernel on the CPU uses it: it goes on then.
+/// Errors: as gpunet_host_team_barrier: this member has left all the same, and the handle is stale.
+/// -EBUSY while there is symmetric memory of the team, or a call or a kernel on the CPU uses it: it
+/// goes on then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_team_leave(team: *mut gpunet_host_team_t) -> c_int {
     done(|| {
@@ -156,7 +160,8 @@ pub unsafe extern "C" fn gpunet_host_team_leave(team: *mut gpunet_host_team_t) -
         let Ok(mut held) = object.team.try_write() else {
             return Err(busy("a call or a kernel uses the team"));
         };
-        // Ordering: Acquire, pairs with the Release of whoever freed the last of it: its borrow has ended.
+        // Ordering: Acquire, pairs with the Release of whoever freed the last of it: its borrow has
+        // ended.
         if object.memories.load(Ordering::Acquire) > 0 {
             return Err(busy("there is symmetric memory of the team: gpunet_host_symmetric_free"));
         }

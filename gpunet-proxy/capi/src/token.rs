@@ -15,7 +15,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// A launch: the kernels that are started with its net value, cancelled and finished together. Any thread may use it.
+/// A launch: the kernels that are started with its net value, cancelled and finished together. Any
+/// thread may use it.
 pub struct gpunet_host_token_t(());
 
 handles! { gpunet_host_token_t, TOKENS: TokenObject, 3, "token" }
@@ -27,9 +28,9 @@ pub const GPUNET_HOST_CLOSE: c_int = 1;
 /// They are reset.
 pub const GPUNET_HOST_RESET: c_int = 2;
 
-/// A C function that runs as a kernel on the CPU: once for each of `blocks` thread blocks, each of which is a thread. It gets
-/// the token's net value, its own number from 0, and the launch's `argument`. Its stack has 256 KiB. No C++ exception may
-/// leave it.
+/// A C function that runs as a kernel on the CPU: once for each of `blocks` thread blocks, each of
+/// which is a thread. It gets the token's net value, its own number from 0, and the launch's
+/// `argument`. Its stack has 256 KiB. No C++ exception may leave it.
 pub type gpunet_host_kernel_fn =
     Option<unsafe extern "C" fn(net: u64, block: u32, blocks: u32, argument: *mut c_void)>;
 
@@ -81,7 +82,8 @@ impl Kernel for Function {
     fn run<G: Group>(self, group: &G) {
         RUNNING.set(self.net);
         let (block, blocks) = (group.index(), group.count());
-        // SAFETY: the promise of who launched it: a function of this type, which takes the argument on any thread.
+        // SAFETY: the promise of who launched it: a function of this type, which takes the argument
+        // on any thread.
         as_group(group, || unsafe { (self.function)(self.net, block, blocks, self.argument) });
     }
 }
@@ -112,7 +114,8 @@ impl TokenObject {
         if RUNNING.get() == self.net { Err(Failure::new(libc::EDEADLK, text)) } else { Ok(()) }
     }
 
-    /// Returns whether all its kernels on the CPU have ended by then; `None`: waits until they have.
+    /// Returns whether all its kernels on the CPU have ended by then; `None`: waits until they
+    /// have.
     fn wait(&self, deadline: Option<Instant>) -> bool {
         loop {
             if self.launches().iter().all(cpu::Launch::is_finished) {
@@ -154,9 +157,10 @@ pub unsafe extern "C" fn gpunet_host_token(
     })
 }
 
-/// Returns the launch's net value: by it a kernel finds its sockets. Pass it by value as a kernel's parameter to the gpunet_*
-/// functions of the device, or store it in a module's variable (gpunet_host_bind_module). It is valid until
-/// gpunet_host_token_finish. Returns 0 for a handle that is not open; the device's calls answer 0 with -ENETDOWN.
+/// Returns the launch's net value: by it a kernel finds its sockets. Pass it by value as a kernel's
+/// parameter to the gpunet_* functions of the device, or store it in a module's variable
+/// (gpunet_host_bind_module). It is valid until gpunet_host_token_finish. Returns 0 for a handle
+/// that is not open; the device's calls answer 0 with -ENETDOWN.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_token_net(token: *const gpunet_host_token_t) -> u64 {
     let mut net = 0;
@@ -167,12 +171,12 @@ pub unsafe extern "C" fn gpunet_host_token_net(token: *const gpunet_host_token_t
     net
 }
 
-/// Runs a C function as a kernel on the CPU device, by `blocks` threads; returns when they have been started. It calls the
-/// functions of gpunet.h with its net value. A token may have several such launches. `argument` is passed on as it is,
-/// to all these threads.
+/// Runs a C function as a kernel on the CPU device, by `blocks` threads; returns when they have
+/// been started. It calls the functions of gpunet.h with its net value. A token may have several
+/// such launches. `argument` is passed on as it is, to all these threads.
 ///
-/// Errors: -EBADF; -EINVAL for no block or no function; -EOPNOTSUPP on a GPU; the system's, when it refuses a thread (the token
-/// is cancelled then, because some blocks may have been started).
+/// Errors: -EBADF; -EINVAL for no block or no function; -EOPNOTSUPP on a GPU; the system's, when it
+/// refuses a thread (the token is cancelled then, because some blocks may have been started).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_token_launch(
     token: *const gpunet_host_token_t,
@@ -205,8 +209,8 @@ pub unsafe extern "C" fn gpunet_host_token_launch(
     })
 }
 
-/// Waits until all kernels of gpunet_host_token_launch have ended, for at most `timeout_ns` nanoseconds; negative: without
-/// limit; 0: not at all. (Wait for kernels on a GPU with CUDA.)
+/// Waits until all kernels of gpunet_host_token_launch have ended, for at most `timeout_ns`
+/// nanoseconds; negative: without limit; 0: not at all. (Wait for kernels on a GPU with CUDA.)
 ///
 /// Errors: -EBADF; -ETIMEDOUT; -EDEADLK from one of these kernels.
 #[unsafe(no_mangle)]
@@ -223,7 +227,8 @@ pub unsafe extern "C" fn gpunet_host_token_wait(token: *const gpunet_host_token_
     })
 }
 
-/// Cancels the launch: every call of its kernels that waits, or would wait, returns -ECANCELED. It cannot be undone.
+/// Cancels the launch: every call of its kernels that waits, or would wait, returns -ECANCELED. It
+/// cannot be undone.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]
@@ -236,14 +241,15 @@ pub unsafe extern "C" fn gpunet_host_token_cancel(token: *const gpunet_host_toke
     })
 }
 
-/// Ends the launch: keeps, closes or resets (`policy`) the sockets that its kernels left open, and leaves their number in
-/// `*left_open`, which may be NULL. Handles of sockets that it closes become stale, also for kernels of other launches.
+/// Ends the launch: keeps, closes or resets (`policy`) the sockets that its kernels left open, and
+/// leaves their number in `*left_open`, which may be NULL. Handles of sockets that it closes become
+/// stale, also for kernels of other launches.
 ///
-/// The kernels must have ended. It waits for those of gpunet_host_token_launch; of a GPU's, the program knows (cudaStreamQuery).
-/// After a kernel that failed, GPUNET_HOST_RESET is right. It waits for the proxy's answer, at most ten seconds. The handle is
-/// stale if it returns 0.
-/// Errors: -EBADF; -EINVAL for another policy; -EDEADLK from one of its kernels; -EBUSY while a thread of the program's own makes
-/// a call of gpunet.h with its net value: cancel the launch first.
+/// The kernels must have ended. It waits for those of gpunet_host_token_launch; of a GPU's, the
+/// program knows (cudaStreamQuery). After a kernel that failed, GPUNET_HOST_RESET is right. It
+/// waits for the proxy's answer, at most ten seconds. The handle is stale if it returns 0. Errors:
+/// -EBADF; -EINVAL for another policy; -EDEADLK from one of its kernels; -EBUSY while a thread of
+/// the program's own makes a call of gpunet.h with its net value: cancel the launch first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_token_finish(
     token: *mut gpunet_host_token_t,

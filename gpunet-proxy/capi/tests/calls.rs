@@ -1,5 +1,5 @@
-//! The C interface, called as C calls it: a kernel on the CPU, a host socket, errors. The programs in `tests/c` go further;
-//! `gpunet-proxy/capi/check` runs them against an installed library.
+//! The C interface, called as C calls it: a kernel on the CPU, a host socket, errors. The programs
+//! in `tests/c` go further; `gpunet-proxy/capi/check` runs them against an installed library.
 
 use gpunet::*;
 use gpunet_posix::capi::*;
@@ -240,7 +240,8 @@ fn a_queue_is_asked_without_waiting() {
 fn settings_of_a_queue_are_checked() {
     let (mut proxy, mut attachment, mut queue, mut word) = (null_mut(), null_mut(), null_mut(), 0_u64);
     let fine = || gpunet_host_queue_settings { short_bytes: 0, fragment_bytes: 0, depth: 0, flags: 0 };
-    // SAFETY: pointers to this function's own variables; the stream is not used where there is no GPU.
+    // SAFETY: pointers to this function's own variables; the stream is not used where there is no
+    // GPU.
     unsafe {
         assert_eq!(gpunet_host_embed(SETTINGS.as_ptr(), &raw mut proxy), 0, "{}", reason());
         assert_eq!(gpunet_host_attach_cpu(proxy, &raw mut attachment), 0, "{}", reason());

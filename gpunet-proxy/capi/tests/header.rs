@@ -1,7 +1,9 @@
-//! `include/gpunet_host.h` is what cbindgen makes of the crate, and the list of this version in `abi/` has what it declares.
+//! `include/gpunet_host.h` is what cbindgen makes of the crate, and the list of this version in
+//! `abi/` has what it declares.
 //!
-//! After a change of the interface: `GPUNET_WRITE_HEADER=1 cargo test -p gpunet-capi --test header`. A line of the list that
-//! changes or goes breaks programs: then GPUNET_HOST_ABI_VERSION rises, and the list gets a new name.
+//! After a change of the interface: `GPUNET_WRITE_HEADER=1 cargo test -p gpunet-capi --test
+//! header`. A line of the list that changes or goes breaks programs: then GPUNET_HOST_ABI_VERSION
+//! rises, and the list gets a new name.
 
 use std::path::{Path, PathBuf};
 

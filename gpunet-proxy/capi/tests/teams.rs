@@ -1,5 +1,5 @@
-//! Teams through the C interface: members are threads, and the calls of kernels are made by these. `tests/c/teams.c` goes
-//! further, with processes.
+//! Teams through the C interface: members are threads, and the calls of kernels are made by these.
+//! `tests/c/teams.c` goes further, with processes.
 
 use gpunet::*;
 use gpunet_device::team::TeamHandle;

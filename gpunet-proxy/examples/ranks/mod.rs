@@ -1,5 +1,5 @@
-//! What the examples of queues share: two ranks with a stream between them, their memory, and kernels that take turns with
-//! a queue.
+//! What the examples of queues share: two ranks with a stream between them, their memory, and
+//! kernels that take turns with a queue.
 #![allow(dead_code, reason = "every example uses a part of it")]
 
 use gpunet_device::abi::{Options, TransportKind, Word};
@@ -13,7 +13,8 @@ use std::sync::atomic::AtomicU64;
 
 pub type Fallible<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Runs an example between two attachments of one proxy, over the transport that the command line names.
+/// Runs an example between two attachments of one proxy, over the transport that the command line
+/// names.
 pub fn start(example: impl FnOnce(&Attachment, &Attachment, TransportKind) -> Fallible) -> Fallible {
     let transport = match std::env::args().nth(1).as_deref() {
         None | Some("peer") => TransportKind::Peer,
@@ -132,7 +133,8 @@ pub fn await_word(word: Word, value: u64) {
     }
 }
 
-/// A kernel in the order of a queue. A queue of the CPU device starts none, so one that runs all the time takes turns.
+/// A kernel in the order of a queue. A queue of the CPU device starts none, so one that runs all
+/// the time takes turns.
 #[derive(Clone, Copy)]
 pub struct Turns {
     go: Word,

@@ -1,8 +1,9 @@
 //! The operations of a queue as kernels of one block each.
 //!
-//! A queue on a CUDA stream carries its operations out by stream memory operations and copies, with positions that it knows when it
-//! enqueues them. A captured graph repeats its operations, so their positions are found when they run: in the device's table. A
-//! driver without stream memory operations needs kernels, too.
+//! A queue on a CUDA stream carries its operations out by stream memory operations and copies, with
+//! positions that it knows when it enqueues them. A captured graph repeats its operations, so their
+//! positions are found when they run: in the device's table. A driver without stream memory
+//! operations needs kernels, too.
 //!
 //! | kernel | operation | file |
 //! |---|---|---|

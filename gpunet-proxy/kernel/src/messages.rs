@@ -46,8 +46,8 @@ impl QueueSend {
             let message = direction.next(from.len() as u64)?;
             direction.wait(g, message.room(self.capacity), Timeout::NEVER)?;
             let span = direction.span(message)?;
-            // SAFETY: the ring has room for the message, and a stream's operations are alone in a direction; the buffer is
-            // readable by its contract.
+            // SAFETY: the ring has room for the message, and a stream's operations are alone in a
+            // direction; the buffer is readable by its contract.
             unsafe { copy_into_ring(g, span, from.as_ptr()) };
             direction.release(g, message.trigger())?;
             *sent += from.len();
@@ -99,7 +99,8 @@ impl QueueRecv {
             let have = direction.seen().saturating_sub(direction.released()).min(message.len);
             let message = direction.next(have)?;
             let span = direction.span(message)?;
-            // SAFETY: the bytes have landed and are not given back yet; the buffer is writable by its contract.
+            // SAFETY: the bytes have landed and are not given back yet; the buffer is writable by
+            // its contract.
             unsafe { copy_out_of_ring(g, to.as_ptr(), span) };
             *received += have as usize;
             let released = direction.release(g, message.trigger());
@@ -114,7 +115,8 @@ fn lock<G: Group>(g: &G, net: Net, socket: i32, direction: Direction) -> Result<
     LockedDirection::lock(g, net, Handle::from_raw(socket).ok_or(Error::BadHandle)?, direction)
 }
 
-/// The most bytes that are copied at a time: half a ring, so that the peer takes one half while the other is copied.
+/// The most bytes that are copied at a time: half a ring, so that the peer takes one half while the
+/// other is copied.
 const fn piece(capacity: u64) -> usize {
     let half = (capacity / 2) as usize;
     if half == 0 { 1 } else { half }

@@ -14,7 +14,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// The page's word that holds the errno of the first failure of a kernel, 0 as long as there is none.
+    /// The page's word that holds the errno of the first failure of a kernel, 0 as long as there is
+    /// none.
     pub const ERRNO: usize = 8;
     /// The page's word with the number of the operation that failed.
     pub const OPERATION: usize = 9;
@@ -23,7 +24,8 @@ impl Record {
 
     #[allow(unsafe_code)]
     fn word(self, index: usize) -> Word {
-        // SAFETY: the host passes the first word of a page, which is mapped until the kernel has ended.
+        // SAFETY: the host passes the first word of a page, which is mapped until the kernel has
+        // ended.
         unsafe { Word::from_ptr(self.page.as_ptr().wrapping_add(index)) }
     }
 

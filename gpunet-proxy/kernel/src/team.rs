@@ -5,8 +5,8 @@ use gpunet_abi::team::{Rank, Signal};
 use gpunet_abi::{Error, Result};
 use gpunet_device::{Buffer, Group, Kernel, SymmetricPtr, TeamHandle};
 
-/// An operation of a team: what a group is to call, with what. A queue of the CPU device performs it on its thread, and a queue on
-/// a CUDA stream in a kernel ([`QueueTeam`]).
+/// An operation of a team: what a group is to call, with what. A queue of the CPU device performs
+/// it on its thread, and a queue on a CUDA stream in a kernel ([`QueueTeam`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct TeamOperation {
@@ -63,7 +63,8 @@ impl TeamAction {
         Self::AllToAll,
     ];
 
-    /// Returns whether all members take part, so that one group of each device may be at it at a time.
+    /// Returns whether all members take part, so that one group of each device may be at it at a
+    /// time.
     #[must_use]
     pub const fn is_collective(self) -> bool {
         matches!(self, Self::Barrier | Self::AllGather | Self::Broadcast | Self::AllToAll)
@@ -77,7 +78,8 @@ impl TeamOperation {
         TeamAction::ALL.get(self.action as usize).copied()
     }
 
-    /// Makes the call. After a collective that fails, all later barriers and collectives of this member fail, too: ConnectionAborted.
+    /// Makes the call. After a collective that fails, all later barriers and collectives of this
+    /// member fail, too: ConnectionAborted.
     ///
     /// # Cooperation
     /// All lanes call it together.

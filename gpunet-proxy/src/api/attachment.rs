@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 /// The sockets of one device: its regions, slots and launches in a proxy.
 ///
-/// Dropping it closes it, as [`Attachment::close`] does, which also reports what was lost. The drop blocks,
-/// except inside a tokio runtime, where a thread finishes the work.
+/// Dropping it closes it, as [`Attachment::close`] does, which also reports what was lost. The drop
+/// blocks, except inside a tokio runtime, where a thread finishes the work.
 ///
 /// # Examples
 /// ```
@@ -62,8 +62,8 @@ impl Attachment {
     /// Allocates `len` bytes of zeroed memory for kernels of this device.
     ///
     /// # Errors
-    /// [`AllocError`], when the GPU (for the CPU device, the machine) does not have the memory; a GPU also
-    /// refuses 0 bytes.
+    /// [`AllocError`], when the GPU (for the CPU device, the machine) does not have the memory; a
+    /// GPU also refuses 0 bytes.
     ///
     /// # Examples
     /// ```
@@ -76,15 +76,15 @@ impl Attachment {
         DeviceBuffer::new(self.cuda(), len)
     }
 
-    /// Returns the totals since the attachment was made. After a daemon has ended, they stay as it last
-    /// reported them.
+    /// Returns the totals since the attachment was made. After a daemon has ended, they stay as it
+    /// last reported them.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.device().link.stats()
     }
 
-    /// Returns what the attachment holds now, as the control thread knows it; all zero once the proxy has
-    /// stopped.
+    /// Returns what the attachment holds now, as the control thread knows it; all zero once the
+    /// proxy has stopped.
     ///
     /// Blocks for a turn of the control thread.
     ///
@@ -101,10 +101,12 @@ impl Attachment {
         self.device().link.usage()
     }
 
-    /// Closes all sockets, waits until what was accepted is sent, and frees the attachment's memory.
+    /// Closes all sockets, waits until what was accepted is sent, and frees the attachment's
+    /// memory.
     ///
-    /// Blocks for at most [`Config::linger`](crate::Config::linger) (a daemon's own setting); async code uses
-    /// [`Attachment::close_async`]. Finish all launches first: kernels that still run are cancelled.
+    /// Blocks for at most [`Config::linger`](crate::Config::linger) (a daemon's own setting); async
+    /// code uses [`Attachment::close_async`]. Finish all launches first: kernels that still run are
+    /// cancelled.
     #[must_use]
     pub fn close(self) -> CloseReport {
         let device = self.owned.device().clone();

@@ -9,7 +9,8 @@ impl Proxy {
     /// Makes sockets for this program: an attachment of its own, of the sizes in [`Proxy::config`].
     ///
     /// # Errors
-    /// [`AttachError`], when there is not enough memory, the system refuses a thread, or the daemon refuses.
+    /// [`AttachError`], when there is not enough memory, the system refuses a thread, or the daemon
+    /// refuses.
     ///
     /// # Examples
     /// ```
@@ -27,15 +28,15 @@ impl Proxy {
 }
 
 impl Attachment {
-    /// Makes sockets for this program in the socket table of the attachment's kernels, so that a task and a
-    /// kernel can be the two ends of a `peer` stream.
+    /// Makes sockets for this program in the socket table of the attachment's kernels, so that a
+    /// task and a kernel can be the two ends of a `peer` stream.
     ///
-    /// Only the CPU device can do this: the CPU cannot reach the words of a GPU's `peer` streams. When the
-    /// attachment is closed, calls on these sockets fail with ECANCELED.
+    /// Only the CPU device can do this: the CPU cannot reach the words of a GPU's `peer` streams.
+    /// When the attachment is closed, calls on these sockets fail with ECANCELED.
     ///
     /// # Errors
-    /// [`AttachError::HostOnGpu`], when the device is a GPU; [`AttachError::TooMany`], when all launch numbers
-    /// are in use; [`AttachError::Thread`], when the system refuses a thread.
+    /// [`AttachError::HostOnGpu`], when the device is a GPU; [`AttachError::TooMany`], when all
+    /// launch numbers are in use; [`AttachError::Thread`], when the system refuses a thread.
     ///
     /// # Examples
     /// ```

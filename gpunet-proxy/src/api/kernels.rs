@@ -9,8 +9,8 @@ use gpu_usermap::cuda::{CopyError, LoadModuleError, Module};
 use gpunet_device::{Kernel, Net};
 
 impl Attachment {
-    /// Takes a launch number. Kernels that are started with its [`LaunchToken::net`] are cancelled and
-    /// reaped together.
+    /// Takes a launch number. Kernels that are started with its [`LaunchToken::net`] are cancelled
+    /// and reaped together.
     ///
     /// # Errors
     /// [`TooManyLaunches`], when all 64 numbers are in use.
@@ -26,11 +26,11 @@ impl Attachment {
         LaunchToken::take(self.device())
     }
 
-    /// Loads PTX on the attachment's GPU, for blocks of at most `threads` threads: the assembler gives each
-    /// thread its share of the registers. On the CPU device it loads nothing.
+    /// Loads PTX on the attachment's GPU, for blocks of at most `threads` threads: the assembler
+    /// gives each thread its share of the registers. On the CPU device it loads nothing.
     ///
-    /// Load all programs before the first launch: the driver may wait for running kernels, which may be
-    /// waiting for the host.
+    /// Load all programs before the first launch: the driver may wait for running kernels, which
+    /// may be waiting for the host.
     ///
     /// # Errors
     /// [`LoadModuleError`], with the assembler's log.
@@ -38,11 +38,12 @@ impl Attachment {
         Program::load(self.device(), |device| device.load_module_for(ptx, threads))
     }
 
-    /// As [`Attachment::load`], with these kernels only. The driver then assembles no others, which makes the first
-    /// start of a program with several kernels shorter.
+    /// As [`Attachment::load`], with these kernels only. The driver then assembles no others, which
+    /// makes the first start of a program with several kernels shorter.
     ///
     /// # Errors
-    /// As [`Attachment::load`]. The launch of any other kernel fails with [`LaunchError::Entry`](crate::LaunchError::Entry).
+    /// As [`Attachment::load`]. The launch of any other kernel fails with
+    /// [`LaunchError::Entry`](crate::LaunchError::Entry).
     ///
     /// # Examples
     /// ```
@@ -89,14 +90,14 @@ impl Attachment {
         module.device().write_symbol(module, "gpunet_attachment", &token.context().to_ne_bytes())
     }
 
-    /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same time, beside
-    /// the kernels that already run. Kernels that wait for each other must fit.
+    /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same
+    /// time, beside the kernels that already run. Kernels that wait for each other must fit.
     ///
     /// On the CPU device everything fits.
     ///
     /// # Errors
-    /// [`LaunchError::NotCoResident`] says how many blocks would fit; [`LaunchError::Entry`], when the program
-    /// has no such entry.
+    /// [`LaunchError::NotCoResident`] says how many blocks would fit; [`LaunchError::Entry`], when
+    /// the program has no such entry.
     ///
     /// # Examples
     /// ```no_run
@@ -117,16 +118,16 @@ impl Attachment {
 
     /// Starts `blocks` thread blocks of `threads` threads each.
     ///
-    /// `kernel` makes the kernel's parameters from the [`Net`] by which it finds its sockets. The call returns
-    /// when the kernel has been started.
+    /// `kernel` makes the kernel's parameters from the [`Net`] by which it finds its sockets. The
+    /// call returns when the kernel has been started.
     ///
     /// # Safety
     /// The buffers and addresses in the kernel's parameters are valid on this device until the
     /// kernel ends, and used as their types demand.
     ///
     /// # Errors
-    /// [`LaunchError`]. No block runs then; after [`LaunchError::Threads`], the blocks that were started are
-    /// cancelled.
+    /// [`LaunchError`]. No block runs then; after [`LaunchError::Threads`], the blocks that were
+    /// started are cancelled.
     ///
     /// # Examples
     /// A kernel that sends a buffer to a TCP program:

@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 /// A running proxy, in this process or as a daemon.
 ///
-/// Clones share it. A proxy in this process stops when its last clone and its last attachment are dropped.
+/// Clones share it. A proxy in this process stops when its last clone and its last attachment are
+/// dropped.
 ///
 /// # Examples
 /// ```
@@ -69,19 +70,19 @@ pub fn embed(config: Config) -> Result<Proxy, EmbedError> {
 
 /// Joins the daemon that listens at `path`.
 ///
-/// The result is a [`Proxy`] like an embedded one: attachments, kernels and host programs see no difference.
-/// Each attachment has a connection of its own. Only the settings `sockets`, `controls`, `shared_rings`,
-/// `device_rings` and `placement` are the program's, and the daemon refuses more than it allows; the others
-/// are the daemon's.
+/// The result is a [`Proxy`] like an embedded one: attachments, kernels and host programs see no
+/// difference. Each attachment has a connection of its own. Only the settings `sockets`,
+/// `controls`, `shared_rings`, `device_rings` and `placement` are the program's, and the daemon
+/// refuses more than it allows; the others are the daemon's.
 ///
-/// If the daemon ends, all sockets report ENETDOWN at once. Attaching again (with the same `Proxy`, or
-/// after a new `attach`) works as soon as a daemon runs again.
+/// If the daemon ends, all sockets report ENETDOWN at once. Attaching again (with the same `Proxy`,
+/// or after a new `attach`) works as soon as a daemon runs again.
 ///
 /// The call blocks until the daemon has answered.
 ///
 /// # Errors
-/// [`DaemonError`], when no daemon listens at `path`, it does not serve this program, or a setting is
-/// invalid.
+/// [`DaemonError`], when no daemon listens at `path`, it does not serve this program, or a setting
+/// is invalid.
 ///
 /// # Examples
 /// ```no_run
@@ -100,12 +101,13 @@ pub fn attach(path: &Path, config: Config) -> Result<Proxy, DaemonError> {
 
 /// Joins the daemon at `path` if one listens there, else starts a proxy in this process.
 ///
-/// Without a path it uses [`places::daemon_path`]. The log and [`Proxy::daemon`] say which of the two
-/// happened.
+/// Without a path it uses [`places::daemon_path`]. The log and [`Proxy::daemon`] say which of the
+/// two happened.
 ///
 /// # Errors
-/// [`OpenError`]. A daemon that refuses is an error, not a reason to start a proxy here: a program that the
-/// administrator has excluded, or whose version does not fit, must not bypass the daemon unnoticed.
+/// [`OpenError`]. A daemon that refuses is an error, not a reason to start a proxy here: a program
+/// that the administrator has excluded, or whose version does not fit, must not bypass the daemon
+/// unnoticed.
 ///
 /// # Examples
 /// ```
@@ -135,7 +137,8 @@ pub fn open(path: Option<&Path>, config: Config) -> Result<Proxy, OpenError> {
 }
 
 impl Proxy {
-    /// Returns the settings that the proxy runs with; for a daemon, those that this program asks for.
+    /// Returns the settings that the proxy runs with; for a daemon, those that this program asks
+    /// for.
     #[must_use]
     pub fn config(&self) -> &Config {
         match &self.side {
@@ -153,13 +156,14 @@ impl Proxy {
         }
     }
 
-    /// Returns what the proxy holds now: attachments and sockets, with transport, placement and totals. A
-    /// daemon shows what this user may see.
+    /// Returns what the proxy holds now: attachments and sockets, with transport, placement and
+    /// totals. A daemon shows what this user may see.
     ///
     /// Blocks until the control plane, or the daemon, has answered.
     ///
     /// # Errors
-    /// TimedOut when the control plane does not answer; the system's error when the daemon cannot be asked.
+    /// TimedOut when the control plane does not answer; the system's error when the daemon cannot
+    /// be asked.
     ///
     /// # Examples
     /// ```
@@ -179,8 +183,8 @@ impl Proxy {
 
     /// Stops the proxy at once, without flushing. For an orderly end, close the attachments.
     ///
-    /// Every socket of every attachment reports ENETDOWN, and calls of kernels that wait return it. A daemon
-    /// continues to run; to it, this program seems to have been killed.
+    /// Every socket of every attachment reports ENETDOWN, and calls of kernels that wait return it.
+    /// A daemon continues to run; to it, this program seems to have been killed.
     ///
     /// # Examples
     /// ```
@@ -203,8 +207,8 @@ impl Proxy {
     /// Attaches the CPU device: kernels run as threads of this process.
     ///
     /// # Errors
-    /// [`AttachError::Region`], when there is not enough memory; [`AttachError::Daemon`], when the daemon
-    /// refuses; [`AttachError::Stopped`] after [`Proxy::abort`].
+    /// [`AttachError::Region`], when there is not enough memory; [`AttachError::Daemon`], when the
+    /// daemon refuses; [`AttachError::Stopped`] after [`Proxy::abort`].
     ///
     /// # Examples
     /// ```

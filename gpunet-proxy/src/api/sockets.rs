@@ -12,13 +12,14 @@ impl Attachment {
     /// Cancel safe: a dropped future keeps no socket.
     ///
     /// # Errors
-    /// As [`Host::connect`](crate::Host::connect). EMFILE, when all of the 256 slots for sockets of the host program
-    /// are in use.
+    /// As [`Host::connect`](crate::Host::connect). EMFILE, when all of the 256 slots for sockets of
+    /// the host program are in use.
     pub fn connect(&self, addr: SocketAddr, options: Options) -> PendingSocket {
         self.sockets.connect(addr, options)
     }
 
-    /// As [`Attachment::connect`], for programs without an executor: blocks until the connection is there, or cannot be.
+    /// As [`Attachment::connect`], for programs without an executor: blocks until the connection is
+    /// there, or cannot be.
     ///
     /// # Errors
     /// As [`Attachment::connect`].
@@ -26,7 +27,8 @@ impl Attachment {
         self.connect(addr, options).wait()
     }
 
-    /// Listens at `addr` with a socket of this device; port 0 takes a free one. Accepted sockets inherit the options.
+    /// Listens at `addr` with a socket of this device; port 0 takes a free one. Accepted sockets
+    /// inherit the options.
     ///
     /// # Errors
     /// As [`Host::bind`](crate::Host::bind). EMFILE as in [`Attachment::connect`].

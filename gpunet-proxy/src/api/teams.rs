@@ -50,7 +50,8 @@ impl Team {
         lead(attachment.cuda().cloned(), listener, size, options.clone())
     }
 
-    /// As [`Team::join_with`], without blocking. If the future is dropped, this member joins and leaves.
+    /// As [`Team::join_with`], without blocking. If the future is dropped, this member joins and
+    /// leaves.
     ///
     /// # Errors
     /// As [`Team::join`].
@@ -80,7 +81,8 @@ impl Team {
     /// Joins as what a launcher has started this program as: [`Launched`] says which are known.
     ///
     /// # Errors
-    /// As [`Team::join`]; what is wrong with the environment is [`TeamError::Io`] with the kind NotFound.
+    /// As [`Team::join`]; what is wrong with the environment is [`TeamError::Io`] with the kind
+    /// NotFound.
     ///
     /// # Examples
     /// ```no_run

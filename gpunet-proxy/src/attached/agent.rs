@@ -1,8 +1,8 @@
 //! The agent of an attachment: carries out the control plane's requests in the owner's process.
 //!
-//! In an embedded proxy it is a thread of the same process; under a daemon it is the client's session
-//! thread, and requests and answers travel over the session's socket, descriptors with them. `cpu_parts` says where
-//! a CPU device has its parts of arenas.
+//! In an embedded proxy it is a thread of the same process; under a daemon it is the client's
+//! session thread, and requests and answers travel over the session's socket, descriptors with
+//! them. `cpu_parts` says where a CPU device has its parts of arenas.
 
 mod cpu_parts;
 
@@ -25,8 +25,8 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The agent of an attachment of this process: a thread that the first request starts and that ends with the link,
-/// when the attachment is forgotten.
+/// The agent of an attachment of this process: a thread that the first request starts and that ends
+/// with the link, when the attachment is forgotten.
 pub(crate) fn embedded_agent(
     attachment: AttachmentId,
     agent: SharedAgent,
@@ -82,8 +82,8 @@ impl AgentThread {
     }
 }
 
-/// An agent, shared by the thread that serves it and by its attachment. Its mappings live as long as either of
-/// them: kernels and tasks use them whether the daemon lives or not.
+/// An agent, shared by the thread that serves it and by its attachment. Its mappings live as long
+/// as either of them: kernels and tasks use them whether the daemon lives or not.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedAgent(Arc<Mutex<Agent>>);
 
@@ -195,7 +195,8 @@ impl Agent {
         for ((number, part), flags) in parts {
             let memory = self.memory(map.arena, part)?;
             let region = memory.region(flags);
-            // Also if something fails: whoever could not map an arena is asked to unmap what there is.
+            // Also if something fails: whoever could not map an arena is asked to unmap what there
+            // is.
             self.mapped.entry(map.arena).or_default().push((number, memory));
             self.enter(number, &region)?;
         }

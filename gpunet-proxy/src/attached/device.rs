@@ -32,13 +32,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReport {
-    /// Bytes that a send accepted and that did not reach the peer, over the attachment's whole life.
+    /// Bytes that a send accepted and that did not reach the peer, over the attachment's whole
+    /// life.
     pub undelivered: u64,
     /// Streams that had not ended when the linger time was over.
     pub unfinished: u64,
 }
 
-/// What the program's side shares of an attachment: its regions, its socket table, its launches, and the way to the proxy.
+/// What the program's side shares of an attachment: its regions, its socket table, its launches,
+/// and the way to the proxy.
 #[derive(Debug)]
 pub(crate) struct AttachedDevice {
     pub(crate) link: Link,
@@ -56,8 +58,9 @@ pub(crate) struct AttachedDevice {
     pub(crate) contexts: u64,
     /// CUDA's side; `None` for the CPU device.
     pub(super) device: Option<Device>,
-    // Dropped last, in this order: what the agent has mapped; the registration before the region it registers (inside
-    // `memory`, and kept by the registration itself), the device's own memory before the device.
+    // Dropped last, in this order: what the agent has mapped; the registration before the region it
+    // registers (inside `memory`, and kept by the registration itself), the device's own memory
+    // before the device.
     pub(super) _agent: SharedAgent,
     pub(super) registration: Option<Registration>,
     pub(super) _own: Arc<DeviceMemory>,
@@ -82,12 +85,14 @@ impl AttachedDevice {
         CloseReport { undelivered: stats.undelivered, unfinished: stats.opened.saturating_sub(stats.closed) }
     }
 
-    /// Where the GPU finds the record for its panics; `None` for the CPU device, whose panics are caught.
+    /// Where the GPU finds the record for its panics; `None` for the CPU device, whose panics are
+    /// caught.
     pub(crate) fn panic_record_address(&self) -> Option<u64> {
         self.registration.as_ref().map(|region| region.device_ptr() + self.memory.layout().panic)
     }
 
-    /// Closes a socket of the host program that no running launch knows. What was published is delivered.
+    /// Closes a socket of the host program that no running launch knows. What was published is
+    /// delivered.
     pub(crate) fn close_socket(&self, handle: Handle) {
         let position = |offset| self.table.entry_word(handle, offset).map(|word| StreamWord(word).position());
         let ended = self.table.end(handle);

@@ -38,7 +38,8 @@ unsafe impl Sync for Heap {}
 impl Heap {
     /// `None` when the machine has no such memory, or this process may not have it.
     fn new(len: usize) -> Option<Self> {
-        // The system gives addresses freely, and ends the process that writes to more of them than there is memory.
+        // The system gives addresses freely, and ends the process that writes to more of them than
+        // there is memory.
         check_room(len).ok()?;
         // Not empty: an allocation has at least a byte.
         let layout = Layout::from_size_align(len.max(1), 4096).ok()?;
@@ -96,8 +97,8 @@ impl DeviceMemory {
         }
         assert!(offset + bytes.len() <= self.len(), "write past the end");
         let to = (self.address() as *mut u8).wrapping_add(offset);
-        // SAFETY: the range lies inside the allocation or mapping (checked), and a caller writes only
-        // where no kernel works at that time; `bytes` is the caller's and cannot overlap it.
+        // SAFETY: the range lies inside the allocation or mapping (checked), and a caller writes
+        // only where no kernel works at that time; `bytes` is the caller's and cannot overlap it.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -120,13 +121,13 @@ impl DeviceMemory {
     pub(crate) fn enter_region(&self, offset: usize, region: &Region) -> Result<(), CopyError> {
         assert!(offset + size_of::<Region>() <= self.len(), "write past the end");
         if let Self::Gpu(_) = self {
-            // The copy engine may write the entry in any order: no kernel looks at it before it is told to,
-            // which is after this call.
+            // The copy engine may write the entry in any order: no kernel looks at it before it is
+            // told to, which is after this call.
             return self.write(offset, bytes_of(region));
         }
         let entry = (self.address() as *mut u8).wrapping_add(offset).cast::<Region>();
-        // SAFETY: three words inside the allocation (checked), aligned by the layout; everybody accesses
-        // them atomically.
+        // SAFETY: three words inside the allocation (checked), aligned by the layout; everybody
+        // accesses them atomically.
         let (base, len, flags) = unsafe {
             (
                 Word::from_ptr(&raw mut (*entry).base),
@@ -134,7 +135,8 @@ impl DeviceMemory {
                 Word::from_ptr(&raw mut (*entry).flags),
             )
         };
-        // Who has seen the flags of an entry that is taken out loads its base next: that stays what it was.
+        // Who has seen the flags of an entry that is taken out loads its base next: that stays what
+        // it was.
         if region.flags & Region::VALID != 0 {
             base.set(region.base);
             len.set(region.len);
@@ -171,8 +173,9 @@ macro_rules! table_word {
                     .collect()
             }
             unsafe fn load(from: *mut Self) -> Self {
-                // SAFETY: the caller's contract. Ordering: SeqCst, with the fence in `store`: pairs with
-                // the fence of a thread that notes itself as a user and looks at the state again.
+                // SAFETY: the caller's contract. Ordering: SeqCst, with the fence in `store`: pairs
+                // with the fence of a thread that notes itself as a user and looks at the state
+                // again.
                 unsafe { <$atomic>::from_ptr(from) }.load(Ordering::SeqCst)
             }
             unsafe fn store(to: *mut Self, value: Self) {
@@ -197,15 +200,15 @@ impl DeviceMemory {
         }
         assert!(offset + len <= self.len(), "read past the end");
         let first = (self.address() as *mut u8).wrapping_add(offset).cast::<T>();
-        // SAFETY: words inside the allocation (checked), aligned by the layout; kernels access the tables
-        // that the host reads atomically.
+        // SAFETY: words inside the allocation (checked), aligned by the layout; kernels access the
+        // tables that the host reads atomically.
         Ok((0..count).map(|at| unsafe { T::load(first.wrapping_add(at)) }).collect())
     }
 
     /// Stores words of a table at `offset`. Kernels may be looking at them.
     ///
-    /// What is loaded afterwards was there after the store: the copy engine works in order, and the CPU
-    /// fences.
+    /// What is loaded afterwards was there after the store: the copy engine works in order, and the
+    /// CPU fences.
     pub(crate) fn store_words<T: TableWord>(&self, offset: usize, words: &[T]) -> Result<(), CopyError> {
         let len = size_of_val(words);
         if let Self::Gpu(_) = self {

@@ -1,5 +1,5 @@
-//! Which launch numbers of an attachment are in use, and which closed sockets running launches still
-//! know.
+//! Which launch numbers of an attachment are in use, and which closed sockets running launches
+//! still know.
 
 use gpunet_abi::Handle;
 use gpunet_abi::layout::LAUNCHES;
@@ -18,7 +18,8 @@ pub(crate) struct Launches {
     kept: HashSet<Handle>,
     /// Open sockets of the host program.
     open: HashSet<Handle>,
-    /// Sockets of the host program that are to be closed, and a bit for each running launch that knows them.
+    /// Sockets of the host program that are to be closed, and a bit for each running launch that
+    /// knows them.
     closing: Vec<(Handle, u64)>,
 }
 
@@ -49,7 +50,8 @@ impl Launches {
         Ended { free: forget(&mut self.known, launch), close: forget(&mut self.closing, launch) }
     }
 
-    /// Of the launches that ever used a socket, those that run: a bit for each. `host` is the host program's own.
+    /// Of the launches that ever used a socket, those that run: a bit for each. `host` is the host
+    /// program's own.
     pub(crate) const fn running(&self, users: u64, host: LaunchId) -> u64 {
         users & self.used & !bit(host)
     }
@@ -64,7 +66,8 @@ impl Launches {
         self.open.remove(&handle);
     }
 
-    /// The open sockets of the host program, if only its own launch is left: no kernel runs, and none knows them.
+    /// The open sockets of the host program, if only its own launch is left: no kernel runs, and
+    /// none knows them.
     pub(crate) fn unknown_sockets(&self, host: LaunchId) -> Vec<Handle> {
         if self.used & !bit(host) == 0 { self.open.iter().copied().collect() } else { Vec::new() }
     }
@@ -74,8 +77,8 @@ impl Launches {
         self.closing.push((handle, users));
     }
 
-    /// Notes sockets that were closed for `launch`, which has ended, and which launches ever knew them.
-    /// Returns those that no other running launch knows.
+    /// Notes sockets that were closed for `launch`, which has ended, and which launches ever knew
+    /// them. Returns those that no other running launch knows.
     #[must_use]
     pub(crate) fn retire(&mut self, launch: LaunchId, closed: &[Handle], users: &[u64]) -> Vec<Handle> {
         let running = self.used & !bit(launch);
@@ -89,8 +92,9 @@ impl Launches {
         free
     }
 
-    /// Of the sockets that a launch made and did not use, those that are its own; the others were kept
-    /// for whoever comes, by an earlier launch of that number. `fresh` are all there are at present.
+    /// Of the sockets that a launch made and did not use, those that are its own; the others were
+    /// kept for whoever comes, by an earlier launch of that number. `fresh` are all there are at
+    /// present.
     pub(crate) fn own(&mut self, fresh: Vec<(Handle, LaunchId)>, launch: LaunchId) -> Vec<Handle> {
         self.kept.retain(|kept| fresh.iter().any(|(handle, _)| handle == kept));
         let of_launch =

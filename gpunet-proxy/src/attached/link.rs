@@ -1,5 +1,5 @@
-//! How the program's side of an attachment reaches the proxy: by messages to its threads, or by frames
-//! to a daemon.
+//! How the program's side of an attachment reaches the proxy: by messages to its threads, or by
+//! frames to a daemon.
 
 use crate::attached::session::ProgramSession;
 use crate::engine::runtime::Runtime;
@@ -16,8 +16,8 @@ use std::time::Duration;
 /// How much longer than the linger bound a detach may take.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// What the program's side asks of the proxy. If the proxy has stopped, calls return empty results, and answers are
-/// dropped.
+/// What the program's side asks of the proxy. If the proxy has stopped, calls return empty results,
+/// and answers are dropped.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// The proxy is in this process.
@@ -27,8 +27,8 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Reaps what a launch left, and `fresh`, which only the device knows of. If the proxy has stopped, the
-    /// receiver is disconnected.
+    /// Reaps what a launch left, and `fresh`, which only the device knows of. If the proxy has
+    /// stopped, the receiver is disconnected.
     pub(crate) fn finish_launch(
         &self,
         launch: LaunchId,
@@ -57,7 +57,8 @@ impl Link {
         }
     }
 
-    /// Gives sockets back that were closed for a launch, and that no running launch knows; never waits.
+    /// Gives sockets back that were closed for a launch, and that no running launch knows; never
+    /// waits.
     pub(crate) fn release(&self, handles: Vec<Handle>) {
         match self {
             Self::Local { proxy, attachment } => {

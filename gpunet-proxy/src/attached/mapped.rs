@@ -8,13 +8,15 @@ use gpunet_abi::Word;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Memory grows by so much at least: a call of the system for each small piece would cost more than the pages.
+/// Memory grows by so much at least: a call of the system for each small piece would cost more than
+/// the pages.
 const GROWTH: usize = 64 << 20;
 
 /// Memory in the device's address space.
 #[derive(Debug)]
 pub(crate) enum MappedMemory {
-    /// Of the CPU device. Its descriptor is closed: a team of many members in one process would have too many.
+    /// Of the CPU device. Its descriptor is closed: a team of many members in one process would
+    /// have too many.
     Cpu(RegionMapping),
     /// The CPU device's own, of which the first pages exist, so many bytes.
     Growing(Arc<PinnedRegion>, Mutex<usize>),
@@ -39,7 +41,8 @@ impl MappedMemory {
         }
     }
 
-    /// As [`MappedMemory::pinned`], of a region that nobody else has. Returns a descriptor of it, too.
+    /// As [`MappedMemory::pinned`], of a region that nobody else has. Returns a descriptor of it,
+    /// too.
     ///
     /// # Errors
     /// What the system or CUDA says.
@@ -53,7 +56,8 @@ impl MappedMemory {
         Ok((Self::registered(device, region)?, fd))
     }
 
-    /// Addresses of the CPU device of which next to nothing exists before [`grow`](Self::grow), and a descriptor of them.
+    /// Addresses of the CPU device of which next to nothing exists before [`grow`](Self::grow), and
+    /// a descriptor of them.
     ///
     /// # Errors
     /// What the system says.
@@ -159,8 +163,9 @@ impl MappedMemory {
             Self::Imported(buffer) => buffer.device().write(buffer.buffer(), offset, bytes),
             Self::Cpu(_) | Self::Growing(..) | Self::Registered(..) => {
                 if let Some(base) = self.host() {
-                    // SAFETY: inside the mapping (checked), which lives as long as `self`; `bytes` is the caller's memory
-                    // and does not overlap it. Others may write there at the same time: bytes are numbers, whatever comes out.
+                    // SAFETY: inside the mapping (checked), which lives as long as `self`; `bytes`
+                    // is the caller's memory and does not overlap it. Others may write there at the
+                    // same time: bytes are numbers, whatever comes out.
                     unsafe {
                         base.wrapping_add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
                     };
@@ -202,8 +207,8 @@ impl MappedMemory {
         self.check(at, 8);
         assert!(at.is_multiple_of(8), "an unaligned word");
         let base = self.host()?;
-        // SAFETY: inside the mapping and aligned (checked); everybody accesses the word atomically. The callers use it while
-        // they keep the memory.
+        // SAFETY: inside the mapping and aligned (checked); everybody accesses the word atomically.
+        // The callers use it while they keep the memory.
         Some(unsafe { Word::from_ptr(base.wrapping_add(at).cast()) })
     }
 

@@ -35,7 +35,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Registers the shared region with the device and writes the launches' contexts into its memory.
+    /// Registers the shared region with the device and writes the launches' contexts into its
+    /// memory.
     pub(crate) fn new(
         device: Option<&Device>,
         memory: Arc<SharedMemory>,

@@ -1,9 +1,9 @@
 //! The program's end of an attachment to a daemon.
 //!
-//! A connection carries one attachment. Any thread may post frames. A thread of the session reads what the daemon
-//! sends: it completes pending requests and calls, and carries out the daemon's requests to the attachment's agent
-//! (these may wait for CUDA; nothing else is urgent). Files: `connect` (the first frames), this one (everything
-//! after).
+//! A connection carries one attachment. Any thread may post frames. A thread of the session reads
+//! what the daemon sends: it completes pending requests and calls, and carries out the daemon's
+//! requests to the attachment's agent (these may wait for CUDA; nothing else is urgent). Files:
+//! `connect` (the first frames), this one (everything after).
 
 mod connect;
 
@@ -140,7 +140,8 @@ impl ProgramSession {
         usage.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| (Usage::default(), self.lock().stats))
     }
 
-    /// Posts a request; `answer` is called on the session's thread, or dropped if there will be none.
+    /// Posts a request; `answer` is called on the session's thread, or dropped if there will be
+    /// none.
     pub(crate) fn ask(&self, id: HostRequestId, request: &Request, answer: Answer) {
         let request = bytes_of(request).to_vec();
         let mut state = self.lock();
@@ -245,7 +246,8 @@ impl ProgramSession {
             tracing::error!(reason = ended, "the daemon is gone: sockets report ENETDOWN");
         }
         self.hang_up();
-        // The daemon is gone or has forgotten this attachment: the heartbeat has no other writer any more.
+        // The daemon is gone or has forgotten this attachment: the heartbeat has no other writer
+        // any more.
         self.memory.beat_down();
     }
 

@@ -1,12 +1,12 @@
 //! The device's socket table, as the host reads and writes it while kernels run.
 //!
-//! *Retiring.* The proxy closes the sockets of a launch that has ended, and keeps their slots and rings out of use.
-//! The host then makes their handles stale in the device's own memory, and reads which launches ever
-//! used them. Both are needed before a slot may be given out again: a kernel of another launch finds the
-//! handle dead, or it is among the users, and its launch is waited for.
+//! *Retiring.* The proxy closes the sockets of a launch that has ended, and keeps their slots and
+//! rings out of use. The host then makes their handles stale in the device's own memory, and reads
+//! which launches ever used them. Both are needed before a slot may be given out again: a kernel of
+//! another launch finds the handle dead, or it is among the users, and its launch is waited for.
 //!
-//! *Opening.* Slots of the host program are taken and entered here. No kernel takes one, and none knows its handle before
-//! it is open, so the host writes their part of the table alone.
+//! *Opening.* Slots of the host program are taken and entered here. No kernel takes one, and none
+//! knows its handle before it is open, so the host writes their part of the table alone.
 
 use crate::attached::device_memory::{DeviceMemory, bytes_of};
 use gpu_usermap::cuda::CopyError;
@@ -29,7 +29,8 @@ pub(crate) struct SocketTable {
     memory: Arc<DeviceMemory>,
     layout: DeviceLayout,
     slots: u32,
-    /// Where the region that is shared with the proxy lies in the device's address space, and its length.
+    /// Where the region that is shared with the proxy lies in the device's address space, and its
+    /// length.
     shared: (u64, u64),
     /// Held while a slot of the host program changes its state.
     changing: Mutex<()>,
@@ -61,7 +62,8 @@ impl SocketTable {
         Self { memory, layout, slots, shared, changing: Mutex::new(()), ended }
     }
 
-    /// Notes that a launch has ended, before its number is another's: what its blocks held of poll groups is free.
+    /// Notes that a launch has ended, before its number is another's: what its blocks held of poll
+    /// groups is free.
     pub(crate) fn note_ended(&self, launch: LaunchId) -> Result<(), CopyError> {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let (index, shift) = (launch.0 as usize / 8, launch.0 % 8 * 8);
@@ -83,8 +85,8 @@ impl SocketTable {
             .collect())
     }
 
-    /// Makes handles stale that the proxy has closed and not given out again. Returns for each a bit for every
-    /// launch that ever used it.
+    /// Makes handles stale that the proxy has closed and not given out again. Returns for each a
+    /// bit for every launch that ever used it.
     ///
     /// Writes the states first and reads the users after them: see `use_handle` in gpunet-device.
     pub(crate) fn retire(&self, closed: &[Handle]) -> Result<Vec<u64>, CopyError> {
@@ -133,7 +135,8 @@ impl SocketTable {
         Ok(self.memory.load_words::<T>(at, 1)?.first().copied().unwrap_or_default())
     }
 
-    /// Prepares entry and words of a slot of the host program that is free, as a device does of one that it takes.
+    /// Prepares entry and words of a slot of the host program that is free, as a device does of one
+    /// that it takes.
     pub(crate) fn make(&self, slot: u32, launch: LaunchId, options: &Options) -> Result<Handle, CopyError> {
         let _changing = self.change();
         let generation = next_generation(self.state(Handle::new(slot, 0))?.generation());

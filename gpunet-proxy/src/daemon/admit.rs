@@ -21,7 +21,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Descriptors of an attachment besides its doorbells: the connection, the region, and one in transit.
+/// Descriptors of an attachment besides its doorbells: the connection, the region, and one in
+/// transit.
 const OF_AN_ATTACHMENT: u64 = 3;
 /// The longest name of a device.
 const MAX_DEVICE: usize = 256;
@@ -94,7 +95,8 @@ impl DaemonState {
             }
         };
         let account = self.accounts.account(who.uid, limits);
-        // Before the memory is allocated: a client over its quota does not get it for a moment either.
+        // Before the memory is allocated: a client over its quota does not get it for a moment
+        // either.
         let bytes = SharedLayout::new(&geometry).len + u64::from(geometry.slots()) * SLOT_BYTES;
         let quota = Quota::take(account.clone(), bytes, OF_AN_ATTACHMENT + u64::from(geometry.shards))
             .map_err(|(error, reason)| Refusal::new(error, reason))?;

@@ -1,7 +1,7 @@
 //! How many connections of a kind a user may have.
 //!
-//! A few users together must not keep the others out: the last places are only for users who have none, and root has its
-//! own.
+//! A few users together must not keep the others out: the last places are only for users who have
+//! none, and root has its own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,8 +19,8 @@ pub(super) struct Bounds {
     pub(super) root: usize,
 }
 
-/// The connections of a kind. `None` stands for all users that may not attach: one person can be thousands of users
-/// (subuid).
+/// The connections of a kind. `None` stands for all users that may not attach: one person can be
+/// thousands of users (subuid).
 #[derive(Debug)]
 pub(super) struct Connections {
     bounds: Bounds,
@@ -41,7 +41,8 @@ impl Connections {
         Arc::new(Self { bounds, held: Mutex::default() })
     }
 
-    /// Counts one more of a user, of whom `closing` are on their way out; `None` if it has too many, or all have.
+    /// Counts one more of a user, of whom `closing` are on their way out; `None` if it has too
+    /// many, or all have.
     pub(super) fn enter(self: &Arc<Self>, user: Option<u32>, closing: usize) -> Option<CountedConnection> {
         let Bounds { each, all, kept, root } = self.bounds;
         let mut held = super::lock(&self.held);

@@ -1,4 +1,5 @@
-//! Snapshots for connections that only look: one at a time for each user, and no faster than the control plane can afford.
+//! Snapshots for connections that only look: one at a time for each user, and no faster than the
+//! control plane can afford.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -6,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::{Mutex as TurnLock, OwnedMutexGuard};
 use tokio::time::{Instant, sleep_until};
 
-/// A snapshot costs the control plane some hundred nanoseconds for each socket: this is a tenth of its time at most.
+/// A snapshot costs the control plane some hundred nanoseconds for each socket: this is a tenth of
+/// its time at most.
 const INTERVAL: Duration = Duration::from_millis(2);
 const INTERVAL_OF_A_SOCKET: Duration = Duration::from_micros(2);
 /// So much may come at once.
@@ -22,15 +24,16 @@ pub(super) struct Operators {
 pub(super) struct SnapshotTurn(OwnedMutexGuard<Instant>);
 
 impl Operators {
-    /// Waits until a user may have a snapshot. Whoever has one holds the turn until it is sent: a user that does not read
-    /// has one in the daemon's memory.
+    /// Waits until a user may have a snapshot. Whoever has one holds the turn until it is sent: a
+    /// user that does not read has one in the daemon's memory.
     pub(super) async fn turn(&self, uid: u32) -> SnapshotTurn {
         let next = self.of(uid).lock_owned().await;
         sleep_until(*next).await;
         SnapshotTurn(next)
     }
 
-    /// The turn of a user. It is forgotten once it no longer holds anybody up: a new connection is no fresh start.
+    /// The turn of a user. It is forgotten once it no longer holds anybody up: a new connection is
+    /// no fresh start.
     fn of(&self, uid: u32) -> Arc<TurnLock<Instant>> {
         let now = Instant::now();
         let mut users = super::lock(&self.users);

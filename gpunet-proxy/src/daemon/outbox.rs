@@ -15,7 +15,8 @@ pub(super) struct Outgoing {
     pub(super) fds: Vec<Sent>,
 }
 
-/// Posts frames to a client; never waits. A client that does not read, so that the queue fills, is disconnected.
+/// Posts frames to a client; never waits. A client that does not read, so that the queue fills, is
+/// disconnected.
 #[derive(Clone)]
 pub(super) struct Outbox {
     queue: mpsc::Sender<Outgoing>,
@@ -42,8 +43,8 @@ impl Outbox {
 #[derive(Clone, Default)]
 pub(super) struct AgentRequests(Arc<Mutex<HashMap<u32, OpenRequests>>>);
 
-/// The open requests about one arena. They are counted: who answers as often as it was asked is in the right, whatever was
-/// asked twice.
+/// The open requests about one arena. They are counted: who answers as often as it was asked is in
+/// the right, whatever was asked twice.
 #[derive(Clone, Copy, Default)]
 struct OpenRequests {
     /// How many bytes it is to provide.
@@ -91,8 +92,8 @@ impl AgentRequests {
         }
     }
 
-    /// Checks an answer for the control plane. Returns `None` if nothing asked for it, or if its descriptor is not
-    /// what it should be.
+    /// Checks an answer for the control plane. Returns `None` if nothing asked for it, or if its
+    /// descriptor is not what it should be.
     pub(super) fn check(&self, answer: AgentAnswer, fds: Vec<OwnedFd>) -> Option<FromAgent> {
         let (AgentAnswer::Provided { arena, .. }
         | AgentAnswer::Mapped { arena }

@@ -1,5 +1,6 @@
-//! One connection of a client, from its hello to its end: `greeting` is how it begins, `teardown` how its
-//! attachment ends, `connection` what carries it; what an attached client says is served here.
+//! One connection of a client, from its hello to its end: `greeting` is how it begins, `teardown`
+//! how its attachment ends, `connection` what carries it; what an attached client says is served
+//! here.
 
 mod connection;
 mod greeting;
@@ -32,17 +33,18 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long a client may take to send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Calls (usage, finish, reset) are paced, because the control plane scans every socket for them: one per
-/// interval, and a burst of so many intervals at once.
+/// Calls (usage, finish, reset) are paced, because the control plane scans every socket for them:
+/// one per interval, and a burst of so many intervals at once.
 const CALL_BURST: Duration = Duration::from_millis(200);
 const CALL_INTERVAL: Duration = Duration::from_millis(1);
-/// Unanswered calls and requests to the client's agent that a client may have beyond two for each socket.
+/// Unanswered calls and requests to the client's agent that a client may have beyond two for each
+/// socket.
 const UNANSWERED_MARGIN: usize = 1024;
 /// A piece of a snapshot.
 const SNAPSHOT_CHUNK: usize = MAX_FRAME - 1024;
 
-/// The valid handles among those that a client names. Fails if there are more than a frame of the answer has room
-/// for.
+/// The valid handles among those that a client names. Fails if there are more than a frame of the
+/// answer has room for.
 fn check_handles(raw: &[i32]) -> Result<Vec<Handle>, SessionError> {
     if raw.len() > MOST_HANDLES {
         return Err(SessionError::Breach("more handles than a call may name"));
@@ -286,7 +288,8 @@ impl DaemonSession {
         }
     }
 
-    /// Passes on requests to the client's agent and its answers until the client is gone. Ignores everything else.
+    /// Passes on requests to the client's agent and its answers until the client is gone. Ignores
+    /// everything else.
     async fn serve_agent(&mut self) {
         loop {
             tokio::select! {

@@ -43,8 +43,8 @@ impl Door {
         self.0.join("sock")
     }
 
-    /// Connections of other users, who may not attach and say nothing. Only root can be other users; whoever is not is a
-    /// crowd itself.
+    /// Connections of other users, who may not attach and say nothing. Only root can be other
+    /// users; whoever is not is a crowd itself.
     fn crowd(&self) -> Vec<OwnedFd> {
         let path = self.path();
         let is_root = geteuid().is_root();

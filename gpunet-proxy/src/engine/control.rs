@@ -1,10 +1,11 @@
 //! The control plane: everything that is not bytes, on one tokio thread.
 //!
-//! An actor: it owns the tables of every attachment and changes them one message at a time. What takes time
-//! (connect, waiting for a listener) runs as a local task that sends its result back as a message.
+//! An actor: it owns the tables of every attachment and changes them one message at a time. What
+//! takes time (connect, waiting for a listener) runs as a local task that sends its result back as
+//! a message.
 //!
-//! A request comes in by [`Control::run`], is checked and dispatched in `request`, and answered by `AttachmentEntry::reply` in
-//! `tables/pending`.
+//! A request comes in by [`Control::run`], is checked and dispatched in `request`, and answered by
+//! `AttachmentEntry::reply` in `tables/pending`.
 //!
 //! | file | holds |
 //! |---|---|
@@ -212,7 +213,8 @@ impl At<'_> {
             }
             Message::Abandon { id, .. } => {
                 self.state.inbox.leave_abandon(id);
-                // Answers at once a request that nobody waits for any more, unless it was answered before.
+                // Answers at once a request that nobody waits for any more, unless it was answered
+                // before.
                 self.cancel(id, Error::Canceled);
             }
             Message::Attempted { id, attempt, result, .. } => self.handle_attempted(id, attempt, result),

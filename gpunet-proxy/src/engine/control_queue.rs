@@ -1,9 +1,10 @@
-//! The queue of the control thread: one queue for each attachment. Users take turns, and so do the attachments of a
-//! user. What lies in it are messages; the control slots of devices are `gpunet_abi::control`'s.
+//! The queue of the control thread: one queue for each attachment. Users take turns, and so do the
+//! attachments of a user. What lies in it are messages; the control slots of devices are
+//! `gpunet_abi::control`'s.
 //!
-//! An attachment that sends many messages waits for its own; the other attachments of its user wait for one turn of
-//! it, and other users for one turn of the user. What belongs to no attachment (a liveness check, the end, a new
-//! attachment) goes before everything else.
+//! An attachment that sends many messages waits for its own; the other attachments of its user wait
+//! for one turn of it, and other users for one turn of the user. What belongs to no attachment (a
+//! liveness check, the end, a new attachment) goes before everything else.
 
 use crate::model::message::Message;
 use gpunet_core::ids::AttachmentId;
@@ -13,12 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How long the messages of one attachment are served before those of the next user. A request takes 2 to 20 us. A
-/// hundred turns take less than a person notices, and a sixtieth of the shortest heartbeat.
+/// How long the messages of one attachment are served before those of the next user. A request
+/// takes 2 to 20 us. A hundred turns take less than a person notices, and a sixtieth of the
+/// shortest heartbeat.
 const TURN: Duration = Duration::from_micros(250);
 
-/// How long the control thread looks for the next message before it sleeps, where there are cores enough: a connection
-/// takes several messages one after the other, and to be woken for each costs 10 to 50 us in a virtual machine.
+/// How long the control thread looks for the next message before it sleeps, where there are cores
+/// enough: a connection takes several messages one after the other, and to be woken for each costs
+/// 10 to 50 us in a virtual machine.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Makes the queue, and its two ends.
@@ -114,7 +117,8 @@ impl ControlSender {
         state.push(message);
         let wakes = std::mem::take(&mut state.asleep);
         drop(state);
-        // Not under the lock: dropping a message tells whoever waits for its answer, and that may use the queue.
+        // Not under the lock: dropping a message tells whoever waits for its answer, and that may
+        // use the queue.
         drop(moot);
         if wakes {
             self.0.wake.notify_one();
@@ -151,7 +155,8 @@ impl ControlReceiver {
                     self.last = Some(now);
                     return message;
                 }
-                // The thread's other tasks run meanwhile, and it takes events without waiting for them.
+                // The thread's other tasks run meanwhile, and it takes events without waiting for
+                // them.
                 None if spins => tokio::task::yield_now().await,
                 None => self.queue.wake.notified().await,
             }
@@ -210,7 +215,8 @@ impl State {
         let user = self.users.get(&attachment).copied();
         let queue = self.others.get_mut(&user).and_then(|waiting| waiting.messages.get_mut(&attachment));
         let Some(queue) = queue else { return VecDeque::new() };
-        // It stays in its place, even if it is empty now: the end of the program comes into it at once.
+        // It stays in its place, even if it is empty now: the end of the program comes into it at
+        // once.
         let (moot, left) = std::mem::take(queue).into_iter().partition(Message::dies_with_program);
         *queue = left;
         moot

@@ -100,8 +100,8 @@ impl Heart {
         self.wake.notify_all();
     }
 
-    /// Beats for all attachments every `period` while every worker takes turns. Writes "down" once one has ended,
-    /// or when told to stop.
+    /// Beats for all attachments every `period` while every worker takes turns. Writes "down" once
+    /// one has ended, or when told to stop.
     pub(crate) fn run(&self, period: Duration, workers: &[Worker]) {
         let mut seen: Vec<u64> = workers.iter().map(|w| w.pulse.turns()).collect();
         let mut reported = false;

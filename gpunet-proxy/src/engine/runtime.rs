@@ -28,8 +28,8 @@ pub(crate) struct Runtime {
     pub(crate) heart: Arc<Heart>,
     next_id: AtomicU32,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Data threads that have stopped. Their connections close together, once no data thread runs: another would take
-    /// the end of a connection for the peer's.
+    /// Data threads that have stopped. Their connections close together, once no data thread runs:
+    /// another would take the end of a connection for the peer's.
     stopped: Arc<Mutex<Vec<Shard>>>,
 }
 
@@ -162,8 +162,8 @@ impl Runtime {
         let _ = self.messages.send(Message::Stop);
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         let own = std::thread::current().id();
-        // An answer holds the proxy, so the control thread may be the last that does. It does not wait for itself: it ends
-        // when it takes the next message.
+        // An answer holds the proxy, so the control thread may be the last that does. It does not
+        // wait for itself: it ends when it takes the next message.
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
             // A worker's panic was already reported, and its sockets said ENETDOWN.
             let _ = thread.join();

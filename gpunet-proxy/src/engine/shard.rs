@@ -1,7 +1,8 @@
 //! A data thread: scan words, drive state machines, move bytes.
 //!
-//! One turn takes commands, scans the words, polls transports, drives the ready streams, takes network events and
-//! expires timers. Each ready stream gets a budget per turn, so that no stream starves another.
+//! One turn takes commands, scans the words, polls transports, drives the ready streams, takes
+//! network events and expires timers. Each ready stream gets a budget per turn, so that no stream
+//! starves another.
 //!
 //! | file | holds |
 //! |---|---|
@@ -44,8 +45,8 @@ use stream::{DrivenStream, Progress};
 pub(crate) use watched::WatchedThread;
 use watched::WatchedWords;
 
-/// Control slots, of all attachments together, that a turn scans if the turn before it did something. Each takes 3 ns,
-/// of which a message that is under way has its share.
+/// Control slots, of all attachments together, that a turn scans if the turn before it did
+/// something. Each takes 3 ns, of which a message that is under way has its share.
 const REQUESTS: usize = 512;
 /// Transports that one turn polls without a system call.
 const POLLS: usize = 64;
@@ -71,7 +72,8 @@ pub(crate) struct Shard {
     started: Instant,
     attachments: BTreeMap<AttachmentId, ServedAttachment>,
     ready: VecDeque<(AttachmentId, u32)>,
-    /// Streams (attachment, slot, generation) whose transport can be polled without a system call, next one first.
+    /// Streams (attachment, slot, generation) whose transport can be polled without a system call,
+    /// next one first.
     pollable: VecDeque<(AttachmentId, u32, u32)>,
     deadlines: BTreeSet<(u64, AttachmentId, u32)>,
     idle: Idle,
@@ -172,8 +174,8 @@ impl Shard {
         }
     }
 
-    /// The attachments whose words this thread scans: those with a stream here, and on thread 0, which scans for
-    /// control requests, all.
+    /// The attachments whose words this thread scans: those with a stream here, and on thread 0,
+    /// which scans for control requests, all.
     fn served(&self) -> impl Iterator<Item = &ServedAttachment> {
         let scans_requests = self.setup.index == 0;
         self.attachments.values().filter(move |attachment| scans_requests || attachment.streams.len() > 0)
@@ -188,15 +190,16 @@ impl Shard {
         self.served().map(watched).collect()
     }
 
-    /// Returns whether CUDA streams have operations under way on sockets of this thread: their stores ring no doorbell.
+    /// Returns whether CUDA streams have operations under way on sockets of this thread: their
+    /// stores ring no doorbell.
     fn has_stream_operations(&self) -> bool {
         self.served().any(|attachment| attachment.state.memory.stream_operations(self.setup.index).peek() > 0)
     }
 
-    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed. If `watched`, thread 0 watches
-    /// the words meanwhile. Returns whether one
-    /// has; that counts as activity. Otherwise, with a GPU that makes one request after another, the thread would
-    /// find each request at the end of the longest sleep.
+    /// Sleeps until the network, a doorbell, a deadline or `limit`, unless a word has changed. If
+    /// `watched`, thread 0 watches the words meanwhile. Returns whether one has; that counts as
+    /// activity. Otherwise, with a GPU that makes one request after another, the thread would find
+    /// each request at the end of the longest sleep.
     fn sleep(&mut self, limit: Duration, watched: bool) -> bool {
         let now = self.now();
         let until_deadline =
@@ -204,8 +207,9 @@ impl Shard {
         let limit = until_deadline.map_or(limit, |d| d.min(limit));
         let flags: Vec<_> =
             self.served().map(|attachment| attachment.state.memory.sleeping(self.setup.index)).collect();
-        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment served and the words of all of them, and
-        // the thread's own flag for its commands: set the flags, fence, look at both again, sleep.
+        // Park by the pattern of `gpunet_abi::park`, with one flag per attachment served and the
+        // words of all of them, and the thread's own flag for its commands: set the flags, fence,
+        // look at both again, sleep.
         use gpunet_abi::park::{ParkFlag, SharedFlag};
         self.setup.bell.store(true);
         flags.iter().for_each(|flag| flag.store(true));
@@ -250,14 +254,16 @@ impl Shard {
         }
     }
 
-    /// Scans the words that devices write. Queues the streams whose words changed, and hands control requests on.
+    /// Scans the words that devices write. Queues the streams whose words changed, and hands
+    /// control requests on.
     fn scan(&mut self, extent: Extent) -> bool {
         let mut busy = false;
         let Self { attachments, ready, setup, .. } = self;
         let sharing = attachments.len();
         let requests = match extent {
             Extent::Whole => usize::MAX,
-            // In busy turns, which take longer, a smaller slice would make a request wait for many of them.
+            // In busy turns, which take longer, a smaller slice would make a request wait for many
+            // of them.
             Extent::Slice if self.was_busy => REQUESTS,
             Extent::Slice => 0,
         };
@@ -274,7 +280,8 @@ impl Shard {
         busy
     }
 
-    /// Polls the transports of some streams without a system call, in turn. Those that are not reached have events.
+    /// Polls the transports of some streams without a system call, in turn. Those that are not
+    /// reached have events.
     fn poll_streams(&mut self) -> bool {
         let mut busy = false;
         for _ in 0..self.pollable.len().min(POLLS) {

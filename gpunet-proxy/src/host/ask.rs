@@ -21,8 +21,8 @@ pub(super) fn tell(shared: &AttachedDevice, request: Request) {
 
 /// A request that opens a socket, until its reply.
 ///
-/// Dropped, it gives the request up; and if the reply is a socket after all, here or on its way, that
-/// is closed. So no slot is lost.
+/// Dropped, it gives the request up; and if the reply is a socket after all, here or on its way,
+/// that is closed. So no slot is lost.
 #[derive(Debug)]
 pub(super) struct Asking {
     core: Arc<Core>,

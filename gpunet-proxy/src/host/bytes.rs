@@ -13,8 +13,8 @@ pub(super) const SOLO: Solo = Solo::new(0, 1);
 pub(super) struct Sending(SendHalf);
 
 // SAFETY: a half holds addresses of an attachment's regions, which its owner keeps mapped (it holds
-// the attachment beside it), and numbers; nothing of it belongs to a thread. It is neither `Copy` nor
-// `Clone` in here, so one thread uses it at a time, and a move from one to another orders them.
+// the attachment beside it), and numbers; nothing of it belongs to a thread. It is neither `Copy`
+// nor `Clone` in here, so one thread uses it at a time, and a move from one to another orders them.
 unsafe impl Send for Sending {}
 // SAFETY: as above; through a shared reference it is only read.
 unsafe impl Sync for Sending {}
@@ -39,8 +39,8 @@ impl Sending {
     /// As [`SendHalf::try_send`].
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<usize, Error> {
         self.watch().check()?;
-        // SAFETY: the bytes are borrowed for the call, after which nobody uses the buffer; a send only
-        // reads them.
+        // SAFETY: the bytes are borrowed for the call, after which nobody uses the buffer; a send
+        // only reads them.
         let buffer = unsafe { Buffer::from_raw_parts(bytes.as_ptr().cast_mut(), bytes.len()) };
         self.0.try_send(&SOLO, buffer)
     }
@@ -86,8 +86,8 @@ impl Receiving {
         Ok(())
     }
 
-    /// Copies what has come into the unfilled part of `buf`, and leaves it in the ring; nothing at the end of the
-    /// stream.
+    /// Copies what has come into the unfilled part of `buf`, and leaves it in the ring; nothing at
+    /// the end of the stream.
     ///
     /// # Errors
     /// As [`RecvHalf::try_recv`].
@@ -97,8 +97,8 @@ impl Receiving {
         for piece in span.pieces() {
             // SAFETY: nothing is made uninitialised below.
             let room = unsafe { buf.unfilled_mut() };
-            // SAFETY: the piece lies in the ring, which the half keeps mapped, and is no longer than what is unfilled; the
-            // caller's buffer is not in the ring.
+            // SAFETY: the piece lies in the ring, which the half keeps mapped, and is no longer
+            // than what is unfilled; the caller's buffer is not in the ring.
             unsafe { room.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(piece.ptr, piece.len) };
             // SAFETY: these bytes were just written.
             unsafe { buf.assume_init(piece.len) };
@@ -115,7 +115,8 @@ impl Receiving {
         self.0.peek(&SOLO, 1).map(drop)
     }
 
-    /// Ends the stream in this direction: receives return nothing, and what still comes is discarded.
+    /// Ends the stream in this direction: receives return nothing, and what still comes is
+    /// discarded.
     pub(super) fn finish(&mut self) {
         self.0.shutdown(&SOLO);
     }

@@ -37,8 +37,8 @@ use tokio::sync::Mutex;
 /// ```
 #[derive(Debug)]
 pub struct Listener {
-    /// The accept that was asked for; it outlives the future that asked, so a connection that was taken
-    /// for a dropped future goes to the next. The lock keeps the order of those who accept.
+    /// The accept that was asked for; it outlives the future that asked, so a connection that was
+    /// taken for a dropped future goes to the next. The lock keeps the order of those who accept.
     asking: Mutex<Option<Asking>>,
     device: gpunet_device::Listener,
     addr: SocketAddr,
@@ -54,15 +54,15 @@ impl Listener {
 
     /// Accepts the connection that has waited longest.
     ///
-    /// Any number of tasks may accept at the same time. The future is cancel safe: if it is dropped, the next
-    /// accept takes the connection.
+    /// Any number of tasks may accept at the same time. The future is cancel safe: if it is
+    /// dropped, the next accept takes the connection.
     ///
-    /// A connection for which there is no ring memory or file descriptor stays in the backlog, and the accept
-    /// waits.
+    /// A connection for which there is no ring memory or file descriptor stays in the backlog, and
+    /// the accept waits.
     ///
     /// # Errors
-    /// EMFILE, when there is no socket slot for it (the connection stays in the backlog); ENETDOWN; ECANCELED after
-    /// [`Host::close`](super::Host::close).
+    /// EMFILE, when there is no socket slot for it (the connection stays in the backlog); ENETDOWN;
+    /// ECANCELED after [`Host::close`](super::Host::close).
     ///
     /// # Examples
     /// ```
@@ -96,8 +96,9 @@ impl Listener {
                     let peer = stream.peer_addr()?;
                     return Ok((stream, peer));
                 }
-                // Another listener of that address, or a client that went away, was faster; or there is no ring memory
-                // or descriptor for it now, and the listener is not ready until there may be.
+                // Another listener of that address, or a client that went away, was faster; or
+                // there is no ring memory or descriptor for it now, and the listener is not ready
+                // until there may be.
                 Err(Error::WouldBlock | Error::NoBuffers | Error::TooManyFiles) => {}
                 Err(error) => return Err(io_error(error)),
             }

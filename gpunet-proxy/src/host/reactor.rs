@@ -1,28 +1,32 @@
 //! The host's one thread: looks at words and wakes the tasks that wait for them.
 //!
 //! A task whose call would wait registers its waker together with a [`Watch`], a copy of what it
-//! believes, and then makes the call once more. The thread takes the attachment's epoch (and the bell of
-//! each arena, which the text below does not name again), looks at every watch, wakes the tasks whose
-//! watch is over, and sleeps on that epoch (a futex).
+//! believes, and then makes the call once more. The thread takes the attachment's epoch (and the
+//! bell of each arena, which the text below does not name again), looks at every watch, wakes the
+//! tasks whose watch is over, and sleeps on that epoch (a futex).
 //!
 //! # No wake-up is lost
 //!
 //! Whoever changes a word (a data thread, the control thread, the other end of a peer stream) does
-//! this: store the word; move the epoch on; SeqCst fence; if somebody is counted, wake the futex. (For space in
-//! a send ring a data thread does it only if the ring was full: nobody waits otherwise.)
+//! this: store the word; move the epoch on; SeqCst fence; if somebody is counted, wake the futex.
+//! (For space in a send ring a data thread does it only if the ring was full: nobody waits
+//! otherwise.)
 //!
-//! 1. *The change comes before the task's second call*: the call sees it, and the task does not wait.
-//! 2. *It comes later, and before the thread takes the epoch*: the look that follows finds the watch,
-//!    finds it over, and wakes the task. For if the lock had let that look go before the registration,
-//!    what the thread saw by the epoch would be visible to the second call, which is case 1.
-//! 3. *It comes later, and after the thread took the epoch*: the epoch is not the one that the thread
-//!    sleeps on, so the sleep does not begin, or ends at once if the thread is counted. Case 2 follows.
+//! 1. *The change comes before the task's second call*: the call sees it, and the task does not
+//!    wait.
+//! 2. *It comes later, and before the thread takes the epoch*: the look that follows finds the
+//!    watch, finds it over, and wakes the task. For if the lock had let that look go before the
+//!    registration, what the thread saw by the epoch would be visible to the second call, which is
+//!    case 1.
+//! 3. *It comes later, and after the thread took the epoch*: the epoch is not the one that the
+//!    thread sleeps on, so the sleep does not begin, or ends at once if the thread is counted. Case
+//!    2 follows.
 //! 4. *Nobody is counted*: the task that registers counts the thread in, under the lock, before its
 //!    second call; the fence after it and the fence of whoever changes the word (the pattern of
 //!    `gpunet_abi::park`) leave no run in which neither sees the other.
 //!
-//! The thread takes itself out again, and parks for good, once nobody has waited for a while: an idle
-//! host costs nothing, and a stream that never waits costs its data thread no system calls.
+//! The thread takes itself out again, and parks for good, once nobody has waited for a while: an
+//! idle host costs nothing, and a stream that never waits costs its data thread no system calls.
 
 use gpunet_device::cpu::watch::{PollerRegistration, Sleeper, Watch};
 use gpunet_device::{Error, Net};
@@ -80,7 +84,8 @@ impl Reactor {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Wakers are cloned, woken and dropped outside the lock, so nothing in here can panic halfway.
+        // Wakers are cloned, woken and dropped outside the lock, so nothing in here can panic
+        // halfway.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,8 +96,8 @@ impl Reactor {
         WaitId(table.next)
     }
 
-    /// Wakes `waker` once `watch` is over. The caller makes its call once more afterwards. An earlier
-    /// registration under this name is replaced.
+    /// Wakes `waker` once `watch` is over. The caller makes its call once more afterwards. An
+    /// earlier registration under this name is replaced.
     ///
     /// # Errors
     /// NetworkDown or Canceled, when no call can go on.
@@ -108,8 +113,9 @@ impl Reactor {
             table.counted.insert(PollerRegistration::new(self.net)).enter();
         }
         drop(table);
-        // Ordering: SeqCst, pairs with the fence in `DrivenStream::release`, which moves the epoch on for a ring that
-        // was full: either the second call sees the space, or the data thread sees what filled the ring.
+        // Ordering: SeqCst, pairs with the fence in `DrivenStream::release`, which moves the epoch
+        // on for a ring that was full: either the second call sees the space, or the data thread
+        // sees what filled the ring.
         fence(Ordering::SeqCst);
         if count && let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -125,7 +131,8 @@ impl Reactor {
         drop(waiting);
     }
 
-    /// Ends the thread: at once if it is parked or the epoch moves on after this, else within 200 ms.
+    /// Ends the thread: at once if it is parked or the epoch moves on after this, else within 200
+    /// ms.
     pub(super) fn stop(&self) {
         self.lock().stop = true;
         if let Some(thread) = self.thread.get() {

@@ -1,4 +1,5 @@
-//! Streams of host programs, as tokio reads and writes them. `ready` has what the halves do beside that: readiness and peeking.
+//! Streams of host programs, as tokio reads and writes them. `ready` has what the halves do beside
+//! that: readiness and peeking.
 
 mod ready;
 
@@ -20,10 +21,10 @@ use tokio::task::coop;
 
 /// A connected stream.
 ///
-/// A write copies the bytes into the stream's ring, publishes them at once, and returns; so there is nothing
-/// to flush. Shutting down ends the stream in this direction: the peer reads the end after the data.
-/// Dropping the stream closes it without blocking: what was written is still delivered, for as long as linger
-/// allows.
+/// A write copies the bytes into the stream's ring, publishes them at once, and returns; so there
+/// is nothing to flush. Shutting down ends the stream in this direction: the peer reads the end
+/// after the data. Dropping the stream closes it without blocking: what was written is still
+/// delivered, for as long as linger allows.
 ///
 /// # Examples
 /// ```
@@ -121,8 +122,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Both halves are gone, and what they did happened before (the count of the `Arc`): the table
-        // has their positions.
+        // Both halves are gone, and what they did happened before (the count of the `Arc`): the
+        // table has their positions.
         if let Ok(close) = deferred::close(self.core.net, self.handle) {
             tell(&self.core.shared, close);
         }
@@ -177,7 +178,8 @@ impl Stream {
             local: descriptor.local.to_std(),
             peer: descriptor.peer.to_std(),
         });
-        // What these halves have no call for that does not wait is then one: see `bytes`. It fails only for a stale handle.
+        // What these halves have no call for that does not wait is then one: see `bytes`. It fails
+        // only for a stale handle.
         let _ = gpunet_posix::ioctl::nonblocking(&SOLO, core.net, socket.handle.raw(), true);
         let (send, recv) = stream.split();
         Self {
@@ -227,7 +229,8 @@ impl Stream {
         (&mut self.read, &mut self.write)
     }
 
-    /// Splits the stream into owned halves, for two tasks. The stream is closed when both are dropped.
+    /// Splits the stream into owned halves, for two tasks. The stream is closed when both are
+    /// dropped.
     ///
     /// # Examples
     /// ```no_run

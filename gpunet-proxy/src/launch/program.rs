@@ -6,7 +6,8 @@ use gpunet_abi::panic_record::PANIC_SYMBOL;
 
 /// The kernels that an attachment can run, made by [`Attachment::load`](crate::Attachment::load).
 ///
-/// On a GPU it is a loaded module. On the CPU, where kernels are ordinary functions, it holds nothing.
+/// On a GPU it is a loaded module. On the CPU, where kernels are ordinary functions, it holds
+/// nothing.
 ///
 /// # Examples
 /// ```

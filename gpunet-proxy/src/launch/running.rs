@@ -81,8 +81,8 @@ pub enum KernelError {
     /// CUDA reports a fault; all sockets of the device were reset.
     #[error("the kernel failed: {0}")]
     Cuda(CudaError),
-    /// A thread block panicked. On the CPU the launch's sockets were reset. On a GPU the panic ended all
-    /// kernels of the context, and all sockets of the device were reset.
+    /// A thread block panicked. On the CPU the launch's sockets were reset. On a GPU the panic
+    /// ended all kernels of the context, and all sockets of the device were reset.
     #[error(transparent)]
     Panicked(cpu::BlockPanicked),
 }
@@ -93,8 +93,8 @@ enum Running {
     Cuda { launch: cuda::Launch, _watch: Watch },
 }
 
-/// Watches a GPU's kernel for its host, which may be waiting for something else: a kernel that fails
-/// (a panic, too) has its sockets reset at once. Dropping it ends the watch.
+/// Watches a GPU's kernel for its host, which may be waiting for something else: a kernel that
+/// fails (a panic, too) has its sockets reset at once. Dropping it ends the watch.
 #[derive(Debug)]
 struct Watch {
     _ends: crossbeam_channel::Sender<()>,
@@ -128,8 +128,9 @@ impl Watch {
 
 /// A running kernel and its launch token.
 ///
-/// Dropping it cancels the kernel's waits and blocks until the kernel has ended, for at most ten seconds, and
-/// not at all inside a tokio runtime. The sockets are closed when the kernel ends. [`Launch::finish`] reports.
+/// Dropping it cancels the kernel's waits and blocks until the kernel has ended, for at most ten
+/// seconds, and not at all inside a tokio runtime. The sockets are closed when the kernel ends.
+/// [`Launch::finish`] reports.
 ///
 /// # Examples
 /// ```
@@ -201,8 +202,8 @@ impl Launch {
     /// See [`Attachment::launch`](crate::Attachment::launch).
     ///
     /// # Safety
-    /// The buffers and addresses in the kernel's parameters are valid on this device until the kernel ends, and used as
-    /// their types demand.
+    /// The buffers and addresses in the kernel's parameters are valid on this device until the
+    /// kernel ends, and used as their types demand.
     pub(crate) unsafe fn start<K: Kernel>(
         attached: &Arc<AttachedDevice>,
         program: &Program,
@@ -338,8 +339,8 @@ impl Launch {
         }
     }
 
-    /// Blocks until the kernel has ended, then closes, keeps or resets the sockets that it left open. A failed
-    /// kernel's sockets are reset.
+    /// Blocks until the kernel has ended, then closes, keeps or resets the sockets that it left
+    /// open. A failed kernel's sockets are reset.
     ///
     /// # Errors
     /// [`KernelError`], when it failed.
@@ -355,8 +356,8 @@ impl Drop for Launch {
     fn drop(&mut self) {
         let Some((running, token)) = self.parts.take() else { return };
         token.cancel();
-        // The token keeps the attachment's memory for as long as the kernel runs, on a thread of its
-        // own: a kernel that waits for nothing may go on for ever.
+        // The token keeps the attachment's memory for as long as the kernel runs, on a thread of
+        // its own: a kernel that waits for nothing may go on for ever.
         let (done, wait) = crossbeam_channel::bounded(1);
         let end = move || {
             let result = running.wait(&token);

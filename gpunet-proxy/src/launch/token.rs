@@ -20,8 +20,8 @@ impl AttachedDevice {
         handles.chunks(MOST_HANDLES).for_each(|part| self.link.release(part.to_vec()));
     }
 
-    /// Makes the handles of sockets stale that were closed for a launch that has ended, and releases
-    /// those that no other launch knows; the others follow when those launches have ended.
+    /// Makes the handles of sockets stale that were closed for a launch that has ended, and
+    /// releases those that no other launch knows; the others follow when those launches have ended.
     fn retire(&self, launch: LaunchId, closed: &[Handle]) {
         if closed.is_empty() {
             return;
@@ -42,8 +42,8 @@ impl AttachedDevice {
         }
     }
 
-    /// Makes the sockets of the host program unknown to the launches that used them, once no kernel runs: a later launch of
-    /// the same number does not know them.
+    /// Makes the sockets of the host program unknown to the launches that used them, once no kernel
+    /// runs: a later launch of the same number does not know them.
     fn forget_users(&self) {
         let Some(&host) = self.host_launch.get() else { return };
         // Under the lock no launch begins.
@@ -74,7 +74,8 @@ impl AttachedDevice {
 /// Dropping it finishes it with [`FinishPolicy::Close`].
 ///
 /// # Examples
-/// A program that launches kernels itself, by its own CUDA code, passes [`LaunchToken::context`] to them:
+/// A program that launches kernels itself, by its own CUDA code, passes [`LaunchToken::context`] to
+/// them:
 ///
 /// ```
 /// use gpunet_proxy::FinishPolicy;
@@ -119,8 +120,8 @@ impl LaunchToken {
         self.shared.contexts + u64::from(self.launch.0) * size_of::<Context>() as u64
     }
 
-    /// Cancels the launch: every call of its kernels that waits, or would wait, returns ECANCELED. It
-    /// cannot be undone.
+    /// Cancels the launch: every call of its kernels that waits, or would wait, returns ECANCELED.
+    /// It cannot be undone.
     pub fn cancel(&self) {
         self.shared.memory.set_cancelled(self.launch, true);
     }
@@ -154,8 +155,8 @@ impl LaunchToken {
         }
     }
 
-    /// What ends this launch when one of its thread blocks fails: its waits are cancelled, its sockets
-    /// reset.
+    /// What ends this launch when one of its thread blocks fails: its waits are cancelled, its
+    /// sockets reset.
     pub(crate) fn abort(&self) -> impl Fn() + Send + Sync + 'static {
         let (shared, launch) = (Arc::downgrade(&self.shared), self.launch);
         move || {
@@ -168,10 +169,11 @@ impl LaunchToken {
 
     /// Closes, keeps or resets the sockets that the launch left open. The kernel must have ended.
     ///
-    /// Handles of sockets that are closed here become stale, also for kernels of other launches. Their slots
-    /// and rings are reused when the launches that know them have ended.
+    /// Handles of sockets that are closed here become stale, also for kernels of other launches.
+    /// Their slots and rings are reused when the launches that know them have ended.
     ///
-    /// Blocks until the proxy has answered, for at most ten seconds per answer; after that a thread goes on.
+    /// Blocks until the proxy has answered, for at most ten seconds per answer; after that a thread
+    /// goes on.
     pub fn finish(mut self, policy: FinishPolicy) -> FinishReport {
         self.reap(policy)
     }
@@ -194,7 +196,8 @@ impl LaunchToken {
                 launch = self.launch.0,
                 "the proxy has not answered for {ANSWER_TIMEOUT:?}: the launch's sockets are closed when it does"
             );
-            // Without a thread they stay out of use until the attachment is closed, and so does the number.
+            // Without a thread they stay out of use until the attachment is closed, and so does the
+            // number.
             let _ = threads::spawn("gpunet-finish", move || reap.run(None));
             return FinishReport { left_open };
         }
@@ -206,8 +209,8 @@ impl LaunchToken {
     }
 }
 
-/// Closes or keeps what a launch left, part by part. The launch's number is in use until that is done: the
-/// proxy takes what a launch of that number opens for this one's.
+/// Closes or keeps what a launch left, part by part. The launch's number is in use until that is
+/// done: the proxy takes what a launch of that number opens for this one's.
 struct Reap {
     shared: Arc<AttachedDevice>,
     launch: LaunchId,
@@ -231,7 +234,8 @@ impl Reap {
         Self { shared, launch, policy, fresh, asked: None, left_open: 0 }
     }
 
-    /// Goes on to the end, and waits for each answer as long as `limit`. Returns whether it came to the end.
+    /// Goes on to the end, and waits for each answer as long as `limit`. Returns whether it came to
+    /// the end.
     fn run(&mut self, limit: Option<Duration>) -> bool {
         loop {
             let (part, answer) = self.asked.take().unwrap_or_else(|| self.ask());

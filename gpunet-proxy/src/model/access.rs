@@ -1,7 +1,8 @@
 //! Access control of the daemon: who may use it, and how much of it.
 //!
-//! The kernel identifies a client ([`Credentials::of_peer`]). [`Access`], read from the daemon's file, gives the
-//! client's [`Limits`] or refuses it. An [`Account`] counts what all attachments of a user hold together.
+//! The kernel identifies a client ([`Credentials::of_peer`]). [`Access`], read from the daemon's
+//! file, gives the client's [`Limits`] or refuses it. An [`Account`] counts what all attachments of
+//! a user hold together.
 //!
 //! | file | holds |
 //! |---|---|
@@ -31,23 +32,25 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// Sockets, listeners included. Default 65,536: sixteen attachments of the default 4,096. Beyond
-    /// it: EMFILE.
+    /// Sockets, listeners included. Default 65,536: sixteen attachments of the default 4,096.
+    /// Beyond it: EMFILE.
     pub sockets: u32,
-    /// Memory of attachments, bytes: their rings, and their tables of sockets (some hundred bytes for each that
-    /// an attachment may have). Default 4 GiB: some fifteen attachments of the default 256 MiB. Beyond it, and beyond
-    /// what the daemon's memory cgroup has for all users ([`RingMemory`]): ENOBUFS.
+    /// Memory of attachments, bytes: their rings, and their tables of sockets (some hundred bytes
+    /// for each that an attachment may have). Default 4 GiB: some fifteen attachments of the
+    /// default 256 MiB. Beyond it, and beyond what the daemon's memory cgroup has for all users
+    /// ([`RingMemory`]): ENOBUFS.
     pub ring_memory: u64,
     /// Memory registered with network cards, which the system locks, bytes. Default 4 GiB: all the
     /// ring memory. Beyond it: ENOBUFS.
     pub registered_memory: u64,
-    /// Connects of any transport, and binds, a second; a second's worth may come at once. Default 10,000: more
-    /// than a program that means it makes, few enough that the control thread serves others too.
-    /// Beyond it: EAGAIN.
+    /// Connects of any transport, and binds, a second; a second's worth may come at once. Default
+    /// 10,000: more than a program that means it makes, few enough that the control thread serves
+    /// others too. Beyond it: EAGAIN.
     pub connects_per_second: u32,
     /// File descriptors of the daemon: one for each socket but those of `peer` streams, two for
-    /// each rc stream, three for each listener, and a few for each attachment. Default: half of what all users may have, which is the
-    /// daemon's `ulimit -n` less its reserve ([`Descriptors`]). Beyond it: ENFILE.
+    /// each rc stream, three for each listener, and a few for each attachment. Default: half of
+    /// what all users may have, which is the daemon's `ulimit -n` less its reserve
+    /// ([`Descriptors`]). Beyond it: ENFILE.
     pub descriptors: Option<u32>,
     /// Attachments (one for each device of each process). Default 64: eight processes with eight
     /// GPUs. Beyond it the attach is refused.

@@ -1,15 +1,15 @@
 //! Requests of the control plane to the process that owns an attachment, and their answers.
 //!
-//! Two attachments that talk directly share an *arena*: two parts, each in memory that its owner polls.
-//! The proxy decides what lies where; only the owner of an attachment can map memory into its device's
-//! address space, allocate GPU memory and export it.
+//! Two attachments that talk directly share an *arena*: two parts, each in memory that its owner
+//! polls. The proxy decides what lies where; only the owner of an attachment can map memory into
+//! its device's address space, allocate GPU memory and export it.
 
 use gpu_usermap::PinnedRegion;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// How the control plane reaches an attachment's agent. Never blocks; to an agent that is gone it does
-/// nothing, since its attachment is about to be forgotten.
+/// How the control plane reaches an attachment's agent. Never blocks; to an agent that is gone it
+/// does nothing, since its attachment is about to be forgotten.
 pub(crate) type AgentLink = Box<dyn Fn(ToAgent) + Send + Sync>;
 
 /// A request to the owner of an attachment. Each is answered by one [`FromAgent`].
@@ -19,8 +19,8 @@ pub(crate) enum ToAgent {
     Provide { arena: u32, len: u64 },
     /// Map both parts of an arena and enter them in the device's table of regions.
     Map(MapArena),
-    /// Clear `len` bytes from offset `line` of the own part on, in GPU memory: the words of the ring at offset `ring`, and its
-    /// line of messages. The ring is to be reused.
+    /// Clear `len` bytes from offset `line` of the own part on, in GPU memory: the words of the
+    /// ring at offset `ring`, and its line of messages. The ring is to be reused.
     Clear { arena: u32, line: u64, len: u64, ring: u64 },
     /// The arena is out of use: unmap it as soon as no kernel that may know it runs.
     Unmap { arena: u32 },

@@ -171,8 +171,8 @@ impl std::fmt::Debug for AttachmentState {
 pub(crate) struct CardMemory {
     /// Address of its first byte, in the device's address space.
     pub(crate) address: u64,
-    /// The dma-buf, and where in it the memory starts; `None`: the card's driver finds the memory by
-    /// its address (nvidia-peermem).
+    /// The dma-buf, and where in it the memory starts; `None`: the card's driver finds the memory
+    /// by its address (nvidia-peermem).
     pub(crate) dmabuf: Option<(Arc<OwnedFd>, u64)>,
     /// Keeps the memory as long as it is registered.
     pub(crate) keep: Keep,
@@ -180,8 +180,8 @@ pub(crate) struct CardMemory {
 
 /// Which control slots have a request queued for the control thread.
 ///
-/// A kernel that overwrites request words must not fill the proxy's memory: each control slot has at most one
-/// request and one abandon in the queue. A correct kernel never notices.
+/// A kernel that overwrites request words must not fill the proxy's memory: each control slot has
+/// at most one request and one abandon in the queue. A correct kernel never notices.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     requests: Box<[AtomicBool]>,
@@ -256,8 +256,8 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Socket slots in use: listeners, streams, streams that are still being closed, and sockets that the
-    /// proxy closed for a launch and that other running launches know.
+    /// Socket slots in use: listeners, streams, streams that are still being closed, and sockets
+    /// that the proxy closed for a launch and that other running launches know.
     pub sockets: usize,
     /// Control requests without a reply: accepts and connects that wait.
     pub requests: usize,

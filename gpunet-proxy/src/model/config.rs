@@ -17,9 +17,9 @@ const MOST_AUTO_THREADS: usize = 8;
 
 /// Settings of a proxy and of the attachments made by it.
 ///
-/// A program that attaches to a daemon ([`crate::attach`]) chooses `sockets`, `controls`, `shared_rings`,
-/// `device_rings` and `placement`, within what the daemon allows it; the other fields are the daemon's,
-/// and those of the program are ignored.
+/// A program that attaches to a daemon ([`crate::attach`]) chooses `sockets`, `controls`,
+/// `shared_rings`, `device_rings` and `placement`, within what the daemon allows it; the other
+/// fields are the daemon's, and those of the program are ignored.
 ///
 /// # Examples
 /// ```
@@ -39,26 +39,28 @@ pub struct Config {
     /// has 16 bits). A socket costs about 220 bytes of pinned memory beside its rings.
     pub sockets: u32,
     /// Control requests in flight per attachment. Default 256: one per resident block of a large
-    /// GPU, and room to spare. Accepts and connects, which may wait long, have seven eighths of them (all of one
-    /// or two); the rest is for calls that the proxy answers at once, a close above all.
+    /// GPU, and room to spare. Accepts and connects, which may wait long, have seven eighths of
+    /// them (all of one or two); the rest is for calls that the proxy answers at once, a close
+    /// above all.
     pub controls: u32,
-    /// Ring memory per attachment in pinned host memory. Default 256 MiB: of rings that the proxy chooses, 1 MiB for
-    /// each of the first 48 streams, and 16 KiB for each of 4,096.
+    /// Ring memory per attachment in pinned host memory. Default 256 MiB: of rings that the proxy
+    /// chooses, 1 MiB for each of the first 48 streams, and 16 KiB for each of 4,096.
     pub shared_rings: u64,
     /// Ring memory per attachment in GPU memory, for streams between two sockets of that GPU.
     /// Default 256 MiB.
     pub device_rings: u64,
-    /// Data threads, at most 16. Each stream belongs to one of them, and those without streams sleep. Default
-    /// [`AUTO_THREADS`]: half the cores that this process may use (of `cpus`, if that names fewer: one for each), at
-    /// least 1 and at most 8.
+    /// Data threads, at most 16. Each stream belongs to one of them, and those without streams
+    /// sleep. Default [`AUTO_THREADS`]: half the cores that this process may use (of `cpus`, if
+    /// that names fewer: one for each), at least 1 and at most 8.
     pub data_threads: usize,
-    /// CPUs that data threads are pinned to: thread N to the Nth, from the first again where there are
-    /// fewer. Default none: the scheduler knows what else the machine does.
+    /// CPUs that data threads are pinned to: thread N to the Nth, from the first again where there
+    /// are fewer. Default none: the scheduler knows what else the machine does.
     pub cpus: Vec<usize>,
-    /// How long a data thread spins after activity before it sleeps. Default 250 us: longer than a client takes to come back
-    /// to a connection after some others, shorter than anyone's time slice. On a machine with fewer than
-    /// four cores it yields between two scans, since others may need its core. Where a kernel speaks at a rhythm the thread
-    /// spins for 100 us at most, longer than a GPU block takes to answer: it knows when to wake.
+    /// How long a data thread spins after activity before it sleeps. Default 250 us: longer than a
+    /// client takes to come back to a connection after some others, shorter than anyone's time
+    /// slice. On a machine with fewer than four cores it yields between two scans, since others may
+    /// need its core. Where a kernel speaks at a rhythm the thread spins for 100 us at most, longer
+    /// than a GPU block takes to answer: it knows when to wake.
     pub spin: Duration,
     /// Longest sleep of a data thread that serves a GPU: a GPU's store raises no event, so this
     /// bounds the delay of the first byte after an idle period. Default 5 ms (under 1 % of a core).
@@ -70,23 +72,24 @@ pub struct Config {
     /// The RDMA stack of the rc transport. Default: the system's, if it has one.
     pub rdma: Rdma,
     /// Where the rings of rc streams lie. Default: in GPU memory where GPU, driver and network card
-    /// can, else in pinned host memory. On the CPU device `dma-buf` puts them into a dma-buf of host
-    /// memory, which stands for a GPU's in tests.
+    /// can, else in pinned host memory. On the CPU device `dma-buf` puts them into a dma-buf of
+    /// host memory, which stands for a GPU's in tests.
     pub placement: PlacementChoice,
-    /// Which streams have lines for small messages. Default: those between two devices of which one is a GPU, unless one of
-    /// the two sockets has [`gpunet_abi::Options::LINES`] off.
+    /// Which streams have lines for small messages. Default: those between two devices of which one
+    /// is a GPU, unless one of the two sockets has [`gpunet_abi::Options::LINES`] off.
     pub lines: Lines,
-    /// Hosts that speak rc: connects that leave the transport open try it there first, for 500 ms at
-    /// most. Default none. (A destination that was reached by rc once is remembered, one that was not
-    /// is not asked again for 60 s.)
+    /// Hosts that speak rc: connects that leave the transport open try it there first, for 500 ms
+    /// at most. Default none. (A destination that was reached by rc once is remembered, one that
+    /// was not is not asked again for 60 s.)
     pub rc_peers: Vec<IpAddr>,
-    /// How often an idle rc stream asks whether the peer's host lives: RDMA does not report a host that has
-    /// lost its power. Default 2 s; detecting it takes about 8 s more.
+    /// How often an idle rc stream asks whether the peer's host lives: RDMA does not report a host
+    /// that has lost its power. Default 2 s; detecting it takes about 8 s more.
     pub rc_keepalive: Duration,
 }
 
-/// Which streams have [lines](gpunet_abi::line): memory in which a message of up to 256 bytes travels a second time, with its
-/// flag, so that a GPU that waits for it has it after one look. Rings below 64 KiB have none.
+/// Which streams have [lines](gpunet_abi::line): memory in which a message of up to 256 bytes
+/// travels a second time, with its flag, so that a GPU that waits for it has it after one look.
+/// Rings below 64 KiB have none.
 ///
 /// # Examples
 /// ```
@@ -122,7 +125,8 @@ impl FromStr for Lines {
 }
 
 impl Lines {
-    /// Returns whether a stream between two devices has lines, by what its ends want; `polls`: one of them is a GPU.
+    /// Returns whether a stream between two devices has lines, by what its ends want; `polls`: one
+    /// of them is a GPU.
     pub(crate) const fn has(self, ends: [&gpunet_abi::Options; 2], polls: bool) -> bool {
         let wanted = ends[0].has(gpunet_abi::Options::LINES) && ends[1].has(gpunet_abi::Options::LINES);
         match self {

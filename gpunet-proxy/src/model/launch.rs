@@ -41,8 +41,9 @@ pub enum FinishPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FinishReport {
-    /// Sockets that the launch opened and did not close. If the proxy does not answer for ten seconds, the log
-    /// says so, and only the sockets reported until then count; the proxy closes the others later.
+    /// Sockets that the launch opened and did not close. If the proxy does not answer for ten
+    /// seconds, the log says so, and only the sockets reported until then count; the proxy closes
+    /// the others later.
     pub left_open: usize,
 }
 

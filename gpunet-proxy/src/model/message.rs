@@ -113,8 +113,8 @@ impl Rings {
     }
 }
 
-/// Ends all requests and sockets of an attachment or a launch, a batch in each turn, so that nobody else waits
-/// long.
+/// Ends all requests and sockets of an attachment or a launch, a batch in each turn, so that nobody
+/// else waits long.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     /// Requests to end, from the end of the list.
@@ -172,8 +172,8 @@ pub(crate) enum Message {
     Abandon { attachment: AttachmentId, id: RequestId },
     /// An attempt to connect ended, and nothing uses its rings any more unless it succeeded.
     Attempted { attachment: AttachmentId, id: RequestId, attempt: Box<Attempt>, result: io::Result<Opened> },
-    /// The handshake with a client of that listener (slot and generation) ended, and nothing uses its
-    /// rings any more unless it succeeded.
+    /// The handshake with a client of that listener (slot and generation) ended, and nothing uses
+    /// its rings any more unless it succeeded.
     Handshake {
         attachment: AttachmentId,
         listener: SocketId,
@@ -217,8 +217,8 @@ pub(crate) enum Message {
     Usage { attachment: AttachmentId, done: Done<Usage> },
     /// Close everything of an attachment and forget it. Requests that wait end with that error.
     Detach { attachment: AttachmentId, why: Error, done: Done<()> },
-    /// The process of an attachment is gone: deliver what it sent within half a second, reset what it
-    /// left open, and forget it. Answered as [`Message::Detach`].
+    /// The process of an attachment is gone: deliver what it sent within half a second, reset what
+    /// it left open, and forget it. Answered as [`Message::Detach`].
     Gone { attachment: AttachmentId, done: Done<()> },
     /// Report what the proxy holds: for one user, or for all.
     Snapshot { of: Option<u32>, done: Done<Snapshot> },
@@ -234,10 +234,11 @@ pub(crate) enum Message {
 const OPERATORS: AttachmentId = AttachmentId(u32::MAX);
 
 impl Message {
-    /// Returns whether it serves only a program that lives: it is not handled once its program has died.
+    /// Returns whether it serves only a program that lives: it is not handled once its program has
+    /// died.
     ///
-    /// Closes are handled, and the options by which sockets close: the device may have been told already that its socket
-    /// is closed, and the peer is to see the end that the program gave it.
+    /// Closes are handled, and the options by which sockets close: the device may have been told
+    /// already that its socket is closed, and the peer is to see the end that the program gave it.
     pub(crate) fn dies_with_program(&self) -> bool {
         match self {
             Self::Request { request, .. } | Self::Ask { request, .. } => {

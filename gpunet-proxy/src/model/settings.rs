@@ -1,4 +1,5 @@
-//! Settings as text: the keys of gpunetd's file that concern a proxy, and those that a program decides.
+//! Settings as text: the keys of gpunetd's file that concern a proxy, and those that a program
+//! decides.
 
 use super::config::{BadConfig, Config, Lines, Rdma};
 use gpu_usermap::placement::{PlacementChoice, UnknownPlacement};
@@ -92,7 +93,8 @@ impl Config {
     /// | `lines` ("auto", "on", "off") | `lines` |
     ///
     /// # Errors
-    /// [`SettingsError`] says in which line, and what is expected there. The result is checked as by [`Config::check`].
+    /// [`SettingsError`] says in which line, and what is expected there. The result is checked as
+    /// by [`Config::check`].
     ///
     /// # Examples
     /// ```

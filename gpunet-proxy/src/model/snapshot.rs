@@ -1,4 +1,5 @@
-//! The state of a daemon's clients and sockets at one moment: what `gpunetctl` prints and the metrics count.
+//! The state of a daemon's clients and sockets at one moment: what `gpunetctl` prints and the
+//! metrics count.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -23,7 +24,8 @@ pub struct Snapshot {
     pub pid: u32,
     /// How long it has been running, milliseconds.
     pub uptime_ms: u64,
-    /// Sums over the daemon's life, including clients and sockets that are gone: they never decrease.
+    /// Sums over the daemon's life, including clients and sockets that are gone: they never
+    /// decrease.
     pub totals: Totals,
     /// Its clients: one for each device of each process.
     pub clients: Vec<Client>,
@@ -61,8 +63,8 @@ pub struct Totals {
     pub undelivered: u64,
     /// Bytes over TCP.
     pub tcp: Carried,
-    /// Bytes between two sockets of this host, through memory. Each byte counts once as sent and once as received,
-    /// as it does over the other transports between two sockets of this daemon.
+    /// Bytes between two sockets of this host, through memory. Each byte counts once as sent and
+    /// once as received, as it does over the other transports between two sockets of this daemon.
     pub peer: Carried,
     /// Bytes over RDMA.
     pub rc: Carried,

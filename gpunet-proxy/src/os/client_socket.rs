@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A connection that can be dropped anywhere: if descriptors may lie in its queue, a thread of its user closes it.
+/// A connection that can be dropped anywhere: if descriptors may lie in its queue, a thread of its
+/// user closes it.
 pub(crate) struct ClientSocket {
     /// `None` once it is being dropped.
     socket: Option<OwnedFd>,

@@ -14,8 +14,8 @@ pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The first of `cpus` that a thread cannot be pinned to. Only trying tells: the thread's own mask may
-/// be widened, the cpuset of its control group may not.
+/// The first of `cpus` that a thread cannot be pinned to. Only trying tells: the thread's own mask
+/// may be widened, the cpuset of its control group may not.
 pub(crate) fn impossible(cpus: &[usize]) -> Option<usize> {
     if cpus.is_empty() {
         return None;

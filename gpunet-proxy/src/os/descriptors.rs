@@ -1,13 +1,15 @@
 //! File descriptors, and the advice for when none are left.
 //!
-//! A proxy needs them for its threads, its listeners and its streams. The limit belongs to the process that runs it.
+//! A proxy needs them for its threads, its listeners and its streams. The limit belongs to the
+//! process that runs it.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use tokio::runtime::{Builder, Runtime};
 
-/// Returns advice to append to the message of `error`: which limit to raise if descriptors have run out, else nothing.
+/// Returns advice to append to the message of `error`: which limit to raise if descriptors have run
+/// out, else nothing.
 ///
 /// # Examples
 /// ```
@@ -32,11 +34,12 @@ pub fn hint(error: &io::Error) -> String {
     }
 }
 
-/// Descriptors that a runtime needs: six with tokio 1.54, two of them for the signals of the whole process.
+/// Descriptors that a runtime needs: six with tokio 1.54, two of them for the signals of the whole
+/// process.
 const OF_A_RUNTIME: usize = 8;
 
-/// Threads of a runtime for what takes long. What they do is memory to be made and given back, which more of them do not
-/// do faster; and each leaves memory of its own with the allocator.
+/// Threads of a runtime for what takes long. What they do is memory to be made and given back,
+/// which more of them do not do faster; and each leaves memory of its own with the allocator.
 const BLOCKING: usize = 8;
 
 /// Makes a runtime for one thread.

@@ -5,8 +5,9 @@ use std::io;
 
 /// The errno that a device is told for an I/O error of the proxy.
 ///
-/// EMFILE means one thing on a device: its socket table is full. Descriptors belong to the proxy, which to a kernel is
-/// the system: when they run out, whichever of their two limits it is, that is ENFILE.
+/// EMFILE means one thing on a device: its socket table is full. Descriptors belong to the proxy,
+/// which to a kernel is the system: when they run out, whichever of their two limits it is, that is
+/// ENFILE.
 pub(crate) fn from_io(error: &io::Error) -> Error {
     match (error.raw_os_error(), error.kind()) {
         (Some(libc::EMFILE | libc::ENFILE), _) => Error::TooManyFiles,

@@ -20,7 +20,8 @@ use std::path::Path;
 /// assert!(read_text(Path::new("/dev/zero"), 1024).is_err());
 /// ```
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    // Without O_NONBLOCK, the open itself waits at a FIFO; and a terminal would become that of this process.
+    // Without O_NONBLOCK, the open itself waits at a FIFO; and a terminal would become that of this
+    // process.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {

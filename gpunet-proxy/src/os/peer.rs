@@ -1,8 +1,7 @@
 //! The kernel's view of the other end of a Unix socket, and what it lets that end send.
 //!
-//! Unsafe code, because rustix has no SO_PEERGROUPS and no SO_PASSRIGHTS, and its
-//! SO_PEERCRED takes the process for a number other than 0, which a process of a foreign namespace does
-//! not have.
+//! Unsafe code, because rustix has no SO_PEERGROUPS and no SO_PASSRIGHTS, and its SO_PEERCRED takes
+//! the process for a number other than 0, which a process of a foreign namespace does not have.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -29,11 +28,13 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads the credentials of the process that connected to the other end of `socket`, as they were at that time.
+    /// Reads the credentials of the process that connected to the other end of `socket`, as they
+    /// were at that time.
     ///
-    /// The kernel keeps them with the connection (SO_PEERCRED and SO_PEERGROUPS), so they cannot change meanwhile.
-    /// `/proc/PID/status` might by now be of another process with the same number, and getgrouplist returns the
-    /// groups that the user database gives the user, not those of the process.
+    /// The kernel keeps them with the connection (SO_PEERCRED and SO_PEERGROUPS), so they cannot
+    /// change meanwhile. `/proc/PID/status` might by now be of another process with the same
+    /// number, and getgrouplist returns the groups that the user database gives the user, not those
+    /// of the process.
     ///
     /// # Errors
     /// `socket` is no connected Unix socket.
@@ -80,7 +81,8 @@ fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     Ok(Credentials { pid: peer.pid.unsigned_abs(), uid: peer.uid, gid: peer.gid, groups })
 }
 
-/// Whether the other end may send descriptors. Linux 6.16 and later; include/uapi/asm-generic/socket.h.
+/// Whether the other end may send descriptors. Linux 6.16 and later;
+/// include/uapi/asm-generic/socket.h.
 const SO_PASSRIGHTS: i32 = 83;
 
 /// Returns whether the other end of a Unix socket may send descriptors.
@@ -93,8 +95,8 @@ pub(crate) fn accepts_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(on != [0])
 }
 
-/// Sets whether the other end of a Unix socket may send descriptors, from now on. Connections get it from their
-/// listener when they are made.
+/// Sets whether the other end of a Unix socket may send descriptors, from now on. Connections get
+/// it from their listener when they are made.
 ///
 /// # Errors
 /// As [`accepts_descriptors`].

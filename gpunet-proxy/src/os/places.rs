@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 /// The socket of a daemon that runs as root.
 pub const SYSTEM: &str = "/run/gpunet/gpunetd.sock";
 
-/// Returns where a daemon of this process's user listens: in systemd's runtime directory of the service, else
-/// at [`SYSTEM`] for root, else in the user's runtime directory. `None` if the user has no such directory.
+/// Returns where a daemon of this process's user listens: in systemd's runtime directory of the
+/// service, else at [`SYSTEM`] for root, else in the user's runtime directory. `None` if the user
+/// has no such directory.
 ///
 /// # Examples
 /// ```
@@ -26,8 +27,8 @@ pub fn listen_path() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() { Some(PathBuf::from(SYSTEM)) } else { of_user() }
 }
 
-/// Returns where a client finds a daemon: at `GPUNETD_LISTEN_PATH` if that is set, else in the user's runtime
-/// directory if a socket is there, else at [`SYSTEM`].
+/// Returns where a client finds a daemon: at `GPUNETD_LISTEN_PATH` if that is set, else in the
+/// user's runtime directory if a socket is there, else at [`SYSTEM`].
 ///
 /// # Examples
 /// ```

@@ -10,8 +10,8 @@ use gpunet_device::team::Element;
 /// bytes are a valid value.
 pub(crate) unsafe trait Plain: Copy {}
 
-// SAFETY: `repr(C)`: eight u32, `Options` and `SockAddr` (32 bytes each, without padding), twelve u64;
-// 192 bytes, as asserted next to it.
+// SAFETY: `repr(C)`: eight u32, `Options` and `SockAddr` (32 bytes each, without padding), twelve
+// u64; 192 bytes, as asserted next to it.
 unsafe impl Plain for Request {}
 // SAFETY: `repr(C)`: u64, two u32, u64, and a `Descriptor` of 144 bytes without padding.
 unsafe impl Plain for Reply {}

@@ -16,6 +16,7 @@ pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 
 /// Registers a client's socket that other threads may shut down, for both directions.
 pub(crate) fn watch_shared(fd: Arc<ClientSocket>) -> io::Result<AsyncFd<Arc<ClientSocket>>> {
-    // SAFETY: as above: the Arc keeps the descriptor, which does not change, open for as long as the AsyncFd lives.
+    // SAFETY: as above: the Arc keeps the descriptor, which does not change, open for as long as
+    // the AsyncFd lives.
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }

@@ -1,7 +1,7 @@
 //! Threads for work that takes long: memory that is made and given back, and large answers.
 //!
-//! They are there from the start. A thread that is started when it is needed may be refused then (a limit of processes, no
-//! memory), and whoever needs it could not go on.
+//! They are there from the start. A thread that is started when it is needed may be refused then (a
+//! limit of processes, no memory), and whoever needs it could not go on.
 
 use crossbeam_channel::{Sender, unbounded};
 use gpu_usermap::threads;
@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// Threads of a pool. What they do is mostly memory to be cleared, which more of them do not do faster.
+/// Threads of a pool. What they do is mostly memory to be cleared, which more of them do not do
+/// faster.
 const THREADS: usize = 2;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -47,7 +48,8 @@ impl ThreadPool {
             let queue = queue.clone();
             let work = move || {
                 for job in queue {
-                    // The panic was reported by its hook. Whoever waits for the job sees that it has no result.
+                    // The panic was reported by its hook. Whoever waits for the job sees that it
+                    // has no result.
                     let _ = catch_unwind(AssertUnwindSafe(job));
                 }
             };

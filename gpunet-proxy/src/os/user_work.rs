@@ -1,16 +1,16 @@
 //! Work that may take as long as a client likes, on threads of its user.
 //!
-//! Closing the last descriptor of a file can block, and a client can pass descriptors of files that block for long:
-//! a TCP socket that lingers, a file of a file system of its own. So descriptors of clients are received and closed
-//! here. A user whose work does not end only holds up itself.
+//! Closing the last descriptor of a file can block, and a client can pass descriptors of files that
+//! block for long: a TCP socket that lingers, a file of a file system of its own. So descriptors of
+//! clients are received and closed here. A user whose work does not end only holds up itself.
 
 use gpu_usermap::threads;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Threads of one user, at most: one that hangs does not hold up the user's other programs, and there are far fewer
-/// users than a process can have threads.
+/// Threads of one user, at most: one that hangs does not hold up the user's other programs, and
+/// there are far fewer users than a process can have threads.
 const THREADS: usize = 4;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -28,8 +28,8 @@ struct Queue {
 }
 
 impl UserWork {
-    /// Runs a job on a thread of that user. The result does not come before the job is done, and not at all if the
-    /// system refuses a thread.
+    /// Runs a job on a thread of that user. The result does not come before the job is done, and
+    /// not at all if the system refuses a thread.
     pub(crate) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         uid: u32,

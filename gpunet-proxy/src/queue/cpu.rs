@@ -250,8 +250,9 @@ impl Player {
     }
 }
 
-/// Releases a trigger. What a stream's end has cut off is not given back: the wait for it has failed and the queue goes on,
-/// but the proxy would find a reader ahead of the sender, and end the other direction, too.
+/// Releases a trigger. What a stream's end has cut off is not given back: the wait for it has
+/// failed and the queue goes on, but the proxy would find a reader ahead of the sender, and end the
+/// other direction, too.
 fn post(net: Net, trigger: Trigger) -> Result<()> {
     let Trigger { socket, direction, position } = trigger;
     if direction == Direction::Recv as u32 {
@@ -260,7 +261,8 @@ fn post(net: Net, trigger: Trigger) -> Result<()> {
     trigger.release(&SOLO, net)
 }
 
-/// The pieces of a message: of half a ring at most, so that the peer takes one while the other is copied.
+/// The pieces of a message: of half a ring at most, so that the peer takes one while the other is
+/// copied.
 fn pieces(&Appended { message, capacity, .. }: &Appended) -> impl Iterator<Item = (u64, Prepared)> + use<> {
     let most = (capacity / 2).max(1);
     (0..message.len).step_by(most as usize).map(move |at| {
@@ -273,7 +275,8 @@ fn send(net: Net, message: &Appended, from: Buffer, bytes: &mut u64) -> Result<(
     for (at, piece) in pieces(message) {
         piece.room(message.capacity).wait(&SOLO, net, Timeout::NEVER)?;
         let span = piece.span(&SOLO, net)?;
-        // SAFETY: the ring has room for the piece, which is this operation's alone; the buffer holds it, by its contract.
+        // SAFETY: the ring has room for the piece, which is this operation's alone; the buffer
+        // holds it, by its contract.
         unsafe { copy_into_ring(&SOLO, span, from.as_ptr().wrapping_add(at as usize)) };
         piece.trigger().release(&SOLO, net)?;
         *bytes = at + piece.len;
@@ -285,7 +288,8 @@ fn recv(net: Net, message: &Appended, to: Buffer, bytes: &mut u64) -> Result<()>
     for (at, piece) in pieces(message) {
         piece.arrived().wait(&SOLO, net, Timeout::NEVER)?;
         let span = piece.span(&SOLO, net)?;
-        // SAFETY: the piece has landed and is not given back yet; the buffer has room for it, by its contract.
+        // SAFETY: the piece has landed and is not given back yet; the buffer has room for it, by
+        // its contract.
         unsafe { copy_out_of_ring(&SOLO, to.as_ptr().wrapping_add(at as usize), span) };
         piece.trigger().release(&SOLO, net)?;
         *bytes = at + piece.len;

@@ -1,17 +1,22 @@
-//! A queue on a CUDA stream: stream memory operations on the words of sockets, and the copy engine on their rings.
+//! A queue on a CUDA stream: stream memory operations on the words of sockets, and the copy engine
+//! on their rings.
 //!
-//! A short message is a wait, if one is needed, and a kernel of one block on the caller's stream ([`kernels`]). A longer one, or
-//! one of memory that kernels do not reach, is staged ([`lane`]): the caller's stream writes a word that starts it, and waits for
-//! one that says it is done. While the stream is being captured, and on a driver without memory operations, every message is a
+//! A short message is a wait, if one is needed, and a kernel of one block on the caller's stream
+//! ([`kernels`]). A longer one, or one of memory that kernels do not reach, is staged ([`lane`]):
+//! the caller's stream writes a word that starts it, and waits for one that says it is done. While
+//! the stream is being captured, and on a driver without memory operations, every message is a
 //! kernel.
 //!
-//! The copy engine is not used on a stream that may wait: on an H200 two streams that copy within the device's memory and wait for
-//! each other stand still, because the copy of one is behind that of the other.
+//! The copy engine is not used on a stream that may wait: on an H200 two streams that copy within
+//! the device's memory and wait for each other stand still, because the copy of one is behind that
+//! of the other.
 //!
-//! What an operation puts on the stream is planned without the driver ([`plan`]) and issued in one place ([`CudaQueue::issue`]).
+//! What an operation puts on the stream is planned without the driver ([`plan`]) and issued in one
+//! place ([`CudaQueue::issue`]).
 //!
-//! A thread follows the stream ([`thread`]): it moves what is staged, tells who waits for [`Done`](super::Done), finds out
-//! what an operation that has passed was worth, and releases the stream where a word that it waits for will not come.
+//! A thread follows the stream ([`thread`]): it moves what is staged, tells who waits for
+//! [`Done`](super::Done), finds out what an operation that has passed was worth, and releases the
+//! stream where a word that it waits for will not come.
 //!
 //! | file | holds |
 //! |---|---|
@@ -50,8 +55,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thread::State;
 
-/// The most operations of the driver that a queue has on its stream. A stream takes about a thousand, and then holds up who
-/// enqueues.
+/// The most operations of the driver that a queue has on its stream. A stream takes about a
+/// thousand, and then holds up who enqueues.
 const MOST_ENQUEUED: u64 = 512;
 /// How long a full stream is waited for in which nothing passes.
 const STANDSTILL: Duration = Duration::from_secs(1);
@@ -65,7 +70,8 @@ pub(super) struct CudaQueue {
     enqueued: u64,
     /// Operations of the driver enqueued so far.
     issued: u64,
-    /// The last operation was enqueued in part, and the stream does not tell when it has passed that.
+    /// The last operation was enqueued in part, and the stream does not tell when it has passed
+    /// that.
     is_untold: bool,
     /// Since something was captured: nothing is given back to the driver while a graph may run.
     captured: Option<ForeignLaunches>,
@@ -153,8 +159,8 @@ impl CudaQueue {
         self.shared.host.hold(socket, direction)
     }
 
-    /// Checks that an operation could be enqueued now, before it takes a place in a direction. Returns whether it goes into a
-    /// graph.
+    /// Checks that an operation could be enqueued now, before it takes a place in a direction.
+    /// Returns whether it goes into a graph.
     pub(super) fn admit(&self) -> io::Result<bool> {
         let captures = self.shared.stream.is_capturing().map_err(io::Error::other)?;
         if !captures {
@@ -210,7 +216,8 @@ impl CudaQueue {
     /// Puts an operation on the stream, which was admitted.
     ///
     /// # Errors
-    /// What the driver refuses, or a part of which it refuses, is not carried out: its memory is the caller's again.
+    /// What the driver refuses, or a part of which it refuses, is not carried out: its memory is
+    /// the caller's again.
     pub(super) fn enqueue(&mut self, operation: Operation) -> io::Result<()> {
         let before = self.planner.counts;
         self.plan_and_issue(operation).inspect_err(|_| self.planner.counts = before)
@@ -305,7 +312,8 @@ impl CudaQueue {
         })
     }
 
-    /// Has the stream tell when it has passed an operation of which it has a part: until then that uses its directions.
+    /// Has the stream tell when it has passed an operation of which it has a part: until then that
+    /// uses its directions.
     fn tell(&mut self) {
         let told = self.batch(&[store(self.shared.page.address(At::Passed), self.enqueued)]);
         // Else what is enqueued next tells it.
@@ -327,8 +335,9 @@ impl CudaQueue {
     }
 
     fn batch(&self, operations: &[MemOp]) -> io::Result<()> {
-        // SAFETY: words of the queue's page, of the device's table and of a stream's rings, which are mapped while the direction is
-        // held: until the thread has found that the operation has passed. Words of the program's own are its promise.
+        // SAFETY: words of the queue's page, of the device's table and of a stream's rings, which
+        // are mapped while the direction is held: until the thread has found that the operation has
+        // passed. Words of the program's own are its promise.
         unsafe { self.shared.stream.batch(operations) }.map_err(io::Error::other)
     }
 }

@@ -22,7 +22,8 @@ pub struct Failure {
     pub operation: u64,
     /// Why.
     pub error: Error,
-    /// Bytes of it that were sent or received before. Of a short message that was reset, a queue on a CUDA stream counts none.
+    /// Bytes of it that were sent or received before. Of a short message that was reset, a queue on
+    /// a CUDA stream counts none.
     pub bytes: u64,
 }
 

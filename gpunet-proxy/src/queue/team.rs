@@ -1,7 +1,9 @@
-//! What a queue does for a member of a team: puts, signals, waits and collectives, in the queue's order.
+//! What a queue does for a member of a team: puts, signals, waits and collectives, in the queue's
+//! order.
 //!
-//! On the CPU device the queue's thread makes the calls of [`gpunet_device::team`]; on a CUDA stream see `cuda/team.rs`. Both use
-//! the words that kernels use, so a kernel's signal ends a queue's wait, and a queue's barrier meets kernels at theirs.
+//! On the CPU device the queue's thread makes the calls of [`gpunet_device::team`]; on a CUDA
+//! stream see `cuda/team.rs`. Both use the words that kernels use, so a kernel's signal ends a
+//! queue's wait, and a queue's barrier meets kernels at theirs.
 
 use super::{Engine, Operation, Queue};
 use crate::team::{PutSource, SymmetricSlice, Team, TeamHold};
@@ -51,25 +53,31 @@ struct With {
 }
 
 /// # Operations of teams
-/// The queue is of the device with which the member has joined. Each operation keeps the team and the memory that it names until it is
-/// done. They fail with [`InvalidInput`](io::ErrorKind::InvalidInput) (EINVAL), and nothing is enqueued, for a member or signal that
-/// does not exist, a value above [`MAX_VALUE`], a source that is longer than its destination or has no whole number of elements, and
-/// a queue of another device; with [`ConnectionReset`](io::ErrorKind::ConnectionReset), when the team is known to be
-/// broken; and otherwise as [`Queue::write`].
+/// The queue is of the device with which the member has joined. Each operation keeps the team and
+/// the memory that it names until it is done. They fail with
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) (EINVAL), and nothing is enqueued, for a member or
+/// signal that does not exist, a value above [`MAX_VALUE`], a source that is longer than its
+/// destination or has no whole number of elements, and a queue of another device; with
+/// [`ConnectionReset`](io::ErrorKind::ConnectionReset), when the team is known to be broken; and
+/// otherwise as [`Queue::write`].
 ///
-/// What fails later is in [`Queue::outcome`], with the errors of the same calls in kernels: ConnectionReset, when a member has died;
-/// NotConnected, when the member that is waited for has left, or this member's [`Team`] is dropped; TimedOut.
+/// What fails later is in [`Queue::outcome`], with the errors of the same calls in kernels:
+/// ConnectionReset, when a member has died; NotConnected, when the member that is waited for has
+/// left, or this member's [`Team`] is dropped; TimedOut.
 impl Queue {
-    /// Limits the waits of team operations that are enqueued from now on, each from when it begins, to a [`Timeout`], or a
-    /// [`Duration`](std::time::Duration) or an option of it. At first they have no limit, as with `None`.
+    /// Limits the waits of team operations that are enqueued from now on, each from when it begins,
+    /// to a [`Timeout`], or a [`Duration`](std::time::Duration) or an option of it. At first they
+    /// have no limit, as with `None`.
     ///
-    /// On a CUDA stream a wait with a limit is a kernel of one block, which needs a multiprocessor that is not full.
+    /// On a CUDA stream a wait with a limit is a kernel of one block, which needs a multiprocessor
+    /// that is not full.
     pub fn set_team_timeout(&mut self, timeout: impl Into<Timeout>) {
         self.team_timeout = timeout.into();
     }
 
-    /// Copies `from` to the beginning of `to` in the part of `member`. The source may be reused when the operation is done;
-    /// the member sees the elements once a later signal or barrier of this queue tells it.
+    /// Copies `from` to the beginning of `to` in the part of `member`. The source may be reused
+    /// when the operation is done; the member sees the elements once a later signal or barrier of
+    /// this queue tells it.
     ///
     /// # Errors
     /// [Those of all](Queue#operations-of-teams). EOPNOTSUPP on a CUDA stream for pageable memory.
@@ -83,7 +91,8 @@ impl Queue {
         self.move_elements(TeamAction::Put, to.into(), from.into(), 1, with)
     }
 
-    /// Puts as [`Queue::put`], and then signals as [`Queue::signal`]: who sees the value sees the elements.
+    /// Puts as [`Queue::put`], and then signals as [`Queue::signal`]: who sees the value sees the
+    /// elements.
     ///
     /// # Errors
     /// Those of both.
@@ -99,7 +108,8 @@ impl Queue {
         self.move_elements(TeamAction::PutSignal, to.into(), from.into(), 1, with)
     }
 
-    /// Sets this member's word of a signal at `member`: what the queue did before is there when the member sees the value.
+    /// Sets this member's word of a signal at `member`: what the queue did before is there when the
+    /// member sees the value.
     ///
     /// Values only grow. One queue, or one group of kernels, at a time sets a signal of a member.
     ///
@@ -109,8 +119,8 @@ impl Queue {
         self.for_team(TeamAction::Signal, team, With { member, signal, value })
     }
 
-    /// Waits until the word that `source` writes for `signal` is at least `value`. What the source had stored before is visible to
-    /// what follows on the queue.
+    /// Waits until the word that `source` writes for `signal` is at least `value`. What the source
+    /// had stored before is visible to what follows on the queue.
     ///
     /// On a CUDA stream a signal that the same stream sends later never ends the wait.
     ///
@@ -123,15 +133,16 @@ impl Queue {
     /// Waits until all members have come to the barrier: by a queue, or by a kernel.
     ///
     /// # Errors
-    /// [Those of all](Queue#operations-of-teams). EBUSY, as long as another queue has collectives of the team under way. Later: Busy, when
-    /// a kernel of this member is in a collective; ConnectionAborted, when an earlier collective of this member has failed between
-    /// its barriers.
+    /// [Those of all](Queue#operations-of-teams). EBUSY, as long as another queue has collectives
+    /// of the team under way. Later: Busy, when a kernel of this member is in a collective;
+    /// ConnectionAborted, when an earlier collective of this member has failed between its
+    /// barriers.
     pub fn barrier(&mut self, team: &Team) -> io::Result<()> {
         self.for_team(TeamAction::Barrier, team, With::default())
     }
 
-    /// Gives every member the sources of all: that of member `i` lies at element `i * n` of everybody's `to`, where `n` is the
-    /// length of a source, which is the same for all.
+    /// Gives every member the sources of all: that of member `i` lies at element `i * n` of
+    /// everybody's `to`, where `n` is the length of a source, which is the same for all.
     ///
     /// # Errors
     /// As [`Queue::put`] and [`Queue::barrier`]; EINVAL for a destination that has no room for all.
@@ -145,8 +156,8 @@ impl Queue {
         self.move_elements(TeamAction::AllGather, to, from.into(), count, With::default())
     }
 
-    /// Copies the source of `root` to the beginning of everybody's `to`. The sources of the others are not used, but have the
-    /// same length.
+    /// Copies the source of `root` to the beginning of everybody's `to`. The sources of the others
+    /// are not used, but have the same length.
     ///
     /// # Errors
     /// As [`Queue::put`] and [`Queue::barrier`].
@@ -160,11 +171,12 @@ impl Queue {
         self.move_elements(TeamAction::Broadcast, to.into(), from.into(), 1, with)
     }
 
-    /// Gives every member a part of each source: part `i` of member `j`'s source lies at part `j` of member `i`'s `to`. A source
-    /// has as many parts as there are members, all of one length.
+    /// Gives every member a part of each source: part `i` of member `j`'s source lies at part `j`
+    /// of member `i`'s `to`. A source has as many parts as there are members, all of one length.
     ///
     /// # Errors
-    /// As [`Queue::put`] and [`Queue::barrier`]; EINVAL for a source that has not a whole number of elements for each member.
+    /// As [`Queue::put`] and [`Queue::barrier`]; EINVAL for a source that has not a whole number of
+    /// elements for each member.
     pub fn all_to_all<'a, T: Element>(
         &mut self,
         to: impl Into<SymmetricSlice<'a, T>>,

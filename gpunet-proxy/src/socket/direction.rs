@@ -1,4 +1,5 @@
-//! Directions of a socket that the host program has taken from the kernels, and the messages that it places in them.
+//! Directions of a socket that the host program has taken from the kernels, and the messages that
+//! it places in them.
 //!
 //! | module | holds |
 //! |---|---|
@@ -29,9 +30,9 @@ use taken::Taken;
 
 /// The sending direction of a socket, taken by the host program.
 ///
-/// The program places messages in the direction's ring ([`Sender::prepare`]); kernels and queues fill and publish them.
-/// Kernels that send by the socket's handle meanwhile get EALREADY. Dropping it gives the direction back, as
-/// [`Sender::give_back`] does.
+/// The program places messages in the direction's ring ([`Sender::prepare`]); kernels and queues
+/// fill and publish them. Kernels that send by the socket's handle meanwhile get EALREADY. Dropping
+/// it gives the direction back, as [`Sender::give_back`] does.
 ///
 /// # Examples
 /// A kernel fills a message and publishes it; here a thread of the CPU device stands for it:
@@ -61,8 +62,8 @@ impl Socket {
     /// Takes the sending direction from the kernels.
     ///
     /// # Errors
-    /// EBUSY, when a launch that runs knows the socket, or may: finish it first. EALREADY, when the program has the
-    /// direction. EBADF, when a kernel has closed the socket.
+    /// EBUSY, when a launch that runs knows the socket, or may: finish it first. EALREADY, when the
+    /// program has the direction. EBADF, when a kernel has closed the socket.
     pub fn take_send(&self) -> io::Result<Sender> {
         Taken::take(self, Direction::Send).map(Sender)
     }
@@ -95,15 +96,16 @@ impl Sender {
 
     /// Reserves `len` bytes of the ring for the next message.
     ///
-    /// Messages are prepared ahead: as many as the ring holds may wait to be published. Published in the order in which
-    /// they were prepared, a later one publishes all before it. A message lies behind those that were prepared, and behind
-    /// all that is published: wait for kernels that play messages of their own ([`Prepared::nth`]) before the next one.
+    /// Messages are prepared ahead: as many as the ring holds may wait to be published. Published
+    /// in the order in which they were prepared, a later one publishes all before it. A message
+    /// lies behind those that were prepared, and behind all that is published: wait for kernels
+    /// that play messages of their own ([`Prepared::nth`]) before the next one.
     ///
     /// [`Prepared::nth`]: gpunet_abi::Prepared::nth
     ///
     /// # Errors
-    /// ENOBUFS, when what is prepared and not published would not fit into the ring; EMSGSIZE, for a message longer than
-    /// the ring; EINVAL, for 0 bytes; the stream's failure.
+    /// ENOBUFS, when what is prepared and not published would not fit into the ring; EMSGSIZE, for
+    /// a message longer than the ring; EINVAL, for 0 bytes; the stream's failure.
     pub fn prepare(&mut self, len: usize) -> io::Result<SendMessage> {
         let (prepared, span) = self.0.place(len as u64)?;
         let (room, post) = (prepared.room(self.capacity() as u64), prepared.trigger());
@@ -124,11 +126,12 @@ impl Sender {
         self.0.hold.outcome()
     }
 
-    /// Gives the direction back to the kernels. Messages that were prepared and not published are void.
+    /// Gives the direction back to the kernels. Messages that were prepared and not published are
+    /// void.
     ///
     /// # Errors
-    /// EBUSY, when a launch that runs knows the socket, or a queue has operations of the direction: it stays taken until
-    /// those are done, and [`Socket::take_send`] gives it again.
+    /// EBUSY, when a launch that runs knows the socket, or a queue has operations of the direction:
+    /// it stays taken until those are done, and [`Socket::take_send`] gives it again.
     pub fn give_back(self) -> io::Result<()> {
         self.0.give_back()
     }
@@ -154,8 +157,9 @@ impl Receiver {
     /// Names the next `len` bytes of the stream as a message to come.
     ///
     /// # Errors
-    /// ENOBUFS, when the ring has no room for it beside what is prepared and not consumed. Over rc the ring counts as smaller by a
-    /// quarter, or by 64 KiB if that is less: the rest comes only after some is consumed. Otherwise as [`Sender::prepare`].
+    /// ENOBUFS, when the ring has no room for it beside what is prepared and not consumed. Over rc
+    /// the ring counts as smaller by a quarter, or by 64 KiB if that is less: the rest comes only
+    /// after some is consumed. Otherwise as [`Sender::prepare`].
     pub fn prepare(&mut self, len: usize) -> io::Result<RecvMessage> {
         let (prepared, span) = self.0.place(len as u64)?;
         Ok(RecvMessage { prepared, span, arrived: prepared.arrived(), consume: prepared.trigger() })

@@ -1,4 +1,5 @@
-//! How the host program's sockets are opened and closed: a slot, a request to the proxy, an entry in the device's table.
+//! How the host program's sockets are opened and closed: a slot, a request to the proxy, an entry
+//! in the device's table.
 
 use super::{HostLaunch, io_error};
 use crate::attached::device::AttachedDevice;
@@ -29,8 +30,8 @@ impl SlotRing for HostRing<'_> {
         self.0.host_slots.taken.load(Ordering::Relaxed)
     }
 
-    // Ordering: AcqRel among this program's threads: the cell is read before (release), and who takes a slot sees what the
-    // thread that used it last left in the table (acquire).
+    // Ordering: AcqRel among this program's threads: the cell is read before (release), and who
+    // takes a slot sees what the thread that used it last left in the table (acquire).
     fn advance(&self, ticket: u64, count: u64) -> Result<(), u64> {
         let taken = &self.0.host_slots.taken;
         taken.compare_exchange(ticket, ticket + count, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
@@ -62,7 +63,8 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Takes a slot and asks the proxy to open it. `name` enters the slot in the request, which has the socket's options.
+    /// Takes a slot and asks the proxy to open it. `name` enters the slot in the request, which has
+    /// the socket's options.
     pub(super) fn ask(
         shared: &Arc<AttachedDevice>,
         host: &HostLaunch,
@@ -196,7 +198,8 @@ impl AttachedDevice {
         entered.inspect_err(|_| self.close_socket(handle))
     }
 
-    /// Sets the line of a receive ring to zero, before anybody looks at it. In an arena whoever gives rings back does.
+    /// Sets the line of a receive ring to zero, before anybody looks at it. In an arena whoever
+    /// gives rings back does.
     fn clear_line(&self, line: RegionOffset) -> io::Result<()> {
         match line.region() {
             SHARED if line.0 != 0 => {

@@ -1,5 +1,6 @@
-//! What the host program tells the proxy in shared memory: operations of CUDA streams that are under way, and the directions
-//! that it has taken. The proxy forgets both with the attachment, however the program ends.
+//! What the host program tells the proxy in shared memory: operations of CUDA streams that are
+//! under way, and the directions that it has taken. The proxy forgets both with the attachment,
+//! however the program ends.
 
 use super::HostLaunch;
 use crate::os::doorbell::ring;
@@ -10,8 +11,8 @@ use gpunet_core::memory::SharedMemory;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-/// Operations of a CUDA stream on a socket. While the value lives, the data thread that moves the socket's bytes sleeps for
-/// some 50 us at most: a stream stores a word and rings no doorbell.
+/// Operations of a CUDA stream on a socket. While the value lives, the data thread that moves the
+/// socket's bytes sleeps for some 50 us at most: a stream stores a word and rings no doorbell.
 #[derive(Debug)]
 pub(crate) struct StreamOperations {
     host: Arc<HostLaunch>,
@@ -48,7 +49,8 @@ pub(super) struct Published {
 /// Tells a data thread how many operations are under way, and wakes it for the first one.
 pub(crate) fn tell_operations(memory: &SharedMemory, doorbells: &[OwnedFd], thread: usize, count: u64) {
     memory.stream_operations(thread).publish(count);
-    // By the pattern of `gpunet_abi::park`: either the thread has seen the word before it sleeps, or it is woken.
+    // By the pattern of `gpunet_abi::park`: either the thread has seen the word before it sleeps,
+    // or it is woken.
     if count == 1
         && must_wake(&memory.sleeping(thread))
         && let Some(bell) = doorbells.get(thread)

@@ -26,8 +26,8 @@ impl PendingSocket {
         Self { asked: Some(asked), options }
     }
 
-    /// Gives the attempt up. The future completes soon: with the socket, if it was open by then, else with ECANCELED. So a
-    /// program that stops waiting for a connection loses none.
+    /// Gives the attempt up. The future completes soon: with the socket, if it was open by then,
+    /// else with ECANCELED. So a program that stops waiting for a connection loses none.
     ///
     /// # Examples
     /// ```

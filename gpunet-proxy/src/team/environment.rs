@@ -15,8 +15,8 @@ const TEAM: &str = "GPUNET_TEAM";
 /// | Open MPI (`mpirun`) | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | this machine, at a port that follows from the job's name |
 /// | Slurm (`srun`) | `SLURM_PROCID`, `SLURM_NTASKS` | this machine, likewise |
 ///
-/// `GPUNET_TEAM`, a [`TeamId`], says where they meet instead; it is needed where two teams of one job are to meet, or where
-/// the port is taken.
+/// `GPUNET_TEAM`, a [`TeamId`], says where they meet instead; it is needed where two teams of one
+/// job are to meet, or where the port is taken.
 ///
 /// # Examples
 /// ```
@@ -70,7 +70,8 @@ pub enum EnvironmentError {
 struct Launcher {
     rank: &'static str,
     size: &'static str,
-    /// How many of the members are on this machine, or machines there are: by what name, and what it must be equal to.
+    /// How many of the members are on this machine, or machines there are: by what name, and what
+    /// it must be equal to.
     one_machine: (&'static str, Option<&'static str>),
     /// What tells one job from another.
     job: [&'static str; 2],

@@ -21,7 +21,8 @@ pub enum TeamError {
     /// The team says so: all members get the same failure, or this one was refused.
     #[error(transparent)]
     Failed(#[from] TeamFailure),
-    /// The same in a part of a team, where members have other ranks than in the team that was joined.
+    /// The same in a part of a team, where members have other ranks than in the team that was
+    /// joined.
     #[error("{failure} (in the team that was joined, {names})")]
     FailedInPart {
         /// What the team says. Its ranks are those of the part.
@@ -51,7 +52,8 @@ impl TeamError {
         }
     }
 
-    /// The error of a team whose members have these ranks in the team that was joined; none for that team itself.
+    /// The error of a team whose members have these ranks in the team that was joined; none for
+    /// that team itself.
     pub(super) fn named(self, joined: &[Rank]) -> Self {
         let Self::Failed(mut failure) = self else { return self };
         let name = |rank: &mut Rank| {
@@ -65,7 +67,8 @@ impl TeamError {
         Self::FailedInPart { failure, names: names.join(", ") }
     }
 
-    /// The error of making a part of a team, as that team has it: its members have these ranks there.
+    /// The error of making a part of a team, as that team has it: its members have these ranks
+    /// there.
     pub(super) fn in_parent(self, origins: &[Rank]) -> Self {
         match self {
             Self::Failed(TeamFailure::InParent(failure))

@@ -1,6 +1,7 @@
 //! What members and the root of a team say to each other.
 //!
-//! The *root* is a thread in member 0's program. A member meets it over TCP, at the address of the [`TeamId`](super::TeamId):
+//! The *root* is a thread in member 0's program. A member meets it over TCP, at the address of the
+//! [`TeamId`](super::TeamId):
 //!
 //! ```text
 //! member                        root
@@ -8,8 +9,9 @@
 //!                  <--          Answer, when all have said hello, or one thing has gone wrong
 //! ```
 //!
-//! Everything else goes over a Unix-domain socket, because descriptors of memory travel with it; its name comes with the
-//! answer. Whatever the members do together has the same number on all of them:
+//! Everything else goes over a Unix-domain socket, because descriptors of memory travel with it;
+//! its name comes with the answer. Whatever the members do together has the same number on all of
+//! them:
 //!
 //! ```text
 //! Here             -->
@@ -201,7 +203,8 @@ pub(super) fn encode_greeting<T: Serialize>(greeting: &T) -> Vec<u8> {
 /// The greeting in `bytes`, once it is complete.
 ///
 /// # Errors
-/// InvalidData: it is none. Unsupported: it is one of another version, which the error's text names.
+/// InvalidData: it is none. Unsupported: it is one of another version, which the error's text
+/// names.
 pub(super) fn decode_greeting<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<Option<T>> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "not a member of a gpunet team");
     let Some((len, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };

@@ -48,8 +48,8 @@ impl Turn {
     }
 }
 
-/// A team that an operation of a queue uses: its words and the memory that the operation names stay mapped, and the member does
-/// not leave, until it is dropped.
+/// A team that an operation of a queue uses: its words and the memory that the operation names stay
+/// mapped, and the member does not leave, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct TeamHold {
     // Before the team, which it belongs to.
@@ -76,7 +76,8 @@ impl TeamHold {
     /// Notes that the operation is a collective.
     ///
     /// # Errors
-    /// EBUSY, as long as another queue has collectives of the team under way: the two have no order.
+    /// EBUSY, as long as another queue has collectives of the team under way: the two have no
+    /// order.
     pub(crate) fn take_turn(&mut self, queue: QueueId) -> io::Result<()> {
         self.inner.turn.begin(queue)?;
         self.has_turn = true;
@@ -87,13 +88,14 @@ impl TeamHold {
     #[allow(unsafe_code)]
     pub(crate) fn handle(&self, net: Net) -> TeamHandle {
         let (state, local) = (self.inner.state.address(), &self.inner.local);
-        // SAFETY: as in `Team::handle`: the state and the blocks are mapped while `self` lives, which its operation keeps until it
-        // has ended; `net` is of the same device (`Queue::check_team`).
+        // SAFETY: as in `Team::handle`: the state and the blocks are mapped while `self` lives,
+        // which its operation keeps until it has ended; `net` is of the same device
+        // (`Queue::check_team`).
         unsafe { TeamHandle::from_raw(net, state, local.rank.0, local.size) }
     }
 
-    /// The device's addresses of the words of a signal to a member: the value last sent, in the device's own memory, and the
-    /// word in the member's block.
+    /// The device's addresses of the words of a signal to a member: the value last sent, in the
+    /// device's own memory, and the word in the member's block.
     pub(crate) fn signal_words(&self, signal: Signal, to: Rank) -> [u64; 2] {
         let (local, layout) = (&self.inner.local, &self.inner.layout);
         let at = u64::from(signal.0) * u64::from(local.size) + u64::from(to.0);

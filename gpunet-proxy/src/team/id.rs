@@ -5,9 +5,11 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-/// What the members of one team have in common: the address where they meet, and a number that no other team has.
+/// What the members of one team have in common: the address where they meet, and a number that no
+/// other team has.
 ///
-/// It can be printed and parsed, to be handed to the other members by whatever means there are. Whoever knows it can join.
+/// It can be printed and parsed, to be handed to the other members by whatever means there are.
+/// Whoever knows it can join.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,5 @@
-//! How a member comes to the root of its team: over TCP until all are there, then over a Unix-domain socket.
+//! How a member comes to the root of its team: over TCP until all are there, then over a
+//! Unix-domain socket.
 
 use super::TeamOptions;
 use super::error::{TeamError, TeamFailure};
@@ -18,7 +19,8 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How much longer than the root a member waits: the root's answer says more than the member's own limit.
+/// How much longer than the root a member waits: the root's answer says more than the member's own
+/// limit.
 const MARGIN: Duration = Duration::from_secs(5);
 /// Between two attempts to reach member 0, which may start last, or have no room among strangers.
 const RETRY: Duration = Duration::from_millis(20);

@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Answers of the root that this member has not looked at, at most: those of an operation that it has given up, and of one that
-/// is under way.
+/// Answers of the root that this member has not looked at, at most: those of an operation that it
+/// has given up, and of one that is under way.
 const MAX_ANSWERS: usize = 4 * MAX_MEMBERS as usize;
 
 /// What has become of the team, and the block in which kernels look for it.
@@ -36,7 +36,8 @@ struct Fate {
     is_closed: bool,
     /// Nobody tells this member anything any more.
     is_disconnected: bool,
-    /// Those who have died, as far as this member was told, and those who have left in good order: a bit for each rank.
+    /// Those who have died, as far as this member was told, and those who have left in good order:
+    /// a bit for each rank.
     died: u64,
     left: u64,
     block: Option<(Arc<SharedMemory>, Rank, BlockLayout)>,
@@ -78,7 +79,8 @@ pub(super) struct Member {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What this member has done together with the others so far. Its lock is held during one operation.
+/// What this member has done together with the others so far. Its lock is held during one
+/// operation.
 #[derive(Debug)]
 struct Calls {
     number: u64,
@@ -112,7 +114,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Member {
-    /// Starts the thread that watches the connection. If the members' memory is that of GPUs, `exports` tells by what it is known.
+    /// Starts the thread that watches the connection. If the members' memory is that of GPUs,
+    /// `exports` tells by what it is known.
     ///
     /// # Errors
     /// [`TeamError::Io`].
@@ -136,7 +139,8 @@ impl Member {
         Ok(Self { socket, fate, calls, limit, size, joined, secrets, thread: Some(thread) })
     }
 
-    /// What this member shares with another one, or with itself, of which nobody else of the team knows.
+    /// What this member shares with another one, or with itself, of which nobody else of the team
+    /// knows.
     pub(super) fn secret(&self, other: Rank) -> u128 {
         self.secrets.with(other)
     }
@@ -163,8 +167,9 @@ impl Member {
         lock(&self.fate).broken.clone()
     }
 
-    /// Returns what says why `members` cannot meet, if that is known: one of them has died, nobody tells of deaths any more, or
-    /// this member, whose rank is `rank`, has left: [`TeamFailure::InParent`]. It keeps nothing of the team.
+    /// Returns what says why `members` cannot meet, if that is known: one of them has died, nobody
+    /// tells of deaths any more, or this member, whose rank is `rank`, has left:
+    /// [`TeamFailure::InParent`]. It keeps nothing of the team.
     pub(super) fn known_failure(
         &self,
         rank: Rank,
@@ -225,8 +230,8 @@ impl Member {
         }
     }
 
-    /// Allocates together with all others. `make` makes this member's memory and a descriptor of it, `own` begins with it, `add`
-    /// maps another's when it comes, and `all` concludes.
+    /// Allocates together with all others. `make` makes this member's memory and a descriptor of
+    /// it, `own` begins with it, `add` maps another's when it comes, and `all` concludes.
     ///
     /// # Errors
     /// [`TeamError`]: nobody has the memory then.
@@ -387,7 +392,8 @@ impl Watch {
                 break why;
             }
         };
-        // The root has gone, and with it whoever could tell of a death; or this member leaves, and nobody looks any more.
+        // The root has gone, and with it whoever could tell of a death; or this member leaves, and
+        // nobody looks any more.
         self.change(|fate| {
             fate.is_disconnected = true;
             fate.broken.get_or_insert(end);

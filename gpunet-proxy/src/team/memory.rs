@@ -56,8 +56,8 @@ pub(super) fn make(
     }
 }
 
-/// The memory of all members, by rank, of which the others' comes part by part. Each part is mapped, and its descriptor closed, when
-/// it comes.
+/// The memory of all members, by rank, of which the others' comes part by part. Each part is
+/// mapped, and its descriptor closed, when it comes.
 pub(super) struct Parts<'a> {
     device: Option<&'a Device>,
     placement: Placement,

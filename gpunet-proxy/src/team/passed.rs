@@ -1,8 +1,9 @@
 //! Descriptors of memory that members and the root pass to each other.
 //!
-//! To receive a descriptor and to close it may take as long as its sender likes: a TCP socket may linger for hours. So neither
-//! the root's thread nor that of a member does it, but threads of [`UserWork`]. They check what has come, and hand over
-//! memory only, which nobody can make slow to close.
+//! To receive a descriptor and to close it may take as long as its sender likes: a TCP socket may
+//! linger for hours. So neither the root's thread nor that of a member does it, but threads of
+//! [`UserWork`]. They check what has come, and hand over memory only, which nobody can make slow to
+//! close.
 
 use super::frames::HasMemory;
 use crate::os::client_socket::ClientSocket;
@@ -29,8 +30,9 @@ pub(super) enum Passed<F> {
     Invalid,
 }
 
-/// Receives the next packet of a connection, which has descriptors, on a thread of `sender`, and passes it to `done` there.
-/// The memory is what a GPU has exported, or without `exports` a sealed memfd.
+/// Receives the next packet of a connection, which has descriptors, on a thread of `sender`, and
+/// passes it to `done` there. The memory is what a GPU has exported, or without `exports` a sealed
+/// memfd.
 pub(super) fn take<F: HasMemory + Send + 'static>(
     work: &Arc<UserWork>,
     sender: u32,

@@ -1,9 +1,10 @@
 //! The root of a team: the thread in member 0's program at which all members meet.
 //!
-//! First it waits for a hello of every member (`rendezvous`), then for each one's connection to its Unix-domain socket (`arrivals`),
-//! and then it serves what they do together (`operations`) until the last has gone. One thread does all, by `poll`; it never
-//! waits for one member, and takes no descriptor itself (`passed`). Strangers can connect to both sockets: in each turn it takes
-//! a few connections, and hears all members.
+//! First it waits for a hello of every member (`rendezvous`), then for each one's connection to its
+//! Unix-domain socket (`arrivals`), and then it serves what they do together (`operations`) until
+//! the last has gone. One thread does all, by `poll`; it never waits for one member, and takes no
+//! descriptor itself (`passed`). Strangers can connect to both sockets: in each turn it takes a few
+//! connections, and hears all members.
 //!
 //! | file | holds |
 //! |---|---|
@@ -45,7 +46,8 @@ use taking::Taking;
 
 /// How often the root looks at its clock.
 const TICK: Duration = Duration::from_millis(50);
-/// How long it may take to receive a descriptor. In ticks: a program that was stopped has not waited.
+/// How long it may take to receive a descriptor. In ticks: a program that was stopped has not
+/// waited.
 const TAKE_TICKS: u32 = (TAKE_WITHIN.as_millis() / TICK.as_millis()) as u32;
 
 /// One member's connection.
@@ -59,7 +61,8 @@ enum Member {
 
 struct Connection {
     socket: Arc<ClientSocket>,
-    /// What it has passed is being received: for how many ticks it may still be. Nothing else is read from it meanwhile.
+    /// What it has passed is being received: for how many ticks it may still be. Nothing else is
+    /// read from it meanwhile.
     taking: Option<u32>,
 }
 
@@ -68,7 +71,8 @@ struct Root {
     arrivals: Arrivals,
     secrets: Secrets,
     members: Vec<Member>,
-    /// By what descriptors of GPU memory are known, until it is settled that members have none: then they pass memfds.
+    /// By what descriptors of GPU memory are known, until it is settled that members have none:
+    /// then they pass memfds.
     exports: Option<ExportCheck>,
     taking: Taking,
     operations: Operations,
@@ -208,7 +212,8 @@ impl Root {
         }
     }
 
-    /// A member's connection to the rendezvous has ended: it was welcomed at the other socket, or it is dead.
+    /// A member's connection to the rendezvous has ended: it was welcomed at the other socket, or
+    /// it is dead.
     fn part_at_the_meeting(&mut self, rank: u32) {
         if !self.rendezvous.is_formed() {
             // The others need not wait for those who are still to come.
@@ -343,8 +348,9 @@ impl Root {
         }
     }
 
-    /// A member that reads nothing is told nothing: its own limit ends what it waits for. Its queue has room for all that
-    /// one operation can say. Returns false if too many descriptors of this user are under way for one more.
+    /// A member that reads nothing is told nothing: its own limit ends what it waits for. Its queue
+    /// has room for all that one operation can say. Returns false if too many descriptors of this
+    /// user are under way for one more.
     fn send(&self, rank: u32, frame: &ToMember, fd: Option<BorrowedFd<'_>>) -> bool {
         let Some(Member::Connected(Connection { socket, .. })) = self.members.get(rank as usize) else {
             return true;

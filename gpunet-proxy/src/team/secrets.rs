@@ -4,8 +4,8 @@ use super::id::random_bytes;
 use gpunet_abi::team::Rank;
 use std::io;
 
-/// A secret of each two members of a team. The root makes them and tells each member its own; the one of a member with itself
-/// is what it shares with the root.
+/// A secret of each two members of a team. The root makes them and tells each member its own; the
+/// one of a member with itself is what it shares with the root.
 pub(super) struct Secrets {
     size: usize,
     of_pairs: Vec<u128>,

@@ -8,7 +8,8 @@ use gpunet_device::team::{Element, Rank, SymmetricPtr};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A run of elements in symmetric memory: the same place in the part of every member. [`Symmetric::slice`](super::Symmetric::slice) makes it.
+/// A run of elements in symmetric memory: the same place in the part of every member.
+/// [`Symmetric::slice`](super::Symmetric::slice) makes it.
 #[derive(Debug)]
 pub struct SymmetricSlice<'a, T> {
     team: &'a Team,
@@ -62,7 +63,8 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
     pub(crate) fn ptr(&self) -> SymmetricPtr<u8> {
         let (state, table) = (self.team.inner.state.address(), self.memory.table.address());
         let (start, len) = (self.start * size_of::<T>(), self.bytes());
-        // SAFETY: as in `Symmetric::ptr`; this is a part of that memory, and bytes need no alignment.
+        // SAFETY: as in `Symmetric::ptr`; this is a part of that memory, and bytes need no
+        // alignment.
         unsafe { SymmetricPtr::<u8>::from_raw_parts(state, table, (start + len) as u64) }.slice(start, len)
     }
 
@@ -72,7 +74,8 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
     }
 }
 
-/// Elements that an operation of a queue puts: this member's own part of symmetric memory, or other memory of the device.
+/// Elements that an operation of a queue puts: this member's own part of symmetric memory, or other
+/// memory of the device.
 #[derive(Debug)]
 pub struct PutSource<T> {
     pub(crate) bytes: Buffer,
@@ -93,8 +96,9 @@ impl<T: Element> From<SymmetricSlice<'_, T>> for PutSource<T> {
     #[allow(unsafe_code)]
     fn from(own: SymmetricSlice<'_, T>) -> Self {
         let address = own.address(own.team.rank());
-        // SAFETY: inside the part, which stays mapped while the operation keeps its memory. What members write into it, and when,
-        // is settled by the program's signals and barriers; elements are numbers, whatever comes out.
+        // SAFETY: inside the part, which stays mapped while the operation keeps its memory. What
+        // members write into it, and when, is settled by the program's signals and barriers;
+        // elements are numbers, whatever comes out.
         let bytes = unsafe { Buffer::from_raw_parts(address as *mut u8, own.bytes()) };
         Self { bytes, memory: Some(own.memory()), device: own.team.device().cloned(), element: PhantomData }
     }

@@ -13,8 +13,8 @@ fn parse(bytes: &[u8]) -> Option<(u32, i64)> {
 }
 
 impl Team {
-    /// Makes teams of those members that give the same `colour`. In them, members are ranked by `key`, and those with equal
-    /// keys as in this team. All members call it; this team goes on.
+    /// Makes teams of those members that give the same `colour`. In them, members are ranked by
+    /// `key`, and those with equal keys as in this team. All members call it; this team goes on.
     ///
     /// # Errors
     /// As [`Team::join`]. Ranks are those in this team.
@@ -75,8 +75,9 @@ impl Team {
             .map_err(|error| local.member.named(error.in_parent(&origins)))
     }
 
-    /// Makes a team of the members `start`, `start + stride`, and so on, `size` of them, in this order. All members of this team
-    /// call it, those that will be in no team, too: they get `None`.
+    /// Makes a team of the members `start`, `start + stride`, and so on, `size` of them, in this
+    /// order. All members of this team call it, those that will be in no team, too: they get
+    /// `None`.
     ///
     /// # Errors
     /// As [`Team::join`]; NoSuchRank, for a member that there is not.
@@ -92,15 +93,15 @@ impl Team {
         Ok(index.map(|_| team))
     }
 
-    /// Returns the rank that a member of this team has in the team that this one was split from; `None`, if there is no such
-    /// member, or this team was joined.
+    /// Returns the rank that a member of this team has in the team that this one was split from;
+    /// `None`, if there is no such member, or this team was joined.
     #[must_use]
     pub fn origin(&self, rank: Rank) -> Option<Rank> {
         self.inner.origins.get(rank.0 as usize).copied()
     }
 
-    /// Returns the rank in this team of a member of the team that this one was split from; `None`, if it is no member of this
-    /// one.
+    /// Returns the rank in this team of a member of the team that this one was split from; `None`,
+    /// if it is no member of this one.
     #[must_use]
     pub fn translate(&self, origin: Rank) -> Option<Rank> {
         let index = self.inner.origins.iter().position(|&rank| rank == origin)?;

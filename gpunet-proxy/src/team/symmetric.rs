@@ -11,11 +11,12 @@ use gpunet_device::team::{Element, Rank, SymmetricPtr};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The same number of elements in the memory of every member, all of which every member can load and store.
+/// The same number of elements in the memory of every member, all of which every member can load
+/// and store.
 ///
-/// It borrows the team, so it cannot outlive it. Its drop takes this member's mappings away and waits for nobody: the
-/// memory itself lives until the last member has dropped its own. Operations of queues that use it keep the mappings until they
-/// are done.
+/// It borrows the team, so it cannot outlive it. Its drop takes this member's mappings away and
+/// waits for nobody: the memory itself lives until the last member has dropped its own. Operations
+/// of queues that use it keep the mappings until they are done.
 ///
 /// # Examples
 /// ```
@@ -86,11 +87,13 @@ impl<'team, T: Element> Symmetric<'team, T> {
         Self { team, memory: Arc::new(memory), len, element: PhantomData }
     }
 
-    /// Makes the first `len` elements of memory exist that was [reserved](Team::reserve). All members call it, with the same length, in
-    /// the same order among what they do together. Once it returns, all have them. Those of other memory exist.
+    /// Makes the first `len` elements of memory exist that was [reserved](Team::reserve). All
+    /// members call it, with the same length, in the same order among what they do together. Once
+    /// it returns, all have them. Those of other memory exist.
     ///
     /// # Errors
-    /// [`TeamError`]; the same [`TeamFailure`](super::TeamFailure) for all members: the memory is as it was, and the team goes on.
+    /// [`TeamError`]; the same [`TeamFailure`](super::TeamFailure) for all members: the memory is
+    /// as it was, and the team goes on.
     ///
     /// # Panics
     /// Panics if there are not so many elements.
@@ -132,18 +135,21 @@ impl<'team, T: Element> Symmetric<'team, T> {
     /// Returns the pointer as kernels take it.
     ///
     /// # Safety
-    /// The kernels that are given it, on this member's device, end before this value is dropped. What kernels of all members
-    /// store and load, and when, is settled by signals and barriers, so that nobody uses elements that another writes.
+    /// The kernels that are given it, on this member's device, end before this value is dropped.
+    /// What kernels of all members store and load, and when, is settled by signals and barriers, so
+    /// that nobody uses elements that another writes.
     #[must_use]
     #[allow(unsafe_code)]
     pub unsafe fn ptr(&self) -> SymmetricPtr<T> {
         let (state, table) = (self.team.inner.state.address(), self.memory.table.address());
-        // SAFETY: the table has the addresses of all parts, each of so many elements and page-aligned; both live as long as
-        // `self`, by the caller's promise longer than the kernels.
+        // SAFETY: the table has the addresses of all parts, each of so many elements and
+        // page-aligned; both live as long as `self`, by the caller's promise longer than the
+        // kernels.
         unsafe { SymmetricPtr::from_raw_parts(state, table, self.len as u64) }
     }
 
-    /// Returns the address at which this member's device has the part of a member mapped; `None` if there is no such member.
+    /// Returns the address at which this member's device has the part of a member mapped; `None` if
+    /// there is no such member.
     ///
     /// # Safety
     /// As [`Symmetric::ptr`].
@@ -153,7 +159,8 @@ impl<'team, T: Element> Symmetric<'team, T> {
         self.memory.parts.get(member.0 as usize).map(MappedMemory::address)
     }
 
-    /// Copies `elements` into this member's own part, from element `start` on. Nobody may be using them.
+    /// Copies `elements` into this member's own part, from element `start` on. Nobody may be using
+    /// them.
     ///
     /// # Errors
     /// [`CopyError`], when CUDA fails.
@@ -165,7 +172,8 @@ impl<'team, T: Element> Symmetric<'team, T> {
         self.own().write(offset, crate::os::plain::bytes_of_slice(elements))
     }
 
-    /// Copies elements of this member's own part, from element `start` on. Nobody may be writing them.
+    /// Copies elements of this member's own part, from element `start` on. Nobody may be writing
+    /// them.
     ///
     /// # Errors
     /// [`CopyError`], when CUDA fails.

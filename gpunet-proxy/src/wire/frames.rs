@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// The first frame of a program: what the connection is for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Hello {
-    /// A check whether there is a daemon that would take this program. The answer ends the connection.
+    /// A check whether there is a daemon that would take this program. The answer ends the
+    /// connection.
     Probe,
     /// An attachment.
     Attach(AttachRequest),
@@ -35,7 +36,8 @@ pub(crate) struct AttachRequest {
     pub(crate) device: DeviceRepr,
     /// The program's name, for operators.
     pub(crate) command: String,
-    /// The device's own memory as a network card reaches it; its dma-buf follows when the daemon asks for it.
+    /// The device's own memory as a network card reaches it; its dma-buf follows when the daemon
+    /// asks for it.
     pub(crate) card: Option<CardRepr>,
 }
 
@@ -318,7 +320,8 @@ impl AgentRequest {
         }
     }
 
-    /// The request in a frame with these descriptors. Fails with the arena that cannot be mapped, and the reason.
+    /// The request in a frame with these descriptors. Fails with the arena that cannot be mapped,
+    /// and the reason.
     pub(crate) fn request(self, fds: Vec<OwnedFd>) -> Result<ToAgent, (u32, String)> {
         let mut fds = fds.into_iter();
         Ok(match self {

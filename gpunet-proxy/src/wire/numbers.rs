@@ -1,5 +1,5 @@
-//! The numbers that name questions and their answers. Calls have those below 2^31, requests of the host program the
-//! others; a frame with a number of the wrong half is garbage.
+//! The numbers that name questions and their answers. Calls have those below 2^31, requests of the
+//! host program the others; a frame with a number of the wrong half is garbage.
 
 use gpunet_core::ids::HostRequestId;
 use serde::{Deserialize, Serialize};

@@ -39,8 +39,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     Ok(())
 }
 
-/// Receives a packet through a buffer of [`MAX_FRAME`] bytes; never waits. Returns `None` if the other side has
-/// closed.
+/// Receives a packet through a buffer of [`MAX_FRAME`] bytes; never waits. Returns `None` if the
+/// other side has closed.
 ///
 /// Descriptors are close-on-exec. Those of a packet that is refused are closed.
 ///
@@ -49,8 +49,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 /// descriptors than any frame.
 pub(crate) fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Packet>> {
     Ok(match recv_once(socket, buffer)? {
-        // The kernel checks for a packet and then whether the other side has closed. A last packet that came in
-        // between is still there.
+        // The kernel checks for a packet and then whether the other side has closed. A last packet
+        // that came in between is still there.
         None => match recv_once(socket, buffer) {
             // That was an empty packet, which is no frame: treat its sender as closed.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
@@ -87,8 +87,9 @@ fn recv_once(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Pac
 pub(crate) enum Incoming {
     /// Without descriptors.
     Plain(Packet),
-    /// With descriptors: it stays in the queue. Whoever receives it ([`recv`]) or closes the socket may be the last
-    /// to close a descriptor, and that can take as long as its sender likes: a TCP socket may linger for hours.
+    /// With descriptors: it stays in the queue. Whoever receives it ([`recv`]) or closes the socket
+    /// may be the last to close a descriptor, and that can take as long as its sender likes: a TCP
+    /// socket may linger for hours.
     WithDescriptors,
 }
 
@@ -99,8 +100,8 @@ pub(crate) enum Incoming {
 pub(crate) fn recv_plain(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Incoming>> {
     let mut peek = || {
         let (mut none, flags) = (RecvAncillaryBuffer::new(&mut []), RecvFlags::DONTWAIT | RecvFlags::PEEK);
-        // A peek copies the descriptors. Without space for them the kernel closes those copies, which are never the
-        // last ones, and reports that there were some.
+        // A peek copies the descriptors. Without space for them the kernel closes those copies,
+        // which are never the last ones, and reports that there were some.
         without_reset(|| recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut none, flags))
     };
     let mut seen = peek()?;
@@ -115,8 +116,8 @@ pub(crate) fn recv_plain(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Resul
     if seen.bytes == 0 { Ok(None) } else { Ok(recv_once(socket, buffer)?.map(Incoming::Plain)) }
 }
 
-/// Receives, ignoring ECONNRESET. The kernel reports it once, ahead of the packets in the queue, if the other side
-/// closed without having read everything.
+/// Receives, ignoring ECONNRESET. The kernel reports it once, ahead of the packets in the queue, if
+/// the other side closed without having read everything.
 fn without_reset(mut receive: impl FnMut() -> Result<RecvMsg, Errno>) -> Result<RecvMsg, Errno> {
     let mut receive = || rustix::io::retry_on_intr(&mut receive);
     match receive() {

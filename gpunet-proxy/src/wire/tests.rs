@@ -39,8 +39,9 @@ fn pass_over_empty_packets(socket: &OwnedFd) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The kernel can say that nothing comes any more although a packet is there: one that comes, and the end after it,
-/// between its look for packets and its look for the end. An empty packet makes it say the same every time.
+/// The kernel can say that nothing comes any more although a packet is there: one that comes, and
+/// the end after it, between its look for packets and its look for the end. An empty packet makes
+/// it say the same every time.
 #[test]
 fn an_end_is_believed_when_it_is_seen_twice() {
     let (frame, mut buffer) = (encode(&ToDaemon::Detach), vec![0; MAX_FRAME]);

@@ -107,7 +107,8 @@ fn a_peer_that_does_not_read_does_not_keep_a_dead_program() {
         let _peer = crate::support::client::narrow_client(listener.local_addr());
         let mut stream = listener.accept(&SOLO).expect("accepted");
         let piece = Memory::new(1 << 20);
-        // As much as there is room for, in the ring and in the kernel: nothing is taken at three looks in a row.
+        // As much as there is room for, in the ring and in the kernel: nothing is taken at three
+        // looks in a row.
         let mut looks = 0;
         until("nobody takes more", || {
             looks = if stream.try_send(&SOLO, piece.buffer()).is_ok() { 0 } else { looks + 1 };

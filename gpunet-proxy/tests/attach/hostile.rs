@@ -43,8 +43,8 @@ fn listen(raw: &Raw) -> SockAddr {
 
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(4096, 4096);
 
-/// A descriptor that takes an hour to close, once it is the last: a TCP socket that lingers, with data that its peer
-/// does not read.
+/// A descriptor that takes an hour to close, once it is the last: a TCP socket that lingers, with
+/// data that its peer does not read.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
@@ -55,7 +55,8 @@ fn lingering() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// Sends something with the last descriptor of a socket that lingers, and returns the socket's other end.
+/// Sends something with the last descriptor of a socket that lingers, and returns the socket's
+/// other end.
 fn send_lingering(raw: &Raw, bytes: &[u8]) -> TcpStream {
     let (near, far) = lingering();
     // Where the kernel can refuse descriptors for the daemon, the client hears of it.

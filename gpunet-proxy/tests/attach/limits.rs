@@ -167,7 +167,8 @@ fn other_users_program(path: &std::path::Path) -> Option<Command> {
 
 const LARGE: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_rings(1 << 22, 1 << 22);
 
-/// What another user's connect takes is that user's: before an accept, and afterwards what only that end asked for.
+/// What another user's connect takes is that user's: before an accept, and afterwards what only
+/// that end asked for.
 #[test]
 fn memory_for_a_connect_is_its_users() {
     bounded(|| {

@@ -1,5 +1,5 @@
-//! Two programs whose GPUs cannot reach each other's memory get an arena in pinned memory. Their agents
-//! are played by hand: no GPU is needed.
+//! Two programs whose GPUs cannot reach each other's memory get an arena in pinned memory. Their
+//! agents are played by hand: no GPU is needed.
 
 use crate::raw::{AgentAnswer, Device, First, Raw, ToDaemon, Want, Wish, bytes, hello, wish};
 use crate::support::bounded;

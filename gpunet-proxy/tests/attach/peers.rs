@@ -19,7 +19,8 @@ fn exchange(from: &mut Stream, to: &mut Stream, seed: u64) {
     assert!(got.holds(0, 3000, seed, 0));
 }
 
-/// Has a client connect over peer and its agent answer what it likes to the request to map the arena.
+/// Has a client connect over peer and its agent answer what it likes to the request to map the
+/// arena.
 fn lie(served: &Served, to: SockAddr, answer: impl Fn(&Raw, u32)) {
     let raw = Raw::attached(&served.path);
     raw.connect_peer(to);
@@ -128,7 +129,8 @@ impl Group for Stopping {
     }
 }
 
-/// The sender has copied and is about to publish when another thread closes the stream, and the peer leaves.
+/// The sender has copied and is about to publish when another thread closes the stream, and the
+/// peer leaves.
 #[test]
 fn a_late_store_does_not_reach_the_next_client() {
     bounded(|| {
@@ -156,7 +158,8 @@ fn a_late_store_does_not_reach_the_next_client() {
                 drop(other);
                 assert_eq!(there.close().undelivered, 0);
                 served.expect_clients(1);
-                // The next client's arena is mapped after that of the first is unmapped: one thread does both.
+                // The next client's arena is mapped after that of the first is unmapped: one thread
+                // does both.
                 let next = served.attached();
                 let token = next.token().expect("a number");
                 let [mut client, mut server] = connect(token.net(), &listener, PEER);

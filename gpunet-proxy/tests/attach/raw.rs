@@ -167,7 +167,8 @@ impl Raw {
         Ok(())
     }
 
-    /// Sends with descriptors; returns whether the kernel lets it, on behalf of a daemon that takes none.
+    /// Sends with descriptors; returns whether the kernel lets it, on behalf of a daemon that takes
+    /// none.
     pub fn offer(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let sent = self.send_with(bytes, fds);
         let refused = sent.as_ref().err().and_then(io::Error::raw_os_error);
@@ -211,8 +212,8 @@ impl Raw {
         self.ask(1, &connect);
     }
 
-    /// What the client's agent is asked next (0 to provide, 1 to map, 2 to clear, 3 to unmap), and of which arena; whatever
-    /// else comes is thrown away. `None` at the end.
+    /// What the client's agent is asked next (0 to provide, 1 to map, 2 to clear, 3 to unmap), and
+    /// of which arena; whatever else comes is thrown away. `None` at the end.
     pub fn asked(&self) -> Option<(u32, u32)> {
         loop {
             let packet = self.next()?;

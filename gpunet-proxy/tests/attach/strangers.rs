@@ -1,4 +1,5 @@
-//! Programs that do not keep to the protocol: each loses its own connection, and nobody else notices.
+//! Programs that do not keep to the protocol: each loses its own connection, and nobody else
+//! notices.
 
 use crate::raw::{AgentAnswer, Device, First, Raw, ToDaemon, Want, Wish, bytes, gpu, hello, wish};
 use crate::support::daemon::Served;
@@ -147,7 +148,8 @@ fn frames_out_of_turn_close_the_connection() {
         let path = good.0.path.clone();
         let request = |number| ToDaemon::Ask { number, request: vec![0; size_of::<Request>()] };
         let out_of_turn: Vec<Vec<Vec<u8>>> = vec![
-            // A second hello, an admin's frame, requests and calls under each other's numbers, half a request.
+            // A second hello, an admin's frame, requests and calls under each other's numbers, half
+            // a request.
             vec![hello(&Want::Attach(wish()))],
             vec![bytes(&ToDaemon::Snapshot)],
             vec![bytes(&request(3))],
@@ -311,8 +313,8 @@ fn a_client_that_floods_and_does_not_read_is_read_no_more() {
         let good = served();
         let raw = Raw::attached(&good.0.path);
         raw.give_up_after(Duration::from_secs(1));
-        // Requests that are answered, whose answers it does not read: what is kept of it is bounded. It
-        // is not cut for that: a program that is merely stopped looks the same.
+        // Requests that are answered, whose answers it does not read: what is kept of it is
+        // bounded. It is not cut for that: a program that is merely stopped looks the same.
         let mut sent = 0u32;
         let stuck = loop {
             let ask = ToDaemon::Ask { number: FIRST_REQUEST | sent, request: vec![0; 192] };
@@ -332,7 +334,8 @@ fn a_client_that_floods_and_does_not_read_is_read_no_more() {
                     assert_eq!(raw.next().expect("still served")[0], 5);
                 }
             }
-            // Where answers are slow to come, it has asked more than may be without one, and is cut.
+            // Where answers are slow to come, it has asked more than may be without one, and is
+            // cut.
             kind => assert_eq!(kind, std::io::ErrorKind::BrokenPipe),
         }
         drop(raw);

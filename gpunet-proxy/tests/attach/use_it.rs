@@ -162,7 +162,8 @@ fn a_host_program_uses_tokio_over_a_daemon() {
             let never = listener.accept();
             assert!(tokio::time::timeout(Duration::from_millis(20), never).await.is_err());
             drop((connected, accepted, listener));
-            // The other program's connect is another conversation: this answer comes after the close.
+            // The other program's connect is another conversation: this answer comes after the
+            // close.
             let _ = server.usage();
             // Nobody listens there any more.
             let refused = client.connect(addr, TCP).await.unwrap_err();

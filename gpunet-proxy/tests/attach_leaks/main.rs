@@ -1,5 +1,5 @@
-//! What programs bring to a daemon is given back, whichever way they end: descriptors, threads, memory.
-//! One test, in a process of its own, so that the counts are exact.
+//! What programs bring to a daemon is given back, whichever way they end: descriptors, threads,
+//! memory. One test, in a process of its own, so that the counts are exact.
 
 #[path = "../attach/raw.rs"]
 #[allow(dead_code, reason = "shared with the suite")]
@@ -37,7 +37,8 @@ fn held() -> (usize, usize) {
     (std::fs::read_dir("/proc/self/fd").expect("this is Linux").count(), regions)
 }
 
-/// What is held once nothing is on its way back any more: large regions are freed by another thread.
+/// What is held once nothing is on its way back any more: large regions are freed by another
+/// thread.
 fn settled() -> (usize, usize) {
     let mut last = held();
     loop {

@@ -55,7 +55,8 @@ pub fn buffers_may_lie_at_any_offset(case: &Case) {
     let step = if case.lanes > 8 { 3 } else { 1 };
     let offsets = || (0..16).step_by(step);
     let pairs: Vec<(usize, usize)> = offsets().flat_map(|a| offsets().map(move |b| (a, b))).collect();
-    // Message `i` lies `from` bytes into its place here, and is to come to `to` bytes into its place there.
+    // Message `i` lies `from` bytes into its place here, and is to come to `to` bytes into its
+    // place there.
     let byte = |at: usize| {
         let (i, from) = (at / PLACE, pairs[at / PLACE].0);
         (at % PLACE).checked_sub(from).filter(|&k| k < LEN).map_or(0xaa, |k| pattern(2, i * LEN + k))

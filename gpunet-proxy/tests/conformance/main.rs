@@ -1,11 +1,12 @@
 //! What every stream does, whatever carries it and whoever calls: one suite of behaviours, run over
 //! each transport by groups of one lane, of two, and of a warp and a lane. `attached`: by a daemon;
-//! `apart`: the connecting end is a socket of another attachment.
-//! Those that end in `attached` run through a daemon; with `GPUNET_TEST_DAEMON=1`, all do. Streams of peer have lines if
-//! several lanes call or the ends lie apart; with `GPUNET_TEST_LINES=on` (or `off`), all do (or none).
+//! `apart`: the connecting end is a socket of another attachment. Those that end in `attached` run
+//! through a daemon; with `GPUNET_TEST_DAEMON=1`, all do. Streams of peer have lines if several
+//! lanes call or the ends lie apart; with `GPUNET_TEST_LINES=on` (or `off`), all do (or none).
 //!
-//! Over rc, `rc_device_rings` has its rings in the device's own memory, behind a dma-buf. It runs on a simulated network card; with `GPUNET_RC_ADDR=IP`, the address of an RDMA
-//! device of this host, on that device.
+//! Over rc, `rc_device_rings` has its rings in the device's own memory, behind a dma-buf. It runs
+//! on a simulated network card; with `GPUNET_RC_ADDR=IP`, the address of an RDMA device of this
+//! host, on that device.
 
 #[path = "../support/mod.rs"]
 mod support;

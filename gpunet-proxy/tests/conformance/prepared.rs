@@ -1,5 +1,5 @@
-//! Directions that the host has taken: kernels play what it has prepared, against an ordinary end. The tests take them as
-//! the host does, in the device's table.
+//! Directions that the host has taken: kernels play what it has prepared, against an ordinary end.
+//! The tests take them as the host does, in the device's table.
 
 use crate::support::{Case, Memory, Team, World};
 use gpunet_device::Kernel;
@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Bytes of both rings, and of a message: not a divisor, so that messages wrap at every place.
 const RING: u64 = 4096;
 const LEN: usize = 700;
-/// Messages until one begins again where the first did: 4 is the largest common divisor. Lanes meet about ten times for each, and each
-/// time one of them may sleep and be woken, which takes long where cores are loaded.
+/// Messages until one begins again where the first did: 4 is the largest common divisor. Lanes meet
+/// about ten times for each, and each time one of them may sleep and be woken, which takes long
+/// where cores are loaded.
 const PLACES: usize = RING as usize / 4;
 
 /// Sets who has a direction of a stream. All lanes.

@@ -1,5 +1,5 @@
-//! Both ends are the host program's: it opens the sockets, takes their directions, and has queues send, receive, post and
-//! wait. A queue is one thread, whatever the size of a group.
+//! Both ends are the host program's: it opens the sockets, takes their directions, and has queues
+//! send, receive, post and wait. A queue is one thread, whatever the size of a group.
 
 use crate::support::pair::sockets;
 use crate::support::{Case, Memory, SOLO, Team, World, pattern, team, until};
@@ -61,8 +61,9 @@ pub fn messages_of_any_length_come_back(case: &Case) {
     world.end();
 }
 
-/// Messages of a round, which are prepared at once, and bytes of each: no divisor of the ring. Together they are three quarters
-/// of it. Over rc no more is sure to come before some is given back: less than a quarter is not granted.
+/// Messages of a round, which are prepared at once, and bytes of each: no divisor of the ring.
+/// Together they are three quarters of it. Over rc no more is sure to come before some is given
+/// back: less than a quarter is not granted.
 const COUNT: usize = 4;
 const LEN: usize = 768;
 
@@ -119,7 +120,8 @@ pub fn prepared_messages_are_posted_and_waited_for(case: &Case) {
     world.end();
 }
 
-/// Both ends send first what neither ring holds: on one queue in order, neither would come to receive.
+/// Both ends send first what neither ring holds: on one queue in order, neither would come to
+/// receive.
 pub fn messages_that_are_started_go_both_ways_at_a_time(case: &Case) {
     const LONG: usize = 20_000;
     let world = World::of(case);
@@ -153,8 +155,8 @@ impl Words {
     }
 }
 
-/// What is enqueued takes effect in its order, and not before what it waits for, be it a word or a message; further queues
-/// that wait hold nothing up, and stay where they are.
+/// What is enqueued takes effect in its order, and not before what it waits for, be it a word or a
+/// message; further queues that wait hold nothing up, and stay where they are.
 pub fn batches_wait_for_words_and_messages(case: &Case) {
     const WAITING: usize = 8;
     const LEN: usize = 24;
@@ -192,7 +194,8 @@ pub fn batches_wait_for_words_and_messages(case: &Case) {
         near.queue.recv(&mut near.receiver, came.buffer()).expect("a position");
         assert_eq!(is_at(4), [i, i - 1], "the message has released it, the word has not");
         let (back, bytes) = (Memory::filled(2 * i, 0, LEN), Memory::new(LEN));
-        // SAFETY: the message has landed, the ring has room for the answer, and both buffers are as long.
+        // SAFETY: the message has landed, the ring has room for the answer, and both buffers are as
+        // long.
         unsafe {
             copy_out_of_ring(&SOLO, bytes.buffer().as_ptr(), expected.span);
             copy_into_ring(&SOLO, answer.span, back.buffer().as_ptr());
@@ -217,8 +220,9 @@ fn launches(world: &World) -> [LaunchToken; 2] {
 /// Bytes of a message that a kernel makes of another one.
 const MADE: usize = 48;
 
-/// Enqueues one exchange: what comes is there, a kernel has its turn, which makes of it what is sent. The end that asks first
-/// sends what the turn before has made. Returns what comes and what is sent.
+/// Enqueues one exchange: what comes is there, a kernel has its turn, which makes of it what is
+/// sent. The end that asks first sends what the turn before has made. Returns what comes and what
+/// is sent.
 fn enqueue_turn(end: &mut End, words: &Words, turn: u64, asks: bool) -> [Prepared; 2] {
     let (came, sent) = (end.receiver.prepare(MADE), end.sender.prepare(MADE));
     let (came, sent) = (came.expect("as good as consumed"), sent.expect("as good as sent"));
@@ -239,7 +243,8 @@ fn enqueue_turn(end: &mut End, words: &Words, turn: u64, asks: bool) -> [Prepare
     [came.prepared, sent.prepared]
 }
 
-/// The kernel of an end: in each turn it makes of what came what is sent next, in the rings: one is added to all bytes.
+/// The kernel of an end: in each turn it makes of what came what is sent next, in the rings: one is
+/// added to all bytes.
 fn take_turns(g: &Team, net: Net, words: &Words, [came, sent]: [Prepared; 2], turns: u64, asks: bool) {
     for turn in 0..turns {
         if g.is_leader() {
@@ -258,7 +263,8 @@ fn take_turns(g: &Team, net: Net, words: &Words, [came, sent]: [Prepared; 2], tu
             let next = if asks { turn + 1 } else { turn };
             // The last answer is followed by no question.
             if next < turns {
-                // SAFETY: there is room for the message: at most a quarter of the ring is under way.
+                // SAFETY: there is room for the message: at most a quarter of the ring is under
+                // way.
                 unsafe { copy_into_ring(&SOLO, at(sent, next), bytes.as_mut_ptr()) };
             }
             words.at(1).publish(turn + 1);
@@ -267,7 +273,8 @@ fn take_turns(g: &Team, net: Net, words: &Words, [came, sent]: [Prepared; 2], tu
     }
 }
 
-/// Kernels have turns between receive and send on both queues, batches of which are enqueued ahead, before any can begin.
+/// Kernels have turns between receive and send on both queues, batches of which are enqueued ahead,
+/// before any can begin.
 pub fn kernels_take_turns_between_messages(case: &Case) {
     const BATCH: u64 = 20;
     const AHEAD: usize = 2;
@@ -325,7 +332,8 @@ pub fn kernels_take_turns_between_messages(case: &Case) {
     world.end();
 }
 
-/// Kernels at both ends send and receive by turns what was prepared, each message of another length.
+/// Kernels at both ends send and receive by turns what was prepared, each message of another
+/// length.
 pub fn kernels_at_both_ends_play_what_was_prepared(case: &Case) {
     const COUNT: usize = 20;
     let len = |i: usize| 8 * (i + 1);

@@ -192,7 +192,8 @@ pub fn what_was_sent_before_close_is_delivered(case: &Case) {
     world.end();
 }
 
-/// A message as large as the ring takes all that a receiver can grant, and the second one waits for that.
+/// A message as large as the ring takes all that a receiver can grant, and the second one waits for
+/// that.
 pub fn messages_as_large_as_the_ring_leave_the_out_queue(case: &Case) {
     const RING: usize = 1 << 16;
     let world = World::of(case);

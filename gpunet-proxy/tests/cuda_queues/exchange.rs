@@ -80,7 +80,8 @@ fn two_queues_of_one_device_exchange_messages() {
     }
 }
 
-/// Many more operations than a stream takes: the caller waits for room, and each message is checked.
+/// Many more operations than a stream takes: the caller waits for room, and each message is
+/// checked.
 #[test]
 fn thousands_of_messages_go_through_one_stream() {
     const ROUNDS: usize = 3000;

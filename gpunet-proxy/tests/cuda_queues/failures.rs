@@ -52,7 +52,8 @@ fn ends_with(kind: Kind, len: usize, end: impl FnOnce(TcpStream), error: Error, 
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
     assert_eq!(errno(&failed), Some(error.errno()), "{kind:?}, {len}: {failed}");
     let failure = queue.outcome().failure.expect("a failure");
-    // Of a short message that was reset, a kernel gives nothing: it does not believe the mark that released it.
+    // Of a short message that was reset, a kernel gives nothing: it does not believe the mark that
+    // released it.
     let is_void = world.is_real && len == 64 && error == Error::ConnectionReset;
     let through = if is_void { 0 } else { bytes };
     assert_eq!((failure.operation, failure.bytes), (0, through), "{kind:?}, {len}");

@@ -14,7 +14,8 @@ fn echo(mut peer: std::net::TcpStream) -> std::thread::JoinHandle<()> {
     })
 }
 
-/// An exchange that was captured once is repeated with new content, and mixed with operations that were not.
+/// An exchange that was captured once is repeated with new content, and mixed with operations that
+/// were not.
 #[test]
 fn a_captured_exchange_replays_with_new_content() {
     use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};

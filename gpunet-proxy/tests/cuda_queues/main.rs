@@ -1,5 +1,6 @@
-//! Queues on CUDA streams: on a GPU where there is one, else on a driver that stands in for it (gpu-usermap's `fake`), which
-//! carries out what is enqueued and has no kernels. A test that needs kernels says so when it did not run.
+//! Queues on CUDA streams: on a GPU where there is one, else on a driver that stands in for it
+//! (gpu-usermap's `fake`), which carries out what is enqueued and has no kernels. A test that needs
+//! kernels says so when it did not run.
 
 mod exchange;
 mod failures;

@@ -1,5 +1,6 @@
-//! The driver refuses one call, whichever: then the program has an error and nothing of the operation happens, or it happens as it
-//! should. The memory of an operation that was refused is the program's again, which uses it for something else at once.
+//! The driver refuses one call, whichever: then the program has an error and nothing of the
+//! operation happens, or it happens as it should. The memory of an operation that was refused is
+//! the program's again, which uses it for something else at once.
 
 use crate::support::{Kind, Memory, World, pattern};
 use gpunet_device::TransportKind;
@@ -17,7 +18,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// More calls than any of the programs makes.
 const MOST_CALLS: u32 = 500;
 
-/// Runs a program with each of the driver's calls refused in turn, until it makes fewer; returns how many it makes.
+/// Runs a program with each of the driver's calls refused in turn, until it makes fewer; returns
+/// how many it makes.
 fn sweep(world: &World, program: impl Fn(&World, u32)) -> u32 {
     (1..MOST_CALLS)
         .find(|&nth| {
@@ -96,7 +98,8 @@ fn send(world: &World, nth: u32) {
     // A message that the program writes into the ring.
     let first = sender.prepare(1000).expect("room");
     for piece in first.span.pieces() {
-        // SAFETY: the message's place in the ring, which on the stand-in lies in memory of the host.
+        // SAFETY: the message's place in the ring, which on the stand-in lies in memory of the
+        // host.
         unsafe { piece.ptr.copy_from_nonoverlapping(pattern(99, 1000).as_ptr(), piece.len) };
     }
     script.retried(|| queue.post(&[first.post])).expect("one call is refused");

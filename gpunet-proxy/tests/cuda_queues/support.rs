@@ -67,7 +67,8 @@ impl World {
         self.attachment.take().expect("open").close()
     }
 
-    /// Has the driver that stands in refuse the `nth` call that enqueues something or takes memory; 0: none.
+    /// Has the driver that stands in refuse the `nth` call that enqueues something or takes memory;
+    /// 0: none.
     pub fn refuse(&self, nth: u32) {
         self.fake.as_ref().expect("simulated").refuse(nth);
     }

@@ -1,4 +1,5 @@
-//! Connections that the proxy accepts before a kernel asks for them, whatever happens to listener and kernels.
+//! Connections that the proxy accepts before a kernel asks for them, whatever happens to listener
+//! and kernels.
 
 use crate::support::client::{client, read_all};
 use crate::support::raw::{ControlWords, context};
@@ -93,7 +94,8 @@ fn connections_come_ahead_of_accepts_and_in_order() {
     });
 }
 
-/// Whoever has accepted the only connection finds the listener empty, however late the proxy goes on after its answer.
+/// Whoever has accepted the only connection finds the listener empty, however late the proxy goes
+/// on after its answer.
 #[test]
 fn who_has_the_only_connection_polls_for_another() {
     const ROUNDS: u8 = 30;
@@ -125,7 +127,8 @@ fn who_has_the_only_connection_polls_for_another() {
     });
 }
 
-/// Connections of two transports at one listener: those that come ahead do not keep the others away.
+/// Connections of two transports at one listener: those that come ahead do not keep the others
+/// away.
 #[test]
 fn what_comes_ahead_lets_others_through() {
     bounded(|| {
@@ -143,7 +146,8 @@ fn what_comes_ahead_lets_others_through() {
         // One client comes for each that is served.
         let is_peers = |_| {
             clients.push(sends(&listener, 0));
-            // It is there before the accept: as many as may come ahead, beside the listener and the one that waits.
+            // It is there before the accept: as many as may come ahead, beside the listener and the
+            // one that waits.
             expect_sockets(&world, 2 + held(&world));
             let stream = listener.accept(&SOLO).expect("a connection waits");
             let is_peers = stream.transport() == TransportKind::Peer;
@@ -255,7 +259,8 @@ fn a_listener_that_its_launch_leaves_resets_what_nobody_took() {
             prepare(&world, &listener);
             let mut clients: Vec<_> = (0..2).map(|byte| sends(&listener, byte)).collect();
             expect_sockets(&world, 1 + held(&world));
-            // Another launch that knows the listener: what it has taken stays, and slots stay out of use until it ends.
+            // Another launch that knows the listener: what it has taken stays, and slots stay out
+            // of use until it ends.
             let other = world.attachment().token().expect("a number");
             let its = Listener::from_handle(&SOLO, other.net(), listener.handle()).expect("open");
             let taken = its.try_accept(&SOLO);
@@ -352,7 +357,8 @@ fn what_a_block_has_taken_is_reset_when_it_panics() {
     });
 }
 
-/// A kernel that prepares what it has not, or what it was not asked for: the request is refused and nothing changes.
+/// A kernel that prepares what it has not, or what it was not asked for: the request is refused and
+/// nothing changes.
 #[test]
 fn slots_that_cannot_be_prepared_are_refused() {
     bounded(|| {

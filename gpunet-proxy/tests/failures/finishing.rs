@@ -183,8 +183,8 @@ impl Kernel for OneFails {
     }
 }
 
-/// A panic ends the launch at once, whether or not its host looks: clients see a reset, other blocks'
-/// waits end, and whoever asks is told where and why.
+/// A panic ends the launch at once, whether or not its host looks: clients see a reset, other
+/// blocks' waits end, and whoever asks is told where and why.
 #[test]
 fn a_panic_of_one_block_ends_the_launch_at_once() {
     bounded(|| {
@@ -230,8 +230,8 @@ fn expect_dead(net: Net, handle: Handle) {
     assert_eq!((poll(&SOLO, net, set.set(), Timeout::NON_BLOCKING), set.found(0)), (Ok(1), POLLNVAL));
 }
 
-/// The handle of a stream that was closed for a launch that has ended must not reach into the rings of
-/// the stream that has them next.
+/// The handle of a stream that was closed for a launch that has ended must not reach into the rings
+/// of the stream that has them next.
 #[test]
 fn a_stream_that_is_closed_for_its_launch_is_dead_before_its_rings_are_another_s() {
     bounded(|| {
@@ -271,8 +271,8 @@ fn a_stream_that_is_closed_for_its_launch_is_dead_before_its_rings_are_another_s
     });
 }
 
-/// A kernel of another launch may be in the middle of a copy into the rings of a stream that is closed
-/// for its launch: they stay out of use until it has ended.
+/// A kernel of another launch may be in the middle of a copy into the rings of a stream that is
+/// closed for its launch: they stay out of use until it has ended.
 #[test]
 fn rings_that_a_running_launch_knows_stay_out_of_use_until_it_has_ended() {
     bounded(|| {
@@ -284,13 +284,14 @@ fn rings_that_a_running_launch_knows_stay_out_of_use_until_it_has_ended() {
             let listener = listen(net, options);
             let [connected, accepted] = connect(opener.net(), &listener, options);
             let handle = connected.handle();
-            // A kernel of that launch has the stream in its hands; the third launch knows nothing of it.
+            // A kernel of that launch has the stream in its hands; the third launch knows nothing
+            // of it.
             let mut kept = Stream::from_handle(&SOLO, user.net(), handle).expect("open");
             assert_eq!(opener.finish(FinishPolicy::Close).left_open, 1);
             expect_dead(user.net(), handle);
             accepted.close(&SOLO).expect("open");
-            // The listener, and the slot that is out of use; of a direct stream the other end's, too, whose
-            // words that kernel polls.
+            // The listener, and the slot that is out of use; of a direct stream the other end's,
+            // too, whose words that kernel polls.
             let sockets = if transport == TransportKind::Peer { 3 } else { 2 };
             let retired = || {
                 let usage = world.attachment().usage();

@@ -72,7 +72,8 @@ fn a_full_slab_and_tcp() {
         let clients: Vec<_> = (0..3).map(|_| client(addr)).collect();
         let first = listener.accept(&SOLO).expect("accepted");
         let second = listener.accept(&SOLO).expect("accepted");
-        // The third stays in the backlog. Who cannot wait is told why, and then there is nothing to poll for.
+        // The third stays in the backlog. Who cannot wait is told why, and then there is nothing to
+        // poll for.
         refuses_until_not_ready(net, &listener);
         for _ in 0..3 {
             assert_eq!(listener.accept_timeout(&SOLO, Timeout::ms(1)).map(|_| ()), Err(Error::TimedOut));
@@ -94,7 +95,8 @@ fn a_full_slab_and_tcp() {
     });
 }
 
-/// What waits at the listener finds no rings: a call that cannot wait says so, and a poll finds nothing then.
+/// What waits at the listener finds no rings: a call that cannot wait says so, and a poll finds
+/// nothing then.
 fn refuses_until_not_ready(net: Net, listener: &Listener) {
     let mut refused = false;
     let set = PollMemory::new(&[(listener.handle().raw(), POLLIN)]);
@@ -178,7 +180,8 @@ fn all_control_slots_taken() {
     });
 }
 
-/// Blocks that wait to accept can be more than there are control slots; a close gets through all the same.
+/// Blocks that wait to accept can be more than there are control slots; a close gets through all
+/// the same.
 #[test]
 fn a_close_does_not_wait_for_those_who_accept() {
     bounded(|| {
@@ -209,8 +212,8 @@ fn a_close_does_not_wait_for_those_who_accept() {
     });
 }
 
-/// Rings that the attachment has not, whoever gives back what: the caller hears it at once, not when a connection
-/// waits for them.
+/// Rings that the attachment has not, whoever gives back what: the caller hears it at once, not
+/// when a connection waits for them.
 #[test]
 fn rings_that_can_never_be_had() {
     bounded(|| {
@@ -237,7 +240,8 @@ fn rings_that_can_never_be_had() {
     });
 }
 
-/// A listener for streams through memory serves other attachments in memory of each pair: only its own cannot connect.
+/// A listener for streams through memory serves other attachments in memory of each pair: only its
+/// own cannot connect.
 #[test]
 fn rings_that_only_others_can_have() {
     bounded(|| {
@@ -259,7 +263,8 @@ fn rings_that_only_others_can_have() {
     });
 }
 
-/// The rings of rc lie in the device's own memory where a network card reaches it: that is what they have to fit into.
+/// The rings of rc lie in the device's own memory where a network card reaches it: that is what
+/// they have to fit into.
 #[test]
 fn rings_that_device_memory_can_never_hold() {
     bounded(|| {

@@ -1,5 +1,5 @@
-//! Everything that goes wrong ends in an errno at the socket it concerns: no hang, no abort, and the
-//! others run on.
+//! Everything that goes wrong ends in an errno at the socket it concerns: no hang, no abort, and
+//! the others run on.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -96,8 +96,8 @@ fn a_reset_in_the_backlog_is_told_after_the_data_before_it() {
     });
 }
 
-/// Far more than the ring was sent before the reset: the kernel still has it, and so it is delivered.
-/// A send that fails meanwhile changes nothing.
+/// Far more than the ring was sent before the reset: the kernel still has it, and so it is
+/// delivered. A send that fails meanwhile changes nothing.
 #[test]
 fn data_before_a_reset_is_delivered_whole() {
     const LEN: usize = 40_000;

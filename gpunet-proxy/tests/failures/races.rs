@@ -1,5 +1,5 @@
-//! Calls that end in the very moment in which what they waited for comes: nothing hangs, and nothing
-//! is lost in between.
+//! Calls that end in the very moment in which what they waited for comes: nothing hangs, and
+//! nothing is lost in between.
 
 use crate::support::raw::{ControlWords, context};
 use crate::support::world::listen;

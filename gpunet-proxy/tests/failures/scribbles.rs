@@ -133,7 +133,8 @@ fn a_published_word_of_a_direct_stream() {
         let net = world.net();
         let listener = listen(net, TCP);
         let mut bystander = Bystander::new(&listener);
-        // Who takes a message from a line is ahead of the word, and one that goes back is to it one that has not come yet.
+        // Who takes a message from a line is ahead of the word, and one that goes back is to it one
+        // that has not come yet.
         let with_lines = GARBAGE.into_iter().filter(|&word| word != GOES_BACK).map(|word| (word, true));
         for (garbage, has_lines) in GARBAGE.into_iter().map(|word| (word, false)).chain(with_lines) {
             let case = Case {
@@ -268,7 +269,8 @@ fn a_refused_request_on_a_bound_socket_gives_its_slot_back() {
     });
 }
 
-/// A kernel that closes streams and claims any number of bytes: the proxy, which adds them up, goes on.
+/// A kernel that closes streams and claims any number of bytes: the proxy, which adds them up, goes
+/// on.
 #[test]
 fn what_a_close_claims_to_have_sent() {
     bounded(|| {
@@ -298,7 +300,8 @@ fn what_a_close_claims_to_have_sent() {
     });
 }
 
-/// Whoever sleeps until there is room, or data, is woken by the proxy, and need not wake by himself.
+/// Whoever sleeps until there is room, or data, is woken by the proxy, and need not wake by
+/// himself.
 #[test]
 fn the_proxy_wakes_who_is_parked() {
     bounded(|| {

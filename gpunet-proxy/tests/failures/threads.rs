@@ -77,8 +77,8 @@ fn streams_spread_over_the_threads_and_leave_none_behind() {
     });
 }
 
-/// A kernel's connection to a kernel of the same proxy. The connect is over when the accept begins, or finds it
-/// waiting.
+/// A kernel's connection to a kernel of the same proxy. The connect is over when the accept begins,
+/// or finds it waiting.
 fn open_both(world: &World, listener: &Listener, waits: bool) -> [Stream; 2] {
     let (net, addr) = (world.net(), listener.local_addr());
     let connect = || Stream::connect_with(&SOLO, net, addr, TCP).expect("connected");

@@ -102,7 +102,8 @@ fn a_sleeping_reader_and_a_sleeping_writer_are_woken() {
                 before.elapsed()
             })
         };
-        // Sixteen rings full: if each had to wait for the waiters' own look, it would take seconds, each time.
+        // Sixteen rings full: if each had to wait for the waiters' own look, it would take seconds,
+        // each time.
         assert!((0..5).any(|_| round() < Duration::from_secs(2)), "nobody was woken");
         client.close(&ONE).expect("open");
         // The other thread's copy has moved on.

@@ -59,7 +59,8 @@ fn what_the_host_program_has_taken_is_shown_and_ends_with_it() {
         let json = text(&json.expect("it runs").stdout);
         serde_json::from_str::<gpunet_proxy::snapshot::Snapshot>(&json).expect("JSON")
     };
-    // Of the sockets that are no listeners, the sending directions that are taken, and the receiving ones.
+    // Of the sockets that are no listeners, the sending directions that are taken, and the
+    // receiving ones.
     let taken = || {
         let all = snapshot().sockets;
         assert!(all.iter().all(|socket| socket.host), "{all:?}");

@@ -94,8 +94,8 @@ fn a_client_at_its_limit() {
     let path = std::env::var_os(DAEMON).expect("it says where");
     let proxy = gpunet_proxy::attach(path.as_ref(), Config::small()).expect("a daemon");
     let limit = getrlimit(Resource::Nofile);
-    // An attachment needs five more than there are: for the connection, the region, a doorbell for each of two data threads, and
-    // the session's own.
+    // An attachment needs five more than there are: for the connection, the region, a doorbell for
+    // each of two data threads, and the session's own.
     let refusals: Vec<_> = (3..)
         .map_while(|current| {
             setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit }).expect("a lower limit");

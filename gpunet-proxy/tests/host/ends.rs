@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// One task that reads, one that writes into a full ring, one that accepts: checks that each fails with
-/// `expected` once `end` has happened. Their partners end by it too, which a reader or a writer may
-/// learn first.
+/// One task that reads, one that writes into a full ring, one that accepts: checks that each fails
+/// with `expected` once `end` has happened. Their partners end by it too, which a reader or a
+/// writer may learn first.
 async fn expect_errors(bench: &Bench, expected: i32, end: impl AsyncFnOnce()) {
     let (reader, partner) = bench.pair().await;
     let (mut idle, other) = bench.pair().await;

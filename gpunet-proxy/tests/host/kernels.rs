@@ -1,5 +1,5 @@
-//! Kernels as the other end: CPU thread blocks of the same attachment over `peer`, of another over the
-//! other transports.
+//! Kernels as the other end: CPU thread blocks of the same attachment over `peer`, of another over
+//! the other transports.
 
 use crate::bench::{Bench, LOOPBACK, bytes};
 use crate::support::Memory;

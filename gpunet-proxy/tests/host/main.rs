@@ -1,5 +1,6 @@
-//! Sockets of host programs: what tokio tasks do with them, over each transport and on both flavours
-//! of runtime; with kernels, plain TCP programs and other tasks as the other end; and how they end.
+//! Sockets of host programs: what tokio tasks do with them, over each transport and on both
+//! flavours of runtime; with kernels, plain TCP programs and other tasks as the other end; and how
+//! they end.
 //!
 //! Over rc it runs on a simulated network card.
 

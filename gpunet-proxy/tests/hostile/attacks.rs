@@ -87,7 +87,8 @@ fn descriptors_passed(path: &Path) {
     }
 }
 
-/// Connects to the sockets of all teams, and passes sockets whose last close takes an hour, where the kernel lets it.
+/// Connects to the sockets of all teams, and passes sockets whose last close takes an hour, where
+/// the kernel lets it.
 fn roots(_: &Path) {
     let (near, _far) = lingering();
     let sockets = std::fs::read_to_string("/proc/net/unix").expect("this is Linux");
@@ -233,7 +234,8 @@ fn garbage(path: &Path) {
     }
 }
 
-/// Writes into the shared region what nobody who keeps to the contract writes, while streams are open.
+/// Writes into the shared region what nobody who keeps to the contract writes, while streams are
+/// open.
 fn scribble(path: &Path) {
     const SOCKETS: u32 = 64;
     let plain = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -256,7 +258,8 @@ fn scribble(path: &Path) {
     let words = (region.len() as u64 - (1 << 20)) / 8;
     for round in 0..100_000 {
         let (at, what) = (number(), number());
-        // The words that the daemon looks at come after the header: published, consumed, requests, given up.
+        // The words that the daemon looks at come after the header: published, consumed, requests,
+        // given up.
         let at = if round % 4 == 0 { at % words } else { 512 + at % (4 * 512) };
         let word = region.base().as_ptr().cast::<u64>().wrapping_add(at as usize);
         // Anything; a small step; small, with the marks of an end or of an error.
@@ -266,8 +269,8 @@ fn scribble(path: &Path) {
             2 => what >> 8 & 0x1fff,
             _ => what >> 8 & 0x1fff | (what & 3) << 61,
         };
-        // SAFETY: an aligned word of the region, which stays mapped; all its users access it by atomic operations, or
-        // as plain integers that they do not believe.
+        // SAFETY: an aligned word of the region, which stays mapped; all its users access it by
+        // atomic operations, or as plain integers that they do not believe.
         let word = unsafe { AtomicU64::from_ptr(word) };
         word.store(value(word.load(Ordering::Relaxed)), Ordering::Relaxed);
         if round % 256 == 0 {

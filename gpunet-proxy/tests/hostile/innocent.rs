@@ -22,7 +22,8 @@ type Times = Arc<Mutex<Vec<Duration>>>;
 /// Members of a team.
 const MEMBERS: u32 = 3;
 
-/// One that binds and closes, one that echoes over TCP, one that echoes to another over peer, and some that form teams.
+/// One that binds and closes, one that echoes over TCP, one that echoes to another over peer, and
+/// some that form teams.
 pub struct Innocent {
     over: Arc<AtomicBool>,
     times: [Times; 4],

@@ -1,8 +1,10 @@
-//! A gpunetd between users who do not trust each other: other users attack it in every way that it knows of, one after the
-//! other and all together, while innocent clients make control calls, echo, and form teams. The roots of the teams are attacked, too.
+//! A gpunetd between users who do not trust each other: other users attack it in every way that it
+//! knows of, one after the other and all together, while innocent clients make control calls, echo,
+//! and form teams. The roots of the teams are attacked, too.
 //!
-//! Nobody but the attackers gets an error, the daemon gives everything back, and it ends when it is told to. What the
-//! innocent see, and what the daemon takes, is printed. `GPUNET_HOSTILE_SECONDS` says how long (20).
+//! Nobody but the attackers gets an error, the daemon gives everything back, and it ends when it is
+//! told to. What the innocent see, and what the daemon takes, is printed. `GPUNET_HOSTILE_SECONDS`
+//! says how long (20).
 
 #[path = "../gpunetd/daemon.rs"]
 #[allow(dead_code, reason = "its suite uses all of it")]

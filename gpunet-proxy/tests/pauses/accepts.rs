@@ -1,4 +1,5 @@
-//! Launches that accept from one listener, come and go, and leave connections; at last the listener is closed.
+//! Launches that accept from one listener, come and go, and leave connections; at last the listener
+//! is closed.
 
 use crate::support::client::client;
 use crate::support::rng::Rng;

@@ -17,8 +17,8 @@ pub fn plan(plan: Plan) -> Plan {
     Plan { deaths: vec![(MORTAL, 3000)], ..plan }
 }
 
-/// Blocks of one launch die in the middle of whatever they do. Those of another launch, which share slots,
-/// control slots, rings and the proxy with them, go on.
+/// Blocks of one launch die in the middle of whatever they do. Those of another launch, which share
+/// slots, control slots, rings and the proxy with them, go on.
 pub fn play(mut rng: Rng) {
     let world = World::with(Config { sockets: 64, controls: 16, ..small() });
     let tcp = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(4096, 4096);

@@ -21,7 +21,8 @@ const ROUNDS: u64 = 4;
 /// The listener's token.
 const LISTENER: u64 = 0;
 
-/// Every byte of every client comes back, through rings that are mostly full, whichever block serves it.
+/// Every byte of every client comes back, through rings that are mostly full, whichever block
+/// serves it.
 pub fn play(mut rng: Rng) {
     let world = World::with(Config { data_threads: 2, ..small() });
     let net = world.net();
@@ -97,7 +98,8 @@ fn serve(net: Net, group: PollGroup, listener: Listener) -> Result<()> {
     }
 }
 
-/// Sends back what has come, as far as it fits; returns what to wait for next, and 0 at the end of the stream.
+/// Sends back what has come, as far as it fits; returns what to wait for next, and 0 at the end of
+/// the stream.
 fn echo(net: Net, handle: Handle) -> Result<i16> {
     let mut receiver = RecvHalf::from_handle(&SOLO, net, handle)?;
     let piece = match receiver.try_peek(&SOLO, usize::MAX) {

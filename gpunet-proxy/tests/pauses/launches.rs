@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Every message on a stream is that many times the stream's number.
 const MESSAGE: usize = 64;
 
-/// Launches open streams and end, others send on them meanwhile and afterwards, and one serves: whatever
-/// the server gets on a connection is that connection's.
+/// Launches open streams and end, others send on them meanwhile and afterwards, and one serves:
+/// whatever the server gets on a connection is that connection's.
 pub fn play(mut rng: Rng) {
     let transport = rng.one_of(&[TransportKind::Tcp, TransportKind::Peer]);
     let options = Options::DEFAULT.with_transport(transport).with_rings(4096, 4096);

@@ -9,7 +9,8 @@ const ROUNDS: usize = 40;
 /// The longest message: some have a line, some are too long for one.
 const LONGEST: u64 = 400;
 
-/// Two ends that answer each other, by messages of any length, in one piece or in two, received whole or in part.
+/// Two ends that answer each other, by messages of any length, in one piece or in two, received
+/// whole or in part.
 pub fn play(mut rng: Rng) {
     // Streams have lines if the ends lie apart or several lanes call.
     let apart = rng.below(2) == 0;
@@ -21,7 +22,8 @@ pub fn play(mut rng: Rng) {
         apart,
     };
     let world = World::of(&case);
-    // Of each message: its length, how much of it is sent at first, and how much is received at a time.
+    // Of each message: its length, how much of it is sent at first, and how much is received at a
+    // time.
     let plan: Vec<[usize; 3]> = (0..ROUNDS)
         .map(|_| {
             let len = 1 + rng.below(LONGEST) as usize;

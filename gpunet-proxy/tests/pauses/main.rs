@@ -1,9 +1,10 @@
-//! Threads that pause, yield or stop for good at the moments when one agent hands something to another.
+//! Threads that pause, yield or stop for good at the moments when one agent hands something to
+//! another.
 //!
 //! `cargo test --test pauses` plays the scenarios in turn, each with a seed of its own, for
-//! `GPUNET_PAUSES_SECONDS` (10). `GPUNET_PAUSES_SEED` begins with that seed; `GPUNET_PAUSES_ONLY` names one
-//! scenario. A failure names scenario and seed. The other suites run under pauses, too, when
-//! `GPUNET_PAUSES_SEED` is set.
+//! `GPUNET_PAUSES_SECONDS` (10). `GPUNET_PAUSES_SEED` begins with that seed; `GPUNET_PAUSES_ONLY`
+//! names one scenario. A failure names scenario and seed. The other suites run under pauses, too,
+//! when `GPUNET_PAUSES_SEED` is set.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -52,7 +53,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "stuck", plan: stuck::plan, play: stuck::play },
 ];
 
-/// By one seed blocks of the CPU device sleep and wake each other, by the next one they poll as a GPU's do.
+/// By one seed blocks of the CPU device sleep and wake each other, by the next one they poll as a
+/// GPU's do.
 fn either(plan: Plan) -> Plan {
     Plan { polls: plan.seed % 2 == 1, ..plan }
 }

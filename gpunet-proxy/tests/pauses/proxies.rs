@@ -8,8 +8,8 @@ use gpunet_device::{Error, Options, Stream, TransportKind};
 use gpunet_proxy::{Config, FinishPolicy};
 use std::time::Duration;
 
-/// Two attachments talk; one of them is closed, cut off or left without a daemon. Whoever waits hears of
-/// it, and what is left works.
+/// Two attachments talk; one of them is closed, cut off or left without a daemon. Whoever waits
+/// hears of it, and what is left works.
 pub fn play(mut rng: Rng) {
     let mut served = Served::new(Config { heartbeat: Duration::from_secs(5), ..small() });
     let proxy = served.attach(small());

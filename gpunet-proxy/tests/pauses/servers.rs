@@ -22,8 +22,9 @@ const ROUNDS: u64 = 4;
 /// A dead block's connections get no answer: a client tries again after so long.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Blocks poll as a GPU's do: one of them relays the epoch, and those that find one connection take turns. By one seed
-/// those that die have a turn or are about to relay, by the next one they are anywhere.
+/// Blocks poll as a GPU's do: one of them relays the epoch, and those that find one connection take
+/// turns. By one seed those that die have a turn or are about to relay, by the next one they are
+/// anywhere.
 pub fn plan(plan: Plan) -> Plan {
     let (chance, deadly) = match plan.seed % 2 {
         0 => (50_000, vec![HandOff::TurnTaken, HandOff::EpochRead]),
@@ -32,8 +33,8 @@ pub fn plan(plan: Plan) -> Plan {
     Plan { deaths: vec![(MORTAL, chance)], deadly, polls: true, ..plan }
 }
 
-/// Blocks die with a turn, between reading the epoch and relaying it, or wherever they are. The others serve every client,
-/// through rings that are mostly full.
+/// Blocks die with a turn, between reading the epoch and relaying it, or wherever they are. The
+/// others serve every client, through rings that are mostly full.
 pub fn play(mut rng: Rng) {
     let world = World::with(Config { data_threads: 2, ..small() });
     let tcp = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(4096, 4096);

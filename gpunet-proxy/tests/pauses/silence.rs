@@ -19,8 +19,8 @@ pub fn plan(plan: Plan) -> Plan {
     Plan { longest: 12 * HEARTBEAT, only: vec![HandOff::MessageTaken, HandOff::CommandTaken], ..plan }
 }
 
-/// Blocks serve clients, and go on when they are told ENETDOWN: every client is served, and no control
-/// slot is lost.
+/// Blocks serve clients, and go on when they are told ENETDOWN: every client is served, and no
+/// control slot is lost.
 pub fn play(mut rng: Rng) {
     let world = World::with(Config { controls: CONTROLS, heartbeat: HEARTBEAT, ..small() });
     let tcp = Options::DEFAULT.with_transport(TransportKind::Tcp);

@@ -19,8 +19,8 @@ const RING: usize = 16 << 10;
 /// How often a reader stops, so that all buffers and the ring get full.
 const STOPS: usize = 8;
 
-/// Blocks send to clients that stop reading now and then, and send nothing themselves. The ring that gets space again is
-/// the only change that a block can hear of.
+/// Blocks send to clients that stop reading now and then, and send nothing themselves. The ring
+/// that gets space again is the only change that a block can hear of.
 pub fn play(mut rng: Rng) {
     let world = World::with(Config { data_threads: 2, ..small() });
     let tcp = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(RING as u64, 4096);
@@ -42,8 +42,8 @@ pub fn play(mut rng: Rng) {
 fn send(net: Net, mut stream: Stream, seed: u64) {
     let memory = Memory::filled(seed, 0, BYTES);
     let set = PollMemory::new(&[(stream.handle().raw(), POLLOUT)]);
-    // One block sends all that there is room for, another some of it, so that a part of it stays unpublished, and waits for half a
-    // ring.
+    // One block sends all that there is room for, another some of it, so that a part of it stays
+    // unpublished, and waits for half a ring.
     let low = if seed == 1 { RING / 2 } else { 1 };
     stream.set_options(&SOLO, stream.options().with_low_water(low as u32, 1)).expect("open");
     let mut sent = 0;

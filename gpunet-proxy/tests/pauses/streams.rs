@@ -7,8 +7,8 @@ use crate::support::{Memory, SOLO, World, until};
 use gpunet_device::{Error, Group, Options, Shutdown, Stream, Timeout, TransportKind, poll};
 use gpunet_proxy::FinishPolicy;
 
-/// A pair of streams of each kind that moves bytes both ways, and a launch that is cancelled while it
-/// waits everywhere.
+/// A pair of streams of each kind that moves bytes both ways, and a launch that is cancelled while
+/// it waits everywhere.
 pub fn play(mut rng: Rng) {
     let case = Case {
         transport: rng.one_of(&[TransportKind::Tcp, TransportKind::Peer, TransportKind::Rc]),

@@ -16,8 +16,9 @@ pub fn plan(plan: Plan) -> Plan {
     Plan { deaths: vec![(DATA_THREADS, 2000)], polls: plan.seed % 2 == 1, ..plan }
 }
 
-/// One data thread after the other stops: while it sleeps, while another watches its words, with a command or a request
-/// in its hands. Every block is told that the network is down, whichever thread has its stream.
+/// One data thread after the other stops: while it sleeps, while another watches its words, with a
+/// command or a request in its hands. Every block is told that the network is down, whichever
+/// thread has its stream.
 pub fn play(mut rng: Rng) {
     let heartbeat = Duration::from_millis(300);
     let world =

@@ -10,7 +10,8 @@ use gpunet_proxy::Config;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-/// Blocks poll as a GPU's do, and wake no data thread: one of these watches the words of those that sleep.
+/// Blocks poll as a GPU's do, and wake no data thread: one of these watches the words of those that
+/// sleep.
 pub fn polled(plan: Plan) -> Plan {
     Plan { polls: true, ..plan }
 }
@@ -19,8 +20,8 @@ const THREADS: usize = 3;
 const BLOCKS: usize = 5;
 const MESSAGES: u64 = 12;
 
-/// Blocks open streams, speak after silences of all kinds, and close them, again and again. Every message is heard and
-/// answered: no sleep ends by itself here.
+/// Blocks open streams, speak after silences of all kinds, and close them, again and again. Every
+/// message is heard and answered: no sleep ends by itself here.
 pub fn play(mut rng: Rng) {
     let world = World::with(Config {
         data_threads: THREADS,
@@ -55,7 +56,8 @@ pub fn play(mut rng: Rng) {
 /// Kinds of short silences.
 const KINDS: u64 = 3;
 
-/// What comes between two messages: nothing, always the same, any time, or now and then so long that threads sleep.
+/// What comes between two messages: nothing, always the same, any time, or now and then so long
+/// that threads sleep.
 fn silence(kind: u64, rng: &mut Rng) -> Duration {
     match kind {
         0 => Duration::ZERO,
@@ -69,7 +71,8 @@ fn talk(net: Net, listener: &Listener, kind: u64, rng: &mut Rng) {
     // Of several blocks that accept, each gets some connection.
     let mut peer = client(listener.local_addr());
     let mut stream: Stream = listener.accept(&SOLO).expect("accepted");
-    // The peer that this block's stream belongs to may be another block's: whoever it is, it sends back what comes.
+    // The peer that this block's stream belongs to may be another block's: whoever it is, it sends
+    // back what comes.
     let echo = std::thread::spawn(move || {
         let mut bytes = [0; 512];
         while let Ok(len @ 1..) = peer.read(&mut bytes) {

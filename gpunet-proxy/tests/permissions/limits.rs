@@ -86,7 +86,8 @@ fn ring_memory_is_counted_at_attach_and_at_connect() {
     let test = "ring_memory_is_counted_at_attach_and_at_connect";
     let Some(user) = nobody(test) else { return };
     let dir = TempDir::new();
-    // Its region is a little more than 8 MiB, and the two parts of a first arena a little more than 4.
+    // Its region is a little more than 8 MiB, and the two parts of a first arena a little more
+    // than 4.
     let access = format!("allow_users = [\"nobody\"]\n[user.nobody]\nring_memory = {}\n", 13 << 20);
     let mut daemon = start(&dir, &access);
     let proxy = attach(&dir.join("d.sock"), small()).expect("root may");

@@ -1,5 +1,5 @@
-//! The program that the tests start, as another user or as this one: it does what its role says, prints
-//! a line for each result, and waits for a line where it is to wait.
+//! The program that the tests start, as another user or as this one: it does what its role says,
+//! prints a line for each result, and waits for a line where it is to wait.
 
 use crate::daemon::TempDir;
 use crate::support::process::{Program, say, wait};

@@ -1,4 +1,5 @@
-//! Poll groups with a real proxy: many clients and several blocks, ends of launches, words that a kernel overwrites.
+//! Poll groups with a real proxy: many clients and several blocks, ends of launches, words that a
+//! kernel overwrites.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -145,7 +146,8 @@ fn what_a_launch_had_got_when_it_ended_is_the_next_ones() {
     });
 }
 
-/// The host opens sockets, and kernels wait for them; the last of each slot does not keep the next one out.
+/// The host opens sockets, and kernels wait for them; the last of each slot does not keep the next
+/// one out.
 #[test]
 fn sockets_that_the_host_opened_are_heard_like_all_others() {
     bounded(|| {
@@ -163,7 +165,8 @@ fn sockets_that_the_host_opened_are_heard_like_all_others() {
             assert_eq!(group.wait(&SOLO, &mut events, Timeout::NEVER), Ok(1));
             assert_eq!(events.get(0).token, LISTENER);
             let socket = listener.accept_blocking().expect("a connection");
-            // The place of the last round's socket is free once the group has been told that it is closed.
+            // The place of the last round's socket is free once the group has been told that it is
+            // closed.
             loop {
                 match group.add(&SOLO, socket.handle(), POLLIN, round) {
                     Ok(()) => break,

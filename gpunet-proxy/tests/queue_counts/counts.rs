@@ -4,7 +4,8 @@ use crate::hosts::{RING, expect_requests, hosts};
 use crate::support::{Memory, SOLO};
 use gpunet_device::copy::copy_out_of_ring;
 
-/// Bytes that fit into one packet of every network, with the shortest frames that Ethernet has by default.
+/// Bytes that fit into one packet of every network, with the shortest frames that Ethernet has by
+/// default.
 const PACKET: usize = 1024;
 
 #[test]
@@ -37,14 +38,16 @@ fn a_later_trigger_publishes_all_before_it_by_one_request() {
         hosts.expect(0, "the others posted afterwards", |hosts| {
             messages.iter().for_each(|message| hosts.post(message));
         });
-        // Gates of messages that come, and triggers that give them back: less than what is worth a grant.
+        // Gates of messages that come, and triggers that give them back: less than what is worth a
+        // grant.
         hosts.expect(0, "received in place", |hosts| {
             let messages: [_; COUNT] = std::array::from_fn(|_| hosts.receiver.prepare(LEN).expect("room"));
             hosts.there.wait(&messages.map(|message| message.arrived)).expect("open");
             hosts.there.synchronize().expect("all have come");
             for (i, message) in messages.iter().enumerate() {
                 let came = Memory::new(LEN);
-                // SAFETY: the message has landed, and is not given back; the buffer has room for it.
+                // SAFETY: the message has landed, and is not given back; the buffer has room for
+                // it.
                 unsafe { copy_out_of_ring(&SOLO, came.buffer().as_ptr(), message.span) };
                 assert!(came.holds(0, LEN, 2, at(i)), "message {i}");
             }
@@ -77,8 +80,9 @@ fn room_and_credits_come_back_in_few_requests() {
             hosts.there.synchronize().expect("all have come");
         });
         assert!(came.holds(0, COUNT * LEN, 4, 0));
-        // The first ring is granted from the start. Then an area is granted when a quarter of the ring, or what is left up to
-        // its end, is free; credits alone, when half of the 128 are used up.
+        // The first ring is granted from the start. Then an area is granted when a quarter of the
+        // ring, or what is left up to its end, is free; credits alone, when half of the 128 are
+        // used up.
         let updates = counts.messages - COUNT as u64;
         let most = 4 * PASSES + COUNT / 64;
         assert!((PASSES as u64 - 1..=most as u64).contains(&updates), "{updates} updates");
@@ -96,8 +100,8 @@ fn a_long_message_costs_few_requests() {
             hosts.receive(5, 0, LEN);
             hosts.here.synchronize().expect("no failure");
         });
-        // At most a quarter of the ring at a time; as often again because an area, or what was published, ended before; and
-        // an area for each quarter.
+        // At most a quarter of the ring at a time; as often again because an area, or what was
+        // published, ended before; and an area for each quarter.
         let quarters = (LEN / (RING / 4)) as u64;
         let expected = quarters..=3 * quarters;
         assert!(expected.contains(&counts.messages), "{} messages", counts.messages);

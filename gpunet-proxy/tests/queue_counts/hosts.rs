@@ -84,7 +84,8 @@ impl<'a> Hosts<'a> {
         expect_requests(what, counts);
     }
 
-    /// Places a message with bytes `start..start + len` of the stream number `seed`, once there is room.
+    /// Places a message with bytes `start..start + len` of the stream number `seed`, once there is
+    /// room.
     pub fn prepare(&mut self, seed: u64, start: usize, len: usize) -> SendMessage {
         let message = self.sender.prepare(len).expect("room");
         self.here.wait(&[message.room]).expect("open");

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const DEVICES: &str = "/sys/class/infiniband";
 /// Counters of a device that sent something again, or was sent something again.
 const AGAIN: [&str; 4] = ["completer_retry_err", "duplicate_request", "rcvd_seq_err", "send_rnr_err"];
-/// How often the counts are read, and after how many equal reads they are final. Linux reads a device's counters anew after
-/// 12 ms at the earliest.
+/// How often the counts are read, and after how many equal reads they are final. Linux reads a
+/// device's counters anew after 12 ms at the earliest.
 const READ: Duration = Duration::from_millis(25);
 const EQUAL: u32 = 5;
 
@@ -28,8 +28,8 @@ pub enum Meter {
 pub struct Counts {
     /// Messages that have come: writes with immediate data, and sends.
     pub messages: u64,
-    /// Packets that a device has sent. A request that fits into one makes two: the other one acknowledges it. A simulated network
-    /// has none, and counts requests twice.
+    /// Packets that a device has sent. A request that fits into one makes two: the other one
+    /// acknowledges it. A simulated network has none, and counts requests twice.
     packets: u64,
     /// Whatever was sent again.
     again: u64,

@@ -1,4 +1,5 @@
-//! Kill -9 of the other rank's process, and of gpunetd, while queues and kernels wait: all are released at once, and know why.
+//! Kill -9 of the other rank's process, and of gpunetd, while queues and kernels wait: all are
+//! released at once, and know why.
 
 use super::*;
 use crate::support::Killed;
@@ -22,8 +23,8 @@ fn config() -> Config {
     Config { heartbeat: Duration::from_secs(600), ..small() }
 }
 
-/// Two blocks of the CPU device that wait at gates: for a message that does not come, and until what a queue sends is
-/// released.
+/// Two blocks of the CPU device that wait at gates: for a message that does not come, and until
+/// what a queue sends is released.
 struct Blocks {
     token: LaunchToken,
     blocks: [JoinHandle<Result<(), Error>>; 2],
@@ -75,7 +76,8 @@ impl All {
     ) -> (Failed<Receiver>, Failed<Sender>) {
         let start = Instant::now();
         kill();
-        // Both directions stay taken: a block that comes to its gate only now is to find why it does not pass.
+        // Both directions stay taken: a block that comes to its gate only now is to find why it
+        // does not pass.
         let failed = (self.receiver.expect_failure(receive), self.sender.expect_failure(send));
         self.blocks.expect_errors(receive, send);
         assert!(start.elapsed() < SOON, "released after {:?}", start.elapsed());

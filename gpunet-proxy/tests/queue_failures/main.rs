@@ -1,5 +1,5 @@
-//! What befalls a queue that waits when the other rank fails: the queue goes on, the outcome says why and where, and the next
-//! socket works, with the same queue.
+//! What befalls a queue that waits when the other rank fails: the queue goes on, the outcome says
+//! why and where, and the next socket works, with the same queue.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -168,7 +168,8 @@ fn rank<'a>(attachment: &'a Attachment, socket: &Socket) -> Rank<'a> {
     Rank::new(1, attachment, socket).expect("nobody uses it")
 }
 
-/// Uses the next socket with the queue that has failed. Its failure stays, so the bytes are what shows it.
+/// Uses the next socket with the queue that has failed. Its failure stays, so the bytes are what
+/// shows it.
 fn expect_next(mut queue: Queue, here: &World, there: &World, options: Options) {
     let done = queue.outcome().done;
     let [near, far] = sockets(here.attachment(), there.attachment(), options);
@@ -220,8 +221,8 @@ fn a_peer_that_leaves_releases_a_queue_that_receives() {
     });
 }
 
-/// Nothing more is read. Over a network the peer's proxy discards for a while what comes still, as the peer's kernel would
-/// take it; between two rings there is nobody to do so.
+/// Nothing more is read. Over a network the peer's proxy discards for a while what comes still, as
+/// the peer's kernel would take it; between two rings there is nobody to do so.
 #[test]
 fn a_peer_that_leaves_releases_a_queue_that_sends() {
     bounded(|| {
@@ -321,7 +322,8 @@ fn an_attachment_that_ends_releases_the_queues_of_the_other_one() {
             token.finish(FinishPolicy::Reset);
             drop(attachment);
             let gone = [Error::NoData, Error::ConnectionReset, Error::BrokenPipe];
-            // Both directions end, in either order, and the receiver may be told why the sender failed.
+            // Both directions end, in either order, and the receiver may be told why the sender
+            // failed.
             let queue = receiver.expect_failure(&gone).expect_outcome();
             sender.expect_end(&gone[1..]);
             drop(accepted);

@@ -22,10 +22,10 @@ fn a_mebibyte_costs_few_requests() {
         let requests = per_mib(after.work_requests - before.work_requests);
         let messages = per_mib(after.messages - before.messages);
         let grants = per_mib(after.table_writes - before.table_writes);
-        // Measured: 28 requests, all of them messages, 12 of them grants of a new area. The limits: 16
-        // messages of data in chunks of a quarter of a ring, and again as many where an area or what
-        // there is to send ends before the chunk does; a grant for each 64 KiB, and for the end of
-        // each ring; credits with the grants.
+        // Measured: 28 requests, all of them messages, 12 of them grants of a new area. The limits:
+        // 16 messages of data in chunks of a quarter of a ring, and again as many where an area or
+        // what there is to send ends before the chunk does; a grant for each 64 KiB, and for the
+        // end of each ring; credits with the grants.
         assert!(requests <= 64, "{requests} requests per MiB");
         assert!(messages <= requests, "{messages} messages per MiB");
         assert!((4..=24).contains(&grants), "{grants} grants per MiB");

@@ -20,8 +20,8 @@ fn a_close_delivers_everything_to_a_slow_reader() {
     const LEN: usize = 250_000;
     bounded(|| {
         let hosts = Hosts::new(fabric(81));
-        // It begins to read at once, or only after the two seconds that a closed stream waits for its
-        // peer's end.
+        // It begins to read at once, or only after the two seconds that a closed stream waits for
+        // its peer's end.
         for pause in [0, 2300] {
             let (mut a, mut b) = hosts.pair(RC.with_rings(1 << 18, 16_384));
             a.send_all(&SOLO, Memory::filled(1, 0, LEN).buffer()).expect("room in the ring");

@@ -1,4 +1,5 @@
-//! Clients that stop in the middle of the handshake, and what becomes of connections before an accept.
+//! Clients that stop in the middle of the handshake, and what becomes of connections before an
+//! accept.
 
 use crate::hosts::{Host, Hosts, RC, config, exchange, open, receive};
 use crate::raw_peer::{Stopped, stopped};
@@ -68,7 +69,8 @@ fn a_stopped_client_holds_up_no_accept() {
     });
 }
 
-/// A client for which the card can register no memory waits with its accept, and is served when there is some.
+/// A client for which the card can register no memory waits with its accept, and is served when
+/// there is some.
 #[test]
 fn an_accept_waits_for_memory_that_the_card_can_register() {
     const RING: u64 = 64 << 10;

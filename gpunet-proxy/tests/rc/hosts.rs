@@ -140,7 +140,8 @@ pub fn sending(net: Net, stream: &Stream, seed: u64, len: usize) -> JoinHandle<R
     })
 }
 
-/// Receives what [`sending`] sends, up to `len` bytes; says how many came, and the error that ended it.
+/// Receives what [`sending`] sends, up to `len` bytes; says how many came, and the error that ended
+/// it.
 pub fn receive(stream: &mut Stream, seed: u64, start: usize, len: usize) -> (usize, Option<Error>) {
     let memory = Memory::new(32 * 1024);
     let mut done = 0;

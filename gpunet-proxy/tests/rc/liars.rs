@@ -139,8 +139,8 @@ fn descriptors_that_cannot_be() {
     });
 }
 
-/// The card that delivers them is the one that the link's end lets go on all at once, so that no grant
-/// comes between them.
+/// The card that delivers them is the one that the link's end lets go on all at once, so that no
+/// grant comes between them.
 #[test]
 fn data_without_credit() {
     bounded(|| {

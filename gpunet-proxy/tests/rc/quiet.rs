@@ -7,8 +7,8 @@ use gpunet_core::verbs::sim::{Fabric, Settings};
 use gpunet_proxy::Config;
 use std::time::{Duration, Instant};
 
-/// A card that raises no event for what completes while it is being armed: who does not look once more
-/// waits for ever (the signs of life are far apart here).
+/// A card that raises no event for what completes while it is being armed: who does not look once
+/// more waits for ever (the signs of life are far apart here).
 #[test]
 fn what_completes_while_events_are_armed_is_seen() {
     bounded(|| {

@@ -1,5 +1,5 @@
-//! What stands in a client's memory is the client's word: whatever it is, the daemon goes on, and so do
-//! all other clients.
+//! What stands in a client's memory is the client's word: whatever it is, the daemon goes on, and
+//! so do all other clients.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -95,7 +95,8 @@ fn parts(net: Net) -> Vec<(u64, bool)> {
     let context = raw::context(net);
     let table = context.device + context.device_layout.regions;
     let entry = |number: u64| {
-        // SAFETY: the attachment's table of regions, which has that many entries, in its own memory.
+        // SAFETY: the attachment's table of regions, which has that many entries, in its own
+        // memory.
         unsafe { ((table + number * size_of::<Region>() as u64) as *const Region).read_volatile() }
     };
     let valid = (0..256).map(entry).filter(|region| region.flags & Region::VALID != 0);
@@ -125,8 +126,8 @@ fn write(net: Net, place: Place, value: u64) {
         Place::Far(at) => part(false, at),
     };
     if let Some(address) = address {
-        // SAFETY: an aligned word of the client's own region or of its arena, which stay mapped until it
-        // is closed; no kernel of it runs.
+        // SAFETY: an aligned word of the client's own region or of its arena, which stay mapped
+        // until it is closed; no kernel of it runs.
         unsafe { (address as *mut u64).write_volatile(value) };
     }
 }

@@ -1,5 +1,5 @@
-//! What a CUDA stream does after an end or a failure has released it: it cannot look at why, and publishes whole messages.
-//! Here a raw store of the word stands for it.
+//! What a CUDA stream does after an end or a failure has released it: it cannot look at why, and
+//! publishes whole messages. Here a raw store of the word stands for it.
 
 use crate::queues::{Pair, pair};
 use crate::support::client::{read_all, reset};
@@ -47,7 +47,8 @@ fn error(outcome: std::io::Result<Outcome>) -> Option<i32> {
     outcome.expect("readable").error.and_then(|error| error.raw_os_error())
 }
 
-/// Sends by a queue, and has the peer hear it. Afterwards the proxy has seen what was stored before.
+/// Sends by a queue, and has the peer hear it. Afterwards the proxy has seen what was stored
+/// before.
 fn say(world: &World, socket: &Socket, peer: &mut TcpStream) {
     let (mut queue, message) = (Queue::cpu(world.attachment()).expect("a queue"), Memory::filled(5, 0, 9000));
     queue.send(&mut socket.take_send().expect("nobody uses it"), message.buffer()).expect("a position");

@@ -1,5 +1,5 @@
-//! Sockets of a device that the host program opens: used by kernels, kept, left, closed; their directions taken, with
-//! messages placed in them for kernels and queues.
+//! Sockets of a device that the host program opens: used by kernels, kept, left, closed; their
+//! directions taken, with messages placed in them for kernels and queues.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -164,7 +164,8 @@ fn the_end_of_a_stream_in_the_middle_of_a_message_is_the_outcome() {
     });
 }
 
-/// A batch that waits for a message, gives it back and answers: the peer's end cuts the message off, and no more.
+/// A batch that waits for a message, gives it back and answers: the peer's end cuts the message
+/// off, and no more.
 #[test]
 fn an_end_does_not_harm_the_other_direction() {
     bounded(|| {

@@ -169,7 +169,8 @@ fn a_direction_has_ended_when_the_peer_has_left() {
     });
 }
 
-/// Where the line of messages from a socket lies, as its entry in the device's table says; 0: it has none.
+/// Where the line of messages from a socket lies, as its entry in the device's table says; 0: it
+/// has none.
 fn line_of(net: Net, handle: Handle) -> i32 {
     // SAFETY: the context of this attachment, which lives until the test has ended.
     let context = unsafe { (net.raw() as *const Context).read() };
@@ -179,8 +180,8 @@ fn line_of(net: Net, handle: Handle) -> i32 {
     unsafe { (&raw const (*entry).send.line).read_volatile() }
 }
 
-/// A launch begins to use a socket just as the host takes one of its directions: if that fails, lanes of the launch load the entry
-/// meanwhile, and it is as it was before.
+/// A launch begins to use a socket just as the host takes one of its directions: if that fails,
+/// lanes of the launch load the entry meanwhile, and it is as it was before.
 #[test]
 fn a_direction_that_is_taken_in_vain_keeps_its_line() {
     const ROUNDS: u64 = 150;

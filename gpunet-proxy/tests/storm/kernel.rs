@@ -18,7 +18,8 @@ impl Room {
 
     fn buffer(&mut self, len: usize) -> Buffer {
         let bytes = &mut self.0[..len];
-        // SAFETY: the bytes live as long as self, which the caller, one thread, does not use meanwhile.
+        // SAFETY: the bytes live as long as self, which the caller, one thread, does not use
+        // meanwhile.
         unsafe { Buffer::from_raw_parts(bytes.as_mut_ptr(), bytes.len()) }
     }
 }

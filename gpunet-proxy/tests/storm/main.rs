@@ -1,8 +1,9 @@
 //! Processes that talk through a real gpunetd while others of them are killed and stopped, and the
 //! daemon too. Every byte is checked; at the end nothing is left.
 //!
-//! `GPUNET_STORM_SECONDS` says how long (8), `GPUNET_STORM_SEED` repeats what happens when. `teams` is the same for teams of symmetric
-//! memory: a member dies in each phase, once or for as long as that.
+//! `GPUNET_STORM_SECONDS` says how long (8), `GPUNET_STORM_SEED` repeats what happens when. `teams`
+//! is the same for teams of symmetric memory: a member dies in each phase, once or for as long as
+//! that.
 
 #[path = "../gpunetd/daemon.rs"]
 #[allow(dead_code, reason = "its suite uses all of it")]

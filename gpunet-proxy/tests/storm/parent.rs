@@ -151,7 +151,8 @@ impl Storm {
         worker.kind
     }
 
-    /// How many connections of foreign clients have come to their end, so that every byte of them was checked.
+    /// How many connections of foreign clients have come to their end, so that every byte of them
+    /// was checked.
     pub fn foreign_done(&self) -> u64 {
         let living = self.workers.iter().map(|worker| (worker.kind, self.report(worker.pid)));
         let all = self.past.iter().cloned().chain(living);

@@ -15,7 +15,8 @@ use std::process::Command;
 pub const DAEMON: &str = "GPUNET_STORM_DAEMON";
 const CALL: &str = "GPUNET_STORM_CALL";
 const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer);
-/// Longer than an accept takes for which a connect waits, shorter than a process may take to map memory.
+/// Longer than an accept takes for which a connect waits, shorter than a process may take to map
+/// memory.
 const SOON: Timeout = Timeout::secs(5);
 
 /// Not a test: the program that connects, and waits for the end.
@@ -36,7 +37,8 @@ fn opening(path: &Path) -> usize {
     snapshot.sockets.iter().filter(|socket| socket.state == State::Opening).count()
 }
 
-/// Returns whether a thread ends soon. Much sooner, if nothing holds it up; later only on a machine that is busy otherwise.
+/// Returns whether a thread ends soon. Much sooner, if nothing holds it up; later only on a machine
+/// that is busy otherwise.
 fn finishes(thread: &std::thread::JoinHandle<()>) -> bool {
     let start = std::time::Instant::now();
     while !thread.is_finished() && start.elapsed() < std::time::Duration::from_secs(10) {
@@ -45,15 +47,16 @@ fn finishes(thread: &std::thread::JoinHandle<()>) -> bool {
     thread.is_finished()
 }
 
-/// Waits until all threads of a child have stopped: one that runs on another processor goes on after kill(2) has returned.
+/// Waits until all threads of a child have stopped: one that runs on another processor goes on
+/// after kill(2) has returned.
 fn until_stopped(child: &std::process::Child) {
     let pid = Pid::from_raw(child.id() as i32).expect("a process");
     let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).expect("a child").expect("it has changed");
     assert!(status.stopped(), "{status:?}");
 }
 
-/// A daemon that stands still for longer than the heartbeat (SIGSTOP, and SIGCONT after four seconds)
-/// ends the waits of its programs by ENETDOWN; and when it goes on, nothing is lost.
+/// A daemon that stands still for longer than the heartbeat (SIGSTOP, and SIGCONT after four
+/// seconds) ends the waits of its programs by ENETDOWN; and when it goes on, nothing is lost.
 #[test]
 fn a_daemon_that_stood_still_swallows_no_connection_and_no_control_slot() {
     const CONTROLS: u32 = 8;
@@ -114,8 +117,8 @@ fn a_daemon_that_stood_still_swallows_no_connection_and_no_control_slot() {
     crate::parent::sane(&daemon);
 }
 
-/// A launch is finished while the daemon stands still, and nobody waits for that: its sockets are closed, and
-/// their slots free, when it goes on.
+/// A launch is finished while the daemon stands still, and nobody waits for that: its sockets are
+/// closed, and their slots free, when it goes on.
 #[test]
 fn a_finish_that_is_answered_late_frees_everything() {
     let storm = Storm::new(1, false);

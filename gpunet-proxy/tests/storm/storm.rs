@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 const WORKERS: usize = 6;
 const FOREIGN: usize = 2;
-/// Foreign clients' connections that come and go, at least: the bytes of all of them pass through data threads.
+/// Foreign clients' connections that come and go, at least: the bytes of all of them pass through
+/// data threads.
 const CONNECTIONS: u64 = 2000;
 const THREADS: usize = 3;
 /// No more are stopped at a time.
@@ -91,8 +92,8 @@ fn streams(storm: &Storm) -> Vec<u32> {
     snapshot.threads.iter().map(|thread| thread.streams).collect()
 }
 
-/// The daemon has no client and no socket, and holds what it held at first. (Threads of its runtimes
-/// for what blocks stay for ten seconds after their last work, which a snapshot is.)
+/// The daemon has no client and no socket, and holds what it held at first. (Threads of its
+/// runtimes for what blocks stay for ten seconds after their last work, which a snapshot is.)
 fn empty(storm: &Storm, daemon: u32, at_first: &Held) {
     let totals = deserted(&storm.dir);
     let (start, then) = (Instant::now(), at_first.counts());

@@ -1,4 +1,5 @@
-//! Members of teams die and stand still, in every phase; the others get an answer, and form a new team.
+//! Members of teams die and stand still, in every phase; the others get an answer, and form a new
+//! team.
 
 mod crew;
 mod kernel;
@@ -22,7 +23,8 @@ const LATER_US: u64 = 4000;
 /// So often one is hit in a phase before it counts as impossible; each time sooner after its begin.
 const MOST_TRIES: u32 = 20;
 
-/// How long it blows at least, beyond one death in each phase: `GPUNET_STORM_SECONDS`, else not at all.
+/// How long it blows at least, beyond one death in each phase: `GPUNET_STORM_SECONDS`, else not at
+/// all.
 fn time() -> Duration {
     let given = std::env::var("GPUNET_STORM_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(given.unwrap_or(0))

@@ -17,8 +17,8 @@ pub const LEAK: i32 = 45;
 const TICK: Duration = Duration::from_millis(50);
 /// A call that waits for a process that is gone must end by then; it should take a second.
 const GONE: Duration = Duration::from_secs(8);
-/// A connection of two processes that run must get on in that time, whoever else is stopped: others are
-/// for longer.
+/// A connection of two processes that run must get on in that time, whoever else is stopped: others
+/// are for longer.
 const STALLED: Duration = Duration::from_secs(4);
 /// A connection must say whose it is by then: its process may be stopped before.
 const UNKNOWN: Duration = Duration::from_secs(20);

@@ -18,8 +18,8 @@ impl Tid {
         Self(rustix::thread::gettid().as_raw_nonzero().get())
     }
 
-    /// Waits until the thread sleeps, or has ended. A block that polls as a GPU's does sleeps for moments only, and on a busy machine
-    /// is hardly seen so: it has some time to come to its call.
+    /// Waits until the thread sleeps, or has ended. A block that polls as a GPU's does sleeps for
+    /// moments only, and on a busy machine is hardly seen so: it has some time to come to its call.
     #[track_caller]
     pub fn until_asleep(self) {
         let begun = Instant::now();
@@ -33,7 +33,8 @@ impl Tid {
 
     fn is_asleep(self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", self.0));
-        // The state follows the name, which stands in parentheses. Of a thread that has ended there is no file.
+        // The state follows the name, which stands in parentheses. Of a thread that has ended there
+        // is no file.
         stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')))
     }
 }

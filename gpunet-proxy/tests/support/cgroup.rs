@@ -18,7 +18,8 @@ impl MemoryCgroup {
         for (mount, file) in tried {
             let group = Self(Path::new(mount).join(&name));
             let made = std::fs::create_dir(&group.0);
-            // Without swap, or what is beyond the limit lies there; where there is none, there is no such file.
+            // Without swap, or what is beyond the limit lies there; where there is none, there is
+            // no such file.
             let _ = std::fs::write(group.0.join("memory.swap.max"), "0");
             // Anywhere else than in a group the file is not there, and cannot be made.
             match made.and_then(|()| std::fs::write(group.0.join(file), limit.to_string())) {

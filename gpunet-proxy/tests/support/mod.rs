@@ -94,8 +94,9 @@ pub fn not_run(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
 }
 
-/// Copies a program, to be run. Another process writes the copy: one that another thread forks meanwhile
-/// would have this one's descriptor open to write for a moment, and nobody could run the program.
+/// Copies a program, to be run. Another process writes the copy: one that another thread forks
+/// meanwhile would have this one's descriptor open to write for a moment, and nobody could run the
+/// program.
 pub fn copy_program(from: &std::path::Path, to: &std::path::Path) {
     let done = std::process::Command::new("cp").arg(from).arg(to).status().expect("cp runs");
     assert!(done.success(), "no copy of {from:?}");

@@ -29,8 +29,8 @@ impl Drop for Killed {
     }
 }
 
-/// A program of a suite that runs, and ends with the value: it prints a line for each result ([`say`]), and waits for a
-/// line where it is to wait ([`wait`]).
+/// A program of a suite that runs, and ends with the value: it prints a line for each result
+/// ([`say`]), and waits for a line where it is to wait ([`wait`]).
 pub struct Program {
     child: Killed,
     stdin: ChildStdin,
@@ -79,8 +79,8 @@ pub fn wait() {
     }
 }
 
-/// Waits until a process has threads whose names begin with `names`, which threads have once they run. Returns all that are this
-/// library's, with the signals that each blocks (bit 0 is signal 1).
+/// Waits until a process has threads whose names begin with `names`, which threads have once they
+/// run. Returns all that are this library's, with the signals that each blocks (bit 0 is signal 1).
 #[track_caller]
 pub fn library_threads(pid: u32, names: &[&str]) -> Vec<(String, u64)> {
     let mut threads = Vec::new();

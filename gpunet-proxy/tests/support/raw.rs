@@ -39,8 +39,8 @@ pub fn landed(net: Net, slot: u32) -> Word {
     word(context.shared + line + offset_of!(SocketLine, landed) as u64)
 }
 
-/// The flag of a CPU block that sleeps until it can send, and that of one that sleeps until something
-/// lands.
+/// The flag of a CPU block that sleeps until it can send, and that of one that sleeps until
+/// something lands.
 pub fn park_flags(net: Net, slot: u32) -> [&'static AtomicU32; 2] {
     let context = context(net);
     let line = context.shared_layout.lines + u64::from(slot) * size_of::<SocketLine>() as u64;
@@ -66,8 +66,8 @@ pub fn own_consumed(net: Net, slot: u32) -> Word {
     word(context.device + words + offset_of!(OwnWords, consumed) as u64)
 }
 
-/// The word of the device's own table that says how far a stream's direction is published: of the sending or the receiving
-/// half.
+/// The word of the device's own table that says how far a stream's direction is published: of the
+/// sending or the receiving half.
 pub fn table_position(net: Net, slot: u32, half: usize) -> Word {
     let context = context(net);
     let entry = context.device_layout.entries + u64::from(slot) * size_of::<Entry>() as u64;

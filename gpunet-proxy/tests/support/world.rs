@@ -14,7 +14,8 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The environment's choice: `GPUNET_TEST_LINES=on` (or `off`) gives all streams of the CPU device lines.
+/// The environment's choice: `GPUNET_TEST_LINES=on` (or `off`) gives all streams of the CPU device
+/// lines.
 fn lines_of_environment() -> Lines {
     std::env::var("GPUNET_TEST_LINES").map_or(Lines::Auto, |which| which.parse().expect("GPUNET_TEST_LINES"))
 }
@@ -79,9 +80,9 @@ impl World {
         Self::with(small())
     }
 
-    /// The proxies of the conformance suite differ too, whatever the machine: one that spins and has three data threads
-    /// serves the groups of two lanes, one with a single data thread all others. Of three, the first is occupied, so that
-    /// the streams of the suite have the others.
+    /// The proxies of the conformance suite differ too, whatever the machine: one that spins and
+    /// has three data threads serves the groups of two lanes, one with a single data thread all
+    /// others. Of three, the first is occupied, so that the streams of the suite have the others.
     pub fn of(case: &Case) -> Self {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
@@ -187,7 +188,8 @@ impl World {
         assert_eq!((report.undelivered, report.unfinished), (0, 0));
     }
 
-    /// The parts, for tests that end them in their own way. A daemon goes on until the process ends.
+    /// The parts, for tests that end them in their own way. A daemon goes on until the process
+    /// ends.
     pub fn apart(mut self) -> (Proxy, Attachment, LaunchToken) {
         let (attachment, token) = (self.attachment.take(), self.token.take());
         std::mem::forget(self.daemon.take());

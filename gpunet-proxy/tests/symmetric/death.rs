@@ -148,7 +148,8 @@ pub fn start(id: TeamId, rank: u32, stage: &str) -> Program {
     )
 }
 
-/// What the member in this program gets to see: everything up to a stage, and then the death of member 2.
+/// What the member in this program gets to see: everything up to a stage, and then the death of
+/// member 2.
 fn survive(team: &Team, attachment: &Attachment, stage: &str) {
     let died = TeamFailure::Died { rank: Rank(2) };
     let x = match team.alloc::<u64>(1000) {

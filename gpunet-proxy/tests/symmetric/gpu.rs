@@ -1,5 +1,6 @@
-//! GPU members: their memory is exported and mapped. On a GPU where there is one, else on a driver that stands in for it
-//! (gpu-usermap's `fake`), which maps nothing, but says what it was told to do.
+//! GPU members: their memory is exported and mapped. On a GPU where there is one, else on a driver
+//! that stands in for it (gpu-usermap's `fake`), which maps nothing, but says what it was told to
+//! do.
 
 use crate::support::{bounded, not_run, small};
 use crate::world::{anywhere, failure, options};

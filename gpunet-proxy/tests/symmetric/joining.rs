@@ -279,7 +279,8 @@ fn a_team_is_split_by_colour_and_by_stride() {
             half.barrier().expect("both are there");
             let x = half.alloc::<u32>(4).expect("memory");
             drop(x);
-            // What fails there names the members by their ranks there, and says who they are in the team that was joined.
+            // What fails there names the members by their ranks there, and says who they are in the
+            // team that was joined.
             let parity = rank.0 % 2;
             differ(&half, [2 + parity, parity]);
             let turned = half.split(0, -i64::from(half.rank().0)).expect("both again");

@@ -1,4 +1,5 @@
-//! Teams and symmetric memory on the CPU device: members as threads of this program, and as programs.
+//! Teams and symmetric memory on the CPU device: members as threads of this program, and as
+//! programs.
 
 #[path = "../support/mod.rs"]
 mod support;

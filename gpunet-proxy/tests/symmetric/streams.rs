@@ -1,5 +1,5 @@
-//! Teams on queues of CUDA streams: on a GPU where there is one, else on a driver that stands in for it, which has no kernels: so
-//! what is put is long, and waits have no limit.
+//! Teams on queues of CUDA streams: on a GPU where there is one, else on a driver that stands in
+//! for it, which has no kernels: so what is put is long, and waits have no limit.
 
 use crate::death::start;
 use crate::gpu::{no_gpu, with_gpu};

@@ -40,7 +40,8 @@ impl Member {
     }
 }
 
-/// Runs `body` as each of `size` members, all on threads of their own; returns what they return, by rank.
+/// Runs `body` as each of `size` members, all on threads of their own; returns what they return, by
+/// rank.
 #[track_caller]
 pub fn members<R: Send>(size: u32, body: impl Fn(&Member) -> R + Sync) -> Vec<R> {
     let proxy = embed(small()).expect("a proxy");
@@ -70,7 +71,8 @@ pub fn members<R: Send>(size: u32, body: impl Fn(&Member) -> R + Sync) -> Vec<R>
     })
 }
 
-/// Runs `body` as a group of `lanes` lanes, each on a thread of its own; returns the leader's result.
+/// Runs `body` as a group of `lanes` lanes, each on a thread of its own; returns the leader's
+/// result.
 pub fn lanes<R: Send>(lanes: u32, body: impl Fn(&Lanes) -> R + Sync) -> R {
     std::thread::scope(|scope| {
         let body = &body;

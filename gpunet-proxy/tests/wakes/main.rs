@@ -1,5 +1,6 @@
-//! Groups that sleep in a call, and what another group or the host does to their sockets meanwhile: they hear of it, and
-//! need not look for it when their sleep is over. Sleeps are endless here, so that a test that forgets one does not end.
+//! Groups that sleep in a call, and what another group or the host does to their sockets meanwhile:
+//! they hear of it, and need not look for it when their sleep is over. Sleeps are endless here, so
+//! that a test that forgets one does not end.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -17,8 +18,8 @@ use support::{Memory, PollMemory, SOLO, World, bounded, until};
 
 const ROUNDS: u32 = 5;
 
-/// Runs a test whose sleepers wait for whoever wakes them; with `GPUNET_PAUSES_POLL=1` blocks poll, as a GPU's do, what they are
-/// told of.
+/// Runs a test whose sleepers wait for whoever wakes them; with `GPUNET_PAUSES_POLL=1` blocks poll,
+/// as a GPU's do, what they are told of.
 fn endless(test: impl FnOnce() + Send + 'static) {
     bounded(|| {
         let polls = std::env::var_os("GPUNET_PAUSES_POLL").is_some_and(|value| value == "1");
@@ -118,7 +119,8 @@ fn a_poller_hears_that_the_launch_of_its_listener_has_ended() {
     });
 }
 
-/// A block that polls, as a GPU's do, asks while it waits; one that sleeps asks when something wakes it.
+/// A block that polls, as a GPU's do, asks while it waits; one that sleeps asks when something
+/// wakes it.
 #[test]
 fn a_polling_block_hears_of_a_condition() {
     if std::env::var_os("GPUNET_PAUSES_POLL").is_none_or(|value| value != "1") {

@@ -42,7 +42,8 @@ fn a_process_without_descriptors() {
         }
         let taken = take_all();
         let none = Err(Error::TooManyFiles);
-        // Who cannot wait is told why; then the listener is not ready until it is worth another try.
+        // Who cannot wait is told why; then the listener is not ready until it is worth another
+        // try.
         for _ in 0..3 {
             until("the listener is ready again, and its accept refused", || {
                 let refused = listener.try_accept(&SOLO).map(|_| ());

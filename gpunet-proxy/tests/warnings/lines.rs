@@ -31,7 +31,8 @@ impl MakeWriter<'_> for MakeKeep {
     }
 }
 
-/// Begins to keep the warnings and errors of all threads of this process, as a program has them that asks for no more.
+/// Begins to keep the warnings and errors of all threads of this process, as a program has them
+/// that asks for no more.
 pub fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -43,7 +44,8 @@ pub fn keep() {
     });
 }
 
-/// The lines so far that contain all these words. Tests run side by side: one of the words is the test's own.
+/// The lines so far that contain all these words. Tests run side by side: one of the words is the
+/// test's own.
 pub fn with(words: &[&str]) -> Vec<String> {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     lines.iter().filter(|line| words.iter().all(|word| line.contains(word))).cloned().collect()

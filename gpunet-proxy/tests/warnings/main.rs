@@ -1,4 +1,5 @@
-//! What the log says when something goes wrong that somebody can mend: once, and with the setting to change.
+//! What the log says when something goes wrong that somebody can mend: once, and with the setting
+//! to change.
 
 #[path = "../support/mod.rs"]
 mod support;

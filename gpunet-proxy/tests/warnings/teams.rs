@@ -16,7 +16,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Barrier, Mutex};
 
-/// Runs `body` as each of `size` members; `together` lets one of them do something while the others do nothing.
+/// Runs `body` as each of `size` members; `together` lets one of them do something while the others
+/// do nothing.
 fn members(size: u32, body: impl Fn(&Team, &dyn Fn(&mut dyn FnMut())) + Sync) {
     let proxy = embed(small()).expect("a proxy");
     let listener = TeamListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
@@ -114,7 +115,8 @@ fn a_team_that_lacks_descriptors() {
     });
 }
 
-/// The kernel bounds the descriptors that a user's sockets hold; not those of root, so the program runs as another user.
+/// The kernel bounds the descriptors that a user's sockets hold; not those of root, so the program
+/// runs as another user.
 #[test]
 fn descriptors_under_way_are_waited_for() {
     const TEST: &str = "teams::a_large_team_of_a_user";

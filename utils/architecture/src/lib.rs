@@ -1,12 +1,13 @@
-//! Reads which module of a crate imports which, and finds the imports that run up and those that form a circle.
+//! Reads which module of a crate imports which, and finds the imports that run up and those that
+//! form a circle.
 //!
 //! The floors of each crate stand in docs/design/floors.md, from below. Two rules hold:
 //!
 //! - A top-level module imports from those below its own only.
 //! - Among the children of one module, each with all that it contains, imports form no circle.
 //!
-//! A module and what it contains may import from each other. What a module only re-exports counts as an import of the module that
-//! defines it. Tests are not looked at.
+//! A module and what it contains may import from each other. What a module only re-exports counts
+//! as an import of the module that defines it. Tests are not looked at.
 //!
 //! | file | holds |
 //! |---|---|
@@ -125,7 +126,8 @@ pub fn check(tree: &Tree, floors: &[String]) -> Vec<Violation> {
     found
 }
 
-/// Returns the lowest module that contains both, and which of its children contains each; nothing if one contains the other.
+/// Returns the lowest module that contains both, and which of its children contains each; nothing
+/// if one contains the other.
 fn siblings<'a>(from: &'a [String], to: &'a [String]) -> Option<(&'a [String], &'a str, &'a str)> {
     let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
     Some((&from[..shared], from.get(shared)?, to.get(shared)?))

@@ -9,7 +9,8 @@ pub struct Crate {
     pub floors: Vec<String>,
 }
 
-/// Returns the crates of the table whose first column is called "crate" and whose second is "floors, from below".
+/// Returns the crates of the table whose first column is called "crate" and whose second is
+/// "floors, from below".
 #[must_use]
 pub fn crates(text: &str) -> Vec<Crate> {
     let rows = text

@@ -103,8 +103,8 @@ fn end_of_quote(chars: &[char], at: usize) -> usize {
     }
 }
 
-/// Removes what is compiled for tests only, and what a macro's pattern matches. Returns the rest, and the names of modules that are
-/// for tests only.
+/// Removes what is compiled for tests only, and what a macro's pattern matches. Returns the rest,
+/// and the names of modules that are for tests only.
 pub fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
     let (mut rest, mut modules, mut at) = (Vec::new(), Vec::new(), 0);
     while at < tokens.len() {
@@ -153,7 +153,8 @@ fn end_of_group(tokens: &[Token], at: usize) -> usize {
     tokens.len()
 }
 
-/// Returns the place after the item that begins at `at`, and its name if it is a module in a file of its own.
+/// Returns the place after the item that begins at `at`, and its name if it is a module in a file
+/// of its own.
 fn end_of_item(tokens: &[Token], mut at: usize) -> (usize, Option<String>) {
     let start = at;
     while at < tokens.len() {

@@ -105,7 +105,8 @@ impl Tree {
             "self" => (from.clone(), &path[1..]),
             "super" => (from[..from.len().checked_sub(1)?].to_vec(), &path[1..]),
             name => {
-                // Of this edition: a module below this one, or something that it has by `use`; or else a crate.
+                // Of this edition: a module below this one, or something that it has by `use`; or
+                // else a crate.
                 let module = &self.modules[from];
                 let is_here = module.names.modules.iter().any(|child| child == name)
                     || module.names.uses.get(name).is_some_and(|used| used.as_slice() != path);

@@ -1,4 +1,5 @@
-//! The commands of README.md and docs/: where `.ci/commands` finds them, and that what they name is there.
+//! The commands of README.md and docs/: where `.ci/commands` finds them, and that what they name is
+//! there.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,8 +7,8 @@ use std::path::{Path, PathBuf};
 /// Pages whose programs are extracted and run by the checks of the C library.
 const OTHERS: [&str; 2] = ["docs/c.md", "docs/c-host.md"];
 
-/// What a fenced block may be. Commands are `sh`, which says before what it needs or is run as printed, and `console`, a command with
-/// what it prints.
+/// What a fenced block may be. Commands are `sh`, which says before what it needs or is run as
+/// printed, and `console`, a command with what it prints.
 const LANGUAGES: [&str; 9] =
     ["sh", "console", "rust", "rust,no_run", "rust,ignore", "toml", "c", "cpp", "cmake"];
 
@@ -65,7 +66,8 @@ fn documents() -> Vec<String> {
     found
 }
 
-/// Returns whether a line is a command: it begins with the name of a program, perhaps behind variables.
+/// Returns whether a line is a command: it begins with the name of a program, perhaps behind
+/// variables.
 fn is_command(line: &str) -> bool {
     let mut words = line.split_whitespace().skip_while(|word| {
         let name = word.split('=').next().unwrap_or_default();

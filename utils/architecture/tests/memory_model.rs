@@ -1,10 +1,11 @@
-//! The tables of docs/design/memory-model.md, against the structures of gpunet-abi and the comments of their fields.
+//! The tables of docs/design/memory-model.md, against the structures of gpunet-abi and the comments
+//! of their fields.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A structure that agents share, or whose fields are offsets of what they share: its file, its name, the section that has its fields,
-/// and the fields that are constant or describe the layout.
+/// A structure that agents share, or whose fields are offsets of what they share: its file, its
+/// name, the section that has its fields, and the fields that are constant or describe the layout.
 const SHARED: [(&str, &str, &str, &[&str]); 12] = [
     ("placement/layout.rs", "SharedHeader", "Shared region", &[]),
     ("placement/layout.rs", "SharedLayout", "Shared region", &["len"]),
@@ -58,7 +59,8 @@ fn fields(file: &str, structure: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the actor that a comment names as the writer: "Device writes", "A GPU writes", "Written by the host".
+/// Returns the actor that a comment names as the writer: "Device writes", "A GPU writes", "Written
+/// by the host".
 fn writer(comment: &str) -> Option<&'static str> {
     let words = comment.split([' ', '.', ',', ';', '(', ')']).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(str::to_owned).collect();
@@ -69,7 +71,8 @@ fn writer(comment: &str) -> Option<&'static str> {
     ACTORS.iter().map(|(actor, _)| *actor).find(|actor| named.contains(&actor.to_lowercase()))
 }
 
-/// Returns what each section's tables say: by identifier of the first column, the writers of its rows.
+/// Returns what each section's tables say: by identifier of the first column, the writers of its
+/// rows.
 fn rows(page: &str) -> BTreeMap<&str, BTreeMap<&str, String>> {
     let mut sections = BTreeMap::new();
     for section in page.split("\n## ").skip(1) {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 const ELSEWHERE: [(&str, &str); 2] =
     [("docs/symmetric.md", "## Names elsewhere"), ("docs/queues.md", "## What to write instead of ...")];
 
-/// Pages that use names of other libraries in running text, and shortened ones (`_timeout`) in tables. Only what begins with `gpunet_`
-/// is looked up.
+/// Pages that use names of other libraries in running text, and shortened ones (`_timeout`) in
+/// tables. Only what begins with `gpunet_` is looked up.
 const SHORTENED: [&str; 2] = ["docs/c.md", "docs/c-host.md"];
 
 /// Words of other programs and of the reader's own.
@@ -32,7 +32,8 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns the files below a folder that end in one of `ends`, by their paths from the repository on. What is built is left out.
+/// Returns the files below a folder that end in one of `ends`, by their paths from the repository
+/// on. What is built is left out.
 fn files(folder: &str, ends: &[&str], found: &mut Vec<String>) {
     for entry in std::fs::read_dir(repository().join(folder)).expect("a folder") {
         let entry = entry.expect("readable");
@@ -57,7 +58,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
-/// Returns what a line of Rust defines: items, and fields, variants and arguments of macros, which stand first.
+/// Returns what a line of Rust defines: items, and fields, variants and arguments of macros, which
+/// stand first.
 fn defined(line: &str) -> impl Iterator<Item = &str> {
     const KEYWORDS: [&str; 10] =
         ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "union", "macro_rules"];
@@ -143,8 +145,8 @@ impl Sources {
     }
 }
 
-/// Returns what stands between backticks on the lines of a page that are no fenced block, with the line's number. Of tables of other
-/// libraries' names it is the last column.
+/// Returns what stands between backticks on the lines of a page that are no fenced block, with the
+/// line's number. Of tables of other libraries' names it is the last column.
 fn quoted(page: &str, text: &str) -> Vec<(usize, String)> {
     let (mut found, mut is_fenced, mut is_elsewhere) = (Vec::new(), false, false);
     for (number, line) in text.lines().enumerate() {
@@ -167,8 +169,8 @@ fn quoted(page: &str, text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the names in a quotation that are looked up: words with parts (`send_all`, `SendHalf`), words that are called (`gsend(`), and
-/// paths (`Queue::send`), each as its parts.
+/// Returns the names in a quotation that are looked up: words with parts (`send_all`, `SendHalf`),
+/// words that are called (`gsend(`), and paths (`Queue::send`), each as its parts.
 fn names(quotation: &str) -> Vec<Vec<&str>> {
     let mut found = Vec::new();
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -199,7 +201,8 @@ fn names(quotation: &str) -> Vec<Vec<&str>> {
     found
 }
 
-/// A document that names a call which there is not, or is called otherwise, sends its reader astray.
+/// A document that names a call which there is not, or is called otherwise, sends its reader
+/// astray.
 #[test]
 fn every_name_in_a_document_is_there() {
     let sources = Sources::read();
@@ -269,7 +272,8 @@ const COVERED: [(&[&str], &[&str]); 4] = [
     ),
 ];
 
-/// Returns the public functions of a source, but those that rustdoc hides, and conversions of plain values.
+/// Returns the public functions of a source, but those that rustdoc hides, and conversions of plain
+/// values.
 fn calls(text: &str) -> Vec<&str> {
     let (mut found, mut is_hidden) = (Vec::new(), false);
     for line in text.lines().map(str::trim).take_while(|line| *line != "#[cfg(test)]") {

@@ -1,4 +1,5 @@
-//! The documents as pages: their length, their links, the versions that they state, and the form of decisions.
+//! The documents as pages: their length, their links, the versions that they state, and the form of
+//! decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the pages in a folder and below, by their paths from the repository on. What is hidden or built is left out.
+/// Returns the pages in a folder and below, by their paths from the repository on. What is hidden
+/// or built is left out.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(repository().join(folder)).expect("a folder") {
         let entry = entry.expect("readable");

@@ -13,8 +13,8 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Adds what is in a folder, each with its path from the repository on, which begins with `/`. What is hidden or built is left
-/// out.
+/// Adds what is in a folder, each with its path from the repository on, which begins with `/`. What
+/// is hidden or built is left out.
 fn list(folder: &Path, path: &str, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let entry = entry.expect("readable");
@@ -30,8 +30,8 @@ fn list(folder: &Path, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the paths that a line names: Rust files, with as many of their folders as the reader needs, and whatever begins with a
-/// folder of the repository.
+/// Returns the paths that a line names: Rust files, with as many of their folders as the reader
+/// needs, and whatever begins with a folder of the repository.
 fn paths(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !(c.is_ascii_alphanumeric() || "-_./".contains(c)))
         .map(|word| word.trim_start_matches("../").trim_end_matches(['.', '/']))

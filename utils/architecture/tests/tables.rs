@@ -1,4 +1,5 @@
-//! Tables of documents that repeat what the code knows: errors, settings of the daemon, metrics, and the kernel of the README.
+//! Tables of documents that repeat what the code knows: errors, settings of the daemon, metrics,
+//! and the kernel of the README.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -45,7 +45,8 @@ fn names(text: &str) -> impl Iterator<Item = String> {
 /// A thread that is started elsewhere takes the program's signals.
 #[test]
 fn threads_are_started_where_their_signals_are_blocked() {
-    // The blocks of the CPU device; who launches them blocks the signals for them (`launch/running.rs`).
+    // The blocks of the CPU device; who launches them blocks the signals for them
+    // (`launch/running.rs`).
     const INHERIT: &str = "gpunet-device/src/cpu.rs";
     let repository = repository();
     for library in LIBRARIES {

@@ -16,7 +16,8 @@ pub const ARCHITECTURES: &[&str] = &["sm_80", "sm_90", "sm_100"];
 /// The one of them for which [`costs`] are measured.
 pub const TIMED_ARCHITECTURE: &str = "sm_90";
 
-/// The package on PyPI that carries `ptxas`, and the version used where no CUDA toolkit is installed.
+/// The package on PyPI that carries `ptxas`, and the version used where no CUDA toolkit is
+/// installed.
 pub const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
 /// See [`PTXAS_PACKAGE`]. CUDA 13.0 is the one the measurements of this project were made with.
 pub const PTXAS_VERSION: &str = "13.0.88";
@@ -109,10 +110,11 @@ fn in_package(home: &Path) -> Option<PathBuf> {
     generations.filter_map(Result::ok).map(|dir| dir.path().join("bin/ptxas")).find(|path| path.is_file())
 }
 
-/// Assembles `ptx` for every architecture and returns one line's worth of figures per kernel and architecture.
+/// Assembles `ptx` for every architecture and returns one line's worth of figures per kernel and
+/// architecture.
 ///
-/// Functions stay callable (`-c`), as they do in the loading calls of `gpu-usermap`; what a kernel calls may need more
-/// registers than the kernel itself.
+/// Functions stay callable (`-c`), as they do in the loading calls of `gpu-usermap`; what a kernel
+/// calls may need more registers than the kernel itself.
 ///
 /// # Errors
 /// `ptxas` rejects the text.
@@ -123,7 +125,8 @@ pub fn assemble(ptxas: &Path, ptx: &str, scratch: &Path) -> Result<Vec<Usage>, A
     Ok(each.into_iter().flatten().collect())
 }
 
-/// What one kernel costs a program's first start: bytes of PTX that the kernel needs, and how long they take `ptxas`.
+/// What one kernel costs a program's first start: bytes of PTX that the kernel needs, and how long
+/// they take `ptxas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// Kernel name.

@@ -7,7 +7,8 @@ use crate::classes;
 pub enum Verdict {
     /// Equal, byte for byte.
     Same,
-    /// Another compiler than the pinned one; the instruction classes are equal. The bytes were not compared.
+    /// Another compiler than the pinned one; the instruction classes are equal. The bytes were not
+    /// compared.
     SameClasses,
     /// They differ, as the text describes.
     Differs(String),

@@ -1,7 +1,9 @@
-//! Instruction classes of a PTX module: what is compared when the compiler is not the one that made the checked-in file.
+//! Instruction classes of a PTX module: what is compared when the compiler is not the one that made
+//! the checked-in file.
 //!
-//! Another compiler allocates registers and unrolls loops differently, so the text differs everywhere. What must not differ is how
-//! memory is ordered and how threads meet: loads and stores with their semantics and scope, fences, barriers, atomics, warp operations.
+//! Another compiler allocates registers and unrolls loops differently, so the text differs
+//! everywhere. What must not differ is how memory is ordered and how threads meet: loads and stores
+//! with their semantics and scope, fences, barriers, atomics, warp operations.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +12,8 @@ use crate::text::{Instruction, Module};
 /// How often each class occurs in one function and in those it calls.
 pub type Histogram = BTreeMap<String, usize>;
 
-/// The class of an instruction that orders memory or joins threads, or reads or writes memory; `None` for all others.
+/// The class of an instruction that orders memory or joins threads, or reads or writes memory;
+/// `None` for all others.
 #[must_use]
 pub fn class(instruction: &Instruction) -> Option<String> {
     let mut parts = instruction.opcode.split('.');
@@ -46,7 +49,8 @@ fn is_type(part: &str) -> bool {
     part.len() > 1 && part.starts_with(['b', 'u', 's', 'f']) && part[1..].bytes().all(|b| b.is_ascii_digit())
 }
 
-/// One histogram per visible function; what it calls inside the module counts with it, because inlining differs between compilers.
+/// One histogram per visible function; what it calls inside the module counts with it, because
+/// inlining differs between compilers.
 #[must_use]
 pub fn histograms(module: &Module) -> BTreeMap<String, Histogram> {
     let visible = module.functions.iter().filter(|f| f.visible);
@@ -61,7 +65,8 @@ pub fn histograms(module: &Module) -> BTreeMap<String, Histogram> {
     visible.map(|f| (f.name.clone(), count(&f.name))).collect()
 }
 
-/// Every difference between two modules, in words. Of plain `ld` and `st`, and of `trap`, only presence counts.
+/// Every difference between two modules, in words. Of plain `ld` and `st`, and of `trap`, only
+/// presence counts.
 #[must_use]
 pub fn differences(checked_in: &str, fresh: &str) -> Vec<String> {
     let (old, new) = (histograms(&Module::parse(checked_in)), histograms(&Module::parse(fresh)));

@@ -1,7 +1,8 @@
 //! Which registers hold an address inside a variable of the module.
 //!
-//! A constant of the program, such as a string, is such a variable, and the compiler loads it by non-coherent loads. PTX does not
-//! tell which variables are constants, and need not: the compiler never loads another variable this way.
+//! A constant of the program, such as a string, is such a variable, and the compiler loads it by
+//! non-coherent loads. PTX does not tell which variables are constants, and need not: the compiler
+//! never loads another variable this way.
 
 use std::collections::HashSet;
 
@@ -18,8 +19,8 @@ impl<'a> Addresses<'a> {
     #[must_use]
     pub fn new(module: &'a Module, function: &'a Function) -> Self {
         let definitions: Vec<_> = function.instructions.iter().filter_map(definition).collect();
-        // A register counts as such an address until one of its definitions shows another value. So an address that a loop
-        // increments, which is defined by itself, remains one.
+        // A register counts as such an address until one of its definitions shows another value. So
+        // an address that a loop increments, which is defined by itself, remains one.
         let mut found =
             Self { module, registers: definitions.iter().map(|&(register, ..)| register).collect() };
         loop {
@@ -55,7 +56,8 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    /// Returns whether `address`, a register or a name with or without an offset, is such an address.
+    /// Returns whether `address`, a register or a name with or without an offset, is such an
+    /// address.
     fn is_inside(&self, address: &str) -> bool {
         let base = address.split('+').next().unwrap_or_default().trim();
         self.registers.contains(base) || self.module.private_variables.contains(base)
@@ -73,7 +75,8 @@ fn definition(instruction: &Instruction) -> Option<(&str, &str, Vec<&str>)> {
 mod tests {
     use super::*;
 
-    /// Returns whether the last instruction of a function with this body loads from a private variable.
+    /// Returns whether the last instruction of a function with this body loads from a private
+    /// variable.
     fn loads_a_constant(body: &str) -> bool {
         let text = format!(
             ".global .align 8 .b8 table[32];\n.visible .global .align 8 .u64 seen;\n\

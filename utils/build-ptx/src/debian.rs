@@ -1,8 +1,10 @@
-//! Fetches Debian's `rust-src` package without changing the system's apt sources or installing anything.
+//! Fetches Debian's `rust-src` package without changing the system's apt sources or installing
+//! anything.
 //!
-//! The mirror is the one that the system's apt is configured with; only the suite differs. apt works in a private directory and
-//! checks signatures as always. If the system's keyring is too old to know the suite's key, a newer `debian-archive-keyring` is
-//! fetched from the system's own suite, whose signature the system can check.
+//! The mirror is the one that the system's apt is configured with; only the suite differs. apt
+//! works in a private directory and checks signatures as always. If the system's keyring is too old
+//! to know the suite's key, a newer `debian-archive-keyring` is fetched from the system's own
+//! suite, whose signature the system can check.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -93,7 +95,8 @@ struct Mirror {
     suite: String,
 }
 
-/// Asks apt which indexes an update would fetch. Nothing is fetched, and it works before the machine's first `apt-get update`.
+/// Asks apt which indexes an update would fetch. Nothing is fetched, and it works before the
+/// machine's first `apt-get update`.
 fn mirrors() -> Result<Vec<Mirror>, DebianError> {
     let text = run::stdout(Command::new("apt-get").args(["--print-uris", "update"]))?;
     let mut found: Vec<Mirror> = Vec::new();

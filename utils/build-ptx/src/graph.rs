@@ -1,4 +1,5 @@
-//! What `cargo metadata` tells about a kernel crate: its library, features, workspace, and the packages it is built from.
+//! What `cargo metadata` tells about a kernel crate: its library, features, workspace, and the
+//! packages it is built from.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

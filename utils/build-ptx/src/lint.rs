@@ -1,4 +1,5 @@
-//! The rules every PTX file of this project must meet. Each stands for a bug that the compiler will not report.
+//! The rules every PTX file of this project must meet. Each stands for a bug that the compiler will
+//! not report.
 
 use crate::constants::Addresses;
 use crate::source::{self, demangle};
@@ -79,7 +80,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// External functions that may stay unresolved: none. CUDA would provide `vprintf` and `__assertfail`; no kernel here needs them.
+/// External functions that may stay unresolved: none. CUDA would provide `vprintf` and
+/// `__assertfail`; no kernel here needs them.
 pub const ALLOWED_EXTERNS: &[&str] = &[];
 
 /// Applies every rule but those named in `allow`.

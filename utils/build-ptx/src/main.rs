@@ -30,7 +30,8 @@ struct Arguments {
     /// Build a copy and fail if the existing output file differs
     #[arg(long)]
     check: bool,
-    /// Also run ptxas on the result, and report registers and spills of each kernel, and how long it takes alone
+    /// Also run ptxas on the result, and report registers and spills of each kernel, and how long
+    /// it takes alone
     #[arg(long)]
     assemble: bool,
     /// Oldest GPU architecture that the PTX must run on
@@ -157,7 +158,8 @@ impl Job {
         if arguments.check { self.check(&ptx, compiler) } else { self.write(&ptx) }
     }
 
-    /// Describes where the kernel breaks rules. For that it builds the kernel again, with line numbers.
+    /// Describes where the kernel breaks rules. For that it builds the kernel again, with line
+    /// numbers.
     fn rejection(
         &self,
         build: &Build,

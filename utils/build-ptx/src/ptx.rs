@@ -1,8 +1,10 @@
 //! One cargo call that turns a kernel crate into PTX.
 //!
-//! The stable compiler has no prebuilt `core` for the GPU, so cargo builds it (`-Zbuild-std=core`, which stable cargo accepts with
-//! `RUSTC_BOOTSTRAP=1`). With fat LTO and one codegen unit the final crate's assembly output is the whole program. Nothing is linked:
-//! the linker is a program that does nothing. Every setting is given on the command line, so the kernel crate's manifest needs none.
+//! The stable compiler has no prebuilt `core` for the GPU, so cargo builds it (`-Zbuild-std=core`,
+//! which stable cargo accepts with `RUSTC_BOOTSTRAP=1`). With fat LTO and one codegen unit the
+//! final crate's assembly output is the whole program. Nothing is linked: the linker is a program
+//! that does nothing. Every setting is given on the command line, so the kernel crate's manifest
+//! needs none.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,8 +30,8 @@ const PROFILE: &[&str] = &[
     "profile.release.build-override.opt-level=0",
 ];
 
-/// Copies of values of 64 to 127 bytes are made by words. LLVM makes loops of them otherwise, which move one byte at a time, as it does from
-/// 128 bytes on whatever it is told.
+/// Copies of values of 64 to 127 bytes are made by words. LLVM makes loops of them otherwise, which
+/// move one byte at a time, as it does from 128 bytes on whatever it is told.
 const COPIES: &str = "-Cllvm-args=-mem-intrinsic-expand-size=128";
 
 /// Why a kernel crate gave no PTX.
@@ -82,7 +84,8 @@ impl Build<'_> {
         self.run_with("profile.release.debug=false")
     }
 
-    /// As [`Build::run`], with the lines of Rust that instructions come from. The instructions are the same.
+    /// As [`Build::run`], with the lines of Rust that instructions come from. The instructions are
+    /// the same.
     ///
     /// # Errors
     /// As [`Build::run`].
@@ -114,12 +117,14 @@ impl Build<'_> {
             cargo.args(["--features", &self.features.join(",")]);
         }
         cargo.args(["--", "--emit", "asm", "-C", "linker=true"]);
-        // Constants are checked as strictly as the compiler can: `kernel_entry!` then finds padding inside a parameter, too.
+        // Constants are checked as strictly as the compiler can: `kernel_entry!` then finds padding
+        // inside a parameter, too.
         cargo.arg("-Zextra-const-ub-checks");
         cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTC_WRAPPER", &myself).env(crate::wrapper::ROLE, "1");
         cargo.env("CARGO_ENCODED_RUSTFLAGS", self.rustflags().join("\x1f")).env_remove("RUSTFLAGS");
         if let Sources::Elsewhere(library) = self.sources {
-            // Cargo's own switch for sources outside the sysroot; it saves writing into the compiler's installation.
+            // Cargo's own switch for sources outside the sysroot; it saves writing into the
+            // compiler's installation.
             cargo.env("__CARGO_TESTS_ONLY_SRC_ROOT", library);
         }
         run::visible(&mut cargo)
@@ -127,7 +132,8 @@ impl Build<'_> {
         fs::read_to_string(&path).map_err(|source| PtxError::NoPtx { path, source })
     }
 
-    /// Flags for every device crate, `core` included: the architecture, and names in place of this machine's paths.
+    /// Flags for every device crate, `core` included: the architecture, and names in place of this
+    /// machine's paths.
     fn rustflags(&self) -> Vec<String> {
         let mut flags = vec![format!("-Ctarget-cpu={}", self.arch), COPIES.to_owned()];
         let mut remap =
@@ -146,8 +152,9 @@ impl Build<'_> {
         flags
     }
 
-    /// Makes cargo compile the last crate anew. Cargo does not know the assembly file, so a crate it holds for fresh could otherwise
-    /// leave the text of another crate of the same name, or none.
+    /// Makes cargo compile the last crate anew. Cargo does not know the assembly file, so a crate
+    /// it holds for fresh could otherwise leave the text of another crate of the same name, or
+    /// none.
     fn forget_last_build(&self, release: &Path, ptx: &Path) {
         // It is fine if the files are absent.
         let _ = fs::remove_file(ptx);

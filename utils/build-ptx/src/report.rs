@@ -1,4 +1,5 @@
-//! What a person reads about broken rules: each rule once, and under it each location in the Rust program once.
+//! What a person reads about broken rules: each rule once, and under it each location in the Rust
+//! program once.
 
 use std::fmt::Write;
 

@@ -15,7 +15,8 @@ pub struct Shipped {
 
 /// Every shipped kernel.
 pub const SHIPPED: &[Shipped] = &[
-    // The C ABI lies behind a feature, because `no_mangle` items of a dependency land in every kernel that uses it.
+    // The C ABI lies behind a feature, because `no_mangle` items of a dependency land in every
+    // kernel that uses it.
     Shipped {
         package: "gpunet-device/posix",
         output: "gpunet-device/ptx/gpunet_device.ptx",

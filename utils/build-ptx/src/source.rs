@@ -2,10 +2,12 @@
 
 use crate::text::{Function, Module, SourceLine};
 
-/// Describes the line of Rust that instruction number `index` of `function` comes from, if the PTX tells.
+/// Describes the line of Rust that instruction number `index` of `function` comes from, if the PTX
+/// tells.
 ///
-/// The compiler names the innermost function that it has inlined. If that is not one of the kernel's own, the last line of the
-/// kernel before the instruction is added, which is at the call or just before it.
+/// The compiler names the innermost function that it has inlined. If that is not one of the
+/// kernel's own, the last line of the kernel before the instruction is added, which is at the call
+/// or just before it.
 #[must_use]
 pub fn describe(module: &Module, function: &Function, index: usize) -> Option<String> {
     let line = function.instructions.get(index)?.source?;

@@ -1,7 +1,8 @@
-//! Reads PTX text: its functions, their instructions and source lines, its variables, and the text in them.
+//! Reads PTX text: its functions, their instructions and source lines, its variables, and the text
+//! in them.
 //!
-//! This is no full parser. It knows what the compiler and hand-written inline assembly produce: one statement per `;`, `{}` blocks,
-//! and both kinds of comment.
+//! This is no full parser. It knows what the compiler and hand-written inline assembly produce: one
+//! statement per `;`, `{}` blocks, and both kinds of comment.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -91,7 +92,8 @@ impl Module {
                 header.clear();
                 header_line = line;
             }
-            // A `{` opens a block if it follows nothing (a scope), or a function header; else it is a vector or an initialiser.
+            // A `{` opens a block if it follows nothing (a scope), or a function header; else it is
+            // a vector or an initialiser.
             let opens = c == '{' && (header.trim().is_empty() || (current.is_none() && is_function(&header)));
             let closes = c == '}' && header.trim().is_empty();
             if opens {
@@ -198,7 +200,8 @@ fn file(text: &str) -> Option<(u32, String)> {
     Some((number.parse().ok()?, name.trim().trim_matches('"').to_owned()))
 }
 
-/// The name in `.global .align 8 .b8 NAME[16] = {..}`, unless other modules or the host reach the variable.
+/// The name in `.global .align 8 .b8 NAME[16] = {..}`, unless other modules or the host reach the
+/// variable.
 fn private_variable(text: &str) -> Option<String> {
     let declaration = text.split_once('=').map_or(text, |(declaration, _)| declaration);
     let words: Vec<_> = declaration.split_whitespace().collect();

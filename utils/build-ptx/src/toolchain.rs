@@ -9,9 +9,11 @@ pub const TARGET: &str = "nvptx64-nvidia-cuda";
 use crate::debian::{self, DebianError};
 use crate::run::{self, RunError};
 
-/// The compiler version whose output is checked in, and its commit. Change both here, rebuild, and check in the new PTX.
+/// The compiler version whose output is checked in, and its commit. Change both here, rebuild, and
+/// check in the new PTX.
 pub const PINNED_RUSTC: &str = "1.95.0";
-/// See [`PINNED_RUSTC`]. A distribution's build of the same version may carry another LLVM, so the version alone is not enough.
+/// See [`PINNED_RUSTC`]. A distribution's build of the same version may carry another LLVM, so the
+/// version alone is not enough.
 pub const PINNED_COMMIT: &str = "59807616e1fa2540724bfbac14d7976d7e4a3860";
 
 /// The pinned compiler, for messages.
@@ -107,7 +109,8 @@ impl Sources {
         }
     }
 
-    /// Finds the sources that match `compiler`, fetching them if need be. The compiler's own installation is changed by rustup only.
+    /// Finds the sources that match `compiler`, fetching them if need be. The compiler's own
+    /// installation is changed by rustup only.
     ///
     /// # Errors
     /// They are not installed, and neither rustup nor apt can fetch them.

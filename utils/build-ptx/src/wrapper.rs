@@ -1,8 +1,9 @@
 //! This program in its second role: cargo's `RUSTC_WRAPPER` during a kernel build.
 //!
-//! Cargo derives each crate's `-C metadata` from paths (for `core`, from where the toolchain is installed). It ends up in the
-//! mangled names of every symbol, so the same source would give other PTX on another machine. The wrapper replaces it, for device
-//! crates only, by the crate's name and version, and hands everything else to the compiler unchanged.
+//! Cargo derives each crate's `-C metadata` from paths (for `core`, from where the toolchain is
+//! installed). It ends up in the mangled names of every symbol, so the same source would give other
+//! PTX on another machine. The wrapper replaces it, for device crates only, by the crate's name and
+//! version, and hands everything else to the compiler unchanged.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};

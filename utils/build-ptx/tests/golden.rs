@@ -1,4 +1,5 @@
-//! Pins the shared-memory instructions of the shipped PTX. Needs nothing but `cargo test`: it reads the checked-in files.
+//! Pins the shared-memory instructions of the shipped PTX. Needs nothing but `cargo test`: it reads
+//! the checked-in files.
 //!
 //! A missing file is a failure. `cargo run -p gpunet-build-ptx` makes them.
 
@@ -59,8 +60,8 @@ fn every_shipped_file_holds_visible_functions_for_the_oldest_gpu() {
     }
 }
 
-/// LLVM copies a structure of 128 bytes or more by a loop that moves single bytes. A request of gpunet-kv once made 4,000 such moves, most of
-/// its time.
+/// LLVM copies a structure of 128 bytes or more by a loop that moves single bytes. A request of
+/// gpunet-kv once made 4,000 such moves, most of its time.
 #[test]
 fn servers_move_no_structure_byte_by_byte() {
     for output in ["apps/kv/ptx/gpunet_kv_kernel.ptx", "apps/echo/ptx/gpunet_echo_kernel.ptx"] {
@@ -123,8 +124,9 @@ fn calls_that_observe_do_so_by_a_system_scope_acquire_load() {
     }
 }
 
-/// A data thread tells of space only in a ring that it saw full. So a poll for space passes a full fence between what its device has
-/// published and its look at `released`, as the data thread does between the two.
+/// A data thread tells of space only in a ring that it saw full. So a poll for space passes a full
+/// fence between what its device has published and its look at `released`, as the data thread does
+/// between the two.
 #[test]
 fn calls_that_poll_for_space_pass_a_full_fence() {
     let module = device();
@@ -142,7 +144,8 @@ fn calls_that_poll_for_space_pass_a_full_fence() {
     }
 }
 
-/// A line's units are stored and loaded whole, eight bytes at once, two by one instruction, and by no load that may be stale.
+/// A line's units are stored and loaded whole, eight bytes at once, two by one instruction, and by
+/// no load that may be stale.
 #[test]
 fn lines_are_stored_and_loaded_by_units_of_eight_bytes() {
     let module = device();
@@ -160,7 +163,8 @@ fn lines_are_stored_and_loaded_by_units_of_eight_bytes() {
     assert!(!opcodes(&module.reachable("gpunet_recv_thread")).contains(&"ld.relaxed.sys.v2.b64"));
 }
 
-/// gpunet-diagnose's litmus test is valid for streams only if its words are published and observed as theirs are.
+/// gpunet-diagnose's litmus test is valid for streams only if its words are published and observed
+/// as theirs are.
 #[test]
 fn the_litmus_test_publishes_and_observes_as_sockets_do() {
     let module = Module::parse(&read("utils/diagnose/ptx/gpunet_diagnose_kernel.ptx"));
@@ -209,7 +213,8 @@ fn every_ordered_access_has_system_or_gpu_scope() {
     }
 }
 
-/// Programs load some of a file's kernels, and with them whatever these reach: the same instructions as in the whole file.
+/// Programs load some of a file's kernels, and with them whatever these reach: the same
+/// instructions as in the whole file.
 #[test]
 fn each_kernel_alone_has_all_that_it_reaches() {
     for shipped in SHIPPED {

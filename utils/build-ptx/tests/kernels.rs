@@ -1,13 +1,16 @@
-//! Kernel crates with and without mistakes, built for the CPU by `cargo check` and for the GPU by this program.
+//! Kernel crates with and without mistakes, built for the CPU by `cargo check` and for the GPU by
+//! this program.
 //!
-//! Each file of `tests/kernels` is the library of a kernel crate. A line `//@ TOOL: TEXT` says that the tool rejects the
-//! crate, with that text among its messages. A tool that no line names accepts the crate.
+//! Each file of `tests/kernels` is the library of a kernel crate. A line `//@ TOOL: TEXT` says that
+//! the tool rejects the crate, with that text among its messages. A tool that no line names accepts
+//! the crate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A kernel crate that stands for each of the files in turn, so that its dependencies are built once.
+/// A kernel crate that stands for each of the files in turn, so that its dependencies are built
+/// once.
 struct KernelCrate {
     directory: PathBuf,
 }
@@ -33,7 +36,8 @@ impl KernelCrate {
     }
 }
 
-/// Runs `command` on every kernel and compares its verdict with the one that the kernel's file expects of `tool`.
+/// Runs `command` on every kernel and compares its verdict with the one that the kernel's file
+/// expects of `tool`.
 fn judge(tool: &str, kernel: &KernelCrate, command: &mut Command) {
     let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels")).expect("kernels");
     let mut paths: Vec<_> = files.map(|file| file.expect("a kernel").path()).collect();

@@ -28,7 +28,8 @@ pub struct Args {
     /// Require these of the machine: exit code 2 if one is missing.
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',', value_enum)]
     pub require: Vec<Requirement>,
-    /// Look for the gpunetd that programs shall use at PATH [default: $GPUNET_DAEMON, or where gpunetctl looks].
+    /// Look for the gpunetd that programs shall use at PATH [default: $GPUNET_DAEMON, or where
+    /// gpunetctl looks].
     #[arg(long, value_name = "PATH")]
     pub daemon: Option<PathBuf>,
     /// Print one JSON object.

@@ -45,7 +45,8 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// The outcome of a check whose question has no answer. `silent` is the advice if the one asked gave none.
+/// The outcome of a check whose question has no answer. `silent` is the advice if the one asked
+/// gave none.
 fn no_answer(id: &str, why: &NoAnswer, silent: &str) -> Check {
     let advice = match why {
         NoAnswer::NotAsked(_) => "run gpunet-diagnose on the machine itself",

@@ -1,7 +1,8 @@
 //! Child processes for what may hang or crash: driver libraries, and kernels.
 //!
-//! The tool starts itself again with `--child TASK`. The child writes one JSON [`ChildEvent`] after another to its
-//! standard output; the parent waits for each with a limit, and kills a child that exceeds it.
+//! The tool starts itself again with `--child TASK`. The child writes one JSON [`ChildEvent`] after
+//! another to its standard output; the parent waits for each with a limit, and kills a child that
+//! exceeds it.
 
 #[cfg(test)]
 mod tests;
@@ -18,9 +19,11 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long one of the libraries may take to answer. The first `cuInit` on a large machine takes seconds.
+/// How long one of the libraries may take to answer. The first `cuInit` on a large machine takes
+/// seconds.
 pub const LIBRARIES_LIMIT: Duration = Duration::from_secs(60);
-/// How long one self-test may take: several waits of [`selftest::LIMIT`], and loading kernels on a slow machine.
+/// How long one self-test may take: several waits of [`selftest::LIMIT`], and loading kernels on a
+/// slow machine.
 pub const TEST_LIMIT: Duration = Duration::from_secs(90);
 /// What to do when no child can be started.
 pub const NOT_STARTED: &str = "raise the limits of open files and of processes (ulimit -n 8192, ulimit -u), and run gpunet-diagnose again";
@@ -187,7 +190,8 @@ fn describe(status: &ExitStatus) -> String {
     }
 }
 
-/// Asks the libraries, each in a child of its own, so that one that hangs or crashes does not affect the others.
+/// Asks the libraries, each in a child of its own, so that one that hangs or crashes does not
+/// affect the others.
 #[must_use]
 pub fn libraries(daemon: Option<&Path>) -> Libraries {
     let system = Task::System { daemon: daemon.map(Path::to_owned) };

@@ -1,7 +1,8 @@
 //! What a machine offers to gpunet, what is missing, and what to do about it.
 //!
-//! `gpunet-diagnose` only inspects: it changes nothing, repairs nothing and needs no root. Facts are read first, as plain
-//! data. Every check is a function from facts to [`Check`]s, so that a test can invent the machine.
+//! `gpunet-diagnose` only inspects: it changes nothing, repairs nothing and needs no root. Facts
+//! are read first, as plain data. Every check is a function from facts to [`Check`]s, so that a
+//! test can invent the machine.
 //!
 //! | layer | modules |
 //! |---|---|

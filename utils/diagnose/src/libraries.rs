@@ -1,7 +1,8 @@
-//! The answers of libraries and system calls, as data: CUDA, verbs, network interfaces, memory files, a daemon.
+//! The answers of libraries and system calls, as data: CUDA, verbs, network interfaces, memory
+//! files, a daemon.
 //!
-//! Each is asked in a child process of its own, so that one that hangs or crashes does not affect the others.
-//! The answers are serialised on their way to the parent.
+//! Each is asked in a child process of its own, so that one that hangs or crashes does not affect
+//! the others. The answers are serialised on their way to the parent.
 
 mod ask;
 

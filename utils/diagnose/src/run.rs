@@ -56,7 +56,8 @@ fn print(out: &mut impl Write, report: &Report, args: &Args) -> io::Result<()> {
     out.flush()
 }
 
-/// The exit code, given whether the report (or the help) could be printed. A reader that stops reading is no failure.
+/// The exit code, given whether the report (or the help) could be printed. A reader that stops
+/// reading is no failure.
 pub fn written(outcome: io::Result<()>, code: ExitCode) -> ExitCode {
     match outcome {
         Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
@@ -126,7 +127,8 @@ fn try_all(facts: &Facts, devices: &[DeviceName], wanted: &[Test]) -> Vec<Check>
     checks
 }
 
-/// The addresses of interfaces that belong to active ports, IPv4 first: a link-local IPv6 address lacks its scope.
+/// The addresses of interfaces that belong to active ports, IPv4 first: a link-local IPv6 address
+/// lacks its scope.
 fn rdma_addresses(facts: &Facts) -> Vec<IpAddr> {
     let Ok(system) = &facts.libraries.system else { return Vec::new() };
     let ports = facts.cards.iter().flat_map(|card| &card.ports).filter(|port| port.is_active());

@@ -12,8 +12,8 @@
 //! | `streams` | a CUDA stream that waits for words of another one |
 //! | `echo` | sockets over tcp, peer and rc |
 //!
-//! They run in a child process ([`crate::child`]), so that neither a fault nor a hang of a driver takes the
-//! tool with it. Every wait in a kernel ends by itself after [`LIMIT`].
+//! They run in a child process ([`crate::child`]), so that neither a fault nor a hang of a driver
+//! takes the tool with it. Every wait in a kernel ends by itself after [`LIMIT`].
 
 #[allow(unsafe_code)]
 pub mod device;
@@ -32,8 +32,8 @@ use device::{DeviceName, TestDevice};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How long a kernel and its partner wait for each other. They take milliseconds, and seconds where many
-/// threads share few CPUs.
+/// How long a kernel and its partner wait for each other. They take milliseconds, and seconds where
+/// many threads share few CPUs.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// Which way the data of a test goes.

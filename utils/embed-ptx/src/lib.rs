@@ -20,11 +20,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{env, fs, io};
 
-/// How much effort goes into compression: of the levels 1 to 10 the one after which nothing gets smaller.
+/// How much effort goes into compression: of the levels 1 to 10 the one after which nothing gets
+/// smaller.
 const LEVEL: u8 = 6;
 
-/// Compresses a file of PTX for [`embedded!`], by the name that it has without its folders. For a build script; `ptx` is
-/// relative to the package. The script runs again when the file has changed.
+/// Compresses a file of PTX for [`embedded!`], by the name that it has without its folders. For a
+/// build script; `ptx` is relative to the package. The script runs again when the file has changed.
 ///
 /// # Errors
 /// The file cannot be read, or nothing can be written to `OUT_DIR`.

@@ -1,5 +1,6 @@
-//! A live daemon and a client that sends and writes anything: packets, with descriptors or without, and the words of its
-//! region. A client that follows the rules is served all the time, and the others leave nothing behind.
+//! A live daemon and a client that sends and writes anything: packets, with descriptors or without,
+//! and the words of its region. A client that follows the rules is served all the time, and the
+//! others leave nothing behind.
 #![no_main]
 
 #[path = "../../../gpunet-proxy/tests/attach/raw.rs"]
@@ -70,7 +71,8 @@ fuzz_target!(|data: &[u8]| {
     let Some(hello) = script.bytes() else { return };
     let raw = Raw::connect(path);
     raw.try_send(hello);
-    // The answer to a hello is worth waiting for: what follows is of interest once there is an attachment.
+    // The answer to a hello is worth waiting for: what follows is of interest once there is an
+    // attachment.
     let mut fds = if hello.starts_with(raw::MAGIC) { raw.descriptors() } else { Vec::new() };
     let region = (!fds.is_empty()).then(|| fds.remove(0));
     // A guest has the region's descriptor, and whatever the daemon thinks of it, may map it.
@@ -98,11 +100,12 @@ fn play(
             4 | 5 => {
                 let (at, value) = (script.word()?, script.word()?);
                 let Some(region) = region else { continue };
-                // The first pages: the header, the words, the control slots and the lines of a small region.
+                // The first pages: the header, the words, the control slots and the lines of a
+                // small region.
                 let at = at as usize % (region.len() / 8).min(16 * 512);
                 let word = region.base().as_ptr().cast::<u64>().wrapping_add(at);
-                // SAFETY: an aligned word of the region, which lives; all its users access it by atomic operations, or as
-                // plain integers that they do not believe.
+                // SAFETY: an aligned word of the region, which lives; all its users access it by
+                // atomic operations, or as plain integers that they do not believe.
                 unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Release);
             }
             6 => {

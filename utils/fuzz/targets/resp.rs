@@ -1,5 +1,5 @@
-//! The requests of gpunet-kv's clients: the parser finds the same whether the bytes come at once or in pieces, and the arguments
-//! of a complete request are the parts of it that they should be.
+//! The requests of gpunet-kv's clients: the parser finds the same whether the bytes come at once or
+//! in pieces, and the arguments of a complete request are the parts of it that they should be.
 #![no_main]
 
 use gpunet_kv_kernel::resp::{Arguments, MAX_REQUEST, Parsed, Progress, parse};

@@ -1,5 +1,5 @@
-//! The words that devices share with each other and with the proxy: whatever their values, an end of a ring stays inside
-//! it and accepts only valid values, and a closed stream comes to its end.
+//! The words that devices share with each other and with the proxy: whatever their values, an end
+//! of a ring stays inside it and accepts only valid values, and a closed stream comes to its end.
 #![no_main]
 
 use gpunet_abi::ring::{Consumer, Producer, RingEnd};
@@ -44,7 +44,8 @@ macro_rules! end {
     ($end:ident, $theirs:ident, $owned:ident, $limit:expr) => {
         impl End for $end {
             fn new(end: RingEnd, mine: StreamWord, theirs: StreamWord) -> Self {
-                // SAFETY: `ring` keeps words and ring for as long as this value, and nobody else writes them.
+                // SAFETY: `ring` keeps words and ring for as long as this value, and nobody else
+                // writes them.
                 unsafe { $end::new(end, mine, theirs) }
             }
             fn accept_what_is_there(&mut self) -> bool {
@@ -145,7 +146,8 @@ fn ring<E: End>(capacity: u64, steps: impl Iterator<Item = (u8, u64)>) {
     }
 }
 
-/// Runs the proxy's end of a stream: the device writes any words, the transport behaves as transports do.
+/// Runs the proxy's end of a stream: the device writes any words, the transport behaves as
+/// transports do.
 fn stream(capacity: u64, steps: impl Iterator<Item = (u8, u64)>) {
     let mut stream = Connection::new(capacity, capacity);
     let (mut now, mut released) = (0u64, 0);

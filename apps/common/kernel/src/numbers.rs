@@ -13,8 +13,8 @@ fn cell(buffer: Buffer, index: usize) -> Option<Word> {
     if cell.len() < NUMBER {
         return None;
     }
-    // SAFETY: eight bytes inside the buffer, which is mapped by its constructor's contract; the host makes buffers of
-    // numbers 8-aligned, and kernels access them by words only.
+    // SAFETY: eight bytes inside the buffer, which is mapped by its constructor's contract; the
+    // host makes buffers of numbers 8-aligned, and kernels access them by words only.
     Some(unsafe { Word::from_ptr(cell.as_ptr().cast()) })
 }
 
@@ -22,8 +22,8 @@ fn cell(buffer: Buffer, index: usize) -> Option<Word> {
 #[inline(always)]
 pub fn put(buffer: Buffer, index: usize, value: u64) {
     if let Some(word) = cell(buffer, index) {
-        // A host that is watching uses nothing but the number, and all others read it after the kernel's end: it orders
-        // nothing.
+        // A host that is watching uses nothing but the number, and all others read it after the
+        // kernel's end: it orders nothing.
         word.set(value);
     }
 }

@@ -1,4 +1,5 @@
-//! Starting, stopping and reading a program under test. The tests of several programs include this file.
+//! Starting, stopping and reading a program under test. The tests of several programs include this
+//! file.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};

@@ -169,8 +169,8 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    /// One message there and back. It sends and receives side by side, because a message may be larger
-    /// than all buffers between the two ends.
+    /// One message there and back. It sends and receives side by side, because a message may be
+    /// larger than all buffers between the two ends.
     #[inline(always)]
     fn exchange<G: Group>(&mut self, g: &G, stream: &mut Stream) -> Result<(), Failure> {
         let size = self.out.len();
@@ -184,7 +184,8 @@ impl<'a> Drive<'a> {
                     Err(error) => return Err(Failure::call(Outcome::Send, error)),
                 }
             }
-            // While there is more to send, it only receives what has come already; then it waits here.
+            // While there is more to send, it only receives what has come already; then it waits
+            // here.
             if sent == size || come || self.has_input(g, stream)? {
                 match stream.recv(g, self.back.skip(back)) {
                     Ok(0) => return Err(Failure { outcome: Outcome::Ended, detail: back as u64 }),
@@ -243,8 +244,8 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Keeps a round-trip time by the leader's clock, and now and then reports this block's progress to
-    /// the host.
+    /// Keeps a round-trip time by the leader's clock, and now and then reports this block's
+    /// progress to the host.
     #[inline(always)]
     fn note<G: Group>(&mut self, g: &G, took_ns: u64, now: u64, done: u64) {
         if self.until_sample == 0 {

@@ -5,7 +5,8 @@
 //! | `Server<`[`Echo`]`>` | each block accepts connections and sends back what it receives; the loop is gpunet-serve's | `server` |
 //! | [`EchoClient`] | each block drives its connections, one after another, and checks every byte with all lanes | `client`, `pattern` |
 //!
-//! The clients' host hands over plain buffers and reads plain numbers back: the layouts are in [`record`].
+//! The clients' host hands over plain buffers and reads plain numbers back: the layouts are in
+//! [`record`].
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 #![deny(unsafe_code)]

@@ -78,7 +78,8 @@ impl Pattern {
         g.sum(wrong)
     }
 
-    /// The offset of the first byte that differs, or the length. By one lane: only for the error message.
+    /// The offset of the first byte that differs, or the length. By one lane: only for the error
+    /// message.
     #[allow(unsafe_code)]
     pub(crate) fn first_difference(self, buffer: Buffer) -> usize {
         let mut at = 0;

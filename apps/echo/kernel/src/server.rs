@@ -1,7 +1,8 @@
 //! The echo server: everything that comes is sent back.
 //!
-//! `gpunet-serve` accepts, balances and polls. Bytes go from the receive ring to the send ring by one copy. Those that cannot be sent
-//! yet stay where they are: there is no buffer per connection, and the ring itself slows down a peer that reads slowly.
+//! `gpunet-serve` accepts, balances and polls. Bytes go from the receive ring to the send ring by
+//! one copy. Those that cannot be sent yet stay where they are: there is no buffer per connection,
+//! and the ring itself slows down a peer that reads slowly.
 
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Carve, Next, Service, Turn};
@@ -10,7 +11,8 @@ use gpunet_serve::{Carve, Next, Service, Turn};
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Echo {
-    /// Bytes sent back before they are released: the data thread receives into them while the next piece is copied.
+    /// Bytes sent back before they are released: the data thread receives into them while the next
+    /// piece is copied.
     pub piece: u64,
 }
 

@@ -83,7 +83,8 @@ fn one_block_serves_many_connections_and_many_blocks_serve_one() {
 
 #[test]
 fn hundreds_of_connections_are_opened_at_once() {
-    // More than the 256 control slots of a default proxy, which are all held by blocks that connect.
+    // More than the 256 control slots of a default proxy, which are all held by blocks that
+    // connect.
     let report = json(&["--json", "--device", "cpu", "--connections", "400", "--size", "64", "--count", "2"]);
     check(&report["runs"][0], "tcp", 64, 400, 2);
     check(&report["runs"][1], "peer", 64, 400, 2);

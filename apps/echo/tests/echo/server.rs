@@ -91,7 +91,8 @@ fn more_than_any_ring_holds_comes_back_to_a_peer_that_reads_late() {
 fn peers_that_end_their_streams_in_the_middle_of_a_turn_get_all_their_bytes() {
     const PEERS: usize = 60;
     const LARGEST: usize = 500_000;
-    // More than a round of the server takes, on blocks of which many have several peers. Lanes make rounds longer.
+    // More than a round of the server takes, on blocks of which many have several peers. Lanes make
+    // rounds longer.
     let server = serve(&["127.0.0.1:0", "--blocks", "8", "--threads", "2"]);
     let bytes = noise(LARGEST, 4);
     std::thread::scope(|scope| {
@@ -200,7 +201,8 @@ fn two_hundred_connections_are_served_at_once() {
         for (at, stream) in streams.iter_mut().enumerate() {
             stream.write_all(&noise(700, 1000 * round + at as u32)).unwrap();
         }
-        // Every one of them is open and has its answer before any of them ends; last come, first read.
+        // Every one of them is open and has its answer before any of them ends; last come, first
+        // read.
         for (at, stream) in streams.iter_mut().enumerate().rev() {
             let mut back = vec![0; 700];
             stream.read_exact(&mut back).unwrap_or_else(|error| panic!("connection {at}: {error}"));

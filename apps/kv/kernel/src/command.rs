@@ -38,7 +38,8 @@ const FRAME: usize = 32;
 pub(crate) enum Outcome {
     /// Its answer is in the writer.
     Done,
-    /// There is no room for the next part of the answer: the same command is executed again when there is.
+    /// There is no room for the next part of the answer: the same command is executed again when
+    /// there is.
     Unfinished,
     /// The connection ends.
     Quit,
@@ -97,8 +98,9 @@ impl<'a, G: Group> Cx<'a, '_, G> {
         if self.is_transaction { key.held() } else { key }
     }
 
-    /// Makes room for so many bytes of an answer, at most [`Writer::capacity`](gpunet_serve::Writer::capacity). Returns whether there is
-    /// room; in a transaction there always is.
+    /// Makes room for so many bytes of an answer, at most
+    /// [`Writer::capacity`](gpunet_serve::Writer::capacity). Returns whether there is room; in a
+    /// transaction there always is.
     pub(crate) fn make_room(&mut self, len: usize) -> Result<bool> {
         let (g, out) = (self.reply.g, &mut self.reply.out);
         if self.is_transaction {

@@ -1,4 +1,5 @@
-//! The kernel of `gpunet-kv`: a key-value server that speaks RESP2 and RESP3, written once for GPU and CPU thread blocks.
+//! The kernel of `gpunet-kv`: a key-value server that speaks RESP2 and RESP3, written once for GPU
+//! and CPU thread blocks.
 //!
 //! | part | module |
 //! |---|---|

@@ -2,8 +2,9 @@
 
 use gpunet_serve::Bytes;
 
-/// What a password is compared with: a tag of it under a secret of the launch. Whoever does not know the secret finds no other text with that
-/// tag, and the time that a comparison takes tells nothing.
+/// What a password is compared with: a tag of it under a secret of the launch. Whoever does not
+/// know the secret finds no other text with that tag, and the time that a comparison takes tells
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Password {

@@ -4,7 +4,8 @@ use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::Map;
 use gpunet_serve::{Bytes, Digits, Text, Writer};
 
-/// Room in the writer that every command has before it starts: for any answer without a value in it.
+/// Room in the writer that every command has before it starts: for any answer without a value in
+/// it.
 pub(crate) const ROOM: usize = 2048;
 
 /// The end of a line.
@@ -118,7 +119,8 @@ impl<G: Group> Reply<'_, '_, G> {
         self.all([b"$".into(), len.bytes(), b"\r\n".into(), bytes, b"\r\n".into()]);
     }
 
-    /// Bytes of any length behind the head of their string, and the line's end: copied, and dropped with the connection if there is no room.
+    /// Bytes of any length behind the head of their string, and the line's end: copied, and dropped
+    /// with the connection if there is no room.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(crate) fn long(&mut self, bytes: Bytes<'_>) -> Result<()> {
         self.out.force(self.g, bytes)?;
@@ -134,7 +136,8 @@ impl<G: Group> Reply<'_, '_, G> {
         self.all([sign.into(), Digits::of(number).bytes(), b"\r\n".into()]);
     }
 
-    /// Text of a client's, quoted in an error: line ends would end the error, so they become spaces, as Redis has it.
+    /// Text of a client's, quoted in an error: line ends would end the error, so they become
+    /// spaces, as Redis has it.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(crate) fn quoted(&mut self, text: Bytes<'_>, most: usize, lower: bool) {
         let text = text.first(most);
@@ -169,7 +172,8 @@ pub(crate) fn text_head<G: Group>(g: &G, map: &Map, text: &mut Text, sign: &'sta
     map.append_all(g, text, [sign.into(), Digits::of(len as i64).bytes(), LINE_END.into()]);
 }
 
-/// A number that has been spelt, in a text that is sent later: RESP2 has it as a bulk string. The last one without its line end.
+/// A number that has been spelt, in a text that is sent later: RESP2 has it as a bulk string. The
+/// last one without its line end.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(crate) fn text_double<G: Group>(
     g: &G,

@@ -1,5 +1,6 @@
-//! The parser of RESP2 requests: arrays of bulk strings, and inline commands. It has no state but [`Progress`] and touches nothing but the
-//! bytes that it is given, so that all lanes of a block can run it over the same bytes.
+//! The parser of RESP2 requests: arrays of bulk strings, and inline commands. It has no state but
+//! [`Progress`] and touches nothing but the bytes that it is given, so that all lanes of a block
+//! can run it over the same bytes.
 
 use gpunet_serve::Bytes;
 
@@ -12,7 +13,8 @@ pub const MAX_REQUEST: usize = 4 << 20;
 /// The longest inline command, and the longest line with a length, as Redis has them.
 pub const MAX_INLINE: usize = 64 << 10;
 
-/// How far a request has been parsed. The next call goes on from there, so bytes that arrive one by one are looked at once.
+/// How far a request has been parsed. The next call goes on from there, so bytes that arrive one by
+/// one are looked at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes that need no second look.
@@ -76,7 +78,8 @@ impl Invalid {
 
 /// Looks at the bytes of one request, of which more than it may be there.
 ///
-/// `progress` is the default at the beginning of a request; it is changed only if the result is `Incomplete`.
+/// `progress` is the default at the beginning of a request; it is changed only if the result is
+/// `Incomplete`.
 #[must_use]
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub fn parse(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
@@ -107,7 +110,8 @@ fn array(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
             return Parsed::Invalid(Invalid::MultibulkLength);
         }
         let left = if count < 0 { 0 } else { count as u32 };
-        // Refused as soon as it is known, so that the answer does not depend on how many bytes have come.
+        // Refused as soon as it is known, so that the answer does not depend on how many bytes have
+        // come.
         if end + MIN_ARGUMENT * left as usize > MAX_REQUEST {
             return Parsed::Invalid(Invalid::TooLong);
         }
@@ -163,7 +167,8 @@ enum Line {
 }
 
 fn number_line(bytes: Bytes<'_>, start: usize, progress: &mut Progress) -> Line {
-    // No number has more than 20 characters, so a longer line is looked at no further than to find its end.
+    // No number has more than 20 characters, so a longer line is looked at no further than to find
+    // its end.
     let from = if progress.at as usize > start { progress.at as usize } else { start };
     match bytes.find(b'\r', from) {
         Some(end) if end + 1 < bytes.len() => match bytes.slice(start, end - start).number() {

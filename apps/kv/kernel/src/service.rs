@@ -1,4 +1,5 @@
-//! A connection's turn: requests one after another, long ones collected, long answers sent from where they lie.
+//! A connection's turn: requests one after another, long ones collected, long answers sent from
+//! where they lie.
 
 use crate::command::{self, Outcome, Resume};
 use crate::own;

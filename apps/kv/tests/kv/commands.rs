@@ -140,7 +140,8 @@ fn a_client_that_reads_late_gets_everything() {
     for _ in 0..40 {
         client.send(&encode(&[b"GET", b"k"]));
     }
-    // 20 MB wait for it, more than any ring or buffer holds; another one is served meanwhile, and the key changes.
+    // 20 MB wait for it, more than any ring or buffer holds; another one is served meanwhile, and
+    // the key changes.
     let mut other = Client::connect(server.addr);
     for _ in 0..20 {
         assert_eq!(other.say("PING"), "+PONG\r\n");

@@ -1,4 +1,5 @@
-//! Random sequences of commands, answered by gpunet-kv and by redis-server: every answer is the same.
+//! Random sequences of commands, answered by gpunet-kv and by redis-server: every answer is the
+//! same.
 
 use crate::client::{Client, encode};
 use crate::program::serve;
@@ -219,8 +220,8 @@ fn shown(command: &[Vec<u8>]) -> String {
     words.join(" ")
 }
 
-/// One way in which answers may differ: the time that is left may have changed by a second between the two servers, and what nanoseconds
-/// cannot express is cut.
+/// One way in which answers may differ: the time that is left may have changed by a second between
+/// the two servers, and what nanoseconds cannot express is cut.
 fn is_same(command: &[Vec<u8>], ours: &str, theirs: &str) -> bool {
     let has_time = |name: &&str| command[0].eq_ignore_ascii_case(name.as_bytes());
     let seconds = |line: &str| line.strip_prefix(':').and_then(|rest| rest.trim().parse::<i64>().ok());

@@ -1,4 +1,5 @@
-//! Clients that break the protocol, take their time, or come in crowds: each gets an error or a limit, and others are served.
+//! Clients that break the protocol, take their time, or come in crowds: each gets an error or a
+//! limit, and others are served.
 
 use crate::client::{Client, encode};
 use crate::process::Server;
@@ -190,7 +191,8 @@ fn a_request_of_http_ends_the_connection_without_another_command() {
     ] {
         let mut client = Client::connect(server.addr);
         client.send(request.as_bytes());
-        // What was answered before is delivered, unless the client is reset because it has sent more.
+        // What was answered before is delivered, unless the client is reset because it has sent
+        // more.
         assert!(answer.starts_with(&client.rest()), "{request}");
         assert_eq!(Client::connect(server.addr).say("EXISTS planted"), ":0\r\n", "{request}");
     }

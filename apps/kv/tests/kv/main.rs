@@ -1,4 +1,5 @@
-//! `gpunet-kv` as its users run it: the built program on the CPU device, with clients of this suite and foreign ones.
+//! `gpunet-kv` as its users run it: the built program on the CPU device, with clients of this suite
+//! and foreign ones.
 
 mod client;
 mod commands;
@@ -12,7 +13,8 @@ mod vectors;
 #[path = "../../../common/tests/support/process.rs"]
 mod process;
 
-/// Says loudly that something had no peer to run with: not by `eprintln!`, because the test harness keeps what a passing test prints.
+/// Says loudly that something had no peer to run with: not by `eprintln!`, because the test harness
+/// keeps what a passing test prints.
 fn not_run(why: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "NOT RUN: {why}");

@@ -1,4 +1,5 @@
-//! Sets of vectors: their commands, their errors, and searches that are compared with a plain exact search.
+//! Sets of vectors: their commands, their errors, and searches that are compared with a plain exact
+//! search.
 
 use crate::client::{Client, encode};
 use crate::compare::Redis;
@@ -123,7 +124,8 @@ fn score(a: &[f32], b: &[f32]) -> f64 {
     0.5 + 0.5 * dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
-/// Searches, and compares the scores with those of a plain search; names may differ where scores are nearly the same.
+/// Searches, and compares the scores with those of a plain search; names may differ where scores
+/// are nearly the same.
 fn check(client: &mut Client, key: &[u8], all: &[Vec<f32>], query: &[f32], count: usize, tolerance: f64) {
     let count_text = count.to_string();
     let answer =

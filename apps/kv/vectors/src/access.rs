@@ -6,8 +6,8 @@ use gpunet_device::{Error, Group, Net, Result};
 use gpunet_serve::raw::pause;
 use gpunet_serve::{Bytes, Chunk, Context, Pin};
 
-/// Leave to read a set: until it is dropped, nobody changes it. A group that wants to change it has precedence over groups that come to
-/// read it later.
+/// Leave to read a set: until it is dropped, nobody changes it. A group that wants to change it has
+/// precedence over groups that come to read it later.
 ///
 /// # Cooperation
 /// All lanes call every method, and drop it together.

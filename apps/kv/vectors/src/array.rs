@@ -6,13 +6,15 @@ use gpunet_device::{Group, Net, Result};
 use gpunet_serve::raw::{Chunks, Word32};
 use gpunet_serve::{Chunk, Context, MAX_CHUNK, Memory};
 
-/// Units of one size. The first segment grows by doubling until it has the size of the largest chunk; all others have that.
+/// Units of one size. The first segment grows by doubling until it has the size of the largest
+/// chunk; all others have that.
 ///
 /// Whoever may read the set may read it; whoever may change the set may let it grow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Array {
     chunks: Chunks,
-    /// The chunk of the table with the segments' chunks, how many segments there are, and how many units in all.
+    /// The chunk of the table with the segments' chunks, how many segments there are, and how many
+    /// units in all.
     head: Memory,
     /// Bytes of a unit.
     unit: usize,
@@ -147,7 +149,8 @@ impl Array {
         Ok(true)
     }
 
-    /// Puts a segment into the table, which the units of those before it precede. All lanes; begins and ends with a barrier.
+    /// Puts a segment into the table, which the units of those before it precede. All lanes; begins
+    /// and ends with a barrier.
     fn install<G: Group>(self, g: &G, segment: usize, new: Chunk, before: usize) {
         let units = (self.chunks.capacity(new) / self.unit).min(self.per_segment());
         g.sync();

@@ -8,11 +8,13 @@ use gpunet_serve::raw::Word32;
 
 /// The most lanes of a block.
 const MOST_LANES: usize = 1024;
-/// Candidates for which there is a place at each time: as many keys may be offered at once, by all lanes together.
+/// Candidates for which there is a place at each time: as many keys may be offered at once, by all
+/// lanes together.
 const OFFERED: usize = 4 * MOST_LANES;
 /// The list is merged with the candidates once there are so many, or as many as it may have keys.
 const MERGE_FROM: usize = 64;
-/// Of more candidates than this (or than four lists have), most are sorted out before the others are merged.
+/// Of more candidates than this (or than four lists have), most are sorted out before the others
+/// are merged.
 const FEW: usize = 1024;
 
 /// Where things are in a block's memory.
@@ -27,8 +29,9 @@ mod at {
 
 /// The `most` largest keys of those that were offered, sorted. Its fields are equal on all lanes.
 ///
-/// A key that is larger than the last of a full list becomes a candidate. Candidates are merged from time to time: each lane
-/// counts for some keys how many are larger, which is their place in the new list.
+/// A key that is larger than the last of a full list becomes a candidate. Candidates are merged
+/// from time to time: each lane counts for some keys how many are larger, which is their place in
+/// the new list.
 #[derive(Debug)]
 pub(super) struct Best {
     memory: Memory,
@@ -64,12 +67,14 @@ impl Best {
         at::LISTS + if second { 8 * MAX_COUNT } else { 0 }
     }
 
-    /// How many keys each lane may offer at a time: few while the list is not full, and each becomes a candidate.
+    /// How many keys each lane may offer at a time: few while the list is not full, and each
+    /// becomes a candidate.
     pub(super) const fn wanted(&self, lanes: usize) -> usize {
         if self.threshold == 0 { 1 } else { OFFERED / lanes }
     }
 
-    /// Offers keys of this lane: as many as all lanes offer, and not more than are wanted. `key` is called for the first to the last; 0 is none.
+    /// Offers keys of this lane: as many as all lanes offer, and not more than are wanted. `key` is
+    /// called for the first to the last; 0 is none.
     ///
     /// # Cooperation
     /// All lanes call it. Also a barrier.
@@ -79,7 +84,8 @@ impl Best {
         while which < count {
             let key = key(which);
             if key > self.threshold {
-                // There is a place: fewer than `MAX_COUNT` were there before all lanes offered theirs.
+                // There is a place: fewer than `MAX_COUNT` were there before all lanes offered
+                // theirs.
                 let place = self.fill_word().fetch_add(1) as usize;
                 self.memory.u64(at::CANDIDATES + 8 * place).set(key);
             }
@@ -92,7 +98,8 @@ impl Best {
         }
     }
 
-    /// Raises the threshold until few candidates are above it, but enough to fill the list. All lanes.
+    /// Raises the threshold until few candidates are above it, but enough to fill the list. All
+    /// lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn raise<G: Group>(&mut self, g: &G) {
         let above = |bound| {
@@ -122,8 +129,8 @@ impl Best {
     #[inline(always)]
     fn key(&self, at: usize) -> u64 {
         assert!(at + 8 <= self.memory.len());
-        // SAFETY: inside the block's memory (checked) and aligned. Only lanes of this block use it, and between two barriers either
-        // write or read it.
+        // SAFETY: inside the block's memory (checked) and aligned. Only lanes of this block use it,
+        // and between two barriers either write or read it.
         unsafe { self.memory.as_ptr().wrapping_add(at).cast::<u64>().read() }
     }
 

@@ -25,7 +25,8 @@ pub enum Change {
 }
 
 impl Vectors {
-    /// Makes an empty set, which [`gpunet_serve::Locked::put`] puts into the map. `None`: there is no memory.
+    /// Makes an empty set, which [`gpunet_serve::Locked::put`] puts into the map. `None`: there is
+    /// no memory.
     ///
     /// # Cooperation
     /// All lanes call it, with no bucket locked.
@@ -92,7 +93,8 @@ impl Vectors {
         Ok(change)
     }
 
-    /// Closes a set if it has no vector, so that its key can be removed. Returns whether it is closed.
+    /// Closes a set if it has no vector, so that its key can be removed. Returns whether it is
+    /// closed.
     ///
     /// # Cooperation
     /// All lanes call it, with no bucket locked.

@@ -15,7 +15,8 @@ fn power_of_ten(exponent: u32) -> f64 {
     power
 }
 
-/// `number * 10^exponent`. One rounding if both are as exact as in most texts: 15 digits, and up to 22 places.
+/// `number * 10^exponent`. One rounding if both are as exact as in most texts: 15 digits, and up to
+/// 22 places.
 fn scaled(number: f64, exponent: i32) -> f64 {
     match exponent {
         0.. => number * power_of_ten(exponent as u32),
@@ -23,8 +24,8 @@ fn scaled(number: f64, exponent: i32) -> f64 {
     }
 }
 
-/// Reads a decimal number, `-?[0-9]*(.[0-9]*)?([eE][+-]?[0-9]+)?` with a digit before the exponent; `None` for everything else,
-/// and for what no `f32` expresses.
+/// Reads a decimal number, `-?[0-9]*(.[0-9]*)?([eE][+-]?[0-9]+)?` with a digit before the exponent;
+/// `None` for everything else, and for what no `f32` expresses.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn parse(text: Bytes<'_>) -> Option<f32> {
     /// More digits than this are of no account.
@@ -87,7 +88,8 @@ fn exponent_of(text: Bytes<'_>) -> Option<i32> {
     Some(if sign == b'-' { -value } else { value })
 }
 
-/// The decimal text of a number with nine significant digits, which is enough for any `f32` to come back.
+/// The decimal text of a number with nine significant digits, which is enough for any `f32` to come
+/// back.
 ///
 /// # Examples
 ///
@@ -103,7 +105,8 @@ pub struct Decimal {
     text: Short,
 }
 
-/// The longest text: a sign, nine digits and a point, and an exponent of a sign and three digits behind its letter.
+/// The longest text: a sign, nine digits and a point, and an exponent of a sign and three digits
+/// behind its letter.
 const SHORT: usize = 23;
 
 /// A short text.
@@ -116,7 +119,8 @@ struct Short {
 }
 
 impl Short {
-    /// Appends a byte. What has no place is dropped, not checked: a check brings formatting into the kernel.
+    /// Appends a byte. What has no place is dropped, not checked: a check brings formatting into
+    /// the kernel.
     fn push(&mut self, byte: u8) {
         if let Some(place) = self.bytes.get_mut(self.len as usize) {
             *place = byte;
@@ -156,10 +160,11 @@ impl Decimal {
         Self { text }
     }
 
-    /// Reads a decimal number, with a point and an exponent if need be; `None` for everything else, and for what no `f32` expresses.
+    /// Reads a decimal number, with a point and an exponent if need be; `None` for everything else,
+    /// and for what no `f32` expresses.
     ///
-    /// Up to 15 digits and 22 places, it is the `f32` that is nearest to the nearest `f64`, as in most programs; beyond that, it may be the
-    /// one next to it.
+    /// Up to 15 digits and 22 places, it is the `f32` that is nearest to the nearest `f64`, as in
+    /// most programs; beyond that, it may be the one next to it.
     #[must_use]
     pub fn parse(text: Bytes<'_>) -> Option<f32> {
         parse(text)
@@ -216,7 +221,8 @@ fn plain(text: &mut Short, digits: u32, exponent: i32) {
     spell(text, digits, 0);
 }
 
-/// Nine digits without the zeros at their end; behind the first `before`, if there are such, stands a point.
+/// Nine digits without the zeros at their end; behind the first `before`, if there are such, stands
+/// a point.
 fn spell(text: &mut Short, digits: u32, before: u32) {
     let (mut rest, mut power, mut at) = (digits, 100_000_000, 0);
     while at < before || rest > 0 {

@@ -4,10 +4,11 @@ use gpunet_device::Group;
 use gpunet_serve::Memory;
 use gpunet_serve::raw::Word64;
 
-/// Where things are on a desk. The block that it belongs to writes the description before it publishes the ticket; every block
-/// writes its own word of what is done.
+/// Where things are on a desk. The block that it belongs to writes the description before it
+/// publishes the ticket; every block writes its own word of what is done.
 mod at {
-    /// The search's number, and the next share. Whoever adds one has claimed that share, if there is such a share.
+    /// The search's number, and the next share. Whoever adds one has claimed that share, if there
+    /// is such a share.
     pub const TICKET: usize = 0;
     pub const SET: usize = 8;
     pub const QUERY: usize = 12;
@@ -21,7 +22,8 @@ mod at {
     pub const DONE: usize = 64;
 }
 
-/// The next share of a search that is over, and those behind it: as many blocks can be late with their claims.
+/// The next share of a search that is over, and those behind it: as many blocks can be late with
+/// their claims.
 const OVER: u32 = 1 << 31;
 
 /// What a search is. Plain numbers: chunks by their raw number.
@@ -65,7 +67,8 @@ impl Desk {
         self.memory.u64(at::SHARES)
     }
 
-    /// Puts a search out; returns its number. By all lanes of the desk's block; begins with a barrier.
+    /// Puts a search out; returns its number. By all lanes of the desk's block; begins with a
+    /// barrier.
     pub(super) fn open<G: Group>(self, g: &G, search: Search) -> u32 {
         let number = ((self.ticket().get() >> 32) as u32).wrapping_add(1);
         g.sync();
@@ -88,7 +91,8 @@ impl Desk {
         self.ticket().publish((number as u64) << 32 | OVER as u64);
     }
 
-    /// What is searched for, by whoever has claimed a share of it and not said that it is done: it stays until then.
+    /// What is searched for, by whoever has claimed a share of it and not said that it is done: it
+    /// stays until then.
     pub(super) fn search(self) -> Search {
         let get = |at| self.memory.u32(at).get();
         Search {
@@ -108,7 +112,8 @@ impl Desk {
         let mut claimed = OVER as u64;
         if g.is_leader() && (self.ticket().get() as u32) < self.shares().get() as u32 {
             let ticket = self.ticket().take_next();
-            // A search ends only when all its shares are done. If this one is over, its shares are no longer told here, or the ticket says so.
+            // A search ends only when all its shares are done. If this one is over, its shares are
+            // no longer told here, or the ticket says so.
             let shares = self.shares().get();
             if shares >> 32 == ticket >> 32 && (ticket as u32) < shares as u32 {
                 claimed = ticket;
@@ -118,15 +123,16 @@ impl Desk {
         if claimed as u32 == OVER { None } else { Some(((claimed >> 32) as u32, claimed as u32)) }
     }
 
-    /// Takes a share of a search that is not over meanwhile: the block has put it out, or has a share of it and has not said that it is done.
-    /// All lanes of a block.
+    /// Takes a share of a search that is not over meanwhile: the block has put it out, or has a
+    /// share of it and has not said that it is done. All lanes of a block.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn claim_more<G: Group>(self, g: &G, search: &Search) -> Option<u32> {
         let claimed = g.broadcast(if g.is_leader() { self.ticket().take_next() } else { 0 }) as u32;
         if claimed < search.shares { Some(claimed) } else { None }
     }
 
-    /// Says that a block has done so many shares, and left their list. By one lane, after a barrier.
+    /// Says that a block has done so many shares, and left their list. By one lane, after a
+    /// barrier.
     pub(super) fn done(self, block: usize, number: u32, shares: u32) {
         self.memory.u64(at::DONE + 8 * block).publish((number as u64) << 32 | shares as u64);
     }

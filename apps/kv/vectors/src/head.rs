@@ -11,8 +11,8 @@ use gpunet_serve::{Chunk, Lock, Memory, Structure};
 /// Bytes of a head.
 const HEAD: usize = 96;
 
-/// Where things are in a head. Dimension and storage never change; access is decided under the lock, and the rest is changed by
-/// the group that may change the set.
+/// Where things are in a head. Dimension and storage never change; access is decided under the
+/// lock, and the rest is changed by the group that may change the set.
 mod at {
     pub const LOCK: usize = 0;
     /// Groups that read the set.
@@ -118,7 +118,8 @@ pub(super) fn init(head: Memory, dim: usize, storage: Storage) {
 pub enum VectorSet {}
 
 #[allow(unsafe_code)]
-// SAFETY: names and tiles give back the chunks that the head names, which are the set's alone (`Vectors::insert` takes them).
+// SAFETY: names and tiles give back the chunks that the head names, which are the set's alone
+// (`Vectors::insert` takes them).
 unsafe impl Structure for VectorSet {
     const ROOT: usize = HEAD;
 

@@ -1,4 +1,5 @@
-//! Sets of named vectors as values of a [`gpunet_serve::Map`], searched exactly by all blocks of a launch.
+//! Sets of named vectors as values of a [`gpunet_serve::Map`], searched exactly by all blocks of a
+//! launch.
 //!
 //! | part | module |
 //! |---|---|
@@ -57,17 +58,21 @@ const OWN_LISTS: usize = 2048;
 pub enum Storage {
     /// 32 bits each.
     Single,
-    /// 16 bits each (IEEE 754 binary16): half the memory, and half the time that a search takes to read it.
+    /// 16 bits each (IEEE 754 binary16): half the memory, and half the time that a search takes to
+    /// read it.
     Half,
 }
 
-/// What searches of all blocks share: a desk for each block, where it puts a search out, and memory for the nearest that it has found.
+/// What searches of all blocks share: a desk for each block, where it puts a search out, and memory
+/// for the nearest that it has found.
 ///
-/// A search is divided into shares. Blocks that have nothing else to do take shares of it ([`Vectors::help`]); the block that
-/// searches takes shares until none is left, and then waits only for those that others have begun.
+/// A search is divided into shares. Blocks that have nothing else to do take shares of it
+/// ([`Vectors::help`]); the block that searches takes shares until none is left, and then waits
+/// only for those that others have begun.
 ///
-/// A set is the value of a key ([`Vectors::fresh_set`]); who has pinned it may use it, whatever happens to the key. Groups that want to change it
-/// wait until nobody reads it, and help with searches meanwhile. Who waits for a set holds no bucket and no other set.
+/// A set is the value of a key ([`Vectors::fresh_set`]); who has pinned it may use it, whatever
+/// happens to the key. Groups that want to change it wait until nobody reads it, and help with
+/// searches meanwhile. Who waits for a set holds no bucket and no other set.
 ///
 /// # Examples
 ///
@@ -112,7 +117,8 @@ impl Vectors {
     #[allow(unsafe_code)]
     pub fn new(carve: &mut Carve, map: Map) -> Self {
         let blocks = carve.blocks();
-        // SAFETY: every block makes them here, in the same order. `open`, desks and lists are used as words; what is in `best` is a block's own.
+        // SAFETY: every block makes them here, in the same order. `open`, desks and lists are used
+        // as words; what is in `best` is a block's own.
         let mut take = |len| unsafe { carve.memory(len) };
         Self {
             map,
@@ -127,8 +133,9 @@ impl Vectors {
     /// The chunks of the map's heap.
     #[allow(unsafe_code)]
     const fn chunks(&self) -> Chunks {
-        // SAFETY: this crate uses chunks that it has taken for a vector, a list or a set, and those of sets that the caller has pinned: as
-        // readers, or as the one who changes it (`access`). All offsets of words are multiples of their size.
+        // SAFETY: this crate uses chunks that it has taken for a vector, a list or a set, and those
+        // of sets that the caller has pinned: as readers, or as the one who changes it (`access`).
+        // All offsets of words are multiples of their size.
         unsafe { self.map.chunks() }
     }
 

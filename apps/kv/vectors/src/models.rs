@@ -16,10 +16,11 @@ const fn search(number: u32) -> Search {
     Search { set: number, query: number, lists: 0, count: number, most: 1, shares: number, share: 1 }
 }
 
-/// A block puts one search out after the other while another helps: each share is one block's, and a helper that has a share knows the
-/// search that it is of.
+/// A block puts one search out after the other while another helps: each share is one block's, and
+/// a helper that has a share knows the search that it is of.
 ///
-/// Fails if `open` stores the ticket without publishing it, and if `claim` does not compare the number of the shares with that of the ticket.
+/// Fails if `open` stores the ticket without publishing it, and if `claim` does not compare the
+/// number of the shares with that of the ticket.
 #[test]
 fn a_share_is_one_blocks_who_knows_what_it_is_of() {
     let memory = for_test(Desk::bytes(BLOCKS));

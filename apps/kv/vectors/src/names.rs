@@ -1,4 +1,5 @@
-//! The names of a set's vectors: a row for each, found by linear hashing, so that no insertion moves more than one bucket.
+//! The names of a set's vectors: a row for each, found by linear hashing, so that no insertion
+//! moves more than one bucket.
 
 use super::array::Array;
 use crate::Map;
@@ -25,7 +26,8 @@ mod at {
 /// Bytes of a name that has room in its row.
 const SHORT: usize = ROW - at::NAME;
 
-/// The names of a set. Whoever may read the set may find names; whoever may change the set may change them.
+/// The names of a set. Whoever may read the set may find names; whoever may change the set may
+/// change them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     chunks: Chunks,
@@ -99,7 +101,8 @@ impl Names {
             && self.buckets.reserve(g, context, map, count + 1, 16)?)
     }
 
-    /// Adds a name as row `index`, the first that is free; there is room. Returns whether there was memory for a long name.
+    /// Adds a name as row `index`, the first that is free; there is room. Returns whether there was
+    /// memory for a long name.
     ///
     /// # Cooperation
     /// All lanes. Ends with a barrier.

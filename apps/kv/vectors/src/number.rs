@@ -1,7 +1,8 @@
 //! Numbers: halves, keys that order like numbers, roots.
 #![allow(unsafe_code)]
 
-/// The two halves of a word as numbers, the lower one first. They are finite: nothing else is stored.
+/// The two halves of a word as numbers, the lower one first. They are finite: nothing else is
+/// stored.
 #[inline(always)]
 pub(super) fn halves(word: u32) -> [f32; 2] {
     #[cfg(target_arch = "nvptx64")]
@@ -15,15 +16,18 @@ pub(super) fn halves(word: u32) -> [f32; 2] {
     }
     #[cfg(not(target_arch = "nvptx64"))]
     {
-        /// 2^112: what the exponents of `f32` and of a half differ by. It is exact, for subnormal halves too.
+        /// 2^112: what the exponents of `f32` and of a half differ by. It is exact, for subnormal
+        /// halves too.
         const SCALE: f32 = f32::from_bits(0x7780_0000);
-        // A shift that repeats the sign moves the exponent and the fraction to their places; the mask removes the repetitions.
+        // A shift that repeats the sign moves the exponent and the fraction to their places; the
+        // mask removes the repetitions.
         let number = |half: u32| f32::from_bits((half as i32 >> 3) as u32 & 0x8fff_e000) * SCALE;
         [number(word << 16), number(word)]
     }
 }
 
-/// A key that is larger for a larger similarity, and for the same similarity if the position is lower. Never 0.
+/// A key that is larger for a larger similarity, and for the same similarity if the position is
+/// lower. Never 0.
 #[inline(always)]
 pub(super) fn key_of(similarity: f32, position: u32) -> u64 {
     // Zeros of both signs are the same similarity.
@@ -40,7 +44,8 @@ pub(super) fn of_key(key: u64) -> (f32, u32) {
     (f32::from_bits(bits), !(key as u32))
 }
 
-/// The square root of a finite number that is not negative, to the last bit or next to it: the same on every device.
+/// The square root of a finite number that is not negative, to the last bit or next to it: the same
+/// on every device.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn root(number: f64) -> f64 {
     if number <= 0.0 {

@@ -28,8 +28,8 @@ mod open {
     pub const ALL: usize = 8;
 }
 
-/// What a search has found, the nearest first. It stays until the block's next search, or until it helps with one: as long as the
-/// set that was read is not let go and no other is opened.
+/// What a search has found, the nearest first. It stays until the block's next search, or until it
+/// helps with one: as long as the set that was read is not let go and no other is opened.
 #[derive(Debug)]
 pub struct Found {
     best: Best,
@@ -58,10 +58,11 @@ impl Found {
 }
 
 impl Vectors {
-    /// Finds the `most` vectors of a set that are nearest to one of the same dimension (`most` is cut at [`MAX_COUNT`]).
+    /// Finds the `most` vectors of a set that are nearest to one of the same dimension (`most` is
+    /// cut at [`MAX_COUNT`]).
     ///
-    /// Of vectors that are equally near, the one with the lower position comes first. The result does not depend on which blocks, or how
-    /// many lanes, have compared which vectors.
+    /// Of vectors that are equally near, the one with the lower position comes first. The result
+    /// does not depend on which blocks, or how many lanes, have compared which vectors.
     ///
     /// # Cooperation
     /// All lanes call it.
@@ -128,16 +129,19 @@ impl Vectors {
         Ok(Found { best })
     }
 
-    /// How many searches blocks have put out so far, not counting multiples of 2^32. By one lane; it loads one word.
+    /// How many searches blocks have put out so far, not counting multiples of 2^32. By one lane;
+    /// it loads one word.
     #[must_use]
     #[inline(always)]
     pub fn put_out(&self) -> u64 {
         self.open.u32(open::ALL).get() as u64
     }
 
-    /// Takes shares of a search that another block has put out, if there is one. Returns whether there may be more to do.
+    /// Takes shares of a search that another block has put out, if there is one. Returns whether
+    /// there may be more to do.
     ///
-    /// A block calls it when it has nothing else to do and [`Vectors::put_out`] has changed. It returns when no share is left.
+    /// A block calls it when it has nothing else to do and [`Vectors::put_out`] has changed. It
+    /// returns when no share is left.
     ///
     /// # Cooperation
     /// All lanes call it, with nothing locked.
@@ -151,7 +155,8 @@ impl Vectors {
         }
         let mut found = 0;
         if g.is_leader() {
-            // Ordering: Acquire fence, pairs with the Release fence in `announce`: who was led here by a search finds it.
+            // Ordering: Acquire fence, pairs with the Release fence in `announce`: who was led here
+            // by a search finds it.
             fence();
             found = (self.open.u32(open::NOW).get() as u64) << 32 | self.open.u32(open::LAST).get() as u64;
         }
@@ -244,7 +249,8 @@ impl Vectors {
         lists: Memory,
         most: usize,
     ) {
-        // 32 bits: a division of 64 takes a GPU long. The nearest of each list come first: few of the others are as near.
+        // 32 bits: a division of 64 takes a GPU long. The nearest of each list come first: few of
+        // the others are as near.
         let (blocks, lanes) = (self.blocks as u32, g.size());
         let (keys, mut first) = (blocks * most as u32, 0);
         while first < keys {

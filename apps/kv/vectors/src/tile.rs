@@ -1,5 +1,5 @@
-//! Vectors as they lie in memory: 32 of them side by side, so that the lanes of a warp that each read one vector read next to each
-//! other.
+//! Vectors as they lie in memory: 32 of them side by side, so that the lanes of a warp that each
+//! read one vector read next to each other.
 //!
 //! ```text
 //! tile:  vector   0    1    2        31
@@ -137,14 +137,15 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// The dot product of a vector of the set and the other one, by one lane. Numbers at the same place modulo eight
-    /// are added up in their order, and then the eight sums in a fixed order.
+    /// The dot product of a vector of the set and the other one, by one lane. Numbers at the same
+    /// place modulo eight are added up in their order, and then the eight sums in a fixed order.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(super) fn dot(&self, index: usize) -> f32 {
         let start = self.array.start((index / TILE) as u32).wrapping_add(index % TILE * PIECE);
         let query = self.query;
-        // SAFETY: vector and query have that many numbers: the set has that vector, and the query was measured. Both are
-        // aligned to 16 bytes, and nobody changes them while the set is read.
+        // SAFETY: vector and query have that many numbers: the set has that vector, and the query
+        // was measured. Both are aligned to 16 bytes, and nobody changes them while the set is
+        // read.
         unsafe {
             match self.storage {
                 Storage::Single => dot_single(start, query.as_ptr(), self.dim / SUMS),
@@ -167,8 +168,9 @@ unsafe fn load(from: *const u8) -> [u32; 4] {
     unsafe { from.cast::<Piece>().read() }.0
 }
 
-/// As [`load`]; on a GPU one that keeps its place among loads of this kind. The assembler moves others behind the sums of what was loaded
-/// before, so that one of a lane's is under way at a time.
+/// As [`load`]; on a GPU one that keeps its place among loads of this kind. The assembler moves
+/// others behind the sums of what was loaded before, so that one of a lane's is under way at a
+/// time.
 ///
 /// # Safety
 /// As [`load`].
@@ -228,7 +230,8 @@ fn add_halves(sums: &mut [f32; SUMS], piece: [u32; 4], query: [[u32; 4]; 2]) {
     }
 }
 
-/// Adds eight pieces from `at` on; `other` is what they are multiplied with, `first` of it what the first piece is.
+/// Adds eight pieces from `at` on; `other` is what they are multiplied with, `first` of it what the
+/// first piece is.
 #[inline(always)]
 fn add_eight_of_halves(
     sums: &mut [f32; SUMS],
@@ -248,7 +251,8 @@ fn add_eight_of_halves(
 }
 
 /// # Safety
-/// `vector` is one of a tile of halves, and `query` has `eights * 8` numbers of 32 bits; nobody writes either meanwhile.
+/// `vector` is one of a tile of halves, and `query` has `eights * 8` numbers of 32 bits; nobody
+/// writes either meanwhile.
 #[inline(never)]
 unsafe fn dot_half(vector: *const u8, query: *const u8, eights: usize) -> f32 {
     let mut sums = [0.0; SUMS];
@@ -292,7 +296,8 @@ fn add_singles(sums: &mut [f32; SUMS], first: usize, piece: [u32; 4], query: [u3
 }
 
 /// # Safety
-/// `vector` is one of a tile of singles, and `query` has `eights * 8` numbers of 32 bits; nobody writes either meanwhile.
+/// `vector` is one of a tile of singles, and `query` has `eights * 8` numbers of 32 bits; nobody
+/// writes either meanwhile.
 #[inline(never)]
 unsafe fn dot_single(vector: *const u8, query: *const u8, eights: usize) -> f32 {
     let mut sums = [0.0; SUMS];

@@ -97,7 +97,8 @@ impl Vectors {
         }
     }
 
-    /// Sets all numbers from their bytes, least significant first: `f32`, or halves if there are half as many bytes.
+    /// Sets all numbers from their bytes, least significant first: `f32`, or halves if there are
+    /// half as many bytes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn set_all<G: Group>(&self, g: &G, builder: &mut VectorBuilder, bytes: Bytes<'_>) {
         let memory = self.numbers(builder.chunk, builder.dim);
@@ -188,8 +189,9 @@ impl Vectors {
 /// Bytes of eight sums of squares.
 const SQUARES: usize = SUMS * 8;
 
-/// Returns the sum of the squares, which is not finite if a number is not. Nobody writes the numbers meanwhile. There are eight sums, as
-/// in a dot product, and a lane adds up one of them. All lanes; also a barrier.
+/// Returns the sum of the squares, which is not finite if a number is not. Nobody writes the
+/// numbers meanwhile. There are eight sums, as in a dot product, and a lane adds up one of them.
+/// All lanes; also a barrier.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn square<G: Group>(g: &G, numbers: Memory, squares: Memory) -> f64 {
     let mut which = g.rank() as usize;

@@ -5,9 +5,9 @@ use gpunet_device::abi::{Piece, RingSpan, Word};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::{Group, Kernel, kernel_entry, now_ns};
 
-/// One end of a ping-pong: copy `size` bytes into the other's memory, release a flag there, wait for
-/// its own flag, copy out or not. Two launches run it, on two devices. `results` of the one that begins:
-/// nanoseconds per round.
+/// One end of a ping-pong: copy `size` bytes into the other's memory, release a flag there, wait
+/// for its own flag, copy out or not. Two launches run it, on two devices. `results` of the one
+/// that begins: nanoseconds per round.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Bare {
@@ -23,7 +23,8 @@ pub struct Bare {
     pub own: *mut u8,
     /// Bytes; 0 for flags alone.
     pub size: u64,
-    /// 1: each four bytes travel with a flag of their own, in units of eight, and there is no other.
+    /// 1: each four bytes travel with a flag of their own, in units of eight, and there is no
+    /// other.
     pub units: u64,
     /// 1: each end copies the data out of where it has arrived.
     pub copies_out: u64,

@@ -7,10 +7,11 @@ use gpunet_device::{
     Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, Stream, kernel_entry, now_ns,
 };
 
-/// Each pair opens `rounds` connections one after another: the client connects, sends a byte, waits for the
-/// answer, and closes. `results`: [`Connects::words`] per block, which are its outcome, the times at which
-/// its second round began and its last one ended, and then the nanoseconds of each round: of a client
-/// those of its connect, of a server those from accept's return until the first byte was there.
+/// Each pair opens `rounds` connections one after another: the client connects, sends a byte, waits
+/// for the answer, and closes. `results`: [`Connects::words`] per block, which are its outcome, the
+/// times at which its second round began and its last one ended, and then the nanoseconds of each
+/// round: of a client those of its connect, of a server those from accept's return until the first
+/// byte was there.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Connects {

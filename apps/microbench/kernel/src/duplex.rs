@@ -144,8 +144,8 @@ impl Duplex {
         Ok(got)
     }
 
-    /// A part of `room` with a length up to the largest message and `rest`, and some alignment. Small
-    /// lengths are as likely as large ones.
+    /// A part of `room` with a length up to the largest message and `rest`, and some alignment.
+    /// Small lengths are as likely as large ones.
     #[inline(always)]
     fn place(&self, room: Buffer, seed: &mut u64, rest: u64) -> Buffer {
         let largest = if self.message < rest { self.message } else { rest };

@@ -1,7 +1,7 @@
 //! Which end of a pair a block is.
 
-/// The ends of its pairs that a launch runs. The other ends are blocks of another launch: of another
-/// device, or of another process.
+/// The ends of its pairs that a launch runs. The other ends are blocks of another launch: of
+/// another device, or of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Ends {

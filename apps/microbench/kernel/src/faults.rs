@@ -38,8 +38,8 @@ fn tell<G: Group>(g: &G, word: *mut u64, value: u64) {
     }
 }
 
-/// Opens `sockets` sockets and reports their handles. When the host asks for it, leaves them or closes them.
-/// `results`: the outcome.
+/// Opens `sockets` sockets and reports their handles. When the host asks for it, leaves them or
+/// closes them. `results`: the outcome.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Leave {
@@ -115,9 +115,10 @@ impl Leave {
     }
 }
 
-/// Each block waits on a socket that another launch has opened, until that launch ends it; then it uses a stream of its
-/// own, and tries the dead handles meanwhile. `results`: four words per block: the errno that ended its wait; how often a dead
-/// handle was taken for an open one; bytes that came back intact on its own stream; the outcome.
+/// Each block waits on a socket that another launch has opened, until that launch ends it; then it
+/// uses a stream of its own, and tries the dead handles meanwhile. `results`: four words per block:
+/// the errno that ended its wait; how often a dead handle was taken for an open one; bytes that
+/// came back intact on its own stream; the outcome.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Stale {
@@ -273,9 +274,9 @@ macro_rules! last_words {
     };
 }
 
-/// Each block serves `clients` clients at `addr` + its number, one after another: it sends back one byte. ENETDOWN does
-/// not stop it; the byte [`Attend::PANIC`] makes it panic. `results`: two words per block: clients served or the errno,
-/// and how often a call failed with ENETDOWN.
+/// Each block serves `clients` clients at `addr` + its number, one after another: it sends back one
+/// byte. ENETDOWN does not stop it; the byte [`Attend::PANIC`] makes it panic. `results`: two words
+/// per block: clients served or the errno, and how often a call failed with ENETDOWN.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Attend {
@@ -354,7 +355,8 @@ impl Attend {
     }
 }
 
-/// Two values of one block's group broadcast and sum in turn. `results`: how many values were wrong, in all lanes.
+/// Two values of one block's group broadcast and sum in turn. `results`: how many values were
+/// wrong, in all lanes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Twice {

@@ -12,9 +12,10 @@ use gpunet_device::{
 /// Streams that a block keeps open at a time, at most.
 pub const MOST_CONNECTIONS: usize = 64;
 
-/// One end of each pair sends `bytes`, the other receives until the end; with several connections a pair
-/// uses them in turn, one message each. `results`: four words per block, the bytes moved, the times at which
-/// its streams were open and closed, in nanoseconds of the device, and how many calls moved them.
+/// One end of each pair sends `bytes`, the other receives until the end; with several connections a
+/// pair uses them in turn, one message each. `results`: four words per block, the bytes moved, the
+/// times at which its streams were open and closed, in nanoseconds of the device, and how many
+/// calls moved them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Flow {
@@ -38,8 +39,8 @@ pub struct Flow {
     pub ends: u32,
     /// A [`crate::GroupKind`] as a number.
     pub group: u32,
-    /// 1: messages, multiples of 8 bytes, are made and read in the rings, which only two such blocks do. 2: messages are sent as
-    /// ones that more follow.
+    /// 1: messages, multiples of 8 bytes, are made and read in the rings, which only two such
+    /// blocks do. 2: messages are sent as ones that more follow.
     pub how: u64,
     /// Outcomes.
     pub results: Results,
@@ -241,8 +242,8 @@ fn fill<G: Group>(g: &G, span: RingSpan, value: u64) {
     }
 }
 
-/// Reads a message in the ring, with several words in flight, as any kernel does that needs the memory's
-/// bandwidth.
+/// Reads a message in the ring, with several words in flight, as any kernel does that needs the
+/// memory's bandwidth.
 #[inline(always)]
 fn read<G: Group>(g: &G, span: RingSpan) -> u64 {
     let (lane, lanes) = (g.rank() as usize, g.size() as usize);

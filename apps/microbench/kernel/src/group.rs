@@ -12,8 +12,8 @@ pub enum GroupKind {
     Thread = 2,
 }
 
-/// Calls a kernel's `play` with the group that `$group`, a [`GroupKind`] as a number, selects, and with the
-/// block's number.
+/// Calls a kernel's `play` with the group that `$group`, a [`GroupKind`] as a number, selects, and
+/// with the block's number.
 macro_rules! cooperate {
     ($kernel:ident, $g:ident, $group:expr) => {
         match $group {

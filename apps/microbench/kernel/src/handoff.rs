@@ -5,8 +5,9 @@ use crate::ping_pong::connect;
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Error, Group, Kernel, Net, Options, SockAddr, kernel_entry, now_ns};
 
-/// One block exchanges messages with an echo outside. `results`: word 0 the outcome, then three words per
-/// round: the time before the send, after it, and when the answer was there; in nanoseconds of the device.
+/// One block exchanges messages with an echo outside. `results`: word 0 the outcome, then three
+/// words per round: the time before the send, after it, and when the answer was there; in
+/// nanoseconds of the device.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Handoff {

@@ -5,8 +5,8 @@ use crate::ends::End;
 use crate::ping_pong::{connect, serve};
 use gpunet_device::{Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, kernel_entry, now_ns};
 
-/// The pairs together open `connections` connections, which stay silent, and leave them open: they outlive
-/// the launch. `results`: one word per block, how many sockets it has opened.
+/// The pairs together open `connections` connections, which stay silent, and leave them open: they
+/// outlive the launch. `results`: one word per block, how many sockets it has opened.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Hold {
@@ -57,9 +57,9 @@ impl Hold {
     }
 }
 
-/// Each pair opens a connection, and its client has messages of `size` bytes echoed for a time, and measures.
-/// `results`: [`Busy::words`] per block, which are its round trips, and of a client the nanoseconds of the
-/// first `samples` of them.
+/// Each pair opens a connection, and its client has messages of `size` bytes echoed for a time, and
+/// measures. `results`: [`Busy::words`] per block, which are its round trips, and of a client the
+/// nanoseconds of the first `samples` of them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Busy {

@@ -14,11 +14,11 @@ pub const MOST_SENDERS: usize = 64;
 /// Longer than any sender is silent.
 const SILENCE: Timeout = Timeout::secs(20);
 
-/// Block 0 accepts `senders` connections and receives from whichever is ready, until each has ended. The
-/// other blocks, if there are any, are senders: each sends for a time, and closes. `results`: the bytes
-/// that block 0 has received; how long no sender had ended, in nanoseconds; the bytes that it received of
-/// each sender in that time, in the order of their connections; then the bytes that each block from 1 on
-/// has sent.
+/// Block 0 accepts `senders` connections and receives from whichever is ready, until each has
+/// ended. The other blocks, if there are any, are senders: each sends for a time, and closes.
+/// `results`: the bytes that block 0 has received; how long no sender had ended, in nanoseconds;
+/// the bytes that it received of each sender in that time, in the order of their connections; then
+/// the bytes that each block from 1 on has sent.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Incast {

@@ -22,8 +22,8 @@
 //! | [`PutSignal`], [`Puts`], [`Collective`] | messages, puts, barriers and collectives of teams |
 //! | [`Flags`] | the floor: two words between a GPU and a CPU, with or without data |
 //!
-//! Where a kernel runs pairs, [`Ends`] selects which ends of them the launch runs, so the two ends can be
-//! blocks of one device, of two, or of two processes.
+//! Where a kernel runs pairs, [`Ends`] selects which ends of them the launch runs, so the two ends
+//! can be blocks of one device, of two, or of two processes.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 

@@ -9,7 +9,8 @@ use gpunet_device::{
 
 /// Even blocks listen at `addr` + their pair's number, odd ones connect; each client sends `bytes`
 /// pseudo-random bytes in messages of changing size and alignment, the server sends them back, and
-/// the client checks every byte. `results`: one word per block, the bytes it has verified or echoed.
+/// the client checks every byte. `results`: one word per block, the bytes it has verified or
+/// echoed.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Pairs {

@@ -61,7 +61,8 @@ pub enum PutWay {
     Memcpy = 2,
 }
 
-/// Each block puts `len` bytes into the memory of `member`, `times` times. `results`: per block when it began and when it ended.
+/// Each block puts `len` bytes into the memory of `member`, `times` times. `results`: per block
+/// when it began and when it ended.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Puts {
@@ -96,7 +97,8 @@ impl Puts {
         while done < self.times {
             match self.way {
                 0 => team.put_nbi(g, to, from, member)?,
-                // SAFETY: `len` bytes of both parts (checked), which are different memory; this block alone uses them.
+                // SAFETY: `len` bytes of both parts (checked), which are different memory; this
+                // block alone uses them.
                 1 => unsafe { copy(g.rank(), g.size(), far, from.as_ptr(), len) },
                 // SAFETY: as above.
                 _ => unsafe { memcpy(g, far, from, len) },
@@ -109,7 +111,8 @@ impl Puts {
 }
 
 /// # Safety
-/// `to` is writable for `len` bytes, `from` has as many, they do not overlap, and nobody else uses them.
+/// `to` is writable for `len` bytes, `from` has as many, they do not overlap, and nobody else uses
+/// them.
 #[inline(always)]
 unsafe fn memcpy<G: Group>(g: &G, to: *mut u8, from: Buffer, len: usize) {
     if cfg!(target_arch = "nvptx64") || g.size() > 1 {
@@ -205,7 +208,8 @@ impl Kernel for Collective {
 }
 kernel_entry!(collective, "gpunet_collective", Collective);
 
-/// Leaves the nanoseconds of each of `rounds` calls, up to one that fails, for which it leaves the errno.
+/// Leaves the nanoseconds of each of `rounds` calls, up to one that fails, for which it leaves the
+/// errno.
 #[inline(always)]
 fn timed<G: Group>(g: &G, rounds: u64, results: Results, mut call: impl FnMut(u64) -> Result<()>) {
     let mut round = 0;

@@ -7,16 +7,18 @@ use gpunet_device::{
     Buffer, Error, Group, Handle, Kernel, Net, Prepared, RecvHalf, SendHalf, Timeout, kernel_entry, now_ns,
 };
 
-/// Block 0 sends messages over one socket, block 1 receives them from the other one. If `answers`, block 1 sends each back,
-/// and block 0 waits for it. `results`: words 0 and 1 the outcomes of the blocks. Then, if `answers`, one word per message:
-/// the nanoseconds of its round trip. Else one word per `batch` messages: the nanoseconds that block 1 took for them; and as
-/// many words again, for block 0.
+/// Block 0 sends messages over one socket, block 1 receives them from the other one. If `answers`,
+/// block 1 sends each back, and block 0 waits for it. `results`: words 0 and 1 the outcomes of the
+/// blocks. Then, if `answers`, one word per message: the nanoseconds of its round trip. Else one
+/// word per `batch` messages: the nanoseconds that block 1 took for them; and as many words again,
+/// for block 0.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Triggered {
     /// The launch's sockets.
     pub net: Net,
-    /// The first message, in a sending direction that the host has taken; all others follow it. Used if `prepared`.
+    /// The first message, in a sending direction that the host has taken; all others follow it.
+    /// Used if `prepared`.
     pub message: Prepared,
     /// Bytes of that direction's ring.
     pub ring: u64,
@@ -32,7 +34,8 @@ pub struct Triggered {
     pub near: i32,
     /// [`Handle::raw`] of the socket of block 1.
     pub far: i32,
-    /// How block 0 sends: [`Triggered::BY_HANDLE`], [`Triggered::PREPARED`] or [`Triggered::LOCKED`].
+    /// How block 0 sends: [`Triggered::BY_HANDLE`], [`Triggered::PREPARED`] or
+    /// [`Triggered::LOCKED`].
     pub prepared: u32,
     /// 1: each message is sent back.
     pub answers: u32,

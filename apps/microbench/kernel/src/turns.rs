@@ -1,14 +1,17 @@
-//! A kernel that takes turns in the order of queues: it makes messages before they are sent, and checks them after they came.
+//! A kernel that takes turns in the order of queues: it makes messages before they are sent, and
+//! checks them after they came.
 
 use crate::Results;
 use crate::pairs::byte;
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Group, Kernel, kernel_entry};
 
-/// Block 0 fills `from` with message `turn` once the word `fill` has come to that turn, and publishes it in `filled`; block 1
-/// checks every byte of `to` by `check` and `checked`. Turns are counted from 1. A block ends when its word has come to
-/// [`STOP`](Turns::STOP). `results`: word 0 the messages that were filled; word 1 those that were checked; word 2 those with a wrong
-/// byte; word 3 those of word 2 whose wrong bytes are all of the message before; word 4 the first wrong one.
+/// Block 0 fills `from` with message `turn` once the word `fill` has come to that turn, and
+/// publishes it in `filled`; block 1 checks every byte of `to` by `check` and `checked`. Turns are
+/// counted from 1. A block ends when its word has come to [`STOP`](Turns::STOP). `results`: word 0
+/// the messages that were filled; word 1 those that were checked; word 2 those with a wrong byte;
+/// word 3 those of word 2 whose wrong bytes are all of the message before; word 4 the first wrong
+/// one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Turns {
@@ -162,7 +165,8 @@ mod tests {
     fn wrong_bytes(memory: &mut [u8], turn: u64) -> (u32, u32) {
         let mut words = [0; 4];
         let [fill, filled, check, checked] = words.each_mut().map(core::ptr::from_mut);
-        // SAFETY: `memory` and `words` outlive the kernel, which is not run, and which alone uses them.
+        // SAFETY: `memory` and `words` outlive the kernel, which is not run, and which alone uses
+        // them.
         let to = unsafe { Buffer::from_raw_parts(memory.as_mut_ptr(), memory.len()) };
         // SAFETY: no words.
         let results = unsafe { Results::new(fill, 0) };

@@ -13,8 +13,8 @@ const EVENTS: usize = 64 * size_of::<Event>();
 /// Bytes of it for a message.
 const MESSAGE: usize = 1024;
 
-/// Listens at `addr`, accepts everybody, and echoes what comes, until `sockets` connections have ended. `results` word 0:
-/// the messages.
+/// Listens at `addr`, accepts everybody, and echoes what comes, until `sockets` connections have
+/// ended. `results` word 0: the messages.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Watch {

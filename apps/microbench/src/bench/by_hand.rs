@@ -1,4 +1,5 @@
-//! A stream's operations written by hand: what a queue stands beside. On the CPU device a thread carries them out.
+//! A stream's operations written by hand: what a queue stands beside. On the CPU device a thread
+//! carries them out.
 
 use super::Bench;
 use crate::outcome::Outcome;
@@ -18,7 +19,8 @@ pub enum Step {
     Copy { to: u64, from: u64, len: usize },
 }
 
-/// Operations in order. What waits when it is dropped is given up on the CPU device, and goes on on a GPU.
+/// Operations in order. What waits when it is dropped is given up on the CPU device, and goes on on
+/// a GPU.
 pub struct ByHand(Engine);
 
 enum Engine {
@@ -44,13 +46,14 @@ impl Bench {
 impl ByHand {
     /// Enqueues operations, each by a call of its own.
     ///
-    /// Measurements name memory of a `Job`, of `Pinned` or of `Words`, which they keep until a word has told that all is done. On a GPU
-    /// such memory also stays mapped while the stream has operations.
+    /// Measurements name memory of a `Job`, of `Pinned` or of `Words`, which they keep until a word
+    /// has told that all is done. On a GPU such memory also stays mapped while the stream has
+    /// operations.
     pub fn enqueue(&self, steps: &[Step]) -> Outcome<()> {
         match &self.0 {
             Engine::Cuda(stream) => {
-                // SAFETY: the addresses are mapped until the operations have passed (see above), words are aligned, and pieces
-                // that are copied do not overlap.
+                // SAFETY: the addresses are mapped until the operations have passed (see above),
+                // words are aligned, and pieces that are copied do not overlap.
                 steps.iter().try_for_each(|&step| unsafe { on_stream(stream, step) })
             }
             Engine::Cpu { steps: Some(to), .. } => {
@@ -89,7 +92,8 @@ impl Drop for ByHand {
 /// Carries out operations on the CPU.
 fn play(inbox: &Receiver<Step>, stop: &AtomicBool) {
     let few = are_cores_few();
-    // SAFETY: an aligned word that all access atomically, mapped until this thread has ended (`ByHand::enqueue`).
+    // SAFETY: an aligned word that all access atomically, mapped until this thread has ended
+    // (`ByHand::enqueue`).
     let word = |address: u64| unsafe { Word::from_ptr(address as *mut u64) };
     for step in inbox {
         match step {
@@ -104,7 +108,8 @@ fn play(inbox: &Receiver<Step>, stop: &AtomicBool) {
             }
             Step::Write { word: at, value } => word(at).publish(value),
             Step::Copy { to, from, len } => {
-                // SAFETY: both are mapped until this thread has ended, do not overlap, and words keep others away.
+                // SAFETY: both are mapped until this thread has ended, do not overlap, and words
+                // keep others away.
                 unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) };
             }
         }

@@ -10,15 +10,15 @@ use gpunet_proxy::socket::Socket;
 use std::mem::ManuallyDrop;
 use std::net::Ipv4Addr;
 
-/// Memory of the device that queues use. It is freed when [`Lent::done`] says so; after a failure nobody knows when they are done
-/// with it, and it is kept.
+/// Memory of the device that queues use. It is freed when [`Lent::done`] says so; after a failure
+/// nobody knows when they are done with it, and it is kept.
 pub struct Lent(ManuallyDrop<DeviceBuffer>);
 
 impl Lent {
     /// The memory, as queues and kernels take it.
     pub fn buffer(&self) -> Buffer {
-        // SAFETY: it is freed once queues and kernels are done with it, or never; a measurement uses each byte in one place at a
-        // time.
+        // SAFETY: it is freed once queues and kernels are done with it, or never; a measurement
+        // uses each byte in one place at a time.
         unsafe { self.0.buffer() }
     }
 
@@ -69,7 +69,8 @@ impl Bench {
         })
     }
 
-    /// Two sockets that are connected to each other, one of each device. Both devices are under one proxy.
+    /// Two sockets that are connected to each other, one of each device. Both devices are under one
+    /// proxy.
     pub fn connected(ends: [&Self; 2], options: Options) -> Outcome<[Socket; 2]> {
         let [near, far] = ends.map(|end| &end.attachment);
         let listener = far.listen_blocking((Ipv4Addr::LOCALHOST, 0).into(), options, 1)?;

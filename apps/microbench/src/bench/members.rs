@@ -80,10 +80,11 @@ impl Members {
         all(self.teams.iter().map(|team| move || team.alloc::<T>(len)))
     }
 
-    /// Runs a kernel as each of the first `members` members, `blocks` blocks of at most `threads` threads; returns the result
-    /// words of each, so many for each of them.
+    /// Runs a kernel as each of the first `members` members, `blocks` blocks of at most `threads`
+    /// threads; returns the result words of each, so many for each of them.
     ///
-    /// `make` makes the kernel of a member's number and handle; it takes pointers from memory that its caller keeps.
+    /// `make` makes the kernel of a member's number and handle; it takes pointers from memory that
+    /// its caller keeps.
     pub fn play<K: Kernel>(
         &self,
         members: usize,
@@ -115,8 +116,8 @@ impl Members {
 
 /// The pointer for kernels of [`Members::play`], during which the memory is kept.
 pub fn pointer<T: Element>(memory: &Symmetric<'_, T>) -> SymmetricPtr<T> {
-    // SAFETY: callers of `play` hold the memory until it has returned; kernels meet before they use elements that another
-    // member writes.
+    // SAFETY: callers of `play` hold the memory until it has returned; kernels meet before they use
+    // elements that another member writes.
     unsafe { memory.ptr() }
 }
 

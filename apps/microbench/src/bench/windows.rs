@@ -24,7 +24,8 @@ enum Piece {
 }
 
 impl Windows {
-    /// Allocates both, `len` bytes each: in GPU memory if both devices are GPUs that can access each other.
+    /// Allocates both, `len` bytes each: in GPU memory if both devices are GPUs that can access
+    /// each other.
     pub fn between(ends: [&Bench; 2], len: usize) -> Outcome<Self> {
         if ends.iter().all(|end| end.is_gpu()) {
             match Self::of_gpus(ends, len) {

@@ -15,7 +15,8 @@ const PAGE: usize = 4096;
 /// Between two looks of a thread that leaves its core to others.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Words of zero, each on a cache line of its own. Dropped, they let everything go on that waits for them.
+/// Words of zero, each on a cache line of its own. Dropped, they let everything go on that waits
+/// for them.
 ///
 /// Their page stays mapped until the program ends: what has failed may look at them later.
 pub struct Words(ManuallyDrop<Pinned>);

@@ -21,7 +21,8 @@ const LETTER: f64 = 5.9;
 /// Letters of a line of a title.
 const TITLE: usize = 70;
 
-/// Okabe and Ito's colours and some of Tol's, which the colour-blind can tell apart: cool ones for gpunet.
+/// Okabe and Ito's colours and some of Tol's, which the colour-blind can tell apart: cool ones for
+/// gpunet.
 const GPUNET: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(0, 158, 115),

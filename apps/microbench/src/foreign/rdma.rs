@@ -18,7 +18,8 @@ pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
         for &size in sizes {
             let iterations = if size > 100_000 { 100 } else { 500 };
             let row = persist(recorder, "rstream", || rstream(address, size, 1, iterations))?;
-            // One transfer there and one back, `iterations` times: rstream prints the time of one transfer.
+            // One transfer there and one back, `iterations` times: rstream prints the time of one
+            // transfer.
             recorder.row(
                 Row::percentiles(Role::Reference, format!("{size} B, rstream (mean)"), mean(row.us))
                     .at("rstream", size),
@@ -152,12 +153,14 @@ mod tests {
     use crate::report::Axis;
     use crate::scratch::Scratch;
 
-    /// How many rows and which notes a perftest program leaves that crashes in its first `crashes` runs, in that role.
+    /// How many rows and which notes a perftest program leaves that crashes in its first `crashes`
+    /// runs, in that role.
     fn told(role: &str, crashes: u32) -> (usize, Vec<String>) {
         let folder = format!("gpunet-bench-crash-{role}-{crashes}-{}", std::process::id());
         let folder = Scratch::folder(std::env::temp_dir().join(folder)).expect("a folder");
         let (program, runs) = (folder.path().join("ib_write_lat"), folder.path().join("runs"));
-        // With an address it is the client. Line by line: a run is counted, then it crashes or does its work.
+        // With an address it is the client. Line by line: a run is counted, then it crashes or does
+        // its work.
         let script = format!(
             "#!/bin/bash\n\
              case $* in *127.0.0.1*) role=client;; *) role=server;; esac\n\
@@ -169,7 +172,8 @@ mod tests {
              echo '#bytes #iterations t_min[usec]'; echo ' 64 500 1.0 9.0 2.0 2.5 0.1 4.0 5.0'\n",
             runs = runs.display()
         );
-        // Another process writes it: one that another test forks meanwhile would have it open, and nobody could run it.
+        // Another process writes it: one that another test forks meanwhile would have it open, and
+        // nobody could run it.
         let write = "printf %s \"$1\" >\"$2\" && chmod 755 \"$2\"";
         let written = Command::new("sh").args(["-c", write, "-", &script]).arg(&program).status();
         assert!(written.expect("a shell").success());

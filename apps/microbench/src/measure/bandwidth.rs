@@ -34,8 +34,8 @@ pub struct BandwidthArgs {
     /// Bytes of a call, with K or M if you like; several with commas.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = |text: &str| cli::size(text, 8..=16 << 20))]
     messages: Vec<u64>,
-    /// Bytes of a ring, a power of two, with K or M if you like: 4M, and 1M for tcp, whose copies should find the ring
-    /// in the processor's cache.
+    /// Bytes of a ring, a power of two, with K or M if you like: 4M, and 1M for tcp, whose copies
+    /// should find the ring in the processor's cache.
     #[arg(long, value_name = "BYTES", value_parser = ring)]
     ring: Option<u64>,
     /// A shape that others have published.
@@ -46,8 +46,8 @@ pub struct BandwidthArgs {
 /// Shapes that others have published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Preset {
-    /// 60,000 messages of 64 KiB, blocks of 256 threads, rings of 256 KiB, one way and then the other: the
-    /// microbenchmark of GPUnet (OSDI'14).
+    /// 60,000 messages of 64 KiB, blocks of 256 threads, rings of 256 KiB, one way and then the
+    /// other: the microbenchmark of GPUnet (OSDI'14).
     Gpunet,
 }
 
@@ -65,7 +65,8 @@ impl Default for BandwidthArgs {
 }
 
 const RING: u64 = 4 << 20;
-/// Of a TCP stream: the data thread's copies go through the processor's cache, and a larger ring does not fit.
+/// Of a TCP stream: the data thread's copies go through the processor's cache, and a larger ring
+/// does not fit.
 const TCP_RING: u64 = 1 << 20;
 
 fn ring(text: &str) -> Result<u64, String> {
@@ -84,8 +85,8 @@ impl BandwidthArgs {
         self.ring.unwrap_or(usual)
     }
 
-    /// A configuration with rings for all pairs, whose two ends may belong to one attachment: over peer a connection has
-    /// one ring for each direction, else each of its ends has two.
+    /// A configuration with rings for all pairs, whose two ends may belong to one attachment: over
+    /// peer a connection has one ring for each direction, else each of its ends has two.
     fn config(&self, effort: Effort, transport: Transport) -> Config {
         let usual = if transport == Transport::Peer { effort.of(16, 32, 132) } else { 4 };
         let pairs = self.pairs.iter().copied().max().unwrap_or(usual);
@@ -136,7 +137,8 @@ impl Plan {
         Flow { ring: self.ring, ..Flow::ONE }
     }
 
-    /// Bytes of a pair, chosen so that many pairs and small messages take about as long as one pair with large ones.
+    /// Bytes of a pair, chosen so that many pairs and small messages take about as long as one pair
+    /// with large ones.
     fn bytes(&self, pairs: u32, message: u64) -> u64 {
         let bytes = self.bytes / if pairs > 8 { 2 } else { 1 };
         let bytes = if message < 65536 { bytes / 8 } else { bytes };
@@ -211,15 +213,16 @@ impl Flow {
     };
 }
 
-/// Runs a flow and returns its row. The time is the receivers': from when the first one's stream is open
-/// until the last one has read the end.
+/// Runs a flow and returns its row. The time is the receivers': from when the first one's stream is
+/// open until the last one has read the end.
 fn flow_row(pair: &mut Pair, flow: Flow, shape: BlockShape, how: &str) -> Outcome<Row> {
     let [servers, clients] = pair.play(&Work::Flow(flow), shape)?;
     let receivers: Vec<u64> = match flow.direction {
         Direction::ToServer => servers,
         Direction::ToClient => clients,
         Direction::Both => {
-            // The clocks of two devices cannot be compared: each side is timed by itself, and the longer time counts.
+            // The clocks of two devices cannot be compared: each side is timed by itself, and the
+            // longer time counts.
             let longer = span(&servers).max(span(&clients));
             let name = name(&flow, how);
             return Ok(Row::rate(Role::Gpunet, name, flow.bytes * u64::from(flow.pairs), longer));
@@ -233,7 +236,8 @@ fn name(flow: &Flow, how: &str) -> String {
     format!("{}, {} a call{how}", counted(flow.pairs, "pair"), spell(flow.message))
 }
 
-/// The time from the first block's start to the last one's end, from the four words per block that a flow leaves.
+/// The time from the first block's start to the last one's end, from the four words per block that
+/// a flow leaves.
 fn span(blocks: &[u64]) -> Duration {
     let began = blocks.chunks_exact(4).map(|block| block[1]).min().unwrap_or(0);
     let ended = blocks.chunks_exact(4).map(|block| block[2]).max().unwrap_or(1);
@@ -330,8 +334,8 @@ fn preset(run: &mut Run<'_>, pair: &mut Pair) -> Outcome<()> {
     Ok(())
 }
 
-/// Measures bare copies by as many blocks as there are pairs; over tcp into pinned memory, from which the proxy takes
-/// bytes; none over rc. Returns the row of one block.
+/// Measures bare copies by as many blocks as there are pairs; over tcp into pinned memory, from
+/// which the proxy takes bytes; none over rc. Returns the row of one block.
 fn floors(
     run: &mut Run<'_>,
     args: &BandwidthArgs,

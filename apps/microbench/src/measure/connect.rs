@@ -127,7 +127,8 @@ fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
     Ok(Rounds::of(&words, Connects::words(rounds)))
 }
 
-/// Runs one end and returns words as [`Connects`] leaves them: for each round the time to open, or what `talk` returns.
+/// Runs one end and returns words as [`Connects`] leaves them: for each round the time to open, or
+/// what `talk` returns.
 fn end(
     rounds: u64,
     open: impl Fn() -> Result<Socket>,

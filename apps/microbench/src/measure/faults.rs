@@ -1,4 +1,5 @@
-//! Faults that must end well: launches that leave sockets, dead handles, panics, a program that is stopped.
+//! Faults that must end well: launches that leave sockets, dead handles, panics, a program that is
+//! stopped.
 
 mod child;
 mod tcp_ends;
@@ -109,7 +110,8 @@ fn options() -> Options {
     Options::DEFAULT.with_rings(64 << 10, 64 << 10).with_transport(TransportKind::Tcp)
 }
 
-/// One launch opens sockets, and another one's blocks wait on them when the first leaves them, or closes them.
+/// One launch opens sockets, and another one's blocks wait on them when the first leaves them, or
+/// closes them.
 fn two_launches(bench: &Bench, closes: bool, rounds: u64) -> Shown {
     let ends = TcpEnds::start()?;
     let mut old = Vec::new();
@@ -134,7 +136,8 @@ fn one_round(bench: &Bench, ends: &TcpEnds, closes: bool, old: &[u64]) -> Outcom
         words.word(Words::handle(left + index)).publish(*handle);
     }
     let mut own = bench.job(64, 1)?;
-    // Who sends without a pause goes on while its socket is finished with; to one that is closed it would have to wait.
+    // Who sends without a pause goes on while its socket is finished with; to one that is closed it
+    // would have to wait.
     own.fill(if closes { UNREAD } else { MARK })?;
     let mut others = bench.job(left * (Stale::BUFFER + Stale::MESSAGE), 4 * left)?;
     others.fill(MARK)?;

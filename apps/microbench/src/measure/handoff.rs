@@ -13,7 +13,8 @@ use std::net::{Ipv4Addr, TcpListener};
 
 const SIZE: usize = 64;
 
-/// Measures flags, data and flags, and a message to a plain program and back, with a time stamp at each step.
+/// Measures flags, data and flags, and a message to a plain program and back, with a time stamp at
+/// each step.
 pub fn handoff(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let threads = bench.threads(128);
@@ -76,8 +77,8 @@ struct Offset {
 impl Offset {
     const ROUNDS: u64 = 5000;
 
-    /// Asks the device for its time. The quickest answer is the most exact: the device gave it in the middle of the
-    /// round trip, with an error of at most half of it.
+    /// Asks the device for its time. The quickest answer is the most exact: the device gave it in
+    /// the middle of the round trip, with an error of at most half of it.
     fn measure(bench: &Bench) -> Outcome<Self> {
         let pinned = bench.pinned(8192)?;
         let (ping, pong) = (0, 4096);

@@ -143,8 +143,8 @@ impl Got {
     }
 }
 
-/// Jain's index: the square of the sum by the sum of the squares and their number. 1 where all got the same,
-/// 1/n where one got everything.
+/// Jain's index: the square of the sum by the sum of the squares and their number. 1 where all got
+/// the same, 1/n where one got everything.
 fn fairness(each: &[u64]) -> f64 {
     let sum: f64 = each.iter().map(|&bytes| bytes as f64).sum();
     let squares: f64 = each.iter().map(|&bytes| (bytes as f64).powi(2)).sum();

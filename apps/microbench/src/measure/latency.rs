@@ -23,8 +23,8 @@ pub struct LatencyArgs {
     /// Threads of a block, on a GPU. Messages of more than 8 KiB get 512.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// The threads of a block that use the stream. Without it: the block; for small messages on a GPU also
-    /// a warp and a thread.
+    /// The threads of a block that use the stream. Without it: the block; for small messages on a
+    /// GPU also a warp and a thread.
     #[arg(long)]
     group: Option<Cooperation>,
     /// Only these sizes, in bytes, with K or M if you like; several with commas.

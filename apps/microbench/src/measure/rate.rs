@@ -27,7 +27,8 @@ const MESSAGE: u64 = 64;
 /// Bytes of a ring: the default for streams between devices.
 const RING: u64 = 256 << 10;
 
-/// Measures messages of 64 bytes, one a call, over all pairs and transports that the command line selects.
+/// Measures messages of 64 bytes, one a call, over all pairs and transports that the command line
+/// selects.
 pub fn rate(run: &mut Run<'_>, args: &RateArgs) -> Outcome<()> {
     each_pair(run, &args.pair, "rate", |run, devices, transport| one(run, args, devices, transport))
 }
@@ -78,7 +79,8 @@ fn one(run: &mut Run<'_>, args: &RateArgs, devices: &[String; 2], transport: Tra
     Ok(())
 }
 
-/// The messages that all pairs have moved a second, by the four words that each block of a flow leaves.
+/// The messages that all pairs have moved a second, by the four words that each block of a flow
+/// leaves.
 fn row(receivers: &[u64], pairs: u32, messages: u64, how: &str) -> Row {
     let began = receivers.chunks_exact(4).map(|block| block[1]).min().unwrap_or(0);
     let ended = receivers.chunks_exact(4).map(|block| block[2]).max().unwrap_or(1);

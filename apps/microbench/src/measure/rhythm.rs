@@ -14,7 +14,8 @@ const FIRST: u64 = 10;
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 128;
 
-/// Measures the round trips of messages that a block sends at a rhythm to a plain program that answers at once.
+/// Measures the round trips of messages that a block sends at a rhythm to a plain program that
+/// answers at once.
 pub fn rhythm(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let rounds = run.effort.of(20, 500, 2000);

@@ -37,7 +37,8 @@ struct Scene {
     counts: Vec<u64>,
 }
 
-/// Measures one connection to 10,000 open sockets, over tcp and over peer, with one busy pair and with several.
+/// Measures one connection to 10,000 open sockets, over tcp and over peer, with one busy pair and
+/// with several.
 pub fn scale(run: &mut Run<'_>) -> Outcome<()> {
     let descriptors = process::more_descriptors();
     let most = descriptors.saturating_sub(DESCRIPTORS);
@@ -122,8 +123,9 @@ impl Scene {
         sockets.saturating_sub(2 * u64::from(self.busy))
     }
 
-    /// Hand-offs without sockets: over peer the two of a round trip. Over tcp what plain sockets take, and two hand-offs of
-    /// the four that a round trip between blocks has, of which both ends are blocks: no round trip is shorter.
+    /// Hand-offs without sockets: over peer the two of a round trip. Over tcp what plain sockets
+    /// take, and two hand-offs of the four that a round trip between blocks has, of which both ends
+    /// are blocks: no round trip is shorter.
     fn floors(&self, run: &mut Run<'_>, bench: &Bench) -> Outcome<()> {
         let rounds = run.effort.of(2000, 10_000, 20_000);
         let over_peer = self.transport == Transport::Peer;

@@ -13,7 +13,8 @@ use gpunet_proxy::abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
 use gpunet_proxy::queue::Settings;
 use std::time::Duration;
 
-/// A ring of which half holds a sixty-fourth of the longest message: a queue may take no more pieces than that.
+/// A ring of which half holds a sixty-fourth of the longest message: a queue may take no more
+/// pieces than that.
 const RING: u64 = 4 << 20;
 
 /// Bytes of a message.
@@ -22,7 +23,8 @@ const ALL: [u64; 4] = [64 << 10, 1 << 20, 16 << 20, 64 << 20];
 /// What `staged` takes.
 #[derive(Args, Clone, Debug)]
 pub struct StagedArgs {
-    /// Bytes of a message, with K or M if you like; several with commas. Without it: 64K, 1M, 16M, 64M; 64K and 1M with --quick.
+    /// Bytes of a message, with K or M if you like; several with commas. Without it: 64K, 1M, 16M,
+    /// 64M; 64K and 1M with --quick.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = |text: &str| cli::size(text, 64..=256 << 20))]
     messages: Vec<u64>,
     /// Numbers of streams, each with a queue and a plain program of its own.
@@ -31,7 +33,8 @@ pub struct StagedArgs {
     /// Bytes of a ring, a power of two, with K or M if you like.
     #[arg(long, value_name = "BYTES", default_value_t = RING, value_parser = ring)]
     ring: u64,
-    /// Bytes that the copy engine copies at a time at most, with K or M if you like. Without it: as queues have it.
+    /// Bytes that the copy engine copies at a time at most, with K or M if you like. Without it: as
+    /// queues have it.
     #[arg(long, value_name = "BYTES", value_parser = |text: &str| cli::size(text, 4096..=64 << 20))]
     fragment: Option<u64>,
     /// Copies of a queue that are under way at a time at most. Without it: as queues have it.

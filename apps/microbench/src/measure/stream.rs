@@ -1,4 +1,5 @@
-//! Queues in the order of streams: how long they take beside streams by hand, and whether every byte is right.
+//! Queues in the order of streams: how long they take beside streams by hand, and whether every
+//! byte is right.
 //!
 //! | file | holds |
 //! |---|---|
@@ -40,10 +41,12 @@ pub struct StreamArgs {
     /// Transports between the two sockets: peer, tcp. Without it: both.
     #[arg(long, value_delimiter = ',')]
     transport: Vec<Transport>,
-    /// The other end's device in the ping-pong: cpu or cuda:N. Without it: both ends are on one device, as in all other parts.
+    /// The other end's device in the ping-pong: cpu or cuda:N. Without it: both ends are on one
+    /// device, as in all other parts.
     #[arg(long, value_parser = device_name)]
     other: Option<String>,
-    /// Messages to check over each transport. Without it: 100,000; 1,000 with --quick, 1,000,000 with --full.
+    /// Messages to check over each transport. Without it: 100,000; 1,000 with --quick, 1,000,000
+    /// with --full.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     messages: Option<u64>,
     /// Check for at most this many seconds over each transport.

@@ -25,8 +25,8 @@ pub struct SymmetricArgs {
     /// Measure these parts only.
     #[arg(value_enum, value_name = "PART")]
     parts: Vec<Part>,
-    /// Devices of the members after the first: cpu or cuda:N, several with commas. Members take --device and these in turn.
-    /// Without it: all GPUs, or the CPU.
+    /// Devices of the members after the first: cpu or cuda:N, several with commas. Members take
+    /// --device and these in turn. Without it: all GPUs, or the CPU.
     #[arg(long, value_delimiter = ',', value_parser = device_name)]
     other: Vec<String>,
     /// Numbers of members of barriers and collectives, instead of the usual ones.

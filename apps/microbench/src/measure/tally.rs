@@ -34,7 +34,8 @@ impl Tally {
     }
 }
 
-/// Returns the shapes whose blocks have at most `widest` threads; an error if there are none: nothing would be checked.
+/// Returns the shapes whose blocks have at most `widest` threads; an error if there are none:
+/// nothing would be checked.
 pub(super) fn at_most<S>(shapes: Vec<S>, widest: u32, threads: impl Fn(&S) -> u32) -> Outcome<Vec<S>> {
     let shapes: Vec<S> = shapes.into_iter().filter(|shape| threads(shape) <= widest).collect();
     if shapes.is_empty() { Err(format!("no shape has at most {widest} threads").into()) } else { Ok(shapes) }

@@ -21,7 +21,8 @@ const DESCRIPTORS: u64 = 500;
 /// How long the block may take to listen.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Measures round trips of one of 2 to 10,000 plain TCP clients of a block that waits for all of them with a poll group.
+/// Measures round trips of one of 2 to 10,000 plain TCP clients of a block that waits for all of
+/// them with a poll group.
 pub fn watch(run: &mut Run<'_>) -> Outcome<()> {
     // Both ends of each connection are in this process.
     let most = process::more_descriptors().saturating_sub(DESCRIPTORS) / 2;

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How long an end waits for the other one.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// How often a spinning end polls in vain before it yields the processor between polls: the other end may need it.
+/// How often a spinning end polls in vain before it yields the processor between polls: the other
+/// end may need it.
 const LOOKS: u32 = 4000;
 
 /// A connected socket of either kind.
@@ -49,8 +50,8 @@ impl Looks {
     }
 }
 
-/// Runs one end of one or several pairs; returns words as the kernels do: for an echo two outcomes and
-/// the client's nanoseconds per round, for a flow the bytes, start, end and calls of each pair.
+/// Runs one end of one or several pairs; returns words as the kernels do: for an echo two outcomes
+/// and the client's nanoseconds per round, for a flow the bytes, start, end and calls of each pair.
 pub fn run(task: &Task) -> Result<Vec<u64>> {
     match task.work {
         Work::Echo { size, rounds } => {
@@ -108,7 +109,8 @@ fn open(task: &Task, pair: u16) -> Result<Box<dyn PlainSocket>> {
     Ok(socket)
 }
 
-/// Polls a non-blocking listener until a client connects, with a timeout: a client that has failed never connects.
+/// Polls a non-blocking listener until a client connects, with a timeout: a client that has failed
+/// never connects.
 fn accept<T>(timeout: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
     let limit = Instant::now() + timeout;
     loop {

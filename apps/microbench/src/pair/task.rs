@@ -55,7 +55,8 @@ pub enum Direction {
 }
 
 impl Work {
-    /// Returns the outcomes among the words that one end has left; none where its other words say more.
+    /// Returns the outcomes among the words that one end has left; none where its other words say
+    /// more.
     pub fn outcomes(&self, serves: bool, words: &[u64]) -> Vec<u64> {
         match self {
             Self::Echo { .. } => words.iter().copied().skip(usize::from(!serves)).take(1).collect(),
@@ -203,7 +204,8 @@ pub struct Ports {
 /// Ports up to this lie below the ephemeral ports that Linux assigns.
 const LAST: u16 = 31_500;
 const FIRST: u16 = 20_000;
-/// Distance between the first ports of processes with neighbouring ids: several may run at the same time.
+/// Distance between the first ports of processes with neighbouring ids: several may run at the same
+/// time.
 const APART: u32 = 40;
 
 impl Ports {

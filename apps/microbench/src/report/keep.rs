@@ -16,7 +16,8 @@ pub struct Json {
 }
 
 enum Destination {
-    /// A regular file, or none yet. It is replaced as a whole, so that it never holds half a report.
+    /// A regular file, or none yet. It is replaced as a whole, so that it never holds half a
+    /// report.
     File(PathBuf),
     /// Anything else, such as /dev/stdout. It is written once, when the report is complete.
     Stream,
@@ -63,7 +64,8 @@ fn is_stream(path: &Path) -> bool {
     other || ["/dev/", "/proc/"].iter().any(|folder| path.starts_with(folder))
 }
 
-/// Checks that a file can be written there: an existing one may be changed, a new one may be created in its folder.
+/// Checks that a file can be written there: an existing one may be changed, a new one may be
+/// created in its folder.
 fn check(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());

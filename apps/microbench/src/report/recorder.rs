@@ -11,7 +11,8 @@ pub struct Recorder {
     report: Report,
     progress: Progress,
     output: Output,
-    /// The report's file, written with each row: what was measured before a failure is worth keeping.
+    /// The report's file, written with each row: what was measured before a failure is worth
+    /// keeping.
     json: Option<Json>,
     /// The report is used at the end, even if nobody reads the output.
     kept: bool,
@@ -20,7 +21,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Looks at the machine. The report is kept in `json`. `drawn`: charts or tables are made of it at the end.
+    /// Looks at the machine. The report is kept in `json`. `drawn`: charts or tables are made of it
+    /// at the end.
     pub fn new(command: String, json: Option<Json>, drawn: bool) -> Self {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let started = started.map_or(0, |since| since.as_secs());
@@ -63,7 +65,8 @@ impl Recorder {
         }
     }
 
-    /// Returns an error, at the end of a run, if a part of the output is lost: unless its reader has gone, and the report is kept.
+    /// Returns an error, at the end of a run, if a part of the output is lost: unless its reader
+    /// has gone, and the report is kept.
     pub fn check_written(&self) -> Outcome<()> {
         self.check_output()?;
         match self.output.error() {

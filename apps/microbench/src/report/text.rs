@@ -41,7 +41,8 @@ fn ratios(row: &Row) -> String {
     shown.map(|ratio| format!("  {:.2}x {}", ratio.ratio, ratio.role.name())).collect()
 }
 
-/// The largest ratio of times, the smallest of rates. Of other numbers it is unknown which is better: the first.
+/// The largest ratio of times, the smallest of rates. Of other numbers it is unknown which is
+/// better: the first.
 fn strictest(row: &Row, role: Role) -> Option<&Ratio> {
     let mut of_role = row.ratios.iter().filter(|ratio| ratio.role == role);
     match row.figure {

@@ -47,8 +47,8 @@ pub(crate) fn fill<G: Group>(g: &G, buffer: Buffer) {
     }
 }
 
-/// Returns whether a buffer holds the bytes from `position` on. All lanes share the work and get the
-/// same answer; also a barrier.
+/// Returns whether a buffer holds the bytes from `position` on. All lanes share the work and get
+/// the same answer; also a barrier.
 ///
 /// Kept out of line: its loads in flight need registers, and the transfers have none to spare.
 #[inline(never)]

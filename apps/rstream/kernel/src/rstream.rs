@@ -130,7 +130,8 @@ struct End<'a> {
     /// from position `p` begins at `p` modulo the period; it is aligned there as it is in the ring,
     /// so the copy need not shift.
     out: Buffer,
-    /// Room for the largest transfer wherever it begins in a chunk of the ring, for the same reason.
+    /// Room for the largest transfer wherever it begins in a chunk of the ring, for the same
+    /// reason.
     back: Buffer,
     ended: &'a mut Ended,
 }
@@ -230,7 +231,8 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// Checks whether more came than was agreed, without waiting: an honest peer may not have ended yet.
+    /// Checks whether more came than was agreed, without waiting: an honest peer may not have ended
+    /// yet.
     fn expect_nothing<G: Group>(&mut self, g: &G) -> core::result::Result<(), Failure> {
         match self.stream.available(g) {
             Ok(extra @ 1..) => Err(Failure { outcome: Outcome::Extra, detail: extra as u64 }),

@@ -2,7 +2,8 @@
 
 use crate::program::{run_on_cpu, serve};
 
-/// Sizes of transfers: one byte, less than a line, whole pages, more than the rings hold, and odd ones.
+/// Sizes of transfers: one byte, less than a line, whole pages, more than the rings hold, and odd
+/// ones.
 const SIZES: [(&str, &str, &str); 6] = [
     ("1", "300", "3"),
     ("64", "100", "5"),

@@ -158,7 +158,8 @@ fn the_first_of_two_connections_may_fail_and_a_later_client_is_served() {
 
 #[test]
 fn a_flipped_bit_is_caught_by_the_server_and_named() {
-    // In the sync bytes, at a transfer's first and last byte, in the middle of the second iteration.
+    // In the sync bytes, at a transfer's first and last byte, in the middle of the second
+    // iteration.
     for flip in [5, 16, 16 + 9999, 16 + 40_000 + 12_345] {
         let server = server((10_000, 4, 2));
         let mut peer = Peer::connect(server.addr);

@@ -1,5 +1,5 @@
-//! The original program, over its plain sockets (`-T s`), as either end. Its rsockets need RDMA; the
-//! protocol is the same.
+//! The original program, over its plain sockets (`-T s`), as either end. Its rsockets need RDMA;
+//! the protocol is the same.
 //!
 //! It is searched in `PATH`, or at the path in the variable `RSTREAM`.
 

@@ -5,16 +5,18 @@ use crate::signals::{CHECKED, COUNTED, from_above, from_below};
 use gpunet_device::team::Sum;
 use gpunet_device::{Group, Kernel, Rank, Result, SymmetricPtr, TeamHandle};
 
-/// Makes each cell the mean of its four neighbours, again and again, until none changes by more than `tolerance`.
+/// Makes each cell the mean of its four neighbours, again and again, until none changes by more
+/// than `tolerance`.
 ///
-/// Each block of each member has a band of the grid, with a row above and a row below that belong to its neighbours. The bands
-/// lie below each other in the order of members, and of blocks in a member. After each iteration a block puts its first row
-/// into the band above and its last row into the band below, each with a signal, whether the neighbour is a block of this
-/// member or of another one.
+/// Each block of each member has a band of the grid, with a row above and a row below that belong
+/// to its neighbours. The bands lie below each other in the order of members, and of blocks in a
+/// member. After each iteration a block puts its first row into the band above and its last row
+/// into the band below, each with a signal, whether the neighbour is a block of this member or of
+/// another one.
 ///
-/// An iteration reads one of two copies of the band and writes the other. A neighbour's row of the next iteration may come
-/// early; it goes into the copy that this block has done with, because the neighbour has waited for the row that this block
-/// sent after it had read that copy.
+/// An iteration reads one of two copies of the band and writes the other. A neighbour's row of the
+/// next iteration may come early; it goes into the copy that this block has done with, because the
+/// neighbour has waited for the row that this block sent after it had read that copy.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Jacobi {
@@ -115,7 +117,8 @@ impl Jacobi {
         Ok(())
     }
 
-    /// The block whose band lies above or below this one's, and its member; `None` at the edge of the grid.
+    /// The block whose band lies above or below this one's, and its member; `None` at the edge of
+    /// the grid.
     fn neighbour<G: Group>(&self, g: &G, is_above: bool) -> Option<(Rank, u32)> {
         let (rank, blocks) = (self.team.rank().0, g.count());
         let (band, bands) = (rank * blocks + g.index(), self.team.size() * blocks);
@@ -127,7 +130,8 @@ impl Jacobi {
         Some((Rank(band / blocks), band % blocks))
     }
 
-    /// Adds up the cells that change: over the blocks of this member, whose first one meets the other members.
+    /// Adds up the cells that change: over the blocks of this member, whose first one meets the
+    /// other members.
     fn changing<G: Group>(&self, g: &G, changing: u32, check: u64) -> Result<u64> {
         let (team, own) = (self.team, self.team.rank());
         if g.is_leader() {

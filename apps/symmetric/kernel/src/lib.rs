@@ -1,4 +1,5 @@
-//! The kernels of `gpunet-symmetric`: NVSHMEM's examples, written once for GPU and CPU thread blocks.
+//! The kernels of `gpunet-symmetric`: NVSHMEM's examples, written once for GPU and CPU thread
+//! blocks.
 //!
 //! | kernel | what its blocks do | calls |
 //! |---|---|---|

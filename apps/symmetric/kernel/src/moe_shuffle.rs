@@ -1,10 +1,12 @@
-//! Tokens travel to the experts that they are routed to, and back: the shuffle of a mixture of experts.
+//! Tokens travel to the experts that they are routed to, and back: the shuffle of a mixture of
+//! experts.
 
 use crate::leave;
 use crate::signals::{DISPATCHED, PLANNED, RETURNED};
 use gpunet_device::{Group, Kernel, Rank, Result, Signal, SymmetricPtr, TeamHandle};
 
-/// Sends a copy of each token, a *row*, to each of its experts, has those work on it, and combines what comes back.
+/// Sends a copy of each token, a *row*, to each of its experts, has those work on it, and combines
+/// what comes back.
 ///
 /// | step | who | what |
 /// |---|---|---|
@@ -13,8 +15,9 @@ use gpunet_device::{Group, Kernel, Rank, Result, Signal, SymmetricPtr, TeamHandl
 /// | experts | all blocks, each its share of what has arrived | [`expert`], and the row goes back to its member |
 /// | combine | all blocks, each its share of the tokens | add the rows of a token up, by their weights |
 ///
-/// What a member receives lies in the order of its experts, and of the members for each of them, as a matrix product by groups
-/// takes it. A block tells each member once that all its rows are there, so a signal counts blocks, not rows.
+/// What a member receives lies in the order of its experts, and of the members for each of them, as
+/// a matrix product by groups takes it. A block tells each member once that all its rows are there,
+/// so a signal counts blocks, not rows.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MoeShuffle {

@@ -4,8 +4,8 @@ use crate::leave;
 use crate::signals::{SUMMED, TOLD};
 use gpunet_device::{Group, Kernel, Result, SymmetricPtr, TeamHandle};
 
-/// Sums up this member's numbers, lets the member's queue gather the sums of all, and takes 1 from each of its numbers while their sum
-/// is above a threshold. One block.
+/// Sums up this member's numbers, lets the member's queue gather the sums of all, and takes 1 from
+/// each of its numbers while their sum is above a threshold. One block.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OnStream {

@@ -4,7 +4,8 @@ use crate::leave;
 use crate::signals::SHARES;
 use gpunet_device::{Group, Kernel, Result, SymmetricPtr, TeamHandle};
 
-/// The blocks of a member put its elements to the right neighbour, each a share, and count up one signal.
+/// The blocks of a member put its elements to the right neighbour, each a share, and count up one
+/// signal.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PutBlock {

@@ -4,7 +4,8 @@ use crate::leave;
 use crate::signals::CHUNKS;
 use gpunet_device::{Group, Kernel, Rank, Result, SymmetricPtr, TeamHandle};
 
-/// Passes the elements of member 0 from each member to the next. One block. While a chunk travels on, the next one comes.
+/// Passes the elements of member 0 from each member to the next. One block. While a chunk travels
+/// on, the next one comes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RingBroadcast {

@@ -4,7 +4,8 @@ use crate::leave;
 use crate::signals::{growing, whole};
 use gpunet_device::{Group, Kernel, Rank, Result, SymmetricPtr, TeamHandle};
 
-/// Adds up the elements of all members: the sum grows from member 0 to the last one, and then goes round the ring.
+/// Adds up the elements of all members: the sum grows from member 0 to the last one, and then goes
+/// round the ring.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RingReduce {

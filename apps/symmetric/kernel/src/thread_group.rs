@@ -15,7 +15,8 @@ pub enum Gatherer {
     Thread = 2,
 }
 
-/// Adds two vectors, each member a piece of them and each thread its share, and gives everybody the whole sum. One block.
+/// Adds two vectors, each member a piece of them and each thread its share, and gives everybody the
+/// whole sum. One block.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ThreadGroup {

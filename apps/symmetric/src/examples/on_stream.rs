@@ -13,7 +13,8 @@ fn number(rank: u32, at: usize) -> u32 {
     (at as u32 + rank) % 8
 }
 
-/// What becomes of the numbers, by a plain loop over those of all members: how often 1 is taken from each.
+/// What becomes of the numbers, by a plain loop over those of all members: how often 1 is taken
+/// from each.
 fn turns(size: u32, elements: usize, threshold: u64) -> u32 {
     let sum = |taken: u32| -> u64 {
         let numbers = (0..size).flat_map(|rank| (0..elements).map(move |at| number(rank, at)));

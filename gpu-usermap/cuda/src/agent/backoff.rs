@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A small copy is done within 10 us on an H200, so the thread spins for longer than that before it sleeps.
+/// A small copy is done within 10 us on an H200, so the thread spins for longer than that before it
+/// sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);

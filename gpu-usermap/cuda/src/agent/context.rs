@@ -1,4 +1,5 @@
-//! Everything that lives on a device's agent thread: the current context, copies, launches, deferred releases.
+//! Everything that lives on a device's agent thread: the current context, copies, launches,
+//! deferred releases.
 
 #![allow(unsafe_code, reason = "makes a context current, and releases it")]
 
@@ -12,8 +13,8 @@ use crate::driver::raw::constants::STREAM_CAPTURE_MODE_RELAXED;
 use crate::driver::raw::{CUdevice, ContextHandle};
 use crate::driver::{Cuda, CudaError, Driver, log};
 
-/// How long the last handle's drop waits for kernels that still run. Longer than the 2 s for which a gpunet kernel
-/// outlives its proxy's heartbeat, short enough for a person to wait.
+/// How long the last handle's drop waits for kernels that still run. Longer than the 2 s for which
+/// a gpunet kernel outlives its proxy's heartbeat, short enough for a person to wait.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Whose context it is.
@@ -48,8 +49,9 @@ impl Context {
         let lanes = unsafe { driver.context_set_current(handle) }
             .and_then(|()| Ok((driver.current_device()?, CopyLane::open(driver)?, Launches::open(driver)?)));
         if let Ok(streams) = driver.streams() {
-            // While any thread captures a graph in the global mode, the driver refuses many calls on all threads but those that
-            // have said that their calls have nothing to do with it, and the capture fails with the call.
+            // While any thread captures a graph in the global mode, the driver refuses many calls
+            // on all threads but those that have said that their calls have nothing to do with it,
+            // and the capture fails with the call.
             log(streams.exchange_capture_mode(STREAM_CAPTURE_MODE_RELAXED).map(|_| ()));
         }
         match lanes {
@@ -58,7 +60,8 @@ impl Context {
             }
             Err(error) => {
                 if let Origin::Primary(device) = origin {
-                    // SAFETY: retained above; what was made in it goes with it, or stays for its other users.
+                    // SAFETY: retained above; what was made in it goes with it, or stays for its
+                    // other users.
                     log(unsafe { driver.primary_context_release(device) });
                 }
                 Err(error)
@@ -94,7 +97,8 @@ impl Context {
         launches.reap(driver)
     }
 
-    /// Sets local memory aside for stacks of so many bytes per thread, unless a kernel runs: the driver would wait for it.
+    /// Sets local memory aside for stacks of so many bytes per thread, unless a kernel runs: the
+    /// driver would wait for it.
     pub(crate) fn set_local_memory_aside(&mut self, bytes: u32) {
         let (driver, launches) = self.launching();
         launches.set_local_memory_aside(driver, bytes);
@@ -104,8 +108,8 @@ impl Context {
         self.deferred.push(release);
     }
 
-    /// Returns whether something is to be given back as soon as the launches of this device and dropped streams have ended. The end
-    /// of others is announced.
+    /// Returns whether something is to be given back as soon as the launches of this device and
+    /// dropped streams have ended. The end of others is announced.
     pub(crate) fn has_deferred(&self) -> bool {
         self.launches.has_left() || (!self.deferred.is_empty() && !self.launches.has_announced())
     }
@@ -121,10 +125,11 @@ impl Context {
         }
     }
 
-    /// Ends the agent's use of the context: waits for kernels, up to a bound, and gives everything back.
+    /// Ends the agent's use of the context: waits for kernels, up to a bound, and gives everything
+    /// back.
     ///
-    /// A kernel that outlasts the bound keeps what it uses: memory, mappings, module and context are leaked to it, because
-    /// every call that frees them would wait for it as well.
+    /// A kernel that outlasts the bound keeps what it uses: memory, mappings, module and context
+    /// are leaked to it, because every call that frees them would wait for it as well.
     pub(crate) fn close(mut self) {
         let deadline = Instant::now() + CLOSE_LIMIT;
         let mut backoff = Backoff::new();

@@ -10,11 +10,12 @@ use crate::driver::raw::constants::ERROR_NOT_READY;
 use crate::driver::raw::{CUdeviceptr, StreamHandle};
 use crate::driver::{CopyError, CudaError, Driver, StreamState};
 
-/// How much goes through the staging memory at a time: at 1 MiB a copy runs at 40 GB/s on an H200, and the agent
-/// is free for another request after 30 us.
+/// How much goes through the staging memory at a time: at 1 MiB a copy runs at 40 GB/s on an H200,
+/// and the agent is free for another request after 30 us.
 pub(crate) const CHUNK: usize = 1 << 20;
 
-/// Longer than any copy takes (256 MiB at a tenth of PCIe 3's rate: 0.3 s); after it the GPU counts as stuck.
+/// Longer than any copy takes (256 MiB at a tenth of PCIe 3's rate: 0.3 s); after it the GPU counts
+/// as stuck.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Checks that `offset..offset + len` lies within `size` bytes.
@@ -27,7 +28,8 @@ pub(crate) fn check_bounds(offset: usize, len: usize, size: usize) -> Result<(),
 
 /// Copies one chunk at a time. It belongs to the agent thread.
 ///
-/// Invariant: the host touches `staging` only while `stream` is idle, and nobody ever writes `zeros` after [`open`](Self::open).
+/// Invariant: the host touches `staging` only while `stream` is idle, and nobody ever writes
+/// `zeros` after [`open`](Self::open).
 pub(crate) struct CopyLane {
     stream: StreamHandle,
     staging: NonNull<u8>,
@@ -38,8 +40,8 @@ pub(crate) struct CopyLane {
 impl CopyLane {
     /// Makes stream and staging memory in the current context, and runs each kind of copy once.
     ///
-    /// The stream has the most urgent priority, so that the driver has a reason not to give it the same hardware queue as the
-    /// streams of kernels, behind which its copies would wait.
+    /// The stream has the most urgent priority, so that the driver has a reason not to give it the
+    /// same hardware queue as the streams of kernels, behind which its copies would wait.
     pub(crate) fn open(driver: &Driver) -> Result<Self, CudaError> {
         let stream = driver.stream_create(driver.most_urgent_priority()?)?;
         let staging = driver.host_alloc(CHUNK)?;
@@ -48,7 +50,8 @@ impl CopyLane {
         unsafe { zeros.as_ptr().write_bytes(0, CHUNK) };
         let scratch = driver.mem_alloc(4096)?;
         let mut lane = Self { stream, staging, zeros, scratch };
-        // Whatever the driver sets up for its first copy, it sets up now, when no kernel waits for the host.
+        // Whatever the driver sets up for its first copy, it sets up now, when no kernel waits for
+        // the host.
         lane.zero(driver, scratch, 4096)?;
         lane.write(driver, scratch, &[1; 64])?;
         lane.read(driver, scratch, 64)?;
@@ -59,9 +62,11 @@ impl CopyLane {
     pub(crate) fn write(&mut self, driver: &Driver, to: CUdeviceptr, bytes: &[u8]) -> Result<(), CudaError> {
         let len = bytes.len().min(CHUNK);
         self.wait_idle(driver)?;
-        // SAFETY: `staging` has CHUNK >= len bytes, is disjoint from `bytes`, and the stream is idle (the invariant).
+        // SAFETY: `staging` has CHUNK >= len bytes, is disjoint from `bytes`, and the stream is
+        // idle (the invariant).
         unsafe { self.staging.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), len) };
-        // SAFETY: the staged bytes stay until the stream is idle; the caller checked `to` against a live buffer, which it holds.
+        // SAFETY: the staged bytes stay until the stream is idle; the caller checked `to` against a
+        // live buffer, which it holds.
         unsafe { driver.copy_to_device(to, self.staging.as_ptr(), len, self.stream) }?;
         self.wait_idle(driver)
     }
@@ -75,11 +80,13 @@ impl CopyLane {
     ) -> Result<Vec<u8>, CudaError> {
         let len = len.min(CHUNK);
         self.wait_idle(driver)?;
-        // SAFETY: `staging` has room and is untouched until the stream is idle; the caller checked `from` as in `write`.
+        // SAFETY: `staging` has room and is untouched until the stream is idle; the caller checked
+        // `from` as in `write`.
         unsafe { driver.copy_to_host(self.staging.as_ptr(), from, len, self.stream) }?;
         self.wait_idle(driver)?;
         let mut bytes = vec![0; len];
-        // SAFETY: the copy is done (the stream is idle), so `staging` holds `len` initialised bytes that nothing writes.
+        // SAFETY: the copy is done (the stream is idle), so `staging` holds `len` initialised bytes
+        // that nothing writes.
         unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(self.staging.as_ptr(), len) };
         Ok(bytes)
     }
@@ -88,7 +95,8 @@ impl CopyLane {
     pub(crate) fn zero(&mut self, driver: &Driver, to: CUdeviceptr, len: usize) -> Result<(), CudaError> {
         for offset in (0..len).step_by(CHUNK) {
             let chunk = CHUNK.min(len - offset);
-            // SAFETY: `zeros` is never written; the range lies within the allocation that the caller just made.
+            // SAFETY: `zeros` is never written; the range lies within the allocation that the
+            // caller just made.
             unsafe { driver.copy_to_device(to + offset as u64, self.zeros.as_ptr(), chunk, self.stream) }?;
         }
         self.wait_idle(driver)
@@ -101,7 +109,8 @@ impl CopyLane {
         // SAFETY: the stream lives as long as the lane.
         while unsafe { driver.stream_query(self.stream) }? == StreamState::Busy {
             if Instant::now() >= deadline {
-                // The staging memory stays with the copy: the next call begins by waiting for it again.
+                // The staging memory stays with the copy: the next call begins by waiting for it
+                // again.
                 return Err(driver.error("waiting 10 s for a copy", ERROR_NOT_READY));
             }
             backoff.pause(Some(deadline));

@@ -1,4 +1,5 @@
-//! The kernels that run, the streams they run on, and other streams with work on them. Belongs to the agent thread.
+//! The kernels that run, the streams they run on, and other streams with work on them. Belongs to
+//! the agent thread.
 
 #![allow(unsafe_code, reason = "kernel launches and stream handles")]
 
@@ -62,7 +63,8 @@ impl Failed {
 pub(crate) enum LeftStream {
     /// One that was made here. It is destroyed when it is idle.
     Owned(StreamHandle),
-    /// The caller's, who may have destroyed it by now: an event behind the work tells, or was never recorded if there is none.
+    /// The caller's, who may have destroyed it by now: an event behind the work tells, or was never
+    /// recorded if there is none.
     Borrowed(EventHandle),
 }
 
@@ -75,7 +77,8 @@ pub(crate) struct Launches {
     left_streams: Vec<LeftStream>,
     /// Announced launches that others made: nothing can be asked about them.
     foreign: usize,
-    /// Local memory that the driver has set aside, in bytes per thread: a kernel that needs more makes it wait for all that run.
+    /// Local memory that the driver has set aside, in bytes per thread: a kernel that needs more
+    /// makes it wait for all that run.
     local_bytes: u32,
 }
 
@@ -109,7 +112,8 @@ impl Launches {
         }
     }
 
-    /// Launches each kernel on a stream of its own. `sms` is how many multiprocessors they fill together.
+    /// Launches each kernel on a stream of its own. `sms` is how many multiprocessors they fill
+    /// together.
     ///
     /// # Safety
     /// As for [`Device::launch`](crate::Device::launch), and the functions' modules are loaded.
@@ -121,8 +125,9 @@ impl Launches {
         outcome: Outcome,
     ) -> Result<(), Failed> {
         let mut order: Vec<usize> = (0..kernels.len()).collect();
-        // A kernel that needs more local memory than any before makes the driver enlarge it, which waits for running
-        // kernels: so the largest need goes first, when none of the group runs yet.
+        // A kernel that needs more local memory than any before makes the driver enlarge it, which
+        // waits for running kernels: so the largest need goes first, when none of the group runs
+        // yet.
         order.sort_by_key(|&index| std::cmp::Reverse(kernels[index].local_bytes));
         if let Some(&index) = order.first()
             && kernels[index].local_bytes > self.local_bytes
@@ -144,7 +149,8 @@ impl Launches {
             // The driver takes `void*` and only reads: it copies each parameter before it returns.
             let mut params: Vec<*mut c_void> =
                 kernel.params.iter().map(|bytes| bytes.as_ptr().cast_mut().cast()).collect();
-            // SAFETY: the caller's promise for the kernel; the parameters outlive the call; the stream is ours and live.
+            // SAFETY: the caller's promise for the kernel; the parameters outlive the call; the
+            // stream is ours and live.
             let launched = unsafe {
                 driver.launch(
                     kernel.function,
@@ -173,8 +179,8 @@ impl Launches {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Finds the launches that have ended, tells their handles, and returns how many still run, dropped streams with work left
-    /// included.
+    /// Finds the launches that have ended, tells their handles, and returns how many still run,
+    /// dropped streams with work left included.
     pub(crate) fn reap(&mut self, driver: &Driver) -> usize {
         let idle_streams = &mut self.idle_streams;
         self.running.retain_mut(|launch| {
@@ -220,12 +226,14 @@ impl Launches {
         self.foreign = if begins { self.foreign + 1 } else { self.foreign.saturating_sub(1) };
     }
 
-    /// Returns whether work may be running whose end will be announced: launches of others, streams.
+    /// Returns whether work may be running whose end will be announced: launches of others,
+    /// streams.
     pub(crate) fn has_announced(&self) -> bool {
         self.foreign > 0 || self.busy_streams > 0
     }
 
-    /// Returns how many multiprocessors the running launches fill, as of the last [`reap`](Self::reap).
+    /// Returns how many multiprocessors the running launches fill, as of the last
+    /// [`reap`](Self::reap).
     pub(crate) fn busy_sms(&self) -> u32 {
         self.running.iter().fold(0, |sum, launch| sum.saturating_add(launch.sms))
     }

@@ -5,7 +5,8 @@
 use crate::driver::raw::{CUdevice, CUdeviceptr, MemoryHandle};
 use crate::driver::{CudaError, Driver, log};
 
-/// Physical memory, the addresses reserved for it, and whether it is mapped there. Merely dropped, it leaks all three.
+/// Physical memory, the addresses reserved for it, and whether it is mapped there. Merely dropped,
+/// it leaks all three.
 #[derive(Debug)]
 pub(crate) struct PhysicalMemory {
     handle: MemoryHandle,
@@ -20,7 +21,8 @@ impl PhysicalMemory {
         Self { handle, len, reserved: None, mapped: false }
     }
 
-    /// Maps the memory and lets the device use it, and returns the address; or undoes what was done.
+    /// Maps the memory and lets the device use it, and returns the address; or undoes what was
+    /// done.
     pub(crate) fn map(mut self, driver: &Driver, device: CUdevice) -> Result<(Self, CUdeviceptr), CudaError> {
         match self.try_map(driver, device) {
             Ok(address) => Ok((self, address)),
@@ -33,8 +35,9 @@ impl PhysicalMemory {
 
     /// Gives back at once what nobody has been told of.
     ///
-    /// It does not wait for kernels: unlike `cuMemFree`, these calls return under a kernel that fills the GPU (see [the crate](crate#under-a-running-kernel)). If it
-    /// were put off, a peer that sends bad lengths could pile up memory of its own here until the launches end.
+    /// It does not wait for kernels: unlike `cuMemFree`, these calls return under a kernel that
+    /// fills the GPU (see [the crate](crate#under-a-running-kernel)). If it were put off, a peer
+    /// that sends bad lengths could pile up memory of its own here until the launches end.
     pub(crate) fn undo(self, driver: &Driver) {
         // SAFETY: no address of it has left the agent thread.
         log(unsafe { self.release(driver) });
@@ -56,7 +59,8 @@ impl PhysicalMemory {
         self.handle
     }
 
-    /// Gives back what there is, the last made first. After a failure the rest is leaked: it may still be in use.
+    /// Gives back what there is, the last made first. After a failure the rest is leaked: it may
+    /// still be in use.
     ///
     /// # Safety
     /// Neither host nor kernels use the memory through these addresses any more.

@@ -17,18 +17,20 @@ pub(crate) enum Release {
     Memory(CUdeviceptr),
     /// Memory with addresses of its own, or as much of it as was made before a failure.
     PhysicalMemory(PhysicalMemory),
-    /// A registered mapping. It is unmapped only after it was unregistered: a `Release` that is merely dropped leaks it,
-    /// since its addresses may still be pinned for the GPU.
+    /// A registered mapping. It is unmapped only after it was unregistered: a `Release` that is
+    /// merely dropped leaks it, since its addresses may still be pinned for the GPU.
     Registration(ManuallyDrop<Pages>),
     /// A loaded module.
     Module(ModuleHandle),
 }
 
 impl Release {
-    /// Gives the thing back. The driver may wait for all work of the context, so the caller made sure that there is none.
+    /// Gives the thing back. The driver may wait for all work of the context, so the caller made
+    /// sure that there is none.
     pub(crate) fn perform(self, driver: &Driver) -> Result<(), CudaError> {
         match self {
-            // SAFETY: the one owner was dropped, no launch of this device runs (the caller's duty), and `self` is consumed.
+            // SAFETY: the one owner was dropped, no launch of this device runs (the caller's duty),
+            // and `self` is consumed.
             Self::Memory(address) => unsafe { driver.mem_free(address) },
             // SAFETY: as above.
             Self::PhysicalMemory(memory) => unsafe { memory.release(driver) },

@@ -18,7 +18,8 @@ enum Message {
     Release(Release),
 }
 
-/// Runs closures on the agent thread. Dropping it ends the thread, after the kernels of the device (bounded) and all releases.
+/// Runs closures on the agent thread. Dropping it ends the thread, after the kernels of the device
+/// (bounded) and all releases.
 pub(crate) struct Agent {
     /// `None` only during drop.
     messages: Option<Sender<Message>>,
@@ -34,7 +35,8 @@ impl Agent {
         let (ready, opened) = bounded(1);
         let thread = threads::spawn("gpunet-cuda-agent", move || match open() {
             Ok(context) => {
-                // The spawner waits for this; should it be gone, so is the sender of messages, and the loop ends.
+                // The spawner waits for this; should it be gone, so is the sender of messages, and
+                // the loop ends.
                 let _ = ready.send(Ok(()));
                 serve(context, &inbox);
             }
@@ -92,8 +94,8 @@ impl Agent {
 
     fn send(&self, message: Message) {
         if let Some(messages) = &self.messages {
-            // A send fails when the thread has ended by a panic. A job's caller learns it from its reply channel, and a
-            // release is leaked, as it should be: a kernel may be using it.
+            // A send fails when the thread has ended by a panic. A job's caller learns it from its
+            // reply channel, and a release is leaked, as it should be: a kernel may be using it.
             let _ = messages.send(message);
         }
     }
@@ -103,7 +105,8 @@ impl Drop for Agent {
     fn drop(&mut self) {
         drop(self.messages.take());
         if let Some(thread) = self.thread.take() {
-            // On the agent thread itself (a last handle inside a job) it cannot be waited for; it ends by itself.
+            // On the agent thread itself (a last handle inside a job) it cannot be waited for; it
+            // ends by itself.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 tracing::error!("gpunet-cuda-agent panicked");
             }

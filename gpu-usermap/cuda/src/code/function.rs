@@ -71,8 +71,9 @@ pub struct FunctionAttributes {
 }
 
 impl Module {
-    /// Looks a kernel up. Where the driver is older than 12.4, its code is loaded and its local memory set aside now, for which the
-    /// driver may wait for running kernels; newer ones have done that with the module.
+    /// Looks a kernel up. Where the driver is older than 12.4, its code is loaded and its local
+    /// memory set aside now, for which the driver may wait for running kernels; newer ones have
+    /// done that with the module.
     ///
     /// # Errors
     /// [`SymbolError`] if the module has no kernel of that name, or its code cannot be loaded.
@@ -106,7 +107,8 @@ fn look_up(context: &mut Context, module: ModuleHandle, name: &CString) -> Resul
     Ok((handle, prepare(context, handle)?))
 }
 
-/// Loads a kernel's code and sets its local memory aside. Runs on the agent while the caller holds the module.
+/// Loads a kernel's code and sets its local memory aside. Runs on the agent while the caller holds
+/// the module.
 fn prepare(context: &mut Context, handle: FunctionHandle) -> Result<FunctionAttributes, CudaError> {
     let driver = context.driver();
     // SAFETY: of a module that the caller holds.
@@ -123,7 +125,8 @@ fn prepare(context: &mut Context, handle: FunctionHandle) -> Result<FunctionAttr
     Ok(attributes)
 }
 
-/// Loads a kernel's code, if the driver has put that off, and returns its local memory in bytes per thread.
+/// Loads a kernel's code, if the driver has put that off, and returns its local memory in bytes per
+/// thread.
 ///
 /// # Safety
 /// `function` belongs to a loaded module.
@@ -155,7 +158,8 @@ impl Function {
         self.inner.attributes
     }
 
-    /// Returns how many blocks of `threads` threads and `dynamic_shared_bytes` fit on one multiprocessor at a time; 0 if not even one.
+    /// Returns how many blocks of `threads` threads and `dynamic_shared_bytes` fit on one
+    /// multiprocessor at a time; 0 if not even one.
     ///
     /// # Errors
     /// [`CudaError`]: the shared memory is more than the device has, or a kernel broke the context.
@@ -171,8 +175,9 @@ impl Function {
         self.inner.handle
     }
 
-    /// Returns the sizes of the first `count` parameters; `None` where the driver cannot tell (before 12.4). The driver is asked
-    /// once, because a launch that waits for the agent's answer takes four times as long.
+    /// Returns the sizes of the first `count` parameters; `None` where the driver cannot tell
+    /// (before 12.4). The driver is asked once, because a launch that waits for the agent's answer
+    /// takes four times as long.
     pub(crate) fn parameters(&self, count: usize) -> Option<Cow<'_, [usize]>> {
         let (asked, sizes) = self.inner.parameters.get_or_init(|| (count, self.ask_parameters(count)));
         if *asked == count {
@@ -203,7 +208,8 @@ pub(crate) fn occupancy(
     let driver = context.driver();
     // SAFETY: the caller holds the function.
     let allowed = unsafe { driver.function_attribute(function, FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES) }?;
-    // 48 KiB less the static part until more is asked for. Only ever raised: another launch may count on it.
+    // 48 KiB less the static part until more is asked for. Only ever raised: another launch may
+    // count on it.
     if shared_bytes > allowed {
         // SAFETY: as above.
         unsafe { driver.allow_dynamic_shared(function, shared_bytes) }?;

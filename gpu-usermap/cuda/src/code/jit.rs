@@ -51,10 +51,12 @@ pub enum LoadModuleError {
 impl Device {
     /// Assembles PTX text for this GPU and loads it.
     ///
-    /// Load modules before a kernel waits for the host: the driver may wait for it in turn. All that the first launch of each of
-    /// the module's kernels needs is done here as well (its code is loaded, and local memory is set aside for the largest stack
-    /// among them), so that each can be launched beside a running kernel. Drivers before 12.4 do that when a
-    /// [`Function`](crate::Function) is looked up: there look up all of them, too, before a kernel waits for the host.
+    /// Load modules before a kernel waits for the host: the driver may wait for it in turn. All
+    /// that the first launch of each of the module's kernels needs is done here as well (its code
+    /// is loaded, and local memory is set aside for the largest stack among them), so that each can
+    /// be launched beside a running kernel. Drivers before 12.4 do that when a
+    /// [`Function`](crate::Function) is looked up: there look up all of them, too, before a kernel
+    /// waits for the host.
     ///
     /// # Errors
     /// [`LoadModuleError::Refused`] carries the assembler's log.
@@ -62,8 +64,8 @@ impl Device {
         self.load_text(ptx, None)
     }
 
-    /// As [`Device::load_module`], with code that blocks of `threads` threads can run: the assembler keeps each thread's
-    /// registers within its share of the multiprocessor's.
+    /// As [`Device::load_module`], with code that blocks of `threads` threads can run: the
+    /// assembler keeps each thread's registers within its share of the multiprocessor's.
     ///
     /// # Errors
     /// As [`Device::load_module`].
@@ -71,9 +73,9 @@ impl Device {
         self.load_text(ptx, Some(threads))
     }
 
-    /// As [`Device::load_module_for`], with these kernels only: what the module has beside them is not assembled
-    /// ([`only_entries`](crate::ptx::only_entries)). Assembling is most of a program's first start; after it the driver's
-    /// cache has the code.
+    /// As [`Device::load_module_for`], with these kernels only: what the module has beside them is
+    /// not assembled ([`only_entries`](crate::ptx::only_entries)). Assembling is most of a
+    /// program's first start; after it the driver's cache has the code.
     ///
     /// # Errors
     /// As [`Device::load_module`].
@@ -90,9 +92,9 @@ impl Device {
         self.load_text(&ptx::only_entries(ptx, entries), Some(threads))
     }
 
-    /// Assembles functions as callable ones and links them, also where there is one text. As a whole, the assembler would
-    /// compile each function again for each kernel that reaches it, which takes it two to four times as long
-    /// (docs/design/performance.md).
+    /// Assembles functions as callable ones and links them, also where there is one text. As a
+    /// whole, the assembler would compile each function again for each kernel that reaches it,
+    /// which takes it two to four times as long (docs/design/performance.md).
     fn load_text(&self, ptx: &str, threads: Option<u32>) -> Result<Module, LoadModuleError> {
         let texts = vec![(c"the module".to_owned(), c_string("the module", ptx.as_bytes())?)];
         self.load_linked(texts, threads)
@@ -100,9 +102,9 @@ impl Device {
 
     /// Links PTX texts, each with a name for messages, into one module and loads it.
     ///
-    /// A function declared `.extern` in one text and `.visible` in another is resolved: that is how a CUDA C++ or Numba kernel calls
-    /// gpunet's device functions. Functions that no kernel of any text needs are not assembled
-    /// ([`only_called`](crate::ptx::only_called)).
+    /// A function declared `.extern` in one text and `.visible` in another is resolved: that is how
+    /// a CUDA C++ or Numba kernel calls gpunet's device functions. Functions that no kernel of any
+    /// text needs are not assembled ([`only_called`](crate::ptx::only_called)).
     ///
     /// # Errors
     /// [`LoadModuleError::Refused`] carries the log, with the names of unresolved functions.
@@ -112,8 +114,9 @@ impl Device {
 
     /// As [`Device::link`], with code that blocks of `threads` threads can run.
     ///
-    /// The assembler keeps every text's registers within a thread's share of the multiprocessor's. Without it a kernel may
-    /// take up to 255 registers per thread, of which 65536 are enough for 256 threads.
+    /// The assembler keeps every text's registers within a thread's share of the multiprocessor's.
+    /// Without it a kernel may take up to 255 registers per thread, of which 65536 are enough for
+    /// 256 threads.
     ///
     /// # Errors
     /// As [`Device::link`].
@@ -200,8 +203,9 @@ fn link_and_load(
     loaded.map_err(|source| LoadModuleError::Refused { log: log.into_text() + &load_log.into_text(), source })
 }
 
-/// Does now for all kernels of a new module what the driver would do at the first launch of each, and would wait for running
-/// kernels to do: it loads their code, and sets their local memory aside.
+/// Does now for all kernels of a new module what the driver would do at the first launch of each,
+/// and would wait for running kernels to do: it loads their code, and sets their local memory
+/// aside.
 fn load_all(context: &mut Context, module: ModuleHandle) {
     // SAFETY: just loaded; nobody else knows it yet.
     let functions = unsafe { context.driver().module_functions(module) };

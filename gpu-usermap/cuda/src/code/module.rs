@@ -13,7 +13,8 @@ use crate::driver::{CopyError, CudaError, SymbolError, SymbolKind};
 
 /// Code that is loaded on a device.
 ///
-/// Clones share it. The last drop returns at once; the code is unloaded when no launch of the device runs.
+/// Clones share it. The last drop returns at once; the code is unloaded when no launch of the
+/// device runs.
 ///
 /// # Examples
 /// ```no_run
@@ -83,8 +84,8 @@ impl Device {
     /// A running kernel may or may not see them; the next launch does.
     ///
     /// # Errors
-    /// [`CopyError::Symbol`] if the module has no such global, [`CopyError::OutOfBounds`] if it is smaller than `bytes`,
-    /// [`CopyError::OtherDevice`] if the module is loaded elsewhere.
+    /// [`CopyError::Symbol`] if the module has no such global, [`CopyError::OutOfBounds`] if it is
+    /// smaller than `bytes`, [`CopyError::OtherDevice`] if the module is loaded elsewhere.
     pub fn write_symbol(&self, module: &Module, name: &str, bytes: &[u8]) -> Result<(), CopyError> {
         if !self.is(module.device()) {
             return Err(CopyError::OtherDevice);

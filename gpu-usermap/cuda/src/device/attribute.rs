@@ -2,7 +2,8 @@
 
 use crate::driver::raw::constants;
 
-/// A property that [`Device::attribute`](crate::Device::attribute) can ask for. Yes-or-no properties are 1 or 0.
+/// A property that [`Device::attribute`](crate::Device::attribute) can ask for. Yes-or-no
+/// properties are 1 or 0.
 ///
 /// # Examples
 /// ```no_run
@@ -44,9 +45,11 @@ pub enum DeviceAttribute {
     GpuDirectRdmaWithCudaVmm,
     /// Whether memory of `cuMemAlloc` can be used for GPUDirect RDMA.
     GpuDirectRdma,
-    /// How writes of a network card can be flushed: bit 0 from the host, bit 1 by stream memory operations.
+    /// How writes of a network card can be flushed: bit 0 from the host, bit 1 by stream memory
+    /// operations.
     GpuDirectRdmaFlushOptions,
-    /// Who sees writes of a network card in order without a flush: 0 nobody, 100 this GPU, 200 every GPU.
+    /// Who sees writes of a network card in order without a flush: 0 nobody, 100 this GPU, 200
+    /// every GPU.
     GpuDirectRdmaWritesOrdering,
     /// Whether streams can wait for and write 64-bit words.
     StreamMemoryOperations,

@@ -1,6 +1,7 @@
 //! The second layer: one method per driver call, with a result instead of a code.
 //!
-//! Methods that take a handle, an address or a host pointer are unsafe: the driver trusts them. The rest only fail.
+//! Methods that take a handle, an address or a host pointer are unsafe: the driver trusts them. The
+//! rest only fail.
 //!
 //! | file | holds |
 //! |---|---|
@@ -56,7 +57,8 @@ impl Driver {
         // SAFETY: the driver writes one pointer into `text`; any code is a legal question.
         let known = unsafe { (self.api.get_error_name)(code, &mut text) };
         let name = if known == SUCCESS && !text.is_null() {
-            // SAFETY: on success the driver returns a NUL-terminated string of its own constant data.
+            // SAFETY: on success the driver returns a NUL-terminated string of its own constant
+            // data.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         } else {
             "an error code that the driver does not name".to_owned()
@@ -128,7 +130,8 @@ impl Driver {
         Ok(bytes)
     }
 
-    /// Returns the device's identity: the same in every process, and for a part of a GPU (MIG) the part's own.
+    /// Returns the device's identity: the same in every process, and for a part of a GPU (MIG) the
+    /// part's own.
     pub(crate) fn device_uuid(&self, device: CUdevice) -> Result<[u8; 16], CudaError> {
         let mut uuid = [0; 16];
         // The first version gives the whole GPU's for a part.
@@ -151,7 +154,8 @@ impl Driver {
     }
 
     /// # Safety
-    /// One retain of `device` is given up, and nothing made in its context is used on that account afterwards.
+    /// One retain of `device` is given up, and nothing made in its context is used on that account
+    /// afterwards.
     pub(crate) unsafe fn primary_context_release(&self, device: CUdevice) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         self.check("cuDevicePrimaryCtxRelease", unsafe { (self.api.primary_ctx_release)(device) })
@@ -179,7 +183,8 @@ impl Driver {
         Ok(bytes)
     }
 
-    /// Sets how many bytes of stack each thread of the current context can have, and sets the memory aside at once.
+    /// Sets how many bytes of stack each thread of the current context can have, and sets the
+    /// memory aside at once.
     pub(crate) fn set_stack_limit(&self, bytes: usize) -> Result<(), CudaError> {
         // SAFETY: takes two numbers.
         self.check("cuCtxSetLimit", unsafe { (self.api.ctx_set_limit)(LIMIT_STACK_SIZE, bytes) })
@@ -204,7 +209,8 @@ impl Driver {
     }
 
     /// # Safety
-    /// `stream` came from [`stream_create`](Self::stream_create), was not destroyed, and is not used afterwards.
+    /// `stream` came from [`stream_create`](Self::stream_create), was not destroyed, and is not
+    /// used afterwards.
     pub(crate) unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         self.check("cuStreamDestroy", unsafe { (self.api.stream_destroy)(stream) })
@@ -213,7 +219,8 @@ impl Driver {
     /// Returns whether all work of `stream` is done. A context's sticky error comes out here.
     ///
     /// # Safety
-    /// `stream` is live: it came from [`stream_create`](Self::stream_create), or from a caller who vouches for it.
+    /// `stream` is live: it came from [`stream_create`](Self::stream_create), or from a caller who
+    /// vouches for it.
     pub(crate) unsafe fn stream_query(&self, stream: StreamHandle) -> Result<StreamState, CudaError> {
         // SAFETY: the caller's promise.
         match unsafe { (self.api.stream_query)(stream) } {

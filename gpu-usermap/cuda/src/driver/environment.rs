@@ -1,5 +1,5 @@
-//! What the environment tells the driver: eager module loading and connections for streams, asked for here before the driver
-//! starts, and settings of the user that streams have to know of.
+//! What the environment tells the driver: eager module loading and connections for streams, asked
+//! for here before the driver starts, and settings of the user that streams have to know of.
 
 #![allow(unsafe_code, reason = "std::env::set_var, in a process of one thread")]
 
@@ -11,9 +11,10 @@ const VARIABLE: &str = "CUDA_MODULE_LOADING";
 
 /// How the driver loads a module's code.
 ///
-/// With lazy loading the first launch of a kernel may wait for the context to be idle: a deadlock when another kernel runs and
-/// waits for the host. This crate loads all kernels of a [`Module`](crate::Module) with it (with drivers before 12.4: when they are
-/// looked up), so lazy loading is safe here; eager loading also covers code that others load.
+/// With lazy loading the first launch of a kernel may wait for the context to be idle: a deadlock
+/// when another kernel runs and waits for the host. This crate loads all kernels of a
+/// [`Module`](crate::Module) with it (with drivers before 12.4: when they are looked up), so lazy
+/// loading is safe here; eager loading also covers code that others load.
 ///
 /// # Examples
 /// ```no_run
@@ -31,8 +32,9 @@ pub enum LazyLoading {
     Off,
     /// The user's `CUDA_MODULE_LOADING` asks for lazy loading, which is respected.
     ByUser,
-    /// The driver's default, lazy: the variable could not be set, because the process already had several threads
-    /// (another one could be reading the environment). Set `CUDA_MODULE_LOADING=EAGER` outside, or load CUDA first in `main`.
+    /// The driver's default, lazy: the variable could not be set, because the process already had
+    /// several threads (another one could be reading the environment). Set
+    /// `CUDA_MODULE_LOADING=EAGER` outside, or load CUDA first in `main`.
     ByDefault,
     /// The driver cannot tell: it is older than 11.7 (which loads eagerly).
     Unknown,
@@ -53,7 +55,8 @@ pub(super) fn ask_for_eager_loading() -> Asked {
     if !single_threaded() {
         return Asked::NotPossible;
     }
-    // SAFETY: this is the process's only thread (just checked, and only it could start another), so nobody reads the environment.
+    // SAFETY: this is the process's only thread (just checked, and only it could start another), so
+    // nobody reads the environment.
     unsafe { env::set_var(VARIABLE, "EAGER") };
     Asked::Set
 }
@@ -73,7 +76,8 @@ const MOST_CONNECTIONS: u32 = 32;
 /// What it has when nothing is said.
 const DEFAULT_CONNECTIONS: u32 = 8;
 
-/// Asks the driver for as many connections as it has, where the user has asked for none and no other thread exists.
+/// Asks the driver for as many connections as it has, where the user has asked for none and no
+/// other thread exists.
 ///
 /// A stream that waits holds up every stream with which it shares a connection.
 pub(super) fn ask_for_connections() {
@@ -83,10 +87,12 @@ pub(super) fn ask_for_connections() {
     }
 }
 
-/// Settings under which a stream that waits holds up more than itself, as the driver found them when it started.
+/// Settings under which a stream that waits holds up more than itself, as the driver found them
+/// when it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamSettings {
-    /// `CUDA_DEVICE_MAX_CONNECTIONS`: how many queues of the hardware the streams of a context share.
+    /// `CUDA_DEVICE_MAX_CONNECTIONS`: how many queues of the hardware the streams of a context
+    /// share.
     pub(crate) connections: u32,
     /// `CUDA_LAUNCH_BLOCKING=1`: a call that enqueues waits until what it enqueued is done.
     pub(crate) launch_blocking: bool,

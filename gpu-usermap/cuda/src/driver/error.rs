@@ -75,7 +75,8 @@ pub enum Unavailable {
         /// The missing function.
         symbol: &'static str,
     },
-    /// The library is there and its initialisation failed, e.g. because the machine has no GPU or the kernel module is not loaded.
+    /// The library is there and its initialisation failed, e.g. because the machine has no GPU or
+    /// the kernel module is not loaded.
     #[error("the CUDA driver {} cannot be initialised: {name} ({code})", display_version(.version))]
     Init {
         /// The `CUresult` of `cuInit`.
@@ -174,7 +175,8 @@ pub struct SymbolError {
     pub r#source: CudaError,
 }
 
-/// For calls whose result nobody waits for, releases mostly; a failure usually means that a kernel broke the context.
+/// For calls whose result nobody waits for, releases mostly; a failure usually means that a kernel
+/// broke the context.
 pub(crate) fn log(result: Result<(), CudaError>) {
     if let Err(error) = result {
         tracing::debug!(%error, "a driver call failed whose result nobody needs");

@@ -39,12 +39,14 @@ struct CudaInner {
 impl Cuda {
     /// Opens the driver library and initialises it; later calls return the same handle.
     ///
-    /// Before initialisation it asks the driver for eager module loading, where that can be done safely ([`LazyLoading`]), and
-    /// for 32 connections of streams, unless `CUDA_DEVICE_MAX_CONNECTIONS` is set.
-    /// No context is created and no memory of a GPU is used. After a failure the next call tries again.
+    /// Before initialisation it asks the driver for eager module loading, where that can be done
+    /// safely ([`LazyLoading`]), and for 32 connections of streams, unless
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` is set. No context is created and no memory of a GPU is used.
+    /// After a failure the next call tries again.
     ///
     /// # Errors
-    /// [`Unavailable`] says what is missing: the library, a function in it, or a GPU that it can drive.
+    /// [`Unavailable`] says what is missing: the library, a function in it, or a GPU that it can
+    /// drive.
     ///
     /// # Examples
     /// ```
@@ -121,7 +123,8 @@ impl Cuda {
 
     /// The devices that were opened.
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
-        // A panic under the lock left at worst an entry that no longer upgrades, which is the normal state of a dropped device.
+        // A panic under the lock left at worst an entry that no longer upgrades, which is the
+        // normal state of a dropped device.
         self.inner.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

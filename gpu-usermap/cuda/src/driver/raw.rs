@@ -1,7 +1,8 @@
 //! The first layer: the driver's functions by name, its handle types, its constants.
 //!
-//! Signatures and numbers are those of `cuda.h` (CUDA 12.8; they have not changed since the named versions). A result is a
-//! plain integer here: see [the crate](crate) for why cudarc's enum is not used.
+//! Signatures and numbers are those of `cuda.h` (CUDA 12.8; they have not changed since the named
+//! versions). A result is a plain integer here: see [the crate](crate) for why cudarc's enum is not
+//! used.
 
 #![allow(unsafe_code, reason = "the driver's library and its C signatures")]
 
@@ -49,7 +50,8 @@ macro_rules! api {
         impl StreamCalls {
             fn resolve(library: &Library) -> Result<Self, &'static str> {
                 Ok(Self {
-                    // SAFETY: the symbol is the driver's function of that name, whose C signature is the one declared.
+                    // SAFETY: the symbol is the driver's function of that name, whose C signature
+                    // is the one declared.
                     $($stream: unsafe { library.get($stream_symbol) }
                         .ok()
                         .and_then(|found| *found)
@@ -61,7 +63,8 @@ macro_rules! api {
         impl Api {
             fn resolve(library: &Library) -> Result<Self, Unavailable> {
                 Ok(Self {
-                    // SAFETY: the symbol is the driver's function of that name, whose C signature is the one declared.
+                    // SAFETY: the symbol is the driver's function of that name, whose C signature
+                    // is the one declared.
                     $($name: unsafe { library.get($symbol) }
                         .ok()
                         .and_then(|found| *found)
@@ -73,7 +76,8 @@ macro_rules! api {
                 })
             }
 
-            /// Every function fails, and nothing optional exists: what the tests' driver starts from.
+            /// Every function fails, and nothing optional exists: what the tests' driver starts
+            /// from.
             #[cfg(any(test, feature = "fake"))]
             pub(crate) fn refusing() -> Self {
                 Self {
@@ -138,7 +142,8 @@ api! {
     optional {
         // 6.0
         pointer_set_attribute = c"cuPointerSetAttribute"(*const c_void, c_uint, CUdeviceptr);
-        // 10.2: in every driver that is new enough for this crate, and still asked for, so that a stripped one says what it lacks
+        // 10.2: in every driver that is new enough for this crate, and still asked for, so that a
+        // stripped one says what it lacks
         mem_create = c"cuMemCreate"(*mut MemoryHandle, usize, *const AllocationProperties, c_ulonglong);
         mem_release = c"cuMemRelease"(MemoryHandle);
         mem_address_reserve = c"cuMemAddressReserve"(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
@@ -166,7 +171,8 @@ api! {
         func_get_param_info = c"cuFuncGetParamInfo"(FunctionHandle, usize, *mut usize, *mut usize);
     }
     streams {
-        // 11.7. The names without `_v2` are other functions, which need an option of the kernel module and answer 801 without it.
+        // 11.7. The names without `_v2` are other functions, which need an option of the kernel
+        // module and answer 801 without it.
         wait_value = c"cuStreamWaitValue64_v2"(StreamHandle, CUdeviceptr, u64, c_uint);
         write_value = c"cuStreamWriteValue64_v2"(StreamHandle, CUdeviceptr, u64, c_uint);
         write_value_32 = c"cuStreamWriteValue32_v2"(StreamHandle, CUdeviceptr, u32, c_uint);

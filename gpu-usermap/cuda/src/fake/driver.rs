@@ -58,7 +58,8 @@ fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The driver without a GPU, for one test at a time: another thread that makes one waits until this has dropped.
+/// The driver without a GPU, for one test at a time: another thread that makes one waits until this
+/// has dropped.
 ///
 /// # Examples
 /// ```
@@ -113,7 +114,8 @@ impl Fake {
         )
     }
 
-    /// Makes a driver that was loaded with `CUDA_DEVICE_MAX_CONNECTIONS=1`, with `CUDA_LAUNCH_BLOCKING=1`, or with both.
+    /// Makes a driver that was loaded with `CUDA_DEVICE_MAX_CONNECTIONS=1`, with
+    /// `CUDA_LAUNCH_BLOCKING=1`, or with both.
     pub fn in_environment(one_connection: bool, launch_blocking: bool) -> Self {
         let connections = if one_connection { 1 } else { 32 };
         let settings = StreamSettings { connections, launch_blocking };
@@ -166,7 +168,8 @@ impl Fake {
         sharing::fail(step);
     }
 
-    /// Refuses one of the calls that enqueue something on a stream or take memory: the `nth` from now on. 0: none.
+    /// Refuses one of the calls that enqueue something on a stream or take memory: the `nth` from
+    /// now on. 0: none.
     pub fn refuse(&self, nth: u32) {
         REFUSE.store(nth, Ordering::SeqCst);
     }

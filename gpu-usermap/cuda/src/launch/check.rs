@@ -54,7 +54,8 @@ pub enum LaunchError {
         /// The most that the kernel runs with.
         max: u32,
     },
-    /// More parameters than the kernel takes. Known from driver 12.4 on; too few are the caller's to avoid.
+    /// More parameters than the kernel takes. Known from driver 12.4 on; too few are the caller's
+    /// to avoid.
     #[error("kernel {index} (`{kernel}`) takes {expected} parameters, {given} were given")]
     ParameterCount {
         /// Which spec.

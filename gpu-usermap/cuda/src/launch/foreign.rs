@@ -1,4 +1,5 @@
-//! What others made in the device's context: launches, modules and kernels of a program that calls CUDA itself.
+//! What others made in the device's context: launches, modules and kernels of a program that calls
+//! CUDA itself.
 
 #![allow(unsafe_code, reason = "takes handles of the driver from the caller")]
 
@@ -11,8 +12,8 @@ use crate::driver::raw::{FunctionHandle, ModuleHandle};
 
 /// Announces launches that the device does not make itself, for as long as the value lives.
 ///
-/// The device cannot ask the driver about them, so meanwhile it gives nothing back: a release would take memory from under
-/// their kernels, or wait for them.
+/// The device cannot ask the driver about them, so meanwhile it gives nothing back: a release would
+/// take memory from under their kernels, or wait for them.
 ///
 /// # Examples
 /// ```no_run
@@ -35,7 +36,8 @@ impl Drop for ForeignLaunches {
 }
 
 impl Device {
-    /// Announces launches by other means than [`Device::launch`]. Returns when no release is in progress any more.
+    /// Announces launches by other means than [`Device::launch`]. Returns when no release is in
+    /// progress any more.
     ///
     /// # Errors
     /// [`CudaError`] when the agent has ended.
@@ -47,8 +49,8 @@ impl Device {
     /// Makes a module that the program has loaded usable here. It is not unloaded.
     ///
     /// # Safety
-    /// `module` is a live `CUmodule` of this device's context, and stays loaded as long as the result and what is looked up in it
-    /// are used.
+    /// `module` is a live `CUmodule` of this device's context, and stays loaded as long as the
+    /// result and what is looked up in it are used.
     ///
     /// # Examples
     /// ```no_run
@@ -64,11 +66,12 @@ impl Device {
         Module::borrowed(self.clone(), ModuleHandle(module))
     }
 
-    /// As [`Device::borrow_module`], of the module that a kernel is in: the program that the CUDA runtime loads has no other
-    /// name for it.
+    /// As [`Device::borrow_module`], of the module that a kernel is in: the program that the CUDA
+    /// runtime loads has no other name for it.
     ///
     /// # Errors
-    /// [`CudaError`], when the driver does not know the kernel; `CUDA_ERROR_NOT_SUPPORTED` before CUDA 11.0.
+    /// [`CudaError`], when the driver does not know the kernel; `CUDA_ERROR_NOT_SUPPORTED` before
+    /// CUDA 11.0.
     ///
     /// # Safety
     /// As [`Device::borrow_function`], for as long as the module is used.
@@ -92,15 +95,15 @@ impl Device {
 
     /// Makes a kernel that the program has looked up usable here; `name` is for messages.
     ///
-    /// As [`Module::function`] does for kernels of its own, this loads its code and sets its local memory aside: call it before
-    /// kernels wait for the host.
+    /// As [`Module::function`] does for kernels of its own, this loads its code and sets its local
+    /// memory aside: call it before kernels wait for the host.
     ///
     /// # Errors
     /// [`CudaError`], when the driver does not know the kernel, or cannot load its code.
     ///
     /// # Safety
-    /// `function` is a `CUfunction` (or a `cudaFunction_t`) of this device's context, whose module stays loaded as long as the
-    /// result is used.
+    /// `function` is a `CUfunction` (or a `cudaFunction_t`) of this device's context, whose module
+    /// stays loaded as long as the result is used.
     ///
     /// # Examples
     /// ```no_run

@@ -1,7 +1,7 @@
 //! Whether kernels that wait for each other fit on the GPU at the same time.
 //!
-//! A block that found no room starts only when another ends. If that other waits for it, neither ever proceeds, so this
-//! is checked before the launch.
+//! A block that found no room starts only when another ends. If that other waits for it, neither
+//! ever proceeds, so this is checked before the launch.
 
 use super::spec::LaunchSpec;
 use crate::code::occupancy;
@@ -23,7 +23,8 @@ pub struct KernelDemand {
     pub kernel: String,
     /// How many blocks it has.
     pub blocks: u64,
-    /// How many of its blocks fit on an otherwise empty multiprocessor; 0 if the block is too large for it.
+    /// How many of its blocks fit on an otherwise empty multiprocessor; 0 if the block is too large
+    /// for it.
     pub blocks_per_sm: u32,
 }
 
@@ -148,13 +149,16 @@ pub(crate) fn sms_needed(blocks: u64, blocks_per_sm: u32) -> Option<u64> {
 }
 
 impl Device {
-    /// Checks that these kernels can all be resident at once, beside the launches of this device that still run.
+    /// Checks that these kernels can all be resident at once, beside the launches of this device
+    /// that still run.
     ///
-    /// Parameters of the specs are not checked. The answer may be out of date when it returns: let one part of
-    /// a program launch kernels that wait for each other. Kernels of other processes and of other handles to the GPU are not known.
+    /// Parameters of the specs are not checked. The answer may be out of date when it returns: let
+    /// one part of a program launch kernels that wait for each other. Kernels of other processes
+    /// and of other handles to the GPU are not known.
     ///
     /// # Errors
-    /// [`CoResidencyError::NotCoResident`] says which kernel does not fit, how many blocks would, and what to do.
+    /// [`CoResidencyError::NotCoResident`] says which kernel does not fit, how many blocks would,
+    /// and what to do.
     ///
     /// # Examples
     /// ```no_run

@@ -31,7 +31,8 @@ pub struct LaunchSpec {
     pub grid: (u32, u32, u32),
     /// Threads of a block in x, y and z; none may be 0.
     pub block: (u32, u32, u32),
-    /// Dynamic shared memory in bytes per block. More than the 48 KiB that every kernel may use is asked for.
+    /// Dynamic shared memory in bytes per block. More than the 48 KiB that every kernel may use is
+    /// asked for.
     pub shared_bytes: u32,
     /// The bytes of each parameter, in order: see [`param`].
     pub params: Vec<Vec<u8>>,
@@ -53,8 +54,8 @@ impl LaunchSpec {
 /// Copies the bytes of a kernel parameter.
 ///
 /// # Safety
-/// `T` has no padding (its bytes are all initialised) and is laid out as the kernel's parameter is: an integer, a device
-/// address as `u64`, or a `#[repr(C)]` structure that both sides compile.
+/// `T` has no padding (its bytes are all initialised) and is laid out as the kernel's parameter is:
+/// an integer, a device address as `u64`, or a `#[repr(C)]` structure that both sides compile.
 ///
 /// # Examples
 /// ```
@@ -64,7 +65,8 @@ impl LaunchSpec {
 /// ```
 pub unsafe fn param<T: Copy>(value: T) -> Vec<u8> {
     let mut bytes = vec![0; size_of::<T>()];
-    // SAFETY: source and destination are size_of::<T>() bytes, distinct; the caller promises that the source has no padding.
+    // SAFETY: source and destination are size_of::<T>() bytes, distinct; the caller promises that
+    // the source has no padding.
     unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping((&raw const value).cast(), size_of::<T>()) };
     bytes
 }

@@ -8,7 +8,8 @@ use crate::driver::{CopyError, CudaError};
 
 /// A piece of GPU memory.
 ///
-/// Clones share it. The last drop returns at once; the memory is freed when no launch of the device runs.
+/// Clones share it. The last drop returns at once; the memory is freed when no launch of the device
+/// runs.
 ///
 /// # Examples
 /// ```no_run
@@ -44,8 +45,8 @@ impl Drop for BufferInner {
 impl Device {
     /// Allocates `len` bytes of GPU memory, all zero.
     ///
-    /// The driver aligns small allocations to 256 bytes and packs them together; one that is to be exported as a dma-buf should be a
-    /// multiple of 2 MiB, the GPU's page size.
+    /// The driver aligns small allocations to 256 bytes and packs them together; one that is to be
+    /// exported as a dma-buf should be a multiple of 2 MiB, the GPU's page size.
     ///
     /// # Errors
     /// [`CudaError`]: out of memory, a length of 0, or a context that a kernel broke.
@@ -59,12 +60,12 @@ impl Device {
 
     /// Copies `bytes` into a buffer. Blocks until they are there.
     ///
-    /// The copy engine does it, also while kernels run; a kernel that reads the range meanwhile sees any mixture of old and new
-    /// bytes.
+    /// The copy engine does it, also while kernels run; a kernel that reads the range meanwhile
+    /// sees any mixture of old and new bytes.
     ///
     /// # Errors
-    /// [`CopyError::OutOfBounds`] and [`CopyError::OtherDevice`] are mistakes of the caller and copy nothing; [`CopyError::Cuda`] comes from
-    /// the driver and leaves the range undefined.
+    /// [`CopyError::OutOfBounds`] and [`CopyError::OtherDevice`] are mistakes of the caller and
+    /// copy nothing; [`CopyError::Cuda`] comes from the driver and leaves the range undefined.
     pub fn write(&self, buffer: &GpuBuffer, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
         let address = self.checked(buffer, offset, bytes.len())?;
         self.write_at(address, bytes)
@@ -72,7 +73,8 @@ impl Device {
 
     /// Copies from a buffer into `bytes`. Blocks until they are here.
     ///
-    /// It works while kernels run; if one writes the range meanwhile, `bytes` are any mixture of old and new.
+    /// It works while kernels run; if one writes the range meanwhile, `bytes` are any mixture of
+    /// old and new.
     ///
     /// # Errors
     /// As for [`write`](Self::write).

@@ -12,10 +12,12 @@ use crate::driver::raw::constants::{
 };
 use crate::driver::{CudaError, DriverVersion};
 
-/// GPU memory that other drivers can reach: a network card's (`ibv_reg_dmabuf_mr`), or the kernel's `mmap`.
+/// GPU memory that other drivers can reach: a network card's (`ibv_reg_dmabuf_mr`), or the kernel's
+/// `mmap`.
 ///
-/// A dma-buf holds whole host pages, so it may begin before the bytes that were asked for and end after them. What else
-/// lies in those pages belongs to other buffers: register and map `len` bytes from `offset`, and nothing else.
+/// A dma-buf holds whole host pages, so it may begin before the bytes that were asked for and end
+/// after them. What else lies in those pages belongs to other buffers: register and map `len` bytes
+/// from `offset`, and nothing else.
 ///
 /// # Examples
 /// ```no_run
@@ -27,7 +29,8 @@ use crate::driver::{CudaError, DriverVersion};
 /// ```
 #[derive(Debug)]
 pub struct DmaBuf {
-    /// The descriptor. It keeps the physical memory alive, but not the GPU's addresses of it: keep the buffer as well.
+    /// The descriptor. It keeps the physical memory alive, but not the GPU's addresses of it: keep
+    /// the buffer as well.
     pub fd: OwnedFd,
     /// Where in the dma-buf the bytes begin, in bytes; less than a host page.
     pub offset: usize,
@@ -51,11 +54,12 @@ pub struct DmaBuf {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DmabufRoute {
-    /// The driver's choice: PCIe, except on machines where CPU and GPU share a coherent link (Grace Hopper).
+    /// The driver's choice: PCIe, except on machines where CPU and GPU share a coherent link (Grace
+    /// Hopper).
     #[default]
     Default,
-    /// PCIe also there (`CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`, CUDA 12.8). Machines without a choice refuse it: an H200
-    /// behind PCIe answers `CUDA_ERROR_NOT_SUPPORTED`.
+    /// PCIe also there (`CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`, CUDA 12.8). Machines without
+    /// a choice refuse it: an H200 behind PCIe answers `CUDA_ERROR_NOT_SUPPORTED`.
     Pcie,
 }
 
@@ -81,13 +85,15 @@ pub enum DmabufError {
         /// The driver's version.
         version: DriverVersion,
     },
-    /// The device reports that it does not support it, e.g. because the proprietary kernel module is loaded.
+    /// The device reports that it does not support it, e.g. because the proprietary kernel module
+    /// is loaded.
     #[error("the device does not support dma-buf export (it needs the open GPU kernel modules)")]
     Unsupported,
     /// The machine has no second path to the GPU that could be chosen.
     #[error("the device does not offer a choice of the path (only coherent machines do)")]
     RouteUnsupported,
-    /// A dma-buf holds whole pages, the bytes are none, and the driver does not export what else lies in their pages.
+    /// A dma-buf holds whole pages, the bytes are none, and the driver does not export what else
+    /// lies in their pages.
     #[error(
         "the {len} bytes at {address:#x} are not whole pages of {page} bytes; allocate a multiple of 2 MiB to export"
     )]
@@ -117,11 +123,12 @@ pub enum DmabufError {
 impl GpuBuffer {
     /// Exports the memory as a dma-buf, which a network card's driver can register.
     ///
-    /// Keep the buffer for as long as a card may write to it, so that the address range stays its own. A buffer of a multiple
-    /// of 2 MiB has its pages to itself.
+    /// Keep the buffer for as long as a card may write to it, so that the address range stays its
+    /// own. A buffer of a multiple of 2 MiB has its pages to itself.
     ///
     /// # Errors
-    /// [`DmabufError`]: the driver or the device cannot, or the driver does not export partial pages.
+    /// [`DmabufError`]: the driver or the device cannot, or the driver does not export partial
+    /// pages.
     pub fn export_dmabuf(&self) -> Result<DmaBuf, DmabufError> {
         self.export_dmabuf_range(0..self.len(), DmabufRoute::Default)
     }
@@ -129,7 +136,8 @@ impl GpuBuffer {
     /// Exports a part of the memory, given in bytes from its start, over a chosen path.
     ///
     /// # Errors
-    /// As [`export_dmabuf`](Self::export_dmabuf); [`DmabufError::OutOfBounds`] and [`DmabufError::RouteUnsupported`] besides.
+    /// As [`export_dmabuf`](Self::export_dmabuf); [`DmabufError::OutOfBounds`] and
+    /// [`DmabufError::RouteUnsupported`] besides.
     pub fn export_dmabuf_range(
         &self,
         range: Range<usize>,
@@ -170,7 +178,8 @@ impl GpuBuffer {
     }
 }
 
-/// Rounds a range outwards: the first page's address, the range's offset in it, and the length of all pages.
+/// Rounds a range outwards: the first page's address, the range's offset in it, and the length of
+/// all pages.
 fn whole_pages(address: u64, len: usize, page: usize) -> (u64, usize, usize) {
     let from = address - address % page as u64;
     let offset = (address - from) as usize;

@@ -16,12 +16,14 @@ use crate::driver::{CudaError, Driver};
 /// The largest length that an import accepts, in bytes: more than any GPU has.
 const LONGEST: usize = 1 << 40;
 
-/// A mapping of memory that was exported ([`ShareableBuffer::export`](crate::ShareableBuffer::export)).
+/// A mapping of memory that was exported
+/// ([`ShareableBuffer::export`](crate::ShareableBuffer::export)).
 ///
-/// The memory stays, and kernels of this device may use it, even after the exporter's process was killed. Its
-/// contents are the exporter's to change at any time.
+/// The memory stays, and kernels of this device may use it, even after the exporter's process was
+/// killed. Its contents are the exporter's to change at any time.
 ///
-/// Clones share it. The last drop returns at once; the memory is unmapped when no launch of the device runs.
+/// Clones share it. The last drop returns at once; the memory is unmapped when no launch of the
+/// device runs.
 ///
 /// # Examples
 /// ```no_run
@@ -79,13 +81,15 @@ pub enum ImportError {
         /// The `CUmemLocationType`.
         location: u32,
     },
-    /// The driver refused. `cuMemMap`: the length is not the memory's. `cuMemSetAccess`: this GPU cannot reach the memory.
-    /// `cuMemImportFromShareableHandle`: nothing, or no memory, was exported to the descriptor.
+    /// The driver refused. `cuMemMap`: the length is not the memory's. `cuMemSetAccess`: this GPU
+    /// cannot reach the memory. `cuMemImportFromShareableHandle`: nothing, or no memory, was
+    /// exported to the descriptor.
     #[error(transparent)]
     Cuda(#[from] CudaError),
 }
 
-/// Tells descriptors of memory that a GPU's driver has exported from all others. It keeps no device.
+/// Tells descriptors of memory that a GPU's driver has exported from all others. It keeps no
+/// device.
 ///
 /// # Examples
 /// ```no_run
@@ -98,7 +102,8 @@ pub enum ImportError {
 pub struct ExportCheck(&'static CStr);
 
 impl ExportCheck {
-    /// Checks that a descriptor is one that the driver exports. Does not wait for whoever serves the file.
+    /// Checks that a descriptor is one that the driver exports. Does not wait for whoever serves
+    /// the file.
     ///
     /// # Errors
     /// [`ImportError::NotExported`].
@@ -114,20 +119,23 @@ impl Device {
         ExportCheck(self.cuda().driver().exported())
     }
 
-    /// Maps memory that was exported, so that this device's kernels can use it. `len` is what the exporter says its length is.
+    /// Maps memory that was exported, so that this device's kernels can use it. `len` is what the
+    /// exporter says its length is.
     ///
-    /// Neither the descriptor nor the length needs to be trusted: a descriptor of anything else is refused, and so is a length that is
-    /// not the memory's; the driver refuses longer and shorter ones alike. The memory's contents are not to be trusted either.
+    /// Neither the descriptor nor the length needs to be trusted: a descriptor of anything else is
+    /// refused, and so is a length that is not the memory's; the driver refuses longer and shorter
+    /// ones alike. The memory's contents are not to be trusted either.
     ///
-    /// It may be memory of another GPU: this device's accesses then go over NVLink or PCIe, without any further call. Both ends synchronise
-    /// at system scope.
+    /// It may be memory of another GPU: this device's accesses then go over NVLink or PCIe, without
+    /// any further call. Both ends synchronise at system scope.
     ///
     /// # Errors
-    /// [`ImportError`] says which of the two is wrong, or what the driver refused. Nothing of it stays mapped.
+    /// [`ImportError`] says which of the two is wrong, or what the driver refused. Nothing of it
+    /// stays mapped.
     pub fn import(&self, fd: OwnedFd, len: usize) -> Result<ImportedBuffer, ImportError> {
         self.export_check().check(fd.as_fd())?;
-        // The descriptor comes back, to be closed here: that takes 40 ms while a kernel that fills the owner's GPU polls the host, and
-        // the agent has other things to do.
+        // The descriptor comes back, to be closed here: that takes 40 ms while a kernel that fills
+        // the owner's GPU polls the host, and the agent has other things to do.
         let (_fd, imported) = self.agent().run(move |context| {
             let imported = import(context, fd.as_fd(), len);
             (fd, imported)
@@ -185,7 +193,8 @@ fn check_descriptor(fd: BorrowedFd<'_>, exported: &CStr) -> Result<(), ImportErr
     let describe =
         |error: io::Error| ImportError::NotExported { found: format!("not to be examined ({error})") };
     let found = identify(fd, c"").map_err(describe)?;
-    // SAFETY: AT_FDCWD is no descriptor that could be closed; it stands for the working directory forever.
+    // SAFETY: AT_FDCWD is no descriptor that could be closed; it stands for the working directory
+    // forever.
     let here = unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) };
     let exported = identify(here, exported).map_err(describe)?;
     if found == exported {
@@ -203,8 +212,8 @@ struct Identity {
 
 /// Examines the file at `path`, or the one that `fd` is open on if the path is empty.
 ///
-/// It takes what the kernel knows (`AT_STATX_DONT_SYNC`): a peer may have sent a file of a file system that it serves itself (FUSE), and
-/// would let a plain `fstat` wait forever.
+/// It takes what the kernel knows (`AT_STATX_DONT_SYNC`): a peer may have sent a file of a file
+/// system that it serves itself (FUSE), and would let a plain `fstat` wait forever.
 fn identify(fd: BorrowedFd<'_>, path: &CStr) -> io::Result<Identity> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let mut found = MaybeUninit::<libc::statx>::zeroed();
@@ -239,7 +248,8 @@ fn name(found: Identity, fd: BorrowedFd<'_>) -> String {
 }
 
 impl ImportedBuffer {
-    /// Returns the memory as a buffer, for [`Device::read`] and [`Device::write`]. A clone of it keeps the mapping.
+    /// Returns the memory as a buffer, for [`Device::read`] and [`Device::write`]. A clone of it
+    /// keeps the mapping.
     pub fn buffer(&self) -> &GpuBuffer {
         &self.buffer
     }
@@ -260,8 +270,8 @@ impl ImportedBuffer {
         self.buffer.device()
     }
 
-    /// Returns the number ([`Device::ordinal`]) of the GPU whose memory it is; `None` if this process does not see that GPU
-    /// (`CUDA_VISIBLE_DEVICES`), which the mapping does not need.
+    /// Returns the number ([`Device::ordinal`]) of the GPU whose memory it is; `None` if this
+    /// process does not see that GPU (`CUDA_VISIBLE_DEVICES`), which the mapping does not need.
     pub fn location(&self) -> Option<u32> {
         self.location
     }

@@ -1,17 +1,20 @@
 //! What a network card's writes to GPU memory need from the driver.
 //!
 //! # When a flush is needed
-//! A card writes data, then tells the CPU (a completion), which tells the kernel (a word). All three travel on different paths,
-//! and a GPU may make the word visible to a running kernel before the data. Whether it does is a property of the GPU
-//! ([`WritesOrdering`]): from [`WritesOrdering::Owner`] on, a kernel that has observed the word reads the data, and
+//! A card writes data, then tells the CPU (a completion), which tells the kernel (a word). All
+//! three travel on different paths, and a GPU may make the word visible to a running kernel before
+//! the data. Whether it does is a property of the GPU ([`WritesOrdering`]): from
+//! [`WritesOrdering::Owner`] on, a kernel that has observed the word reads the data, and
 //! [`Device::flush_gpudirect_rdma_writes`] does nothing. That is so on an H200. With
-//! [`WritesOrdering::Nobody`], the host calls the flush after the completion and before the word. With `Owner`, another GPU that reads
-//! the memory over NVLink needs a flush with [`FlushScope::AllDevices`].
+//! [`WritesOrdering::Nobody`], the host calls the flush after the completion and before the word.
+//! With `Owner`, another GPU that reads the memory over NVLink needs a flush with
+//! [`FlushScope::AllDevices`].
 //!
-//! The CPU's own writes through a `gpu_usermap::mapping::Mapping` take the same path as a card's and follow the same rule.
+//! The CPU's own writes through a `gpu_usermap::mapping::Mapping` take the same path as a card's
+//! and follow the same rule.
 //!
-//! Two paths of a coherent machine (PCIe and the coherent link) are not ordered with each other by anything here: a buffer is
-//! exported over one [`DmabufRoute`](crate::DmabufRoute) only.
+//! Two paths of a coherent machine (PCIe and the coherent link) are not ordered with each other by
+//! anything here: a buffer is exported over one [`DmabufRoute`](crate::DmabufRoute) only.
 
 use std::fmt;
 
@@ -195,16 +198,19 @@ pub enum RdmaCallError {
 }
 
 impl Device {
-    /// Returns what the GPU offers to network cards. Makes no context call, so it may be used at any time.
+    /// Returns what the GPU offers to network cards. Makes no context call, so it may be used at
+    /// any time.
     pub fn rdma_attributes(&self) -> RdmaAttributes {
         RdmaAttributes::read(|attribute| self.attribute(attribute).ok())
     }
 
-    /// Waits until what network cards (and the CPU, through a mapping) have written to this device's memory is visible in `scope`.
+    /// Waits until what network cards (and the CPU, through a mapping) have written to this
+    /// device's memory is visible in `scope`.
     ///
-    /// Needed after the completion of such a write and before the word that tells a kernel of it, if
-    /// [`RdmaAttributes::writes_ordering`] does not cover `scope`; otherwise the driver returns at once, and the trip to the agent
-    /// thread is better saved. It does not wait for kernels or streams.
+    /// Needed after the completion of such a write and before the word that tells a kernel of it,
+    /// if [`RdmaAttributes::writes_ordering`] does not cover `scope`; otherwise the driver returns
+    /// at once, and the trip to the agent thread is better saved. It does not wait for kernels or
+    /// streams.
     ///
     /// # Errors
     /// [`RdmaCallError`]: a driver before 11.3, or a device that cannot be flushed from the host.
@@ -236,11 +242,14 @@ impl Device {
 }
 
 impl GpuBuffer {
-    /// Sets `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: from now on, synchronous CUDA copies to or from this memory are complete when they return.
+    /// Sets `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: from now on, synchronous CUDA copies to or from
+    /// this memory are complete when they return.
     ///
-    /// Without it the driver may return from a "synchronous" copy of GPU memory before the bytes are there, since other CUDA work could
-    /// not tell; a network card that is told to send them could. [`Device::write`] waits for its copies in any case, so it needs
-    /// this only where other code (cudarc, the runtime API) copies to memory that is registered with a card. Set it before the registration.
+    /// Without it the driver may return from a "synchronous" copy of GPU memory before the bytes
+    /// are there, since other CUDA work could not tell; a network card that is told to send them
+    /// could. [`Device::write`] waits for its copies in any case, so it needs this only where other
+    /// code (cudarc, the runtime API) copies to memory that is registered with a card. Set it
+    /// before the registration.
     ///
     /// # Errors
     /// [`RdmaCallError`]: the driver lacks the call, or refuses.

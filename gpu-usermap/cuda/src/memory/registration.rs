@@ -13,9 +13,10 @@ use crate::driver::CudaError;
 
 /// Keeps a region pinned and visible to a device's kernels.
 ///
-/// Clones share it. It registers a mapping of its own, not the region's: so the same region can be registered with any
-/// number of devices and contexts of a process, in any order of drops (the driver accepts a range of addresses only once).
-/// The last drop returns at once; the memory is unregistered and unmapped when no launch of the device runs.
+/// Clones share it. It registers a mapping of its own, not the region's: so the same region can be
+/// registered with any number of devices and contexts of a process, in any order of drops (the
+/// driver accepts a range of addresses only once). The last drop returns at once; the memory is
+/// unregistered and unmapped when no launch of the device runs.
 ///
 /// # Examples
 /// ```no_run
@@ -77,13 +78,14 @@ impl Device {
     /// Pins a region and makes it visible to kernels, at [`Registration::device_ptr`].
     ///
     /// # Errors
-    /// [`RegisterError::Region`]: no address space for a further mapping. [`RegisterError::Cuda`]: the memory cannot be pinned.
+    /// [`RegisterError::Region`]: no address space for a further mapping. [`RegisterError::Cuda`]:
+    /// the memory cannot be pinned.
     pub fn register(&self, region: Arc<PinnedRegion>) -> Result<Registration, RegisterError> {
         let mapping = region.map_again()?;
         let (mapping, registered) = self.agent().run(move |context| {
             let driver = context.driver();
-            // SAFETY: the mapping is ours, and is unmapped only after unregistering (`Release::Registration`), or right here
-            // after a failure, when it is not registered.
+            // SAFETY: the mapping is ours, and is unmapped only after unregistering
+            // (`Release::Registration`), or right here after a failure, when it is not registered.
             let registered = unsafe { driver.host_register(mapping.base(), mapping.len()) };
             if let Err(error) = registered {
                 return (ManuallyDrop::new(mapping), Err((error, false)));

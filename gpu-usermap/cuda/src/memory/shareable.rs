@@ -13,11 +13,13 @@ use crate::driver::{CudaError, DriverVersion};
 
 /// GPU memory that can be exported as a file descriptor.
 ///
-/// An importer of the descriptor ([`Device::import`]) maps the same physical memory, in this process or another, on this GPU or another of
-/// the machine. That memory lives until its last mapping, its last handle and its last descriptor are gone: neither the drop of this
-/// buffer nor the end of this process takes it away from an importer.
+/// An importer of the descriptor ([`Device::import`]) maps the same physical memory, in this
+/// process or another, on this GPU or another of the machine. That memory lives until its last
+/// mapping, its last handle and its last descriptor are gone: neither the drop of this buffer nor
+/// the end of this process takes it away from an importer.
 ///
-/// Clones share it. The last drop returns at once; the memory is unmapped here when no launch of the device runs.
+/// Clones share it. The last drop returns at once; the memory is unmapped here when no launch of
+/// the device runs.
 ///
 /// # Examples
 /// ```no_run
@@ -62,7 +64,8 @@ pub enum NotShareable {
     /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED` is 0.
     #[error("the GPU has no virtual memory management (cuMemCreate, cuMemMap)")]
     NoVirtualMemory,
-    /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED` is 0, e.g. in a virtual machine with a part of a GPU (vGPU).
+    /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED` is 0, e.g. in a virtual
+    /// machine with a part of a GPU (vGPU).
     #[error("the GPU's memory cannot be exported as a file descriptor")]
     NoFileDescriptors,
     /// The driver refused.
@@ -71,10 +74,11 @@ pub enum NotShareable {
 }
 
 impl Device {
-    /// Checks that [`alloc_shareable`](Self::alloc_shareable) and [`import`](Self::import) work on this GPU. Makes no context call, so
-    /// it may be used at any time.
+    /// Checks that [`alloc_shareable`](Self::alloc_shareable) and [`import`](Self::import) work on
+    /// this GPU. Makes no context call, so it may be used at any time.
     ///
-    /// Whether one GPU reaches another's memory depends on both: [`import`](Self::import) finds out.
+    /// Whether one GPU reaches another's memory depends on both: [`import`](Self::import) finds
+    /// out.
     ///
     /// # Errors
     /// [`NotShareable`] says why they do not.
@@ -93,11 +97,12 @@ impl Device {
 
     /// Allocates at least `len` bytes of GPU memory that can be exported, all zero.
     ///
-    /// `len` is rounded up to whole pages of the GPU, 2 MiB each at the time of writing. Network cards can reach the memory where the
-    /// GPU supports that.
+    /// `len` is rounded up to whole pages of the GPU, 2 MiB each at the time of writing. Network
+    /// cards can reach the memory where the GPU supports that.
     ///
     /// # Errors
-    /// [`CudaError`]: out of memory, a length of 0, a GPU that cannot share ([`can_share`](Self::can_share)), or a context that a kernel broke.
+    /// [`CudaError`]: out of memory, a length of 0, a GPU that cannot share
+    /// ([`can_share`](Self::can_share)), or a context that a kernel broke.
     pub fn alloc_shareable(&self, len: usize) -> Result<ShareableBuffer, CudaError> {
         let rdma = self.attribute(DeviceAttribute::GpuDirectRdmaWithCudaVmm).is_ok_and(|value| value != 0);
         let (memory, address, len) = self.agent().run(move |context| {
@@ -121,9 +126,11 @@ impl Device {
 }
 
 impl ShareableBuffer {
-    /// Makes a descriptor of the memory, for [`Device::import`]; send it to another process over a Unix socket.
+    /// Makes a descriptor of the memory, for [`Device::import`]; send it to another process over a
+    /// Unix socket.
     ///
-    /// Any process that holds it can read and write all of the memory, for as long as it holds it or a mapping. It is closed on exec.
+    /// Any process that holds it can read and write all of the memory, for as long as it holds it
+    /// or a mapping. It is closed on exec.
     ///
     /// # Errors
     /// [`CudaError`]: no descriptor is free, or the context is broken.
@@ -136,7 +143,8 @@ impl ShareableBuffer {
             .map(owned)
     }
 
-    /// Returns the memory as a buffer, for [`Device::read`] and [`Device::write`]. A clone of it keeps the memory.
+    /// Returns the memory as a buffer, for [`Device::read`] and [`Device::write`]. A clone of it
+    /// keeps the memory.
     pub fn buffer(&self) -> &GpuBuffer {
         &self.buffer
     }
@@ -146,7 +154,8 @@ impl ShareableBuffer {
         self.buffer.ptr()
     }
 
-    /// Returns the length in bytes: what was asked for, rounded up. It is what an importer must be told.
+    /// Returns the length in bytes: what was asked for, rounded up. It is what an importer must be
+    /// told.
     #[allow(clippy::len_without_is_empty, reason = "the driver allocates no empty buffer")]
     pub fn len(&self) -> usize {
         self.buffer.len()

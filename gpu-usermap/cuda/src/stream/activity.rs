@@ -7,8 +7,9 @@ use crate::driver::CudaError;
 
 /// Counts its stream from the first operation until the stream was found idle.
 ///
-/// The lock is never held during a call that enqueues, which may have to wait for room in the stream: another thread, which would
-/// make that room, must be able to ask whether the stream is idle.
+/// The lock is never held during a call that enqueues, which may have to wait for room in the
+/// stream: another thread, which would make that room, must be able to ask whether the stream is
+/// idle.
 #[derive(Default)]
 pub(super) struct Activity {
     state: Mutex<State>,
@@ -74,7 +75,8 @@ impl Activity {
         (state.begun == state.returned).then_some(Moment(state.begun))
     }
 
-    /// Ends the count, if nothing was enqueued since a moment after which the stream was found idle.
+    /// Ends the count, if nothing was enqueued since a moment after which the stream was found
+    /// idle.
     pub(super) fn was_idle_at(&self, moment: Option<Moment>) {
         let mut state = self.state();
         if moment.is_some_and(|Moment(calls)| calls == state.begun) {

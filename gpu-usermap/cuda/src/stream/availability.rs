@@ -44,7 +44,8 @@ pub enum StreamError {
          or open the device in the stream's context"
     )]
     OtherContext,
-    /// The stream is being captured into a graph, which would repeat the operation with the same values and addresses.
+    /// The stream is being captured into a graph, which would repeat the operation with the same
+    /// values and addresses.
     #[error(
         "the stream is being captured into a graph, which would repeat the operation with the same values"
     )]
@@ -81,11 +82,12 @@ pub enum NoStreamMemoryOperations {
     /// The device or its driver says that it has none.
     #[error("the GPU has no 64-bit stream memory operations")]
     NotSupported,
-    /// `CUDA_LAUNCH_BLOCKING` is set: the call that enqueues a wait returns when the wait has ended, so that its caller can no longer
-    /// end it.
+    /// `CUDA_LAUNCH_BLOCKING` is set: the call that enqueues a wait returns when the wait has
+    /// ended, so that its caller can no longer end it.
     #[error("CUDA_LAUNCH_BLOCKING is set: enqueueing a wait would block the program for ever; unset it")]
     LaunchBlocking,
-    /// `CUDA_DEVICE_MAX_CONNECTIONS` is 1: a stream that waits holds up all others, among them those that would end its wait.
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` is 1: a stream that waits holds up all others, among them
+    /// those that would end its wait.
     #[error(
         "CUDA_DEVICE_MAX_CONNECTIONS is 1: a stream that waits would hold up all others; \
          unset it, or set it to 8 or more"
@@ -94,9 +96,11 @@ pub enum NoStreamMemoryOperations {
 }
 
 impl Device {
-    /// Returns whether streams can wait for words of 64 bits and write them, or why not. Ask before the first wait.
+    /// Returns whether streams can wait for words of 64 bits and write them, or why not. Ask before
+    /// the first wait.
     ///
-    /// The environment counts as it was when the driver was loaded. Makes no context call, so it may be used at any time.
+    /// The environment counts as it was when the driver was loaded. Makes no context call, so it
+    /// may be used at any time.
     ///
     /// # Errors
     /// [`NoStreamMemoryOperations`], whose text says what to do.
@@ -119,12 +123,13 @@ impl Device {
         Ok(())
     }
 
-    /// Returns how many queues of the hardware the streams of this context share: `CUDA_DEVICE_MAX_CONNECTIONS` as it was when the
-    /// driver was loaded, 8 unless it was set.
+    /// Returns how many queues of the hardware the streams of this context share:
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` as it was when the driver was loaded, 8 unless it was set.
     ///
-    /// A stream that waits holds up those that share its connection. The driver gives each stream a connection of its own as long
-    /// as there are any. So as many streams as there are connections never hold each other up (measured on an H200: 7 streams that
-    /// wait and one more of 8; 31 and one more of 32).
+    /// A stream that waits holds up those that share its connection. The driver gives each stream a
+    /// connection of its own as long as there are any. So as many streams as there are connections
+    /// never hold each other up (measured on an H200: 7 streams that wait and one more of 8; 31 and
+    /// one more of 32).
     pub fn stream_connections(&self) -> u32 {
         self.cuda().stream_settings().connections
     }

@@ -11,7 +11,8 @@ use crate::launch::{LaunchError, LaunchSpec, check};
 /// The driver takes fewer than 256 memory operations in one call.
 const LONGEST_BATCH: usize = 255;
 
-/// An operation of [`CudaStream::batch`] on a word of 64 bits, at a device address that is a multiple of 8.
+/// An operation of [`CudaStream::batch`] on a word of 64 bits, at a device address that is a
+/// multiple of 8.
 ///
 /// # Examples
 /// ```
@@ -49,23 +50,24 @@ impl MemOp {
 }
 
 impl CudaStream {
-    /// Writes a word, after all that is before it: what earlier operations have written is visible to everybody who has seen
-    /// the new value.
+    /// Writes a word, after all that is before it: what earlier operations have written is visible
+    /// to everybody who has seen the new value.
     ///
     /// # Errors
     /// [`StreamError::Capturing`], or [`StreamError::Cuda`]; nothing was enqueued.
     ///
     /// # Safety
-    /// `address` is a word of 8 bytes, aligned, at an address of this device: of GPU memory, registered or imported memory. It stays
-    /// mapped until the operation has passed (buffers, registrations and imports of this device may be dropped, since their release
-    /// waits), and whatever else accesses it then does so atomically, and bears to see the value.
+    /// `address` is a word of 8 bytes, aligned, at an address of this device: of GPU memory,
+    /// registered or imported memory. It stays mapped until the operation has passed (buffers,
+    /// registrations and imports of this device may be dropped, since their release waits), and
+    /// whatever else accesses it then does so atomically, and bears to see the value.
     pub unsafe fn write_value(&self, address: u64, value: u64) -> Result<(), StreamError> {
         // SAFETY: the caller's promise; the stream is live.
         self.enqueue(|streams, stream| unsafe { streams.write(stream, address, value) })
     }
 
-    /// Writes four bytes, as [`write_value`](Self::write_value) writes eight: one half of a word, for example, whose other half
-    /// somebody else may write at the same time.
+    /// Writes four bytes, as [`write_value`](Self::write_value) writes eight: one half of a word,
+    /// for example, whose other half somebody else may write at the same time.
     ///
     /// # Errors
     /// As for [`write_value`](Self::write_value).
@@ -77,16 +79,18 @@ impl CudaStream {
         self.enqueue(|streams, stream| unsafe { streams.write_32(stream, address, value) })
     }
 
-    /// Lets all operations behind this one wait until the word has reached `value`: until `word - value`, as a signed number of
-    /// 64 bits, is not negative.
+    /// Lets all operations behind this one wait until the word has reached `value`: until `word -
+    /// value`, as a signed number of 64 bits, is not negative.
     ///
-    /// A word that is half a turn (2^63) or more ahead of `value` is thus behind it; to set bit 63 of a word is no way to end a wait,
-    /// while bit 62 or 61 always ends a wait for a value below 2^61. What this host and its GPUs wrote before the word is visible to
-    /// the operations behind. For what a network card wrote, see [`WritesOrdering`](crate::WritesOrdering).
+    /// A word that is half a turn (2^63) or more ahead of `value` is thus behind it; to set bit 63
+    /// of a word is no way to end a wait, while bit 62 or 61 always ends a wait for a value below
+    /// 2^61. What this host and its GPUs wrote before the word is visible to the operations behind.
+    /// For what a network card wrote, see [`WritesOrdering`](crate::WritesOrdering).
     ///
-    /// Everybody's store of the word ends the wait: the host's, a kernel's, a copy engine's, another stream's. Nothing else does, not
-    /// even the end of the program that would have written it, and the stream cannot be destroyed or reset meanwhile. Whoever enqueues
-    /// a wait has a way to store the word for sure: a CPU that can, or a stream of
+    /// Everybody's store of the word ends the wait: the host's, a kernel's, a copy engine's,
+    /// another stream's. Nothing else does, not even the end of the program that would have written
+    /// it, and the stream cannot be destroyed or reset meanwhile. Whoever enqueues a wait has a way
+    /// to store the word for sure: a CPU that can, or a stream of
     /// [`StreamPriority::Highest`](crate::StreamPriority::Highest) that never waits.
     ///
     /// # Errors
@@ -102,10 +106,12 @@ impl CudaStream {
     /// Enqueues several memory operations with fewer calls: one for every 255.
     ///
     /// # Errors
-    /// As for [`write_value`](Self::write_value). Of more than 255 operations the first calls' may have been enqueued.
+    /// As for [`write_value`](Self::write_value). Of more than 255 operations the first calls' may
+    /// have been enqueued.
     ///
     /// # Safety
-    /// As for [`write_value`](Self::write_value) and [`wait_value_geq`](Self::wait_value_geq), for each operation.
+    /// As for [`write_value`](Self::write_value) and [`wait_value_geq`](Self::wait_value_geq), for
+    /// each operation.
     pub unsafe fn batch(&self, operations: &[MemOp]) -> Result<(), StreamError> {
         if operations.is_empty() {
             return Ok(());
@@ -120,25 +126,30 @@ impl CudaStream {
         })
     }
 
-    /// Copies `len` bytes from one device address to another by the copy engine: between GPU memory, registered and imported memory.
+    /// Copies `len` bytes from one device address to another by the copy engine: between GPU
+    /// memory, registered and imported memory.
     ///
-    /// A word that somebody polls is not written by a copy: it may be seen before other bytes of the same copy.
+    /// A word that somebody polls is not written by a copy: it may be seen before other bytes of
+    /// the same copy.
     ///
     /// # Errors
     /// As for [`write_value`](Self::write_value).
     ///
     /// # Safety
-    /// The bytes lie at addresses of this device, stay mapped until the copy has passed (as in [`write_value`](Self::write_value)),
-    /// and do not overlap. Whoever accesses those at `to` meanwhile, or writes those at `from`, bears any mixture of old and new bytes.
+    /// The bytes lie at addresses of this device, stay mapped until the copy has passed (as in
+    /// [`write_value`](Self::write_value)), and do not overlap. Whoever accesses those at `to`
+    /// meanwhile, or writes those at `from`, bears any mixture of old and new bytes.
     pub unsafe fn copy(&self, to: u64, from: u64, len: usize) -> Result<(), StreamError> {
         // SAFETY: the caller's promise; the stream is live.
         self.enqueue(|streams, stream| unsafe { streams.copy(stream, to, from, len) })
     }
 
-    /// Calls a function on a thread of the driver, after all that is before it. Operations behind it wait for its end.
+    /// Calls a function on a thread of the driver, after all that is before it. Operations behind
+    /// it wait for its end.
     ///
-    /// The function makes no CUDA calls, not by dropping a handle of this crate either, and waits for nothing that needs them. If it
-    /// panics, that is logged, and the stream goes on. It is not called where a kernel has broken the context before.
+    /// The function makes no CUDA calls, not by dropping a handle of this crate either, and waits
+    /// for nothing that needs them. If it panics, that is logged, and the stream goes on. It is not
+    /// called where a kernel has broken the context before.
     ///
     /// # Errors
     /// As for [`write_value`](Self::write_value); the function was dropped.
@@ -146,8 +157,8 @@ impl CudaStream {
         let function: HostFunction = Box::new(function);
         self.enqueue(|streams, stream| {
             let data = Box::into_raw(Box::new(function)).cast::<c_void>();
-            // SAFETY: the stream is live and not capturing (`enqueue`), so the driver calls once at most; `data` is what
-            // `call_once` takes.
+            // SAFETY: the stream is live and not capturing (`enqueue`), so the driver calls once at
+            // most; `data` is what `call_once` takes.
             let enqueued = unsafe { streams.host_function(stream, call_once, data) };
             if enqueued.is_err() {
                 // SAFETY: made above, and the driver did not take it.
@@ -157,17 +168,19 @@ impl CudaStream {
         })
     }
 
-    /// Launches a kernel behind what is on the stream or, while the stream is being captured, adds it to the graph.
+    /// Launches a kernel behind what is on the stream or, while the stream is being captured, adds
+    /// it to the graph.
     ///
-    /// What holds beside running kernels in [`Device::launch`](crate::Device::launch) holds here. Load the kernel before
-    /// anything waits on a stream. The graph's launches are the program's: the device does not count them.
+    /// What holds beside running kernels in [`Device::launch`](crate::Device::launch) holds here.
+    /// Load the kernel before anything waits on a stream. The graph's launches are the program's:
+    /// the device does not count them.
     ///
     /// # Errors
     /// [`LaunchError`].
     ///
     /// # Safety
-    /// As for [`Device::launch`](crate::Device::launch). For a captured kernel that holds at each launch of the graph, and
-    /// the module stays loaded for as long.
+    /// As for [`Device::launch`](crate::Device::launch). For a captured kernel that holds at each
+    /// launch of the graph, and the module stays loaded for as long.
     pub unsafe fn launch(&self, spec: &LaunchSpec) -> Result<(), LaunchError> {
         check::all(self.device(), std::slice::from_ref(spec))?;
         let launched = self.launch_checked(spec);

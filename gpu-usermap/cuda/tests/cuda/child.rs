@@ -55,7 +55,8 @@ impl Child {
         Self { process, socket }
     }
 
-    /// Ends the process as SIGKILL does, and returns when it is gone, with all of its descriptors and contexts.
+    /// Ends the process as SIGKILL does, and returns when it is gone, with all of its descriptors
+    /// and contexts.
     pub fn kill(&mut self) {
         // Fails only if it is gone already.
         let _ = self.process.kill();

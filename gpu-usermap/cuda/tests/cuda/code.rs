@@ -100,7 +100,8 @@ fn two_texts_link_into_one_module() {
     );
 }
 
-/// 200 values that live across a call need more registers than 65536 / 1024 per thread, unless the assembler is told.
+/// 200 values that live across a call need more registers than 65536 / 1024 per thread, unless the
+/// assembler is told.
 #[test]
 fn linked_code_runs_in_blocks_of_as_many_threads_as_were_asked_for() {
     const LIVE: usize = 200;
@@ -137,7 +138,8 @@ fn linked_code_runs_in_blocks_of_as_many_threads_as_were_asked_for() {
     let buffer = device.alloc(4 * (LIVE + THREADS as usize)).expect("memory");
     let values: Vec<u8> = (0..LIVE as u32).flat_map(|value| (3 * value).to_ne_bytes()).collect();
     device.write(&buffer, 0, &values).expect("a copy");
-    // SAFETY: every thread writes back what it read of the first words, and its own word after them.
+    // SAFETY: every thread writes back what it read of the first words, and its own word after
+    // them.
     let launch = unsafe { device.launch(&[spec(&hungry, 1, THREADS, vec![u64_param(buffer.ptr())])]) }
         .expect("a launch");
     launch.wait().expect("no fault");

@@ -18,7 +18,8 @@ fn control_calls_return_while_a_kernel_fills_the_gpu_and_waits() {
     let words = Words::new(&device);
     let old = device.alloc(1 << 20).expect("memory");
     let old_registration = device.register(Arc::clone(&words.region)).expect("a registration");
-    // A divisor of every GPU's threads per multiprocessor, so that no thread is left for another kernel.
+    // A divisor of every GPU's threads per multiprocessor, so that no thread is left for another
+    // kernel.
     let threads = 512;
     let blocks = device.multiprocessors() * wait.occupancy(threads, 0).expect("occupancy");
 
@@ -70,7 +71,8 @@ fn loading_code_beside_a_small_waiting_kernel_is_measured() {
     let wait = kernels(&device).function("wait_for_host").expect("it");
     let words = Words::new(&device);
     let launch = start_waiting(&wait, 1, 32, &words.registration);
-    // No promise, a fact for the table in `cuda`: the kernel's own deadline ends it if the driver waits.
+    // No promise, a fact for the table in `cuda`: the kernel's own deadline ends it if the driver
+    // waits.
     let started = Instant::now();
     let module = kernels(&device);
     println!("load_module under a kernel: {:?}", started.elapsed());

@@ -10,13 +10,15 @@ use gpunet_region::PinnedRegion;
 
 use crate::support::{Words, kernels, on_gpu, other_gpu, spec, u64_param};
 
-/// How long the kernels wait: a call that they do not outlast has waited for them. So nothing hangs here.
+/// How long the kernels wait: a call that they do not outlast has waited for them. So nothing hangs
+/// here.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// How often each call is made: the first may set something up.
 const ROUNDS: usize = 3;
 
-/// A call on a device, with memory that is shared, and a descriptor of it. What it returns is dropped after the kernels' end.
+/// A call on a device, with memory that is shared, and a descriptor of it. What it returns is
+/// dropped after the kernels' end.
 type Call = (&'static str, fn(&Device, &ShareableBuffer, OwnedFd) -> Box<dyn Any>);
 
 const CALLS: [Call; 7] = [
@@ -63,7 +65,8 @@ impl Waiting {
     }
 }
 
-/// Makes the call while the kernels run, and tells how many microseconds it took, and whether the kernels outlasted it.
+/// Makes the call while the kernels run, and tells how many microseconds it took, and whether the
+/// kernels outlasted it.
 fn during(kernels: &[Waiting], call: impl FnOnce() -> Box<dyn Any>) -> (u128, bool) {
     let launches: Vec<_> = kernels.iter().map(Waiting::start).collect();
     let started = Instant::now();

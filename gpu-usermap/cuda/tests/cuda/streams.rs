@@ -9,7 +9,8 @@ use gpunet_cuda::{CudaStream, Device, MemOp, StreamError, StreamPriority};
 
 use crate::support::{KERNEL_LIMIT, Words, kernels, not_run, on_gpu, promptly, start_waiting};
 
-/// Words of a page, all of which are stored at the end: a test that fails leaves no stream behind that waits for ever.
+/// Words of a page, all of which are stored at the end: a test that fails leaves no stream behind
+/// that waits for ever.
 struct Shared(Words);
 
 impl Shared {
@@ -53,7 +54,8 @@ fn stream(device: &Device, priority: StreamPriority) -> Option<CudaStream> {
 }
 
 fn wait(stream: &CudaStream, address: u64, value: u64) {
-    // SAFETY: a word of registered or GPU memory, whose release waits for the stream, and which is accessed atomically.
+    // SAFETY: a word of registered or GPU memory, whose release waits for the stream, and which is
+    // accessed atomically.
     unsafe { stream.wait_value_geq(address, value) }.expect("a wait");
 }
 
@@ -132,7 +134,8 @@ fn everybody_ends_a_pending_wait() {
     for (what, address) in [("pinned memory", words.at(80)), ("GPU memory", buffer.ptr() + 64)] {
         wait(&waiting, address, 1);
         assert!(!waiting.is_idle().expect("no fault"));
-        // SAFETY: a word that is 1, and the word that is waited for; both stay mapped while the streams count.
+        // SAFETY: a word that is 1, and the word that is waited for; both stay mapped while the
+        // streams count.
         unsafe { other.copy(address, words.at(64), 8) }.expect("a copy");
         finish(&waiting, &format!("another stream's copy to {what}"));
     }
@@ -244,7 +247,8 @@ fn nothing_is_given_back_while_a_stream_waits_and_calls_return() {
     let Some(stream) = stream(&device, StreamPriority::Normal) else { return };
     let (words, dropped) = (Shared::new(&device), device.alloc(1 << 20).expect("memory"));
     wait(&stream, words.at(0), 1);
-    // SAFETY: both are mapped until the stream is idle, although the buffer's last handle is dropped now.
+    // SAFETY: both are mapped until the stream is idle, although the buffer's last handle is
+    // dropped now.
     unsafe { stream.copy(words.at(8), dropped.ptr(), 8) }.expect("a copy");
     let unused = Words::new(&device);
     promptly("drop", || drop((dropped, unused)));

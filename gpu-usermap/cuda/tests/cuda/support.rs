@@ -11,12 +11,14 @@ use gpunet_region::PinnedRegion;
 /// The kernels of the tests, for every GPU since Volta.
 pub const PTX: &str = include_str!("kernels.ptx");
 
-/// How long the kernels that wait for the host do so before they give up: the bound on every mistake here.
+/// How long the kernels that wait for the host do so before they give up: the bound on every
+/// mistake here.
 pub const KERNEL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Binds a device and a turn, or says that the test did not run and returns from it.
 ///
-/// With `GPUNET_REQUIRE_GPU` set, a missing GPU is a failure: for machines that are there to run these tests.
+/// With `GPUNET_REQUIRE_GPU` set, a missing GPU is a failure: for machines that are there to run
+/// these tests.
 macro_rules! on_gpu {
     ($device:ident) => {
         let Some((_turn, $device)) = $crate::support::gpu() else { return };
@@ -99,11 +101,13 @@ pub fn u32_param(value: u32) -> Vec<u8> {
     unsafe { param(value) }
 }
 
-/// Launches `wait_for_host(word, limit, seen)`: it runs until the registration's first word is not 0.
+/// Launches `wait_for_host(word, limit, seen)`: it runs until the registration's first word is
+/// not 0.
 pub fn start_waiting(function: &Function, grid: u32, block: u32, words: &Registration) -> Launch {
     let limit = u64::try_from(KERNEL_LIMIT.as_nanos()).expect("5 s fit");
     let params = vec![u64_param(words.device_ptr()), u64_param(limit), u64_param(words.device_ptr() + 64)];
-    // SAFETY: two words of the registered page and a number, as the kernel takes them; the release of `words` waits for it.
+    // SAFETY: two words of the registered page and a number, as the kernel takes them; the release
+    // of `words` waits for it.
     unsafe { function.device().launch(&[spec(function, grid, block, params)]) }.expect("a launch")
 }
 
@@ -117,7 +121,8 @@ pub fn promptly<R>(what: &str, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Returns a second GPU, or the first again, and says so: what a test does between two GPUs it then does on one.
+/// Returns a second GPU, or the first again, and says so: what a test does between two GPUs it then
+/// does on one.
 pub fn other_gpu(device: &Device) -> Device {
     let cuda = device.cuda();
     if cuda.device_count().expect("a count") > 1 {
@@ -129,7 +134,8 @@ pub fn other_gpu(device: &Device) -> Device {
     device.clone()
 }
 
-/// A kernel of one thread that writes a growing count to 4 KiB of memory until its words say stop, and tells each count there.
+/// A kernel of one thread that writes a growing count to 4 KiB of memory until its words say stop,
+/// and tells each count there.
 pub struct Hammer {
     pub launch: Launch,
 }
@@ -138,7 +144,8 @@ pub struct Hammer {
 pub const HAMMERED: u32 = 512;
 
 impl Hammer {
-    /// Starts it at `address`, where memory of a device handle of its own lies; it stops by itself after 20 s.
+    /// Starts it at `address`, where memory of a device handle of its own lies; it stops by itself
+    /// after 20 s.
     pub fn start(device: &Device, address: u64, words: &Words) -> Self {
         let at = words.registration.device_ptr();
         let hammer = kernels(device).function("hammer").expect("it");
@@ -149,7 +156,8 @@ impl Hammer {
             u64_param(20_000_000_000),
             u64_param(at + 64),
         ];
-        // SAFETY: 4 KiB of live memory, whose release waits for the kernel, two words of the registered page, and numbers.
+        // SAFETY: 4 KiB of live memory, whose release waits for the kernel, two words of the
+        // registered page, and numbers.
         let launch = unsafe { device.launch(&[spec(&hammer, 1, 1, params)]) }.expect("a launch");
         Self { launch }
     }

@@ -1,6 +1,8 @@
-//! The kernel module's calls: numbers and structures of `src/gdrdrv/gdrdrv.h` in NVIDIA/gdrcopy 2.6, one function each.
+//! The kernel module's calls: numbers and structures of `src/gdrdrv/gdrdrv.h` in NVIDIA/gdrcopy
+//! 2.6, one function each.
 //!
-//! Where the header gives a pointer to a structure as the type of a call, the call's number holds the size of a pointer.
+//! Where the header gives a pointer to a structure as the type of a call, the call's number holds
+//! the size of a pointer.
 
 #![allow(unsafe_code, reason = "ioctl")]
 
@@ -123,8 +125,8 @@ pub(in crate::mapping) struct Info {
 /// Returns the module's version and the oldest version whose users it serves.
 pub(in crate::mapping) fn versions(module: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut params = VersionParams::default();
-    // SAFETY: this call of gdrdrv writes a `VersionParams`; another driver behind the descriptor does not know the number, which
-    // holds gdrdrv's own type.
+    // SAFETY: this call of gdrdrv writes a `VersionParams`; another driver behind the descriptor
+    // does not know the number, which holds gdrdrv's own type.
     unsafe { call(module, VERSION, &mut params) }?;
     Ok((params.version, params.oldest_user))
 }
@@ -132,7 +134,8 @@ pub(in crate::mapping) fn versions(module: BorrowedFd<'_>) -> io::Result<(u32, u
 /// Pins whole GPU pages and returns the pin's handle. For modules before 2.5.
 pub(in crate::mapping) fn pin(module: BorrowedFd<'_>, address: u64, size: u64) -> io::Result<u64> {
     let mut params = PinParams { address, size, ..PinParams::default() };
-    // SAFETY: the structure of this call; the descriptor is gdrdrv's, which `versions` made sure of.
+    // SAFETY: the structure of this call; the descriptor is gdrdrv's, which `versions` made sure
+    // of.
     unsafe { call(module, PIN, &mut params) }?;
     Ok(params.handle)
 }
@@ -146,7 +149,8 @@ pub(in crate::mapping) fn pin_v2(module: BorrowedFd<'_>, address: u64, size: u64
 }
 
 pub(in crate::mapping) fn unpin(module: BorrowedFd<'_>, handle: u64) -> io::Result<()> {
-    // SAFETY: as in `pin`; the module removes CPU mappings that are left, so the caller unmaps before.
+    // SAFETY: as in `pin`; the module removes CPU mappings that are left, so the caller unmaps
+    // before.
     unsafe { call(module, UNPIN, &mut UnpinParams { handle }) }
 }
 

@@ -1,4 +1,5 @@
-//! Export and mapping on the stand-in for a driver, whose dma-bufs are memfds: the whole way but the hardware.
+//! Export and mapping on the stand-in for a driver, whose dma-bufs are memfds: the whole way but
+//! the hardware.
 
 use gpunet_cuda::fake::Fake;
 use gpunet_cuda::{DmabufError, DmabufRoute, DriverVersion, GpuBuffer};
@@ -15,7 +16,8 @@ fn a_new_driver_maps_a_dmabuf_and_the_bytes_are_where_the_range_says() {
     let buffer = buffer(&fake, 1 << 16);
     let mut mapping = map(&buffer, 100..5000, BackendChoice::DmaBuf).expect("a mapping");
     assert_eq!((mapping.kind(), mapping.len()), (BackendKind::DmaBuf, 4900));
-    // The stand-in says 8 to every attribute, so it is coherent, and its order of writes is unknown.
+    // The stand-in says 8 to every attribute, so it is coherent, and its order of writes is
+    // unknown.
     assert_eq!(mapping.memory_type(), MemoryType::Cached);
     assert!(!mapping.is_ordered() && !mapping.is_revoked());
     assert_eq!(mapping.device_ptr(), buffer.ptr() + 100);

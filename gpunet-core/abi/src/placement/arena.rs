@@ -1,18 +1,18 @@
 //! The memory of streams between two attachments, part by part.
 //!
 //! An arena belongs to one pair of attachments, and has two parts. A part lies in memory that its
-//! owner's device polls: its GPU's own, or pinned memory. In it are the rings that the owner *receives*
-//! from, and the words that the owner *polls*; the other device writes both. What the owner itself
-//! publishes lies in the other part.
+//! owner's device polls: its GPU's own, or pinned memory. In it are the rings that the owner
+//! *receives* from, and the words that the owner *polls*; the other device writes both. What the
+//! owner itself publishes lies in the other part.
 //!
 //! ```text
 //! part of A:  header | lines (A polls, B writes) | rings (B writes, A reads)
 //! part of B:  header | lines (B polls, A writes) | rings (A writes, B reads)
 //! ```
 //!
-//! A stream takes one ring in each part. The ring's first page determines its line, so there is nothing
-//! else to allocate. What the other pages of the ring have beside them holds the ring's [line](crate::line) of small
-//! messages.
+//! A stream takes one ring in each part. The ring's first page determines its line, so there is
+//! nothing else to allocate. What the other pages of the ring have beside them holds the ring's
+//! [line](crate::line) of small messages.
 
 use crate::placement::layout::PAGE;
 use crate::stream::socket_line::SocketLine;
@@ -27,8 +27,8 @@ pub struct PartHeader {
     /// [`crate::VERSION`].
     pub version: u32,
     reserved: [u32; 14],
-    /// Counts changes that a poll of the owner could wait for. CPU blocks of the other attachment move
-    /// it on, if `pollers` is not 0; pollers of the owner sleep on it.
+    /// Counts changes that a poll of the owner could wait for. CPU blocks of the other attachment
+    /// move it on, if `pollers` is not 0; pollers of the owner sleep on it.
     pub bell: u32,
     reserved2: [u32; 15],
     /// How many CPU blocks and threads of the owner sleep on `bell`.
@@ -40,7 +40,8 @@ const _: () = assert!(size_of::<PartHeader>() == 4096);
 /// Offsets in a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartLayout {
-    /// A [`SocketLine`] for each page of ring memory; the line of messages lies behind that of a ring's first page.
+    /// A [`SocketLine`] for each page of ring memory; the line of messages lies behind that of a
+    /// ring's first page.
     pub lines: u64,
     /// Ring memory.
     pub rings: u64,

@@ -2,8 +2,8 @@
 //!
 //! **Shared region** (pinned host memory, mapped by proxy and device): header, the dense words the
 //! proxy scans, the lines the device polls, control slots, the recycling ring, then ring memory.
-//! **Device region** (GPU memory; the heap for the CPU device): the device's own socket table, then ring
-//! memory for streams between two sockets of that device.
+//! **Device region** (GPU memory; the heap for the CPU device): the device's own socket table, then
+//! ring memory for streams between two sockets of that device.
 
 use crate::placement::panic_record::PanicRecord;
 use crate::poll::poll_group::{GroupWords, PollEntry};
@@ -23,8 +23,8 @@ pub const LAUNCHES: u32 = 64;
 /// Bytes of a [`Context`](crate::Context), which holds the layouts.
 pub(crate) const CONTEXT_LEN: u64 = 384;
 
-/// Slots for sockets that the host program opens, if a handle can name so many. A host cannot take slots where a GPU's
-/// threads do: the bus has no compare-exchange.
+/// Slots for sockets that the host program opens, if a handle can name so many. A host cannot take
+/// slots where a GPU's threads do: the bus has no compare-exchange.
 pub const HOST_SOCKETS: u32 = 256;
 /// Slots that a handle can name.
 const MAX_SLOTS: u32 = 1 << 16;
@@ -99,8 +99,8 @@ pub struct SharedHeader {
     /// Counts up while the proxy lives; [`HEARTBEAT_DOWN`] once it stopped.
     pub heartbeat: u64,
     reserved1: [u64; 7],
-    /// An [`Epoch`](crate::epoch::Epoch): counts changes that a poll could wait for. The low half is the futex CPU blocks
-    /// sleep on.
+    /// An [`Epoch`](crate::epoch::Epoch): counts changes that a poll could wait for. The low half
+    /// is the futex CPU blocks sleep on.
     pub epoch: u64,
     reserved2: [u64; 7],
     /// Slots pushed into the recycling ring.
@@ -116,10 +116,11 @@ pub struct SharedHeader {
     pub sleeping: [SleepLine; SHARDS],
     /// Per launch: not 0 once the host cancelled it, or a CPU thread block of it panicked.
     pub cancel: [u64; LAUNCHES as usize],
-    /// Per data thread: how many operations of CUDA streams are under way on sockets whose bytes it moves. A stream stores a
-    /// word and rings no doorbell.
+    /// Per data thread: how many operations of CUDA streams are under way on sockets whose bytes it
+    /// moves. A stream stores a word and rings no doorbell.
     pub stream_operations: [u64; SHARDS],
-    /// Two bits for each socket of the host program: the [`Direction`](crate::Direction)s that it has taken.
+    /// Two bits for each socket of the host program: the [`Direction`](crate::Direction)s that it
+    /// has taken.
     pub taken: [u64; TAKEN_WORDS],
 }
 
@@ -155,24 +156,26 @@ pub struct SharedLayout {
     pub controls: u64,
     /// [`SocketLine`] per socket. Proxy writes, device polls.
     pub lines: u64,
-    /// `u32` per socket of kernels: slots that are free again, in order. Proxy writes, device reads.
+    /// `u32` per socket of kernels: slots that are free again, in order. Proxy writes, device
+    /// reads.
     pub reclaim: u64,
     /// `u32` per socket of the host program: the same. Proxy writes, host program reads.
     pub host_reclaim: u64,
     /// [`Descriptor`] per socket: of a stream that was accepted ahead. Proxy writes, device reads.
     pub accepted: u64,
-    /// `u64` per socket: 0, or the number + 1 of the launch that has taken the stream that was accepted ahead. Device
-    /// writes, proxy reads.
+    /// `u64` per socket: 0, or the number + 1 of the launch that has taken the stream that was
+    /// accepted ahead. Device writes, proxy reads.
     pub takers: u64,
-    /// A [`WatchWord`](crate::poll_group::WatchWord) per socket: the group that wants to know of changes. Device writes,
-    /// proxy reads.
+    /// A [`WatchWord`](crate::poll_group::WatchWord) per socket: the group that wants to know of
+    /// changes. Device writes, proxy reads.
     pub watches: u64,
-    /// `u64` per socket: how many [lines](mod@line) it has sent, as shown now and then. Device writes, proxy reads for operators.
+    /// `u64` per socket: how many [lines](mod@line) it has sent, as shown now and then. Device
+    /// writes, proxy reads for operators.
     pub lines_sent: u64,
     /// A [`PanicRecord`]. A GPU writes, the host reads.
     pub panic: u64,
-    /// [`line::PER_PAGE`] bytes for each page of ring memory: lines of streams whose rings lie there. Their sender writes,
-    /// their receiver reads.
+    /// [`line::PER_PAGE`] bytes for each page of ring memory: lines of streams whose rings lie
+    /// there. Their sender writes, their receiver reads.
     pub ring_lines: u64,
     /// Ring memory.
     pub rings: u64,
@@ -234,14 +237,16 @@ impl SharedLayout {
 pub struct DeviceHeader {
     /// Slots taken from the recycling ring so far (compare-exchange among the device's threads).
     pub taken: u64,
-    /// By launch number, a byte each: how often a launch of that number has ended. Written by the host.
+    /// By launch number, a byte each: how often a launch of that number has ended. Written by the
+    /// host.
     pub ended: [u64; LAUNCHES as usize / 8],
     /// How many launches have ended. Written by the host, after `ended`.
     pub finished: u64,
     reserved: [u64; 6],
     /// Of a GPU: the [`Epoch`](crate::epoch::Epoch) that the relay read last in host memory.
     pub relayed_epoch: u64,
-    /// Until when, by the device's clock, the relay has its turn; 0: nobody has. Changed by compare-exchange.
+    /// Until when, by the device's clock, the relay has its turn; 0: nobody has. Changed by
+    /// compare-exchange.
     pub relay_turn: u64,
 }
 

@@ -22,8 +22,9 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Checks a descriptor, and that its rings and words lie inside the regions. `slots` and `shards` are the attachment's;
-    /// `resolve` gives the address of so many bytes at a position, `None` unless they lie inside its region.
+    /// Checks a descriptor, and that its rings and words lie inside the regions. `slots` and
+    /// `shards` are the attachment's; `resolve` gives the address of so many bytes at a position,
+    /// `None` unless they lie inside its region.
     ///
     /// # Errors
     /// Protocol, when the descriptor is invalid.
@@ -41,7 +42,8 @@ impl Opened {
         {
             return Err(Error::Protocol);
         }
-        // A publisher finds whom to wake beside the words, and at the start of the other device's part.
+        // A publisher finds whom to wake beside the words, and at the start of the other device's
+        // part.
         let remote_part = if d.link.is_remote() {
             let words = [d.published, d.consumed, d.landed, d.released];
             let whole_lines = words.iter().all(|word| is_in_line(&resolve, *word));

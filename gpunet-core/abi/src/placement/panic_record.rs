@@ -1,5 +1,5 @@
-//! Where a GPU records its panic: the kernel ends with a trap, after which the GPU's memory cannot be
-//! read. So the panicking thread writes into pinned memory first.
+//! Where a GPU records its panic: the kernel ends with a trap, after which the GPU's memory cannot
+//! be read. So the panicking thread writes into pinned memory first.
 
 /// What one thread recorded of its panic. In the shared region.
 ///
@@ -34,8 +34,8 @@ pub struct PanicRecord {
 /// Longest text in a [`PanicRecord`], in bytes.
 pub const PANIC_TEXT: usize = 224;
 
-/// The variable of a module that holds the address of a [`PanicRecord`], in the device's address space.
-/// 0: no record is wanted.
+/// The variable of a module that holds the address of a [`PanicRecord`], in the device's address
+/// space. 0: no record is wanted.
 pub const PANIC_SYMBOL: &str = "gpunet_panic_record";
 
 const _: () = assert!(size_of::<PanicRecord>() == 512);

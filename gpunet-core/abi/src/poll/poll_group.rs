@@ -1,4 +1,5 @@
-//! Poll groups: how the proxy tells blocks which sockets have changed, and how each event goes to one block.
+//! Poll groups: how the proxy tells blocks which sockets have changed, and how each event goes to
+//! one block.
 //!
 //! ```text
 //!          add, modify, rearm            claimed by a block                not ready
@@ -9,17 +10,18 @@
 //!                                                              +---------------------------+
 //! ```
 //!
-//! A socket of a group has one [`PollState`], in device memory, changed by compare-exchange. The block that makes it
-//! *held* looks at the socket: if it is ready, the block delivers it, and the socket stays held until that block waits
-//! again. If not, the block arms it: it counts the *arm* up, stores it in [`WatchWord`] for the proxy, passes a full
-//! fence, and looks once more. The proxy publishes what has changed, passes a full fence, and loads the watch word: so one of
-//! the two sees the other. It pushes one [`ReadyEntry`] for each arm. The arm counts up only after that entry was
-//! claimed ([`PollState::is_pending`]).
+//! A socket of a group has one [`PollState`], in device memory, changed by compare-exchange. The
+//! block that makes it *held* looks at the socket: if it is ready, the block delivers it, and the
+//! socket stays held until that block waits again. If not, the block arms it: it counts the *arm*
+//! up, stores it in [`WatchWord`] for the proxy, passes a full fence, and looks once more. The
+//! proxy publishes what has changed, passes a full fence, and loads the watch word: so one of the
+//! two sees the other. It pushes one [`ReadyEntry`] for each arm. The arm counts up only after that
+//! entry was claimed ([`PollState::is_pending`]).
 
 use crate::types::handle::Handle;
 
-/// Lists of a group at most, and so words of [`ListHeader::pushed`]: a data thread has one of its own while there are few,
-/// and the proxy's other threads share the last one.
+/// Lists of a group at most, and so words of [`ListHeader::pushed`]: a data thread has one of its
+/// own while there are few, and the proxy's other threads share the last one.
 pub const LISTS: usize = 7;
 
 /// The list that a data thread pushes to, of so many.
@@ -35,14 +37,16 @@ pub const fn lists_for(threads: u32) -> usize {
     if wanted < LISTS { wanted } else { LISTS }
 }
 
-/// Cells that each list needs for a group of so many sockets: one for each armed socket, as many again for entries of
-/// sockets that have left the group, and some that threads were about to write at that moment.
+/// Cells that each list needs for a group of so many sockets: one for each armed socket, as many
+/// again for entries of sockets that have left the group, and some that threads were about to write
+/// at that moment.
 #[must_use]
 pub const fn cells_for(capacity: u32) -> u64 {
     2 * capacity as u64 + 16
 }
 
-/// The start of a group's lists, in the shared region: all that waiting blocks look at. The cells follow, list by list.
+/// The start of a group's lists, in the shared region: all that waiting blocks look at. The cells
+/// follow, list by list.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ListHeader {
@@ -60,7 +64,8 @@ pub const fn list_bytes(lists: usize, cells: u64) -> u64 {
     size_of::<ListHeader>() as u64 + lists as u64 * cells * 8
 }
 
-/// What the device tells the proxy of one socket: which group wants to know of a change, and for which arm. 0: none.
+/// What the device tells the proxy of one socket: which group wants to know of a change, and for
+/// which arm. 0: none.
 ///
 /// ```text
 ///  63        48 47         33 32                     0
@@ -74,7 +79,8 @@ pub const fn list_bytes(lists: usize, cells: u64) -> u64 {
 #[repr(transparent)]
 pub struct WatchWord(pub u64);
 
-/// An arm counts in so many bits. With 18, which took seconds to wrap, the proxy believed that it had told of an arm already.
+/// An arm counts in so many bits. With 18, which took seconds to wrap, the proxy believed that it
+/// had told of an arm already.
 const ARM_BITS: u32 = 33;
 const ARM: u64 = (1 << ARM_BITS) - 1;
 
@@ -121,7 +127,8 @@ impl ReadyEntry {
         (self.0 >> 48) as u32
     }
 
-    /// Returns whether it is about that [`PollEntry::arm`]: the same socket, armed for the same time.
+    /// Returns whether it is about that [`PollEntry::arm`]: the same socket, armed for the same
+    /// time.
     #[must_use]
     pub const fn is_about(self, arm: u64) -> bool {
         self.0 & ARM == arm & ARM
@@ -144,12 +151,14 @@ pub enum Phase {
     Held = 4,
 }
 
-/// A launch, and how often one of its number has ended. What a launch held when it ended is some other block's to look at.
+/// A launch, and how often one of its number has ended. What a launch held when it ended is some
+/// other block's to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holder(u16);
 
 impl Holder {
-    /// The launch of that number, 0 to 63, before whose end launches of that number have ended so often (modulo 64).
+    /// The launch of that number, 0 to 63, before whose end launches of that number have ended so
+    /// often (modulo 64).
     #[must_use]
     pub const fn new(launch: u32, ended: u8) -> Self {
         Self((launch as u16 & 0x3f) | (ended as u16 & 0x3f) << 6)
@@ -171,7 +180,8 @@ impl Holder {
 /// +--------------+---------+--------------+--------+-------+-------+-------+-------+
 /// ```
 ///
-/// Each block that holds the socket counts the turn up, so no two states are alike between which somebody held it.
+/// Each block that holds the socket counts the turn up, so no two states are alike between which
+/// somebody held it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct PollState(pub u64);
@@ -184,7 +194,8 @@ impl PollState {
     const GENERATION: u32 = 9;
     const HOLDER: u32 = 24;
     const TURN: u32 = 36;
-    /// A block that passed its event on and comes back later takes another's for its own once in so many deliveries.
+    /// A block that passed its event on and comes back later takes another's for its own once in so
+    /// many deliveries.
     const TURNS: u64 = 1 << (64 - Self::TURN);
 
     /// A socket that a block adds. Turns go on from the slot's last socket.
@@ -238,14 +249,16 @@ impl PollState {
         Holder((self.0 >> Self::HOLDER) as u16 & 0xfff)
     }
 
-    /// Armed: for the present arm if its entry is still to come, else for the next ([`PollState::needs_arm`]).
+    /// Armed: for the present arm if its entry is still to come, else for the next
+    /// ([`PollState::needs_arm`]).
     #[must_use]
     pub const fn armed(self) -> Self {
         let pending = if self.is_direct() { 0 } else { Self::PENDING };
         Self(self.0 | pending).with_phase(Phase::Armed)
     }
 
-    /// Returns whether the block that arms it counts the arm up: no entry of the present one is still to come.
+    /// Returns whether the block that arms it counts the arm up: no entry of the present one is
+    /// still to come.
     #[must_use]
     pub const fn needs_arm(self) -> bool {
         !self.is_pending() && !self.is_direct()
@@ -257,13 +270,15 @@ impl PollState {
         Self(self.0 & !Self::PENDING)
     }
 
-    /// Returns whether the entry of the present arm was not claimed: it is in a list, or may still come.
+    /// Returns whether the entry of the present arm was not claimed: it is in a list, or may still
+    /// come.
     #[must_use]
     pub const fn is_pending(self) -> bool {
         self.0 & Self::PENDING != 0
     }
 
-    /// Returns whether it is a stream without a data thread, whose words the waiting blocks look at.
+    /// Returns whether it is a stream without a data thread, whose words the waiting blocks look
+    /// at.
     #[must_use]
     pub const fn is_direct(self) -> bool {
         self.0 & Self::DIRECT != 0
@@ -318,14 +333,16 @@ pub struct PollEntry {
     pub group: i32,
     /// The slot + 1 of the next socket on the stack; 0: none.
     pub next: u32,
-    /// The arm: how often a socket of the slot was armed after the entry of the arm before was claimed, or the socket before had left.
-    /// Stored by the block that arms the socket, while it is *changing*.
+    /// The arm: how often a socket of the slot was armed after the entry of the arm before was
+    /// claimed, or the socket before had left. Stored by the block that arms the socket, while it
+    /// is *changing*.
     pub arm: u64,
 }
 
 const _: () = assert!(size_of::<PollEntry>() == 32);
 
-/// The top of the stack of sockets that some block is to look at: those that were added, modified or rearmed.
+/// The top of the stack of sockets that some block is to look at: those that were added, modified
+/// or rearmed.
 ///
 /// ```text
 ///  63          49 48                17 16       0
@@ -334,8 +351,9 @@ const _: () = assert!(size_of::<PollEntry>() == 32);
 /// +--------------+--------------------+----------+
 /// ```
 ///
-/// Each change counts, so that a block that read `next` of the top before another took it changes nothing. With the
-/// group's generation, a late block touches no other group's stack; generation 0: closed.
+/// Each change counts, so that a block that read `next` of the top before another took it changes
+/// nothing. With the group's generation, a late block touches no other group's stack; generation 0:
+/// closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct StackTop(pub u64);
@@ -384,13 +402,15 @@ pub struct GroupWords {
     pub stack: u64,
     /// Of a GPU: the [`ListHeader::changes`] that the relay read last in host memory.
     pub relayed: u64,
-    /// Until when, by the device's clock, the relay has its turn; 0: nobody has. Changed by compare-exchange.
+    /// Until when, by the device's clock, the relay has its turn; 0: nobody has. Changed by
+    /// compare-exchange.
     pub relay_turn: u64,
     /// Sockets in the group. Changed by compare-exchange.
     pub members: u32,
     /// Slots of direct streams lie below this one. Changed by compare-exchange; only grows.
     pub direct_below: u32,
-    /// By list: how many entries were claimed, as a [`crate::accept::TakenWord`] of the group's generation.
+    /// By list: how many entries were claimed, as a [`crate::accept::TakenWord`] of the group's
+    /// generation.
     pub claimed: [u64; LISTS],
     /// Address of the group's [`ListHeader`].
     pub lists_at: u64,
@@ -400,7 +420,8 @@ pub struct GroupWords {
     pub lists: u32,
     /// Sockets at most.
     pub capacity: u32,
-    /// The [`crate::layout::DeviceHeader::finished`] for which somebody has looked at who holds what. Changed by compare-exchange.
+    /// The [`crate::layout::DeviceHeader::finished`] for which somebody has looked at who holds
+    /// what. Changed by compare-exchange.
     pub swept: u32,
 }
 

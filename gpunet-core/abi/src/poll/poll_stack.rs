@@ -1,4 +1,5 @@
-//! The stack of a poll group: the sockets that some block is to look at, linked by their slots. Any number of blocks push and take.
+//! The stack of a poll group: the sockets that some block is to look at, linked by their slots. Any
+//! number of blocks push and take.
 //!
 //! ```text
 //!             GroupWords::stack          polls[5]        polls[2]
@@ -7,13 +8,15 @@
 //!           +-------------------+       +------+        +------+
 //! ```
 //!
-//! Who has a socket looked at *marks* it ([`PollState::is_stacked`]), and pushes its slot only if it was not marked before. Who has
-//! taken a slot off a stack takes the mark away. In between, the slot is on the stack of its group, or one block has it in its hands,
-//! and goes on in some instructions.
+//! Who has a socket looked at *marks* it ([`PollState::is_stacked`]), and pushes its slot only if
+//! it was not marked before. Who has taken a slot off a stack takes the mark away. In between, the
+//! slot is on the stack of its group, or one block has it in its hands, and goes on in some
+//! instructions.
 //!
-//! **A marked socket joins no other group.** A socket that leaves its group stays marked, and on the stack: if it comes back, nothing
-//! is to be done. The block that adds it to another group takes it off first ([`take_off`]); whoever closes a group, or makes the
-//! next one in its slot, takes all marks away ([`replace`]).
+//! **A marked socket joins no other group.** A socket that leaves its group stays marked, and on
+//! the stack: if it comes back, nothing is to be done. The block that adds it to another group
+//! takes it off first ([`take_off`]); whoever closes a group, or makes the next one in its slot,
+//! takes all marks away ([`replace`]).
 
 use crate::poll::poll_group::{Holder, Phase, PollState, StackTop};
 use crate::sync::hand_off::{self, HandOff};
@@ -35,8 +38,8 @@ pub trait SlotStack {
     fn next(&self, slot: u32) -> u32;
     /// Stores the link of a slot, ordering nothing.
     fn set_next(&self, slot: u32, next: u32);
-    /// Changes the state of the socket in a slot if `change` gives a new one; returns the old one and the new one. Acquire and
-    /// release.
+    /// Changes the state of the socket in a slot if `change` gives a new one; returns the old one
+    /// and the new one. Acquire and release.
     fn change(
         &self,
         slot: u32,
@@ -44,7 +47,8 @@ pub trait SlotStack {
     ) -> Option<(PollState, PollState)>;
 }
 
-/// Pushes a slot that the caller has marked. Of a closed group nobody looks at it: then the mark goes.
+/// Pushes a slot that the caller has marked. Of a closed group nobody looks at it: then the mark
+/// goes.
 pub fn push<S: SlotStack>(stack: &S, slot: u32) {
     let mut top = stack.top();
     while top.is_open(stack.generation()) {
@@ -57,7 +61,8 @@ pub fn push<S: SlotStack>(stack: &S, slot: u32) {
     unmark(stack, slot);
 }
 
-/// Takes sockets from the top until one is to be looked at; returns its slot, and the state in which `holder` holds it.
+/// Takes sockets from the top until one is to be looked at; returns its slot, and the state in
+/// which `holder` holds it.
 pub fn take<S: SlotStack>(stack: &S, holder: Holder) -> Option<(u32, PollState)> {
     loop {
         let slot = pop(stack)?;
@@ -72,12 +77,15 @@ pub fn take<S: SlotStack>(stack: &S, holder: Holder) -> Option<(u32, PollState)>
     }
 }
 
-/// Takes a socket that has left its group off the group's stack, and with it all others above that have left. The rest is pushed
-/// again; returns whether there was any, for whose sake waiting blocks are to be woken.
+/// Takes a socket that has left its group off the group's stack, and with it all others above that
+/// have left. The rest is pushed again; returns whether there was any, for whose sake waiting
+/// blocks are to be woken.
 ///
-/// It does not find a slot that another block has in its hands; then the socket is still marked, for some instructions.
+/// It does not find a slot that another block has in its hands; then the socket is still marked,
+/// for some instructions.
 pub fn take_off<S: SlotStack>(stack: &S, slot: u32) -> bool {
-    // Those that stay, in the order in which they are pushed again: the next one that is looked for is often the one below.
+    // Those that stay, in the order in which they are pushed again: the next one that is looked for
+    // is often the one below.
     let (mut first, mut last) = (0, None);
     while let Some(popped) = pop(stack) {
         let left = |state: PollState| {
@@ -101,7 +109,8 @@ pub fn take_off<S: SlotStack>(stack: &S, slot: u32) -> bool {
     stay
 }
 
-/// Puts another top in place, closed or of another group; takes the marks of all sockets away that are on the stack.
+/// Puts another top in place, closed or of another group; takes the marks of all sockets away that
+/// are on the stack.
 pub fn replace<S: SlotStack>(stack: &S, with: StackTop) {
     let mut top = stack.top();
     while let Err(now) = stack.exchange(top, with) {
@@ -132,7 +141,8 @@ fn unmark<S: SlotStack>(stack: &S, slot: u32) {
     stack.change(slot, |state| Some(state.with_stacked(false)));
 }
 
-/// Calls `with` for each slot of a chain that the caller has in its hands; `with` gives the slot away.
+/// Calls `with` for each slot of a chain that the caller has in its hands; `with` gives the slot
+/// away.
 fn for_each<S: SlotStack>(stack: &S, mut next: u32, with: impl Fn(u32)) {
     while let Some(slot) = next.checked_sub(1)
         && slot < stack.slots()

@@ -1,4 +1,5 @@
-//! The list of sockets of a poll group on which something has changed: one thread of the proxy pushes, blocks claim.
+//! The list of sockets of a poll group on which something has changed: one thread of the proxy
+//! pushes, blocks claim.
 //!
 //! ```text
 //! cell:        0     1     2     3     4     5
@@ -8,9 +9,10 @@
 //!                       ^ claimed   ^ pushed           (both only count up; modulo the number of cells)
 //! ```
 //!
-//! The pusher never asks how far the claimers are: a socket has one entry for each time that it was armed, and it is armed
-//! anew only after that entry was claimed ([`crate::poll_group`]), so the list has room for all there can be. A block
-//! reads the cell *before* it advances `claimed`, because the cell may be written again as soon as it is claimed.
+//! The pusher never asks how far the claimers are: a socket has one entry for each time that it was
+//! armed, and it is armed anew only after that entry was claimed ([`crate::poll_group`]), so the
+//! list has room for all there can be. A block reads the cell *before* it advances `claimed`,
+//! because the cell may be written again as soon as it is claimed.
 
 use crate::sync::hand_off::{self, HandOff};
 
@@ -19,9 +21,11 @@ pub const CLAIMS: usize = 8;
 
 /// A list as the claiming device sees it: its own counter, and the proxy's counter and cells.
 pub trait ReadyList {
-    /// Loads how many entries were claimed, ordering nothing; beyond every other number if the group is closed.
+    /// Loads how many entries were claimed, ordering nothing; beyond every other number if the
+    /// group is closed.
     fn claimed(&self) -> u64;
-    /// Changes `claimed` from `ticket` to `ticket + count`, or returns what it is. Acquire and release.
+    /// Changes `claimed` from `ticket` to `ticket + count`, or returns what it is. Acquire and
+    /// release.
     ///
     /// # Errors
     /// The value found, when it is not `ticket`.
@@ -38,7 +42,8 @@ pub trait ReadyList {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
-/// Claims the oldest entries, at most `most` and at most [`CLAIMS`]; returns how many, and puts them into `entries`.
+/// Claims the oldest entries, at most `most` and at most [`CLAIMS`]; returns how many, and puts
+/// them into `entries`.
 ///
 /// # Errors
 /// [`Overrun`], when more entries were pushed than the list can hold.

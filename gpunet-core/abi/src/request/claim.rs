@@ -6,10 +6,10 @@
 //!                  +--leave--> ORPHANED --adopt, once the reply is there--> HELD
 //! ```
 //!
-//! A group that leaves without a reply (the proxy gave no sign of life) has abandoned its request, so
-//! a proxy that resumes answers at once. The next group that needs a control slot adopts the orphan
-//! when that answer is there, and closes what was opened in vain. Until then the proxy may still write
-//! the slot, so no other group posts in it.
+//! A group that leaves without a reply (the proxy gave no sign of life) has abandoned its request,
+//! so a proxy that resumes answers at once. The next group that needs a control slot adopts the
+//! orphan when that answer is there, and closes what was opened in vain. Until then the proxy may
+//! still write the slot, so no other group posts in it.
 
 use crate::request::control::Op;
 use crate::sync::hand_off::{self, HandOff};

@@ -2,9 +2,10 @@
 //!
 //! A control slot belongs to one group at a time, claimed in the device's own memory. The device
 //! writes the [`Request`] and then publishes a new sequence number in the slot's request word; the
-//! proxy answers by writing the [`Reply`] and then publishing the same number in [`Reply::seq`].
-//! A device that gives up (deadline, cancel) publishes the number in the slot's abandon word too;
-//! the proxy then answers at once, with whichever came first. For a group that leaves without the reply see [`crate::claim`].
+//! proxy answers by writing the [`Reply`] and then publishing the same number in [`Reply::seq`]. A
+//! device that gives up (deadline, cancel) publishes the number in the slot's abandon word too; the
+//! proxy then answers at once, with whichever came first. For a group that leaves without the reply
+//! see [`crate::claim`].
 
 use crate::table::accept::PREPARED;
 use crate::types::addr::SockAddr;
@@ -30,7 +31,8 @@ pub enum Op {
     SetOptions = 6,
     /// Read from the open `slot` the value that `value` names ([`Query`]).
     Query = 7,
-    /// Hold the fresh `slots` for connections of listener `slot`, from position `value` on ([`crate::accept`]).
+    /// Hold the fresh `slots` for connections of listener `slot`, from position `value` on
+    /// ([`crate::accept`]).
     Prepare = 8,
     /// Make the fresh `slot` a poll group of up to `value` sockets ([`crate::poll_group`]).
     Group = 9,
@@ -92,7 +94,8 @@ pub struct Request {
     pub address: SockAddr,
     /// Close: bytes published.
     pub send_position: u64,
-    /// Close: bytes consumed. Of a listener: how many connections were taken that were accepted ahead.
+    /// Close: bytes consumed. Of a listener: how many connections were taken that were accepted
+    /// ahead.
     pub recv_position: u64,
     /// Query: what is asked. Accept: how many connections were taken that were accepted ahead, or
     /// [`Request::UNCOUNTED`]. Prepare: the position of the first slot.
@@ -107,8 +110,8 @@ impl Request {
     pub const LISTEN: u32 = 1;
     /// Accept: answer EAGAIN instead of waiting.
     pub const NO_WAIT: u32 = 2;
-    /// Close: answer as soon as the request is in the proxy's queue. Whatever the device does afterwards comes later
-    /// in that queue.
+    /// Close: answer as soon as the request is in the proxy's queue. Whatever the device does
+    /// afterwards comes later in that queue.
     pub const ANSWER_FIRST: u32 = 4;
 
     /// Accept: whoever asks takes nothing that was accepted ahead.
@@ -163,7 +166,8 @@ pub struct Descriptor {
     pub landed: RegionOffset,
     /// Word the device writes: bytes consumed.
     pub consumed: RegionOffset,
-    /// The [line](crate::line) of the send ring, in the ring's region; 0: the stream has none in this direction.
+    /// The [line](crate::line) of the send ring, in the ring's region; 0: the stream has none in
+    /// this direction.
     pub send_line: RegionOffset,
     /// The line of the receive ring, likewise.
     pub recv_line: RegionOffset,
@@ -180,7 +184,8 @@ pub struct Descriptor {
 const _: () = assert!(size_of::<Descriptor>() == 144);
 
 impl Descriptor {
-    /// Returns whether it describes no stream: the slot was prepared for a connection, and the proxy has refused it.
+    /// Returns whether it describes no stream: the slot was prepared for a connection, and the
+    /// proxy has refused it.
     #[must_use]
     pub const fn is_refused(&self) -> bool {
         self.transport == 0

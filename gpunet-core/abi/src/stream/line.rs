@@ -1,9 +1,10 @@
 //! Lines: small messages whose flag travels with their bytes.
 //!
-//! A message of at most [`MAX`] bytes travels twice: through the ring, as every message does, and before that in a *line*
-//! in the memory that its receiver polls. A line consists of units of eight bytes: four bytes of the message and a tag, by
-//! one store. Where the tag is right the bytes are there, so nobody waits for a release, and nobody looks a second time.
-//! NCCL names this LL, its low-latency protocol.
+//! A message of at most [`MAX`] bytes travels twice: through the ring, as every message does, and
+//! before that in a *line* in the memory that its receiver polls. A line consists of units of eight
+//! bytes: four bytes of the message and a tag, by one store. Where the tag is right the bytes are
+//! there, so nobody waits for a release, and nobody looks a second time. NCCL names this LL, its
+//! low-latency protocol.
 //!
 //! ```text
 //! 0         8        16                        528
@@ -14,19 +15,21 @@
 //! header:  bits 63-32 tag, bits 31-9 the position's bits from 31 on, bits 8-0 the length
 //! ```
 //!
-//! **The line is a copy, the ring stays the truth.** A receiver that finds the whole message at its position may take it
-//! from the line, and is then ahead of `landed`. Whoever finds another tag, or wants a part of a message, takes the ring.
-//! There are no credits: the next small message is written over it.
+//! **The line is a copy, the ring stays the truth.** A receiver that finds the whole message at its
+//! position may take it from the line, and is then ahead of `landed`. Whoever finds another tag, or
+//! wants a part of a message, takes the ring. There are no credits: the next small message is
+//! written over it.
 //!
-//! A tag is the position's low 31 bits and a 1, so a line of zeros has no right tag. A sender that passes a multiple of
-//! 2^30 bytes sets the line to zero ([`passes_segment`]), so tags of a stream never repeat within what a line can still have.
-//! A ring's line is zero when a stream begins.
+//! A tag is the position's low 31 bits and a 1, so a line of zeros has no right tag. A sender that
+//! passes a multiple of 2^30 bytes sets the line to zero ([`passes_segment`]), so tags of a stream
+//! never repeat within what a line can still have. A ring's line is zero when a stream begins.
 
 use crate::stream::socket_line::SocketLine;
 use crate::sync::word::Word;
 use crate::types::options::MIN_RING_LOG2;
 
-/// The longest message that has a line: 256 bytes, which the 32 lanes of a warp store by 16 bytes each.
+/// The longest message that has a line: 256 bytes, which the 32 lanes of a warp store by 16 bytes
+/// each.
 pub const MAX: usize = 256;
 /// Bytes of the message in one chunk of two units, which one lane stores.
 pub const CHUNK_BYTES: usize = 8;
@@ -34,7 +37,8 @@ pub const CHUNK_BYTES: usize = 8;
 const UNITS: usize = 16;
 /// Length of a line.
 pub const LEN: usize = UNITS + 2 * MAX;
-/// Bytes of lines beside each page of a ring: a socket's line in an arena, room for these lines elsewhere.
+/// Bytes of lines beside each page of a ring: a socket's line in an arena, room for these lines
+/// elsewhere.
 pub const PER_PAGE: u64 = size_of::<SocketLine>() as u64;
 /// Bits of the header that hold the length.
 const LEN_BITS: u32 = 9;
@@ -50,8 +54,8 @@ pub const fn room(capacity: u64) -> u64 {
     (capacity >> MIN_RING_LOG2) * PER_PAGE
 }
 
-/// Returns whether a ring of `capacity` bytes may have a line: whether it fits behind the first [`PER_PAGE`] bytes of the
-/// ring's room. A ring of 64 KiB is large enough.
+/// Returns whether a ring of `capacity` bytes may have a line: whether it fits behind the first
+/// [`PER_PAGE`] bytes of the ring's room. A ring of 64 KiB is large enough.
 #[inline(always)]
 #[must_use]
 pub const fn fits(capacity: u64) -> bool {
@@ -93,8 +97,8 @@ pub const fn header(position: u64, len: usize) -> u64 {
     unit(((position >> 31) as u32) << LEN_BITS | len as u32, tag(position))
 }
 
-/// The length of a message by a line's header; 0: it is longer than `room`, which is at most [`MAX`], or of another position.
-/// `empty` is the [`header`] of no bytes at the reader's position.
+/// The length of a message by a line's header; 0: it is longer than `room`, which is at most
+/// [`MAX`], or of another position. `empty` is the [`header`] of no bytes at the reader's position.
 #[inline(always)]
 #[must_use]
 pub const fn len_within(found: u64, empty: u64, room: u64) -> u64 {
@@ -102,7 +106,8 @@ pub const fn len_within(found: u64, empty: u64, room: u64) -> u64 {
     if len <= room { len } else { 0 }
 }
 
-/// Returns whether `len` bytes from `position` on pass the end of a segment, so that a sender clears its line.
+/// Returns whether `len` bytes from `position` on pass the end of a segment, so that a sender
+/// clears its line.
 #[inline(always)]
 #[must_use]
 pub const fn passes_segment(position: u64, len: u64) -> bool {
@@ -117,8 +122,8 @@ impl Line {
     /// The line at an address.
     ///
     /// # Safety
-    /// [`LEN`] bytes from `ptr` on, which is 16-byte aligned, stay mapped while the value is used, and all agents access
-    /// them by atomic operations only.
+    /// [`LEN`] bytes from `ptr` on, which is 16-byte aligned, stay mapped while the value is used,
+    /// and all agents access them by atomic operations only.
     #[inline(always)]
     #[must_use]
     pub const unsafe fn from_ptr(ptr: *mut u8) -> Self {
@@ -140,7 +145,8 @@ impl Line {
         self.0.wrapping_add(UNITS + 2 * CHUNK_BYTES * index).cast()
     }
 
-    /// Sets the whole line to zero: it is nobody's. By who writes it, or who reads it while nobody writes it.
+    /// Sets the whole line to zero: it is nobody's. By who writes it, or who reads it while nobody
+    /// writes it.
     pub fn clear(self) {
         for at in (0..LEN).step_by(8) {
             // SAFETY: a word of the line; its padding is nobody's.
@@ -193,8 +199,8 @@ mod tests {
     }
 
     proptest! {
-        /// A header is that of its own position only, as long as lines are cleared once a segment; and of no other
-        /// position below 2^54 even if they are not.
+        /// A header is that of its own position only, as long as lines are cleared once a segment;
+        /// and of no other position below 2^54 even if they are not.
         #[test]
         fn a_header_names_its_position(a in 0u64..1 << 54, b in 0u64..1 << 54, len in 1usize..=MAX) {
             prop_assert_eq!(len_at(header(a, len), a), len as u64);

@@ -155,8 +155,8 @@ pub enum Violation {
 #[inline(always)]
 pub fn advance(last: StreamWord, next: StreamWord, limit: u64) -> Result<StreamWord, Violation> {
     let (from, to) = (last.position(), next.position());
-    // One branch: all lanes of a GPU's group decide this for each message, and a branch costs them about as
-    // much as all of these operations.
+    // One branch: all lanes of a GPU's group decide this for each message, and a branch costs them
+    // about as much as all of these operations.
     let keeps_end = !last.end() | ((to == from) & (next.marks() & last.marks() == last.marks()));
     if next.is_well_formed() & keeps_end & (to >= from) & (to <= limit) {
         Ok(next)
@@ -165,8 +165,8 @@ pub fn advance(last: StreamWord, next: StreamWord, limit: u64) -> Result<StreamW
     }
 }
 
-/// What is wrong with a word that [`advance`] refuses. Inline: a kernel does not ask, and a call would have its
-/// lanes keep what they know in local memory.
+/// What is wrong with a word that [`advance`] refuses. Inline: a kernel does not ask, and a call
+/// would have its lanes keep what they know in local memory.
 #[inline(always)]
 fn violation(last: StreamWord, next: StreamWord, limit: u64) -> Violation {
     let (from, to) = (last.position(), next.position());
@@ -261,7 +261,8 @@ mod tests {
             prop_assert_eq!(releases(marked, value), marks > 0 || word >= value);
         }
 
-        /// The reason that bit 63 stays 0: whoever waits for a position that was reached would hang.
+        /// The reason that bit 63 stays 0: whoever waits for a position that was reached would
+        /// hang.
         #[test]
         fn a_word_with_the_sign_bit_is_malformed(word in 0..=MASK, below in 0..=MASK) {
             let signed = StreamWord(SIGN | word);

@@ -73,15 +73,16 @@ impl RingEnd {
     }
 }
 
-/// Bytes that the sender of a proxy-driven stream leaves unpublished at most, although they are in the ring; less than a quarter of
-/// a smaller ring.
+/// Bytes that the sender of a proxy-driven stream leaves unpublished at most, although they are in
+/// the ring; less than a quarter of a smaller ring.
 pub const MOST_UNPUBLISHED: u64 = 128 * 1024;
 
-/// Returns whether a ring lacks room for a sender that waits until `low` bytes are free, as far as the proxy can tell: by the bytes
-/// that are published and `unread`.
+/// Returns whether a ring lacks room for a sender that waits until `low` bytes are free, as far as
+/// the proxy can tell: by the bytes that are published and `unread`.
 ///
-/// The sender counts those that it has left unpublished, too. A full ring has none: what fills it is published. So a sender that
-/// waits for any room at all ([`Options::low_water`](crate::Options::low_water) of 1) is not told in vain.
+/// The sender counts those that it has left unpublished, too. A full ring has none: what fills it
+/// is published. So a sender that waits for any room at all
+/// ([`Options::low_water`](crate::Options::low_water) of 1) is not told in vain.
 #[must_use]
 pub const fn lacks_room(unread: u64, low: u64, capacity: u64) -> bool {
     let quarter = capacity / 4;
@@ -93,8 +94,9 @@ pub const fn lacks_room(unread: u64, low: u64, capacity: u64) -> bool {
     unread + unpublished + low > capacity
 }
 
-/// Gives `freed` more bytes back to a sender, up to the position of `now`; returns whether the ring may have lacked room before for one
-/// that waits until `low` bytes are free, so that it is to be told. By the proxy.
+/// Gives `freed` more bytes back to a sender, up to the position of `now`; returns whether the ring
+/// may have lacked room before for one that waits until `low` bytes are free, so that it is to be
+/// told. By the proxy.
 #[must_use]
 pub fn give_room(
     released: Word,
@@ -105,16 +107,18 @@ pub fn give_room(
 ) -> bool {
     // Pairs with the sender's observe: what was read there is read.
     released.publish(now.0);
-    // Ordering: SeqCst, pairs with the fence of a poller that waits for space after it has filled the ring (a CPU's passes it when it
-    // registers, a GPU's before it loads the epoch, a poll group's when it arms the socket): either it sees the new word, or its
-    // `published` is seen here.
+    // Ordering: SeqCst, pairs with the fence of a poller that waits for space after it has filled
+    // the ring (a CPU's passes it when it registers, a GPU's before it loads the epoch, a poll
+    // group's when it arms the socket): either it sees the new word, or its `published` is seen
+    // here.
     fence(Ordering::SeqCst);
     let before = now.position().saturating_sub(freed);
     let unread = StreamWord(published.observe()).position().saturating_sub(before);
     lacks_room(unread, low, capacity)
 }
 
-/// The bytes from one position of a ring to a later one: at most its capacity, so 32 bits of both are enough.
+/// The bytes from one position of a ring to a later one: at most its capacity, so 32 bits of both
+/// are enough.
 #[inline(always)]
 const fn distance(from: StreamWord, to: StreamWord) -> u64 {
     (to.0 as u32).wrapping_sub(from.0 as u32) as u64
@@ -174,8 +178,8 @@ impl Producer {
     /// Believes a word that [`Producer::poll`] returned.
     ///
     /// # Errors
-    /// The [`Violation`], when the word is malformed, regressed, moved after END, or claims bytes that
-    /// were never published.
+    /// The [`Violation`], when the word is malformed, regressed, moved after END, or claims bytes
+    /// that were never published.
     #[inline(always)]
     pub fn accept(&mut self, seen: StreamWord) -> Result<(), Violation> {
         self.released = advance(self.released, seen, self.position())?;
@@ -257,7 +261,8 @@ impl Producer {
         self.end.publish(self.word());
     }
 
-    /// Marks that this end gives up (ERR, and so END), because the other wrote an invalid word. All lanes.
+    /// Marks that this end gives up (ERR, and so END), because the other wrote an invalid word. All
+    /// lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
         self.word = self.word.with_err();
@@ -297,8 +302,8 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Makes the receiving end, with the words of both ends as this end knew them last: `word` is its
-    /// own, `landed` the other end's.
+    /// Makes the receiving end, with the words of both ends as this end knew them last: `word` is
+    /// its own, `landed` the other end's.
     ///
     /// # Safety
     /// As [`Producer::new`], for `end.mine` and the ring's filled bytes.
@@ -325,8 +330,8 @@ impl Consumer {
     /// Believes a word that [`Consumer::poll`] returned.
     ///
     /// # Errors
-    /// The [`Violation`], when the word is malformed, regressed, moved after END, or claims more bytes
-    /// than the ring holds.
+    /// The [`Violation`], when the word is malformed, regressed, moved after END, or claims more
+    /// bytes than the ring holds.
     #[inline(always)]
     pub fn accept(&mut self, seen: StreamWord) -> Result<(), Violation> {
         self.landed = advance(self.landed, seen, self.position() + self.end.capacity)?;
@@ -344,22 +349,23 @@ impl Consumer {
         excess(self.landed, self.word)
     }
 
-    /// The longest message that may be taken from a line into a buffer of `len` bytes: the ring holds it, too, behind what
-    /// has landed.
+    /// The longest message that may be taken from a line into a buffer of `len` bytes: the ring
+    /// holds it, too, behind what has landed.
     #[inline(always)]
     #[must_use]
     pub fn line_room(&self, len: usize) -> usize {
         (len as u64).min(self.end.capacity.saturating_sub(self.ahead())) as usize
     }
 
-    /// Moves past a message that all lanes have taken from a line. Nothing of the ring may be available.
+    /// Moves past a message that all lanes have taken from a line. Nothing of the ring may be
+    /// available.
     #[inline(always)]
     pub const fn take(&mut self, len: u64) {
         self.word = self.word.moved_by(len);
     }
 
-    /// Notes that nothing more will land although the word does not show it: its writer is gone. All
-    /// lanes; the word is not accepted again after it.
+    /// Notes that nothing more will land although the word does not show it: its writer is gone.
+    /// All lanes; the word is not accepted again after it.
     #[inline(always)]
     pub const fn end_here(&mut self) {
         self.landed = self.landed.with_end();
@@ -422,7 +428,8 @@ impl Consumer {
         RingSpan::new(self.end.base, self.end.capacity, self.position(), if len < have { len } else { have })
     }
 
-    /// Moves past `len` read bytes (at most what is available). All lanes; nothing is published yet.
+    /// Moves past `len` read bytes (at most what is available). All lanes; nothing is published
+    /// yet.
     #[inline(always)]
     pub fn advance(&mut self, len: u64) {
         let have = self.available();
@@ -452,7 +459,8 @@ impl Consumer {
         self.end.publish(self.word());
     }
 
-    /// Marks that this end gives up (ERR, and so END), because the other wrote an invalid word. All lanes.
+    /// Marks that this end gives up (ERR, and so END), because the other wrote an invalid word. All
+    /// lanes.
     #[inline(always)]
     pub const fn fail(&mut self) {
         self.word = self.word.with_err();

@@ -7,8 +7,9 @@ pub struct SocketLine {
     /// Bytes that have landed in the receive ring, with END at the end. Of a listener: connections
     /// that wait for an accept.
     pub landed: u64,
-    /// Bytes of the send ring that are free again, with END when nobody reads any more. Of a listener: connections that were
-    /// accepted ahead ([`crate::accept`]), as many as there ever were.
+    /// Bytes of the send ring that are free again, with END when nobody reads any more. Of a
+    /// listener: connections that were accepted ahead ([`crate::accept`]), as many as there ever
+    /// were.
     pub released: u64,
     /// A [`crate::Status`].
     pub status: u64,

@@ -39,7 +39,8 @@ impl RingSpan {
     #[inline(always)]
     pub fn new(base: *mut u8, capacity: u64, position: u64, len: u64) -> Self {
         let len = if len > capacity { capacity } else { len };
-        // A GPU computes with 32 bits, and each step of a send is waited for: with 64 they are twice as many.
+        // A GPU computes with 32 bits, and each step of a send is waited for: with 64 they are
+        // twice as many.
         let (capacity, position, len) = (capacity as u32, position as u32, len as u32);
         let start = position & (capacity - 1);
         let to_end = capacity - start;

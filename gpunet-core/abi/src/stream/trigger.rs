@@ -1,8 +1,9 @@
 //! Triggers and gates: what a host program hands to kernels of a direction that it has taken.
 //!
-//! The host *takes* the sending or the receiving direction of a stream ([`lock::TAKEN`](crate::entry::lock::TAKEN)), and
-//! calls by handle no longer use it. It places messages in the direction's ring by their positions, and hands small
-//! values to kernels, as parameters:
+//! The host *takes* the sending or the receiving direction of a stream
+//! ([`lock::TAKEN`](crate::entry::lock::TAKEN)), and calls by handle no longer use it. It places
+//! messages in the direction's ring by their positions, and hands small values to kernels, as
+//! parameters:
 //!
 //! | value | of a sending direction | of a receiving direction |
 //! |---|---|---|
@@ -15,19 +16,21 @@
 //! a receive:  arrived --> read the span --> trigger
 //! ```
 //!
-//! They are plain integers without addresses, so they may be copied, stored and passed by value, also in C. None of them
-//! is an authority: whoever uses one checks the handle, the direction and the position.
+//! They are plain integers without addresses, so they may be copied, stored and passed by value,
+//! also in C. None of them is an authority: whoever uses one checks the handle, the direction and
+//! the position.
 
 use crate::stream::position::MASK;
 use crate::stream::position::StreamWord;
 use crate::types::direction::Direction;
 use crate::types::handle::Handle;
 
-/// Returns whether a word lets whoever waits for `position` go on: it has come so far, or it is final (END), with or
-/// without ERR, and will come no further.
+/// Returns whether a word lets whoever waits for `position` go on: it has come so far, or it is
+/// final (END), with or without ERR, and will come no further.
 ///
 /// For well-formed words this is the comparison by which a CUDA stream waits for a word
-/// (`CU_STREAM_WAIT_VALUE_GEQ`: `(i64)(word - position) >= 0`), so streams and kernels pass a gate at the same word.
+/// (`CU_STREAM_WAIT_VALUE_GEQ`: `(i64)(word - position) >= 0`), so streams and kernels pass a gate
+/// at the same word.
 ///
 /// # Examples
 ///
@@ -43,12 +46,14 @@ pub const fn reached(word: StreamWord, position: u64) -> bool {
     word.end() || word.position() >= position
 }
 
-/// "Publish this direction up to `position`": of a sending direction what was filled, of a receiving one what was read.
+/// "Publish this direction up to `position`": of a sending direction what was filled, of a
+/// receiving one what was read.
 ///
-/// The host makes it when it prepares a message, or by [`Prepared::trigger`]. Any group of any launch may release it, as
-/// often as it likes: triggers of a direction take effect in order, so a later one publishes everything before it, and
-/// one that comes too late does nothing. A position that was never filled publishes garbage; one beyond the ring's free
-/// bytes ends the stream with EPROTO.
+/// The host makes it when it prepares a message, or by [`Prepared::trigger`]. Any group of any
+/// launch may release it, as often as it likes: triggers of a direction take effect in order, so a
+/// later one publishes everything before it, and one that comes too late does nothing. A position
+/// that was never filled publishes garbage; one beyond the ring's free bytes ends the stream with
+/// EPROTO.
 ///
 /// # Examples
 ///
@@ -78,11 +83,11 @@ impl Trigger {
     }
 }
 
-/// "Wait until the other end's word of this direction has reached `position`, or never will": of a sending direction
-/// its released word, of a receiving one its landed word.
+/// "Wait until the other end's word of this direction has reached `position`, or never will": of a
+/// sending direction its released word, of a receiving one its landed word.
 ///
-/// Any group may wait, and test it without waiting; so may a CUDA stream, by the word itself ([`reached`]). It stays open
-/// once it has passed.
+/// Any group may wait, and test it without waiting; so may a CUDA stream, by the word itself
+/// ([`reached`]). It stays open once it has passed.
 ///
 /// # Examples
 ///
@@ -114,8 +119,8 @@ impl Gate {
 
 /// A message of `len` bytes from `position` on in a taken direction: to be sent, or expected.
 ///
-/// The host places it, and kernels derive from it where it lies in the ring, its trigger, its gates, and
-/// ([`Prepared::nth`]) the messages of the same length that follow.
+/// The host places it, and kernels derive from it where it lies in the ring, its trigger, its
+/// gates, and ([`Prepared::nth`]) the messages of the same length that follow.
 ///
 /// # Examples
 ///
@@ -150,15 +155,17 @@ impl Prepared {
         Self { socket: socket.raw(), direction: direction as u32, position, len }
     }
 
-    /// Publishes the message once it is filled, or gives its bytes back once it is read; and all messages before it.
+    /// Publishes the message once it is filled, or gives its bytes back once it is read; and all
+    /// messages before it.
     #[must_use]
     #[inline(always)]
     pub const fn trigger(self) -> Trigger {
         Trigger { socket: self.socket, direction: self.direction, position: self.end() }
     }
 
-    /// Of a send: passes once the message is released. Over tcp the kernel has taken it, over rc the card has
-    /// acknowledged it, and the reader of a peer stream has announced that it has read it.
+    /// Of a send: passes once the message is released. Over tcp the kernel has taken it, over rc
+    /// the card has acknowledged it, and the reader of a peer stream has announced that it has read
+    /// it.
     #[must_use]
     #[inline(always)]
     pub const fn done(self) -> Gate {
@@ -179,8 +186,8 @@ impl Prepared {
         self.gate(self.end())
     }
 
-    /// The `i`-th message after this one, of the same length; 0 is this one. `None` when it would end beyond the last
-    /// position of a stream.
+    /// The `i`-th message after this one, of the same length; 0 is this one. `None` when it would
+    /// end beyond the last position of a stream.
     #[must_use]
     #[inline(always)]
     pub const fn nth(self, i: u64) -> Option<Self> {
@@ -196,7 +203,8 @@ impl Prepared {
         Gate { socket: self.socket, direction: self.direction, position }
     }
 
-    /// Where the message ends. That of an invalid one is no position, which no use of a trigger or gate accepts.
+    /// Where the message ends. That of an invalid one is no position, which no use of a trigger or
+    /// gate accepts.
     const fn end(self) -> u64 {
         self.position.saturating_add(self.len)
     }

@@ -9,8 +9,9 @@
 /// +------------+------------------+
 /// ```
 ///
-/// A poller whose sockets are others need not look at them: of many thread blocks that poll, one looks at what came and
-/// the others do not load the bus. The low half of the word is the futex that CPU blocks sleep on.
+/// A poller whose sockets are others need not look at them: of many thread blocks that poll, one
+/// looks at what came and the others do not load the bus. The low half of the word is the futex
+/// that CPU blocks sleep on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Epoch(pub u64);
@@ -29,18 +30,19 @@ pub enum Changes {
 impl Epoch {
     const COUNT_BITS: u32 = 40;
     const COUNT: u64 = (1 << Self::COUNT_BITS) - 1;
-    /// What to add to the word for a change of which nobody is to know the socket: two changes at once name none.
+    /// What to add to the word for a change of which nobody is to know the socket: two changes at
+    /// once name none.
     pub const ANY: u64 = 2;
 
-    /// The epoch after one more change, of the socket in that slot. A program that overwrites the word can make it any
-    /// number.
+    /// The epoch after one more change, of the socket in that slot. A program that overwrites the
+    /// word can make it any number.
     #[must_use]
     pub const fn after(self, slot: u32) -> Self {
         Self((slot as u64) << Self::COUNT_BITS | self.0.wrapping_add(1) & Self::COUNT)
     }
 
-    /// Which sleeping CPU blocks a change of the socket in `slot` wakes (`None`: any socket), as a futex's bit set: those that poll a
-    /// socket with the same bit. Each socket has one of 32.
+    /// Which sleeping CPU blocks a change of the socket in `slot` wakes (`None`: any socket), as a
+    /// futex's bit set: those that poll a socket with the same bit. Each socket has one of 32.
     #[must_use]
     pub const fn wakes(slot: Option<u32>) -> u32 {
         match slot {
@@ -49,7 +51,8 @@ impl Epoch {
         }
     }
 
-    /// Returns whether this is a later epoch than `other`: of two that lie less than half the count apart.
+    /// Returns whether this is a later epoch than `other`: of two that lie less than half the count
+    /// apart.
     #[inline(always)]
     #[must_use]
     pub const fn is_after(self, other: Self) -> bool {

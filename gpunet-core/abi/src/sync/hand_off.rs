@@ -1,10 +1,9 @@
 //! The points at which one agent hands something to another, for tests that stop a thread there.
 //!
 //! With the feature `pauses`, a `Plan` makes threads pause, yield or stop for good at these points,
-//! chosen by a seeded generator, so that a race between two steps shows soon. Without the feature, and
-//! on a GPU always, [`at`] does nothing. A plan can also make blocks of the CPU device wait as a GPU's do
-//! ([`blocks_poll`]), or
-//! sleep until somebody wakes them ([`sleeps_are_endless`]).
+//! chosen by a seeded generator, so that a race between two steps shows soon. Without the feature,
+//! and on a GPU always, [`at`] does nothing. A plan can also make blocks of the CPU device wait as
+//! a GPU's do ([`blocks_poll`]), or sleep until somebody wakes them ([`sleeps_are_endless`]).
 
 #[cfg(all(feature = "pauses", not(target_arch = "nvptx64")))]
 mod plan;
@@ -94,8 +93,8 @@ pub const fn is_running() -> bool {
     false
 }
 
-/// Returns whether blocks of the CPU device wait as those of a GPU: they poll, sleep on nothing, and wake nobody.
-/// Never without the feature `pauses`.
+/// Returns whether blocks of the CPU device wait as those of a GPU: they poll, sleep on nothing,
+/// and wake nobody. Never without the feature `pauses`.
 #[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]
 #[inline(always)]
 #[must_use]
@@ -103,8 +102,8 @@ pub const fn blocks_poll() -> bool {
     false
 }
 
-/// Returns whether sleeping CPU blocks and host threads wait for somebody who wakes them, and never look for themselves
-/// whether they were forgotten. Never without the feature `pauses`.
+/// Returns whether sleeping CPU blocks and host threads wait for somebody who wakes them, and never
+/// look for themselves whether they were forgotten. Never without the feature `pauses`.
 #[cfg(not(all(feature = "pauses", not(target_arch = "nvptx64"))))]
 #[inline(always)]
 #[must_use]

@@ -1,8 +1,8 @@
 //! Connections that the proxy accepts before a group of the device asks for them.
 //!
-//! A device prepares free slots for a listener. The proxy opens the listener's next connections in them, in the order
-//! in which they were prepared, and counts. So the order of the connections is known to the device, and the count is
-//! all that the proxy has to say:
+//! A device prepares free slots for a listener. The proxy opens the listener's next connections in
+//! them, in the order in which they were prepared, and counts. So the order of the connections is
+//! known to the device, and the count is all that the proxy has to say:
 //!
 //! ```text
 //! position:     0     1     2     3     4     5     6            cell = position modulo the number of cells
@@ -12,15 +12,16 @@
 //!                        ^ taken     ^ accepted  ^ prepared       (counted by device, proxy, device)
 //! ```
 //!
-//! Groups take connections as they take free slots ([`crate::recycle`]): they read the cell before the exchange on
-//! `taken`, because a cell is written again as soon as it is taken.
+//! Groups take connections as they take free slots ([`crate::recycle`]): they read the cell before
+//! the exchange on `taken`, because a cell is written again as soon as it is taken.
 
 use crate::types::handle::MAX_GENERATION;
 
 /// The most slots that a listener holds, prepared and accepted together. One request names as many.
 pub const PREPARED: usize = 16;
 
-/// How many slots a listener holds of a device that has `sockets`: few enough that other sockets find some.
+/// How many slots a listener holds of a device that has `sockets`: few enough that other sockets
+/// find some.
 #[must_use]
 pub const fn prepared_of(sockets: u32) -> u32 {
     let share = sockets / 32;
@@ -36,8 +37,8 @@ pub const fn prepared_of(sockets: u32) -> u32 {
 /// +------+------------+---------------------+
 /// ```
 ///
-/// Changed by compare-exchange. With the listener's generation, a group that knows the slot's last listener takes nothing
-/// from the present one.
+/// Changed by compare-exchange. With the listener's generation, a group that knows the slot's last
+/// listener takes nothing from the present one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct TakenWord(pub u64);
@@ -72,13 +73,15 @@ impl TakenWord {
     }
 }
 
-/// What a listener's entry holds in place of a stream's halves. In device memory; only the device's threads touch it.
+/// What a listener's entry holds in place of a stream's halves. In device memory; only the device's
+/// threads touch it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct AcceptQueue {
     /// A [`TakenWord`].
     pub taken: u64,
-    /// The position after the last prepared slot. Changed by the group that has [`crate::entry::Entry::prepare_lock`].
+    /// The position after the last prepared slot. Changed by the group that has
+    /// [`crate::entry::Entry::prepare_lock`].
     pub prepared: u64,
     /// By position: the handles of the prepared slots, whether accepted or not.
     pub cells: [i32; PREPARED],

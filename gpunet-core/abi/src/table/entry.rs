@@ -1,6 +1,6 @@
 //! The device's own socket table: for each slot a state, the launches that know the socket, and an
-//! entry. It lies in device memory. Kernels write it; the host reads it, and retires states of sockets
-//! that it had closed for a launch that has ended.
+//! entry. It lies in device memory. Kernels write it; the host reads it, and retires states of
+//! sockets that it had closed for a launch that has ended.
 
 use crate::table::accept::AcceptQueue;
 use crate::types::addr::SockAddr;
@@ -22,7 +22,8 @@ pub enum Kind {
     Listener = 3,
     /// A stream.
     Stream = 4,
-    /// No socket yet: prepared for a connection that a listener will accept, or has accepted and no group has taken.
+    /// No socket yet: prepared for a connection that a listener will accept, or has accepted and no
+    /// group has taken.
     Prepared = 5,
     /// A [poll group](crate::poll_group).
     Group = 6,
@@ -44,7 +45,8 @@ impl Kind {
     }
 }
 
-/// The state of a slot in one word: what it is used for, its generation, and the launch that took it.
+/// The state of a slot in one word: what it is used for, its generation, and the launch that took
+/// it.
 ///
 /// ```text
 ///  31        23 22            8 7      0
@@ -53,10 +55,10 @@ impl Kind {
 /// +------------+---------------+--------+
 /// ```
 ///
-/// Kernels change it by compare-exchange or store. The host stores [`SlotState::retired`] for a socket
-/// that the proxy has closed for a finished launch: before the proxy gives the slot out again, which
-/// it does only when the host asks for it. So the host's store can only meet a kernel's close of the same
-/// socket, which leaves the same value.
+/// Kernels change it by compare-exchange or store. The host stores [`SlotState::retired`] for a
+/// socket that the proxy has closed for a finished launch: before the proxy gives the slot out
+/// again, which it does only when the host asks for it. So the host's store can only meet a
+/// kernel's close of the same socket, which leaves the same value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct SlotState(pub u32);
@@ -101,8 +103,8 @@ impl SlotState {
         self.0 >> Self::LAUNCH
     }
 
-    /// Returns the kind of the socket of that generation; `None` when it is closed or only prepared, or the slot was
-    /// taken anew.
+    /// Returns the kind of the socket of that generation; `None` when it is closed or only
+    /// prepared, or the slot was taken anew.
     #[must_use]
     pub const fn open(self, generation: u32) -> Option<Kind> {
         match self.kind() {
@@ -113,8 +115,8 @@ impl SlotState {
     }
 }
 
-/// Which group used the receiving half of a stream last: its launch, and which lanes of it. Only that
-/// group announces what was consumed.
+/// Which group used the receiving half of a stream last: its launch, and which lanes of it. Only
+/// that group announces what was consumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct GroupId(pub u64);
@@ -127,9 +129,11 @@ impl GroupId {
     }
 }
 
-/// In [`Entry::lines_sent`]: bytes up to the entry's position are in the ring and not published, because more follows.
+/// In [`Entry::lines_sent`]: bytes up to the entry's position are in the ring and not published,
+/// because more follows.
 pub const DEFERRED: u64 = 1 << 62;
-/// Beside [`DEFERRED`]: calls by handle have left them, so whoever locks the direction may publish them.
+/// Beside [`DEFERRED`]: calls by handle have left them, so whoever locks the direction may publish
+/// them.
 pub const DEFERRED_BY_HANDLE: u64 = 1 << 63;
 
 /// Bytes by which [`HalfEntry::line`] counts.
@@ -143,16 +147,18 @@ pub struct HalfEntry {
     pub base: u64,
     /// Bytes in the ring: at most 2^24.
     pub capacity: u32,
-    /// Where the ring's [line](crate::line) lies, in steps of [`LINE_STEP`] bytes from `base`; 0: it has none.
+    /// Where the ring's [line](crate::line) lies, in steps of [`LINE_STEP`] bytes from `base`; 0:
+    /// it has none.
     pub line: i32,
     /// Address of the word this end writes.
     pub mine: u64,
     /// Address of the word the other end writes.
     pub theirs: u64,
-    /// This end's [`StreamWord`](crate::StreamWord): bytes moved so far, END once it finished, ERR once
-    /// it gave up.
+    /// This end's [`StreamWord`](crate::StreamWord): bytes moved so far, END once it finished, ERR
+    /// once it gave up.
     pub position: u64,
-    /// The other end's word as last believed. A receiver that takes messages from its line is ahead of it.
+    /// The other end's word as last believed. A receiver that takes messages from its line is ahead
+    /// of it.
     pub seen: u64,
 }
 
@@ -169,7 +175,8 @@ impl HalfEntry {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
 pub struct Entry {
-    /// A [`lock::word`] (compare-exchange; the host stores that of [`lock::TAKEN`]): who uses the sending half.
+    /// A [`lock::word`] (compare-exchange; the host stores that of [`lock::TAKEN`]): who uses the
+    /// sending half.
     pub send_lock: u32,
     /// The same for the receiving half.
     pub recv_lock: u32,
@@ -193,14 +200,16 @@ pub struct Entry {
     pub peer: SockAddr,
     /// The errno that SO_ERROR reports once.
     pub error: u32,
-    /// Of a listener: its generation while a group prepares slots for it, else 0. Changed by compare-exchange.
+    /// Of a listener: its generation while a group prepares slots for it, else 0. Changed by
+    /// compare-exchange.
     pub prepare_lock: u32,
     /// A stream in an arena: address of the other device's part ([`crate::arena::PartHeader`]).
     pub remote_part: u64,
-    /// Of a listener: until when, by the device's clock, its only waiting connection is left to the group that asks for
-    /// it without waiting; 0: no group asks. Changed by compare-exchange.
+    /// Of a listener: until when, by the device's clock, its only waiting connection is left to the
+    /// group that asks for it without waiting; 0: no group asks. Changed by compare-exchange.
     pub accept_turn: u64,
-    /// How many [lines](crate::line) this end of the stream has sent, [`DEFERRED`] and [`DEFERRED_BY_HANDLE`].
+    /// How many [lines](crate::line) this end of the stream has sent, [`DEFERRED`] and
+    /// [`DEFERRED_BY_HANDLE`].
     pub lines_sent: u64,
 }
 
@@ -217,7 +226,8 @@ const _: () = assert!(size_of::<AcceptQueue>() <= 2 * size_of::<HalfEntry>());
 /// +---------+---------------+--------+
 /// ```
 ///
-/// A group that is late locks and unlocks nothing of the slot's next socket, whose generation is another.
+/// A group that is late locks and unlocks nothing of the slot's next socket, whose generation is
+/// another.
 pub mod lock {
     use crate::types::handle::MAX_GENERATION;
 
@@ -229,15 +239,15 @@ pub mod lock {
     pub const CALL: u32 = 1;
     /// A group announces what it has consumed, which takes one store.
     pub const ANNOUNCE: u32 = 2;
-    /// The host has taken the direction: calls by handle get EALREADY, and kernels release [triggers](crate::trigger) and
-    /// wait at gates instead.
+    /// The host has taken the direction: calls by handle get EALREADY, and kernels release
+    /// [triggers](crate::trigger) and wait at gates instead.
     ///
-    /// The host stores it, and [`FREE`] when it gives the direction back, while no running launch knows the socket.
-    /// Whoever publishes in a taken direction stores the entry's position before: a gate believes no word of the other
-    /// end that is ahead of it.
+    /// The host stores it, and [`FREE`] when it gives the direction back, while no running launch
+    /// knows the socket. Whoever publishes in a taken direction stores the entry's position before:
+    /// a gate believes no word of the other end that is ahead of it.
     pub const TAKEN: u32 = 3;
-    /// A group releases a trigger of a direction that the host has taken, which takes a few stores: [`TAKEN`] before and
-    /// afterwards.
+    /// A group releases a trigger of a direction that the host has taken, which takes a few stores:
+    /// [`TAKEN`] before and afterwards.
     pub const RELEASE: u32 = 4;
 
     /// The word of a half that `holder` has, of the socket of that generation.
@@ -247,7 +257,8 @@ pub mod lock {
         (generation & MAX_GENERATION) << GENERATION | holder
     }
 
-    /// Returns who has the half of the socket of that generation; `None` if the word is another socket's.
+    /// Returns who has the half of the socket of that generation; `None` if the word is another
+    /// socket's.
     #[must_use]
     #[inline(always)]
     pub const fn holder(word: u32, generation: u32) -> Option<u32> {

@@ -8,10 +8,11 @@
 //!                       ^ taken           ^ reclaimed           (both modulo the number of cells)
 //! ```
 //!
-//! There are as many cells as slots, so the proxy never pushes over a cell that is not taken. But it
-//! may write a cell again as soon as that is taken: the slot has been used and closed in the meantime.
-//! So a thread that takes one reads the cell *before* the exchange on `taken`. If the exchange succeeds,
-//! no other thread had taken the cell until then, and the value that was read is the slot's.
+//! There are as many cells as slots, so the proxy never pushes over a cell that is not taken. But
+//! it may write a cell again as soon as that is taken: the slot has been used and closed in the
+//! meantime. So a thread that takes one reads the cell *before* the exchange on `taken`. If the
+//! exchange succeeds, no other thread had taken the cell until then, and the value that was read is
+//! the slot's.
 
 use crate::sync::hand_off::{self, HandOff};
 
@@ -19,7 +20,8 @@ use crate::sync::hand_off::{self, HandOff};
 pub trait SlotRing {
     /// Loads how many slots were taken, ordering nothing.
     fn taken(&self) -> u64;
-    /// Changes `taken` from `ticket` to `ticket + count`, or returns what it is. Acquire and release.
+    /// Changes `taken` from `ticket` to `ticket + count`, or returns what it is. Acquire and
+    /// release.
     ///
     /// # Errors
     /// The value found, when it is not `ticket`.
@@ -37,7 +39,8 @@ pub fn take<R: SlotRing>(ring: &R) -> Option<u32> {
     if take_many(ring, &mut slot) == 1 { Some(slot[0]) } else { None }
 }
 
-/// Takes the slots that have been free for longest, as many as there are and as find room in `slots`; returns how many.
+/// Takes the slots that have been free for longest, as many as there are and as find room in
+/// `slots`; returns how many.
 #[inline(always)]
 pub fn take_many<R: SlotRing>(ring: &R, slots: &mut [u32]) -> usize {
     let mut ticket = ring.taken();

@@ -71,7 +71,8 @@ impl core::fmt::Debug for Error {
 errors! {
     /// EPERM
     NotPermitted = 1, "operation not permitted";
-    /// EBADF: not a socket, or one that was closed, by a group or by the proxy for a launch that has ended.
+    /// EBADF: not a socket, or one that was closed, by a group or by the proxy for a launch that
+    /// has ended.
     BadHandle = 9, "bad or stale socket handle";
     /// ENOENT: the socket is not in this poll group.
     NotFound = 2, "not in this poll group";
@@ -85,14 +86,16 @@ errors! {
     AccessDenied = 13, "permission denied";
     /// EINVAL
     InvalidArgument = 22, "invalid argument";
-    /// ENFILE: the proxy has no file descriptor left for the socket (`ulimit -n`, where the proxy runs).
+    /// ENFILE: the proxy has no file descriptor left for the socket (`ulimit -n`, where the proxy
+    /// runs).
     TooManyFiles = 23, "no file descriptor left on the host";
     /// EMFILE: the socket table of the attachment, or of its user, is full.
     TooManySockets = 24, "socket table full";
     /// EPIPE: a send after shutdown, or to a peer that reads no more.
     BrokenPipe = 32, "broken pipe";
-    /// ENODATA: the stream ended, in good order, before the position that a gate waits for. A receive returns 0 there, but a
-    /// gate that passes promises the bytes; EPIPE is of senders, and nothing was reset.
+    /// ENODATA: the stream ended, in good order, before the position that a gate waits for. A
+    /// receive returns 0 there, but a gate that passes promises the bytes; EPIPE is of senders, and
+    /// nothing was reset.
     NoData = 61, "the stream ended before that position";
     /// EPROTO: a shared word or slot holds an invalid value; the connection is ended.
     Protocol = 71, "shared memory was overwritten: protocol error";
@@ -108,7 +111,8 @@ errors! {
     AddressInUse = 98, "address in use";
     /// EADDRNOTAVAIL
     AddressNotAvailable = 99, "address not available";
-    /// ENETDOWN: the proxy stopped, or gave no sign of life while the call waited. The next call waits anew.
+    /// ENETDOWN: the proxy stopped, or gave no sign of life while the call waited. The next call
+    /// waits anew.
     NetworkDown = 100, "the proxy stopped";
     /// ENETUNREACH
     NetworkUnreachable = 101, "network unreachable";

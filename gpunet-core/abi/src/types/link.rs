@@ -1,23 +1,25 @@
-//! Who is at the other side of a stream's words, and so how far a publish must reach and whom it wakes.
+//! Who is at the other side of a stream's words, and so how far a publish must reach and whom it
+//! wakes.
 
 /// Data threads of a proxy at most.
 pub const SHARDS: usize = 16;
 
-/// The other side of a stream. As a number: the slot of the other end if that is a socket of the same
-/// device, else a special value at the end of the range.
+/// The other side of a stream. As a number: the slot of the other end if that is a socket of the
+/// same device, else a special value at the end of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Link(u32);
 
 impl Link {
-    /// A device of another attachment, through an [arena](crate::arena): its sleepers are woken there.
+    /// A device of another attachment, through an [arena](crate::arena): its sleepers are woken
+    /// there.
     pub const REMOTE: Self = Self(u32::MAX - SHARDS as u32);
-    /// As [`Link::REMOTE`], but the other device wakes nobody, because it is a GPU: a waiter naps and
-    /// polls again.
+    /// As [`Link::REMOTE`], but the other device wakes nobody, because it is a GPU: a waiter naps
+    /// and polls again.
     pub const POLLED: Self = Self(Self::REMOTE.0 - 1);
 
-    /// A data thread of the proxy, which moves the bytes and is woken by its doorbell. The thread's number is at
-    /// most 15.
+    /// A data thread of the proxy, which moves the bytes and is woken by its doorbell. The thread's
+    /// number is at most 15.
     #[must_use]
     pub const fn driven(thread: u32) -> Self {
         debug_assert!(thread < SHARDS as u32);

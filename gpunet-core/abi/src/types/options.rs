@@ -7,7 +7,8 @@ use crate::types::timeout::Timeout;
 pub const MIN_RING_LOG2: u8 = 12;
 /// Largest ring: 16 MiB.
 pub const MAX_RING_LOG2: u8 = 24;
-/// The ring of a stream that names none and whose transport does not choose one: 256 KiB, the original GPUnet's size.
+/// The ring of a stream that names none and whose transport does not choose one: 256 KiB, the
+/// original GPUnet's size.
 pub const DEFAULT_RING_LOG2: u8 = 18;
 /// In place of a size: the proxy chooses one.
 pub const AUTO_RING: u8 = 0;
@@ -25,8 +26,8 @@ pub const AUTO_RING: u8 = 0;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TransportKind {
-    /// Same-host peer if the proxy holds that listener, RDMA to a destination known to speak it, else
-    /// TCP.
+    /// Same-host peer if the proxy holds that listener, RDMA to a destination known to speak it,
+    /// else TCP.
     #[default]
     Auto = 0,
     /// TCP.
@@ -107,7 +108,8 @@ impl Options {
     /// Calls do not wait: EAGAIN instead.
     pub const NONBLOCK: u32 = 16;
 
-    /// Small messages may have [lines](crate::line), on by default; before connect or listen, and both ends must want it.
+    /// Small messages may have [lines](crate::line), on by default; before connect or listen, and
+    /// both ends must want it.
     pub const LINES: u32 = 64;
 
     /// What a socket starts with.
@@ -138,8 +140,8 @@ impl Options {
 
     /// Asks for ring sizes in bytes; rounded up to a power of two between 4 KiB and 16 MiB.
     ///
-    /// 0, the default, lets the proxy choose: over tcp up to 1 MiB, as long as there is much ring memory for few
-    /// sockets; over the other transports 256 KiB.
+    /// 0, the default, lets the proxy choose: over tcp up to 1 MiB, as long as there is much ring
+    /// memory for few sockets; over the other transports 256 KiB.
     #[must_use]
     pub const fn with_rings(mut self, send_bytes: u64, recv_bytes: u64) -> Self {
         self.send_log2 = if send_bytes == 0 { AUTO_RING } else { ring_log2(send_bytes) };
@@ -169,7 +171,8 @@ impl Options {
         self
     }
 
-    /// How long calls in this direction may wait: not at all if the socket is non-blocking, else its timeout option.
+    /// How long calls in this direction may wait: not at all if the socket is non-blocking, else
+    /// its timeout option.
     #[inline(always)]
     #[must_use]
     pub const fn timeout(&self, direction: Direction) -> Timeout {
@@ -187,10 +190,11 @@ impl Options {
         self
     }
 
-    /// Sets the low-water marks, in bytes: poll and poll groups report POLLOUT when `send` bytes are free, and POLLIN when
-    /// `recv` bytes can be received. 1, the default, reports every byte.
+    /// Sets the low-water marks, in bytes: poll and poll groups report POLLOUT when `send` bytes
+    /// are free, and POLLIN when `recv` bytes can be received. 1, the default, reports every byte.
     ///
-    /// A mark above the ring's size counts as that size. `send` above 1 is rounded up to a multiple of 256.
+    /// A mark above the ring's size counts as that size. `send` above 1 is rounded up to a multiple
+    /// of 256.
     ///
     /// # Examples
     ///
@@ -230,13 +234,15 @@ impl Options {
     }
 }
 
-/// Offset of the last eight bytes of [`Options`], which hold the marks: a poll loads no more of them.
+/// Offset of the last eight bytes of [`Options`], which hold the marks: a poll loads no more of
+/// them.
 pub const LOW_WATER_AT: usize = 24;
 
 const _: () = assert!(core::mem::offset_of!(Options, recv_low) == LOW_WATER_AT + 3);
 const _: () = assert!(core::mem::offset_of!(Options, send_low) == LOW_WATER_AT + 6);
 
-/// The low-water marks for sending and for receiving in the last eight bytes of [`Options`], in bytes: at least 1.
+/// The low-water marks for sending and for receiving in the last eight bytes of [`Options`], in
+/// bytes: at least 1.
 #[inline(always)]
 #[must_use]
 pub const fn low_water_of(last: u64) -> (u32, u32) {

@@ -37,8 +37,8 @@ impl RegionOffset {
     }
 }
 
-/// A region in the device's table: where it has an arena's part. Written by the attachment's agent in
-/// the device's own memory.
+/// A region in the device's table: where it has an arena's part. Written by the attachment's agent
+/// in the device's own memory.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Region {

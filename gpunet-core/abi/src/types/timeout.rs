@@ -4,8 +4,8 @@ use core::time::Duration;
 
 /// How long a call may wait, in one word.
 ///
-/// All calls of kernels that may wait for a time take one. A host's [`Duration`], or `Option<Duration>` with `None` for no limit,
-/// becomes one by `from`.
+/// All calls of kernels that may wait for a time take one. A host's [`Duration`], or
+/// `Option<Duration>` with `None` for no limit, becomes one by `from`.
 ///
 /// # Examples
 ///
@@ -26,7 +26,8 @@ impl Timeout {
     pub const NEVER: Self = Self(0);
     /// The call does not wait: it fails with EAGAIN, and a poll returns 0.
     pub const NON_BLOCKING: Self = Self(1 << 62);
-    /// The call waits as the options of its socket say when the wait begins. A call on no single socket waits without limit.
+    /// The call waits as the options of its socket say when the wait begins. A call on no single
+    /// socket waits without limit.
     pub const SOCKET: Self = Self(Self::END);
     /// The same, but a call on a non-blocking socket waits, too: without limit.
     pub const SOCKET_BLOCKING: Self = Self(Self::END + 1);
@@ -62,15 +63,17 @@ impl Timeout {
         Self::ns(secs.saturating_mul(1_000_000_000))
     }
 
-    /// What a word of [`Options`](crate::Options) says: nanoseconds, as in SO_RCVTIMEO; 0: without limit.
+    /// What a word of [`Options`](crate::Options) says: nanoseconds, as in SO_RCVTIMEO; 0: without
+    /// limit.
     #[inline(always)]
     #[must_use]
     pub const fn of_option(ns: u64) -> Self {
         if ns < Self::END { Self(ns) } else { Self::NEVER }
     }
 
-    /// The word of [`Options`](crate::Options) that says this: nanoseconds; 0: without limit. An option cannot say that a call
-    /// does not wait ([`Options::NONBLOCK`](crate::Options::NONBLOCK) does): it becomes one nanosecond.
+    /// The word of [`Options`](crate::Options) that says this: nanoseconds; 0: without limit. An
+    /// option cannot say that a call does not wait ([`Options::NONBLOCK`](crate::Options::NONBLOCK)
+    /// does): it becomes one nanosecond.
     #[inline(always)]
     #[must_use]
     pub const fn option_ns(self) -> u64 {

@@ -2,8 +2,9 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom_poll --release`.
 //!
-//! The models use loom's atomics in the shapes and orderings of gpunet-device's `poll_group` and of gpunet-core's
-//! `memory::groups`; `ready_list::claim`, `poll_stack`, `PollState`, `WatchWord` and `ReadyEntry` are the shipped ones.
+//! The models use loom's atomics in the shapes and orderings of gpunet-device's `poll_group` and of
+//! gpunet-core's `memory::groups`; `ready_list::claim`, `poll_stack`, `PollState`, `WatchWord` and
+//! `ReadyEntry` are the shipped ones.
 #![cfg(loom)]
 
 mod stack;
@@ -63,8 +64,8 @@ impl Group {
         }
     }
 
-    /// What `settle` does with a socket that the block holds, of which so much was read: returns the state in which the
-    /// block delivers it.
+    /// What `settle` does with a socket that the block holds, of which so much was read: returns
+    /// the state in which the block delivers it.
     fn settle(&self, held: PollState, read: u64) -> Option<PollState> {
         let is_held = |state: PollState| state.phase() == Phase::Held && state.turn() == held.turn();
         loop {
@@ -152,8 +153,8 @@ fn bounded() -> loom::model::Builder {
     model
 }
 
-/// A block arms a socket while something lands and another block waits: exactly one gets the event, whether it finds it
-/// itself or by the proxy's entry.
+/// A block arms a socket while something lands and another block waits: exactly one gets the event,
+/// whether it finds it itself or by the proxy's entry.
 #[test]
 fn a_change_is_delivered_to_one_block() {
     bounded().check(|| {
@@ -177,8 +178,9 @@ fn a_change_is_delivered_to_one_block() {
     });
 }
 
-/// Something lands twice. A block that has got the first event arms the socket again as soon as it has read what came, and
-/// the cell of its entry is written again: no change is lost, and the list has room.
+/// Something lands twice. A block that has got the first event arms the socket again as soon as it
+/// has read what came, and the cell of its entry is written again: no change is lost, and the list
+/// has room.
 #[test]
 fn a_cell_is_written_again_only_after_its_entry_was_claimed() {
     bounded().check(|| {
@@ -236,8 +238,8 @@ fn an_entry_is_claimed_by_one_block() {
     });
 }
 
-/// The proxy tells of something that is not waited for, just as the socket is armed, and another block claims the entry: what
-/// lands afterwards is delivered all the same.
+/// The proxy tells of something that is not waited for, just as the socket is armed, and another
+/// block claims the entry: what lands afterwards is delivered all the same.
 #[test]
 fn an_entry_in_vain_does_not_disarm() {
     bounded().check(|| {

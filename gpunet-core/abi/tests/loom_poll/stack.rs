@@ -1,5 +1,5 @@
-//! The stack: sockets that leave a group in whatever way, against a block that pushes or takes at that moment. Where a socket
-//! is added next, it is looked at.
+//! The stack: sockets that leave a group in whatever way, against a block that pushes or takes at
+//! that moment. Where a socket is added next, it is looked at.
 
 use gpunet_abi::Handle;
 use gpunet_abi::poll_group::{Holder, Phase, PollState, StackTop};
@@ -244,7 +244,8 @@ fn a_socket_is_moved_out_of_a_group_that_is_being_closed() {
     });
 }
 
-/// The proxy has closed the group, for a launch that has ended. Its slot becomes another group while a socket is moved.
+/// The proxy has closed the group, for a launch that has ended. Its slot becomes another group
+/// while a socket is moved.
 #[test]
 fn a_socket_is_moved_while_the_slot_of_its_group_is_reused() {
     check(|beside| {

@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 /// A peer whose host has sent nothing for so long, while requests are under way, is given up, in
-/// nanoseconds. The card's own retries (about 8 s) end first, unless the peer chose to retry forever,
-/// as rsockets do on devices that take seven retries for that.
+/// nanoseconds. The card's own retries (about 8 s) end first, unless the peer chose to retry
+/// forever, as rsockets do on devices that take seven retries for that.
 const ANSWER_TIMEOUT_NS: u64 = 60_000_000_000;
 /// Deadlines are whole multiples of this, in nanoseconds.
 const ROUND_NS: u64 = 50_000_000;
@@ -17,10 +17,10 @@ const ROUND_NS: u64 = 50_000_000;
 const CLOSE_NS: u64 = 3_000_000_000;
 /// The same for a connection that is given up.
 const RESET_NS: u64 = 200_000_000;
-/// How long a queue pair stays after the last message of a peer that is no gpunet, in nanoseconds. A card shows a message
-/// before it has acknowledged it, and a queue pair that goes takes the acknowledgement along: librdmacm, which waits for it
-/// before it closes, then hangs for all its retries (half a minute with rdma_cm's timeouts). A gpunet does not wait for
-/// it.
+/// How long a queue pair stays after the last message of a peer that is no gpunet, in nanoseconds.
+/// A card shows a message before it has acknowledged it, and a queue pair that goes takes the
+/// acknowledgement along: librdmacm, which waits for it before it closes, then hangs for all its
+/// retries (half a minute with rdma_cm's timeouts). A gpunet does not wait for it.
 const ACKNOWLEDGE_NS: u64 = 20_000_000;
 
 pub(super) struct RcIo {
@@ -75,7 +75,8 @@ impl RcIo {
         }
     }
 
-    /// When all messages of a peer that may wait for the last acknowledgement are sure to be acknowledged.
+    /// When all messages of a peer that may wait for the last acknowledgement are sure to be
+    /// acknowledged.
     fn acknowledged_at(&self) -> Option<u64> {
         let is_over = self.reset || self.is_disconnected || self.machine.failure().is_some();
         let waits = !(is_over || self.machine.is_peer_gpunet());
@@ -95,8 +96,8 @@ impl RcIo {
                     self.machine.handle_sent(self.now)
                 }
                 Completion::Sent { status, .. } => self.machine.handle_send_failed(failure(status)),
-                // The queue pair is in error: a failed request has shown why just before, or the peer's
-                // writes were refused here, or the connection is gone.
+                // The queue pair is in error: a failed request has shown why just before, or the
+                // peer's writes were refused here, or the connection is gone.
                 Completion::Flushed => self.machine.handle_disconnected(),
             }
         }
@@ -132,8 +133,8 @@ impl RcIo {
         }
     }
 
-    /// Bytes that were posted and that `offer` has not counted yet: what it was offered without a grant
-    /// is posted when the grant comes.
+    /// Bytes that were posted and that `offer` has not counted yet: what it was offered without a
+    /// grant is posted when the grant comes.
     fn uncounted(&self) -> u64 {
         self.machine.posted() - self.accepted
     }
@@ -298,7 +299,8 @@ impl StreamIo for RcIo {
 fn failure(status: CompletionStatus) -> Failure {
     match status {
         CompletionStatus::RetryExceeded | CompletionStatus::RnrRetryExceeded => Failure::Unreachable,
-        // The peer's card let go of the connection, or ours did after a failure that is reported already.
+        // The peer's card let go of the connection, or ours did after a failure that is reported
+        // already.
         CompletionStatus::RemoteRefused | CompletionStatus::Flushed => Failure::Reset,
         CompletionStatus::Success | CompletionStatus::Other(_) => Failure::Device,
     }

@@ -13,7 +13,7 @@
 /// `gpu_usermap::placement`); where it does not, rings stay in host memory.
 #[inline]
 pub(super) fn before_landed() {
-    // Ordering: Acquire, pairs with the card's write of the completion. The verbs providers have one
-    // of their own in poll; this one stands where it is relied upon, and costs nothing on x86.
+    // Ordering: Acquire, pairs with the card's write of the completion. The verbs providers have
+    // one of their own in poll; this one stands where it is relied upon, and costs nothing on x86.
     std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
 }

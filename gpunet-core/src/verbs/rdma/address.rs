@@ -23,7 +23,8 @@ pub(super) fn from_storage(storage: &libc::sockaddr_storage) -> SocketAddr {
     let at: *const libc::sockaddr_storage = storage;
     match libc::c_int::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: a storage is large and aligned enough for every address; any bytes are a valid one.
+            // SAFETY: a storage is large and aligned enough for every address; any bytes are a
+            // valid one.
             let v4 = unsafe { at.cast::<libc::sockaddr_in>().read() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into()

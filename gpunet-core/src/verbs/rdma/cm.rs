@@ -44,7 +44,8 @@ impl Channel {
     fn next(&self) -> io::Result<RawEvent> {
         loop {
             let mut event = ptr::null_mut();
-            // SAFETY: a live channel; on success one event is written, which is acknowledged on drop.
+            // SAFETY: a live channel; on success one event is written, which is acknowledged on
+            // drop.
             let result = check(unsafe { (self.library.get_cm_event)(self.raw.as_ptr(), &mut event) });
             match (result, NonNull::new(event)) {
                 (Ok(()), Some(raw)) => return Ok(RawEvent { library: self.library, raw }),
@@ -85,8 +86,8 @@ impl RawEvent {
     fn event(&self) -> Event {
         // SAFETY: a live event, acknowledged (freed) only when this is dropped.
         let raw = unsafe { self.raw.as_ref() };
-        // SAFETY: librdmacm fills `param` by the kind of event; the private data of kinds that carry
-        // connection parameters lies inside the event.
+        // SAFETY: librdmacm fills `param` by the kind of event; the private data of kinds that
+        // carry connection parameters lies inside the event.
         unsafe { Event::read(raw) }
     }
 
@@ -106,8 +107,8 @@ impl Drop for RawEvent {
 
 /// An identifier, with the queue pair made on it (see `queue_pair`).
 ///
-/// Dropping it destroys the queue pair, the identifier and the channel, in this order. That may take
-/// the kernel a while.
+/// Dropping it destroys the queue pair, the identifier and the channel, in this order. That may
+/// take the kernel a while.
 pub(super) struct Id {
     pub(super) library: &'static Library,
     pub(super) raw: NonNull<ffi::CmId>,
@@ -118,8 +119,8 @@ pub(super) struct Id {
 
 // SAFETY: librdmacm and libibverbs are thread-safe, and one owner uses an identifier at a time.
 unsafe impl Send for Id {}
-// SAFETY: through a shared reference only the device, the addresses and the descriptor are read, which
-// change in calls that take the identifier by unique reference.
+// SAFETY: through a shared reference only the device, the addresses and the descriptor are read,
+// which change in calls that take the identifier by unique reference.
 unsafe impl Sync for Id {}
 
 impl Id {
@@ -206,8 +207,8 @@ impl Id {
 
     /// Returns whether a connection request still waits for its answer.
     ///
-    /// The kernel reports no event on a request before it is accepted; but only while the request stands
-    /// can it return how the queue pair would have to be set up.
+    /// The kernel reports no event on a request before it is accepted; but only while the request
+    /// stands can it return how the queue pair would have to be set up.
     pub(super) fn is_pending(&mut self) -> bool {
         let Some(init_qp_attr) = self.library.init_qp_attr else { return true };
         let mut attributes = ffi::QpAttr { qp_state: QPS_RTR, ..ffi::QpAttr::default() };
@@ -288,8 +289,8 @@ impl AsFd for Id {
 impl Drop for Id {
     fn drop(&mut self) {
         self.destroy_queue_pair();
-        // SAFETY: a live id, destroyed once; every event that was taken has been acknowledged, so this
-        // does not wait for one. The channel goes after it.
+        // SAFETY: a live id, destroyed once; every event that was taken has been acknowledged, so
+        // this does not wait for one. The channel goes after it.
         unsafe { (self.library.destroy_id)(self.raw.as_ptr()) };
     }
 }

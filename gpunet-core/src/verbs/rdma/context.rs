@@ -16,12 +16,13 @@ pub(super) struct Context {
     pub(super) library: &'static Library,
     raw: NonNull<ffi::Context>,
     pub(super) info: DeviceInfo,
-    /// Keeps librdmacm from closing the context under cached registrations when the device leaves the
-    /// machine and no connection uses it. Not counted: it is no connection's.
+    /// Keeps librdmacm from closing the context under cached registrations when the device leaves
+    /// the machine and no connection uses it. Not counted: it is no connection's.
     _anchor: Id,
 }
 
-// SAFETY: libibverbs is thread-safe; the context is closed by librdmacm alone, after the anchor is gone.
+// SAFETY: libibverbs is thread-safe; the context is closed by librdmacm alone, after the anchor is
+// gone.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -45,8 +46,8 @@ impl Context {
 
     /// The calls of its provider.
     pub(super) fn ops(&self) -> io::Result<&ffi::ContextOps> {
-        // SAFETY: open as long as the anchor lives; the provider sets the operations before it hands
-        // the context out.
+        // SAFETY: open as long as the anchor lives; the provider sets the operations before it
+        // hands the context out.
         Ok(unsafe { &self.raw.as_ref().ops })
     }
 }

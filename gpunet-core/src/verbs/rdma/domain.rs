@@ -101,8 +101,8 @@ impl Domain {
             && self.slot_count >= slot_count
     }
 
-    /// Returns whether a ring of `memory` lies in part where one of its own lies, so that the memory is
-    /// used in another way now.
+    /// Returns whether a ring of `memory` lies in part where one of its own lies, so that the
+    /// memory is used in another way now.
     pub(super) fn overlaps(&self, memory: &Memory) -> bool {
         let own = [&self.memory.send_ring, &self.memory.recv_ring];
         let new = [&memory.send_ring, &memory.recv_ring];

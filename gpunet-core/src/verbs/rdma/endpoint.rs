@@ -96,7 +96,8 @@ impl RdmaEndpoint {
         self.filled > 0
     }
 
-    /// An iWARP connection that its peer has ended: siw completes nothing that is posted to it then.
+    /// An iWARP connection that its peer has ended: siw completes nothing that is posted to it
+    /// then.
     fn ignores_requests(&self) -> bool {
         self.iwarp && self.connection.parts().stage == Stage::Ended
     }

@@ -58,7 +58,8 @@ impl Unavailable {
     pub(super) fn from_call(call: &'static str, path: &str, error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => Self::Permission { path: path.to_owned() },
-            // librdmacm: ENODEV without /dev/infiniband/rdma_cm; libibverbs: ENOSYS without ib_uverbs.
+            // librdmacm: ENODEV without /dev/infiniband/rdma_cm; libibverbs: ENOSYS without
+            // ib_uverbs.
             Some(libc::ENODEV | libc::ENOENT | libc::ENOSYS | libc::ENXIO) => {
                 Self::NoDevice { reason: format!("{call}: {error}") }
             }
@@ -98,7 +99,8 @@ pub(super) fn check(returned: i32) -> io::Result<()> {
     if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes a result of a call that returns 0 or an errno, of either sign (libibverbs: siw's is negative).
+/// Makes a result of a call that returns 0 or an errno, of either sign (libibverbs: siw's is
+/// negative).
 pub(super) fn check_code(returned: i32) -> io::Result<()> {
     match returned {
         0 => Ok(()),

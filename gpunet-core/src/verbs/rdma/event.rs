@@ -70,8 +70,8 @@ impl Event {
         let private_data = if carries_data && !conn.private_data.is_null() {
             let (at, len) = (conn.private_data.cast::<u8>(), usize::from(conn.private_data_len));
             let mut bytes = vec![0; len];
-            // SAFETY: these kinds carry connection parameters, whose private data of that length lies
-            // in the event (the caller's promise); copied before it is acknowledged.
+            // SAFETY: these kinds carry connection parameters, whose private data of that length
+            // lies in the event (the caller's promise); copied before it is acknowledged.
             unsafe { ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), len) };
             bytes
         } else {

@@ -16,8 +16,8 @@ use super::parts::{Queues, Stage};
 use super::stack::Stack;
 use super::wait::expect;
 
-/// Most private data of a request over InfiniBand and RoCE. iWARP takes more; callers shall not come to
-/// rely on that.
+/// Most private data of a request over InfiniBand and RoCE. iWARP takes more; callers shall not
+/// come to rely on that.
 const MOST_REQUEST_DATA: usize = 56;
 
 /// A handshake whose device is known.

@@ -10,8 +10,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::parts::{Parts, Stage};
 
-/// How long an identifier stays to see the peer's answer to its end: one retransmission of the message
-/// (4.3 s with rdma_cm's values) and its way.
+/// How long an identifier stays to see the peer's answer to its end: one retransmission of the
+/// message (4.3 s with rdma_cm's values) and its way.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Where connections are left to be ended.

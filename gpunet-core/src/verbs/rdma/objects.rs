@@ -1,4 +1,5 @@
-//! Objects of libibverbs that a connection needs besides its queue pair. Each keeps its parent alive.
+//! Objects of libibverbs that a connection needs besides its queue pair. Each keeps its parent
+//! alive.
 
 use std::ffi::c_void;
 use std::io;
@@ -44,7 +45,8 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: freed once; regions keep it alive, and a queue pair is destroyed before its lease ends.
+        // SAFETY: freed once; regions keep it alive, and a queue pair is destroyed before its lease
+        // ends.
         unsafe { (self.context.library.dealloc_pd)(self.raw.as_ptr()) };
     }
 }
@@ -86,8 +88,8 @@ impl Region {
         let raw = match memory {
             RingMemory::Mapped => {
                 let start = ptr::with_exposed_provenance_mut::<c_void>(address as usize);
-                // SAFETY: a live domain; the kernel checks that the range is mapped and pins it. The
-                // card writes it only by the peer's leave, which is what the caller asked for.
+                // SAFETY: a live domain; the kernel checks that the range is mapped and pins it.
+                // The card writes it only by the peer's leave, which is what the caller asked for.
                 unsafe { (library.reg_mr)(domain.as_ptr(), start, size, access) }
             }
             RingMemory::DmaBuf { fd, offset } => {

@@ -10,8 +10,8 @@ use super::ffi::Wc;
 use super::objects::CompletionQueue;
 use super::pool::Lease;
 
-/// How long a drop waits for the card to flush the queues. A card needs some microseconds per request,
-/// the emulated one of the tests a hundred times that.
+/// How long a drop waits for the card to flush the queues. A card needs some microseconds per
+/// request, the emulated one of the tests a hundred times that.
 const FLUSH: Duration = Duration::from_millis(100);
 
 /// The objects of a connection, at any step of its life.
@@ -100,7 +100,8 @@ impl Parts {
         true
     }
 
-    /// Takes the events that have come; returns whether the peer is known to have ended the connection.
+    /// Takes the events that have come; returns whether the peer is known to have ended the
+    /// connection.
     pub(super) fn has_ended(&mut self) -> io::Result<bool> {
         loop {
             match self.id.next_event() {

@@ -39,7 +39,8 @@ struct Use {
     forgotten: bool,
 }
 
-/// A domain in use. It goes back to the pool when dropped, which must be after its queue pair's end.
+/// A domain in use. It goes back to the pool when dropped, which must be after its queue pair's
+/// end.
 pub(super) struct Lease {
     pool: Arc<Pool>,
     serial: u64,

@@ -54,8 +54,8 @@ impl Id {
                 qp_type: n::QPT_RC,
                 sq_sig_all: 1,
             };
-            // SAFETY: live objects of the id's device (it checks the domain's); the caller keeps the
-            // queue and the domain until the queue pair is gone.
+            // SAFETY: live objects of the id's device (it checks the domain's); the caller keeps
+            // the queue and the domain until the queue pair is gone.
             result = check(unsafe {
                 (self.library.create_qp)(self.raw.as_ptr(), domain.as_ptr(), &mut attributes)
             });
@@ -100,8 +100,9 @@ impl Id {
         // SAFETY: a live queue pair of a live context, whose provider set its operations.
         let post = unsafe { (*(*qp.as_ptr()).context).ops.post_send };
         let post = post.ok_or_else(|| errno(libc::ENOSYS))?;
-        // SAFETY: a live queue pair; request and pieces are only read, during the call. Inline bytes
-        // are copied now; other pieces are checked by the card against the key's registration.
+        // SAFETY: a live queue pair; request and pieces are only read, during the call. Inline
+        // bytes are copied now; other pieces are checked by the card against the key's
+        // registration.
         check_code(unsafe { post(qp.as_ptr(), &mut request, &mut bad) })
     }
 

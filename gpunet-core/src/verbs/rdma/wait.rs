@@ -33,8 +33,8 @@ async fn next_event(id: &mut Id) -> io::Result<Event> {
         }
         // Registered anew each time: that checks the present state, so no edge is missed, and the
         // descriptor is free to go to a data thread's epoll afterwards. Connections see few events.
-        // SAFETY: the descriptor stays open and the same as long as the identifier is borrowed, which is
-        // as long as `fd` lives; leaking the future leaks both.
+        // SAFETY: the descriptor stays open and the same as long as the identifier is borrowed,
+        // which is as long as `fd` lives; leaking the future leaks both.
         let fd = unsafe { AsyncFd::register_with_interest(id.as_fd(), Interest::READABLE) }
             .map_err(io::Error::from)?;
         drop(fd.readable().await?);

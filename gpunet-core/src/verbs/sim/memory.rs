@@ -1,7 +1,7 @@
 //! What the simulated card does with raw memory: the only unsafe code of the simulation.
 //!
-//! Every access is made under the fabric's lock, and for a queue pair that is alive; so a handshake or
-//! endpoint whose drop has returned leaves its memory alone.
+//! Every access is made under the fabric's lock, and for a queue pair that is alive; so a handshake
+//! or endpoint whose drop has returned leaves its memory alone.
 
 use crate::verbs::{Ring, RingMemory, Table};
 use std::io;
@@ -56,8 +56,8 @@ impl Area {
     fn at(&self, offset: u64, len: usize) -> *mut u8 {
         assert!(offset.checked_add(len as u64).is_some_and(|end| end <= self.len), "outside the ring");
         // SAFETY: inside the registered memory (checked). For `RingMemory::Mapped` the caller of
-        // `Handshake::prepare` gives an address of this process and `Memory::keep`, which holds that
-        // memory as long as this registration; a dma-buf is mapped by `_mapping`.
+        // `Handshake::prepare` gives an address of this process and `Memory::keep`, which holds
+        // that memory as long as this registration; a dma-buf is mapped by `_mapping`.
         unsafe { self.base.as_ptr().add(offset as usize) }
     }
 }

@@ -291,8 +291,8 @@ fn is_own(domain: &Domain, op: &Op) -> bool {
     pieces.all(|(at, len)| domain.send.offset_of(*at, u64::from(*len)).is_some())
 }
 
-/// Moves the bytes of a request whose pieces are its own; `None` when the peer's keys do not open the
-/// place they go to. Returns how many there were.
+/// Moves the bytes of a request whose pieces are its own; `None` when the peer's keys do not open
+/// the place they go to. Returns how many there were.
 fn carry(from: &Arc<Domain>, peer: &Arc<Domain>, op: &Op) -> Option<u32> {
     let Op::Write { from: source, to, rkey, .. } = *op else { return Some(0) };
     match source {

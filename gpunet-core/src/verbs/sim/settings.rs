@@ -11,14 +11,15 @@ pub struct Settings {
     /// Time that a request takes to the peer, and again its acknowledgement back; drawn for each.
     /// Order within a connection is kept. Zero: everything happens inside the call that causes it.
     pub delay: RangeInclusive<Duration>,
-    /// The cards are iWARP: no immediate data, private data of exact length, a message that finds no
-    /// receive ends the connection.
+    /// The cards are iWARP: no immediate data, private data of exact length, a message that finds
+    /// no receive ends the connection.
     pub iwarp: bool,
     /// Most work requests of a queue.
     pub max_depth: u32,
     /// Time after which a request without an acknowledgement is sent again.
     pub ack_timeout: Duration,
-    /// Time after which an unacknowledged request is given up ([`CompletionStatus::RetryExceeded`]).
+    /// Time after which an unacknowledged request is given up
+    /// ([`CompletionStatus::RetryExceeded`]).
     ///
     /// [`CompletionStatus::RetryExceeded`]: crate::verbs::CompletionStatus::RetryExceeded
     pub retry_time: Duration,
@@ -29,13 +30,14 @@ pub struct Settings {
     pub rnr_timer: Duration,
     /// The same after [`Endpoint::shorten_rnr_timer`](crate::verbs::Endpoint::shorten_rnr_timer).
     pub short_rnr_timer: Duration,
-    /// Time that [`Endpoint::arm`](crate::verbs::Endpoint::arm) takes before it has an effect; drawn
-    /// for each call. A completion in that time raises no event, so that those who do not poll after
-    /// arming are found out.
+    /// Time that [`Endpoint::arm`](crate::verbs::Endpoint::arm) takes before it has an effect;
+    /// drawn for each call. A completion in that time raises no event, so that those who do not
+    /// poll after arming are found out.
     pub arm_delay: RangeInclusive<Duration>,
     /// Bytes that a host can register.
     pub memory_limit: u64,
-    /// The cards can register dma-bufs. The simulated card maps them with mmap(2), so a memfd will do.
+    /// The cards can register dma-bufs. The simulated card maps them with mmap(2), so a memfd will
+    /// do.
     pub dma_buf: bool,
     /// Chance, in thousandths, that a request is lost on its way and sent again.
     pub loss_per_mille: u32,

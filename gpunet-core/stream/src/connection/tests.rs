@@ -22,7 +22,8 @@ fn bytes_go_out_and_come_in_as_the_transport_allows() {
     assert_eq!(c.poll_action(0), Action::Send { position: 60, len: 40 });
 }
 
-/// What a driver does in so many actions, if the transport takes and gives without end: sends, receives, discards.
+/// What a driver does in so many actions, if the transport takes and gives without end: sends,
+/// receives, discards.
 fn actions(c: &mut Connection, count: usize) -> [u64; 3] {
     let mut done = [0; 3];
     for _ in 0..count {

@@ -1,5 +1,5 @@
-//! Both directions, and what belongs to neither: shutdown, control messages, keep-alive. `post` says in which order the machine
-//! wants things posted.
+//! Both directions, and what belongs to neither: shutdown, control messages, keep-alive. `post`
+//! says in which order the machine wants things posted.
 
 mod post;
 
@@ -38,8 +38,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Receives for control messages, which take no credit: those of the protocol, and as many again
-    /// for a peer that is quick.
+    /// Receives for control messages, which take no credit: those of the protocol, and as many
+    /// again for a peer that is quick.
     pub const SPARE_RECEIVES: u32 = 2 * CONTROL_LIMIT;
     /// Send-queue slots for control messages.
     pub const SPARE_SENDS: u32 = CONTROL_LIMIT;
@@ -220,8 +220,8 @@ impl Machine {
     /// Notes that the oldest request in the send queue has failed.
     pub fn handle_send_failed(&mut self, failure: Failure) {
         let Some(failed) = self.in_flight.pop_front() else { return };
-        // When both ends disconnect at once, one of the messages finds no queue pair any more. Data is
-        // another matter, unless the peer has announced that it takes no more.
+        // When both ends disconnect at once, one of the messages finds no queue pair any more. Data
+        // is another matter, unless the peer has announced that it takes no more.
         if !(failed.last || self.peer_gone || (self.is_over() && failed.control)) {
             self.handle_failure(failure);
         }
@@ -298,13 +298,14 @@ impl Machine {
         self.disconnect == Ending::Sent || self.reset == Ending::Sent
     }
 
-    /// Both directions have ended: an rsocket peer takes no more messages, but what is under way to it
-    /// still has to arrive.
+    /// Both directions have ended: an rsocket peer takes no more messages, but what is under way to
+    /// it still has to arrive.
     fn is_over(&self) -> bool {
         self.peer_shut && self.shutdown == Ending::Sent
     }
 
-    /// Returns whether nothing is posted any more: the connection has failed, or one end has sent its last message.
+    /// Returns whether nothing is posted any more: the connection has failed, or one end has sent
+    /// its last message.
     fn has_stopped(&self) -> bool {
         self.failure.is_some() || self.peer_gone || self.is_over() || self.has_ended()
     }

@@ -23,7 +23,8 @@ const RESET: u32 = 3;
 pub enum Message {
     /// So many bytes were written, by this very request.
     Data(u32),
-    /// The sender of this accepts data messages up to that number; perhaps it has published a buffer.
+    /// The sender of this accepts data messages up to that number; perhaps it has published a
+    /// buffer.
     Credits(u16),
     /// No more data will come either way.
     Disconnect,
@@ -55,8 +56,8 @@ impl Message {
     /// Reads 32 bits.
     ///
     /// # Errors
-    /// [`Violation`], for reserved operations and for data of 0 bytes (which an rsocket reader would
-    /// take for the end of the stream).
+    /// [`Violation`], for reserved operations and for data of 0 bytes (which an rsocket reader
+    /// would take for the end of the stream).
     pub const fn decode(bits: u32) -> Result<Self, Violation> {
         let argument = bits & 0x1fff_ffff;
         Ok(match (bits >> 29, argument) {

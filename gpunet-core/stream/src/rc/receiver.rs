@@ -1,18 +1,19 @@
 //! One direction in: the ring published to the sender area by area, and the messages it may send.
 //!
 //! # Areas
-//! The first area is the whole ring, announced in the private data. Later ones are the bytes consumed
-//! since, published by writing a descriptor into the sender's table. At most two areas are under way:
-//! an entry of the table may be written again only after every byte of the area it named has come.
-//! An area is granted as soon as there is an entry for it and it reaches a quarter of the ring or
-//! 64 KiB, whichever is less, or cannot grow because the ring ends there. A sender is therefore
-//! never made to wait for half a ring, and never given small pieces while more can be had.
+//! The first area is the whole ring, announced in the private data. Later ones are the bytes
+//! consumed since, published by writing a descriptor into the sender's table. At most two areas are
+//! under way: an entry of the table may be written again only after every byte of the area it named
+//! has come. An area is granted as soon as there is an entry for it and it reaches a quarter of the
+//! ring or 64 KiB, whichever is less, or cannot grow because the ring ends there. A sender is
+//! therefore never made to wait for half a ring, and never given small pieces while more can be
+//! had.
 //!
 //! # Credits
-//! A credit stands for a posted receive. The driver posts one in the place of each that completed, so
-//! a data message gives its credit back when it has come, not when its bytes are consumed: how much a
-//! sender may be ahead is a matter of bytes, as with TCP, and 400 unread messages of one byte do not
-//! stop a stream whose ring is empty. Limits are absolute and never go backwards.
+//! A credit stands for a posted receive. The driver posts one in the place of each that completed,
+//! so a data message gives its credit back when it has come, not when its bytes are consumed: how
+//! much a sender may be ahead is a matter of bytes, as with TCP, and 400 unread messages of one
+//! byte do not stop a stream whose ring is empty. Limits are absolute and never go backwards.
 
 use super::hello::Remote;
 use super::violation::Violation;
@@ -22,8 +23,8 @@ const AREAS: usize = 2;
 /// An area of so many bytes is always worth granting.
 const WORTH: u64 = 64 * 1024;
 
-/// The least that is granted of a ring of so many bytes, unless the ring ends there. So a receiver that gives nothing back gets all of
-/// its ring but less than this.
+/// The least that is granted of a ring of so many bytes, unless the ring ends there. So a receiver
+/// that gives nothing back gets all of its ring but less than this.
 #[must_use]
 pub const fn least_area(capacity: u64) -> u64 {
     if capacity / 4 < WORTH { capacity / 4 } else { WORTH }
@@ -130,8 +131,8 @@ impl Receiver {
         self.areas < AREAS && self.next_area() > 0
     }
 
-    /// The next update, if one is due: an area, or credits because half of them are used up. The caller
-    /// sends it.
+    /// The next update, if one is due: an area, or credits because half of them are used up. The
+    /// caller sends it.
     pub fn grant(&mut self, with_area: bool) -> Option<Grant> {
         let area = if with_area && self.wants_area() { Some(self.take_area()) } else { None };
         if area.is_none() && self.messages + u64::from(self.depth) - self.limit < self.half() {

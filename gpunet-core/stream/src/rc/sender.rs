@@ -68,8 +68,8 @@ impl Sender {
     pub const fn handle_limit(&mut self, limit: u16) -> Result<(), Violation> {
         let left = self.limit.wrapping_sub(self.messages);
         let new = limit.wrapping_sub(self.messages);
-        // A peer takes `depth` messages beyond those that have come, which were all sent. Not a signed
-        // comparison of the limits: one update may give back all of 65,534 credits.
+        // A peer takes `depth` messages beyond those that have come, which were all sent. Not a
+        // signed comparison of the limits: one update may give back all of 65,534 credits.
         if new < left || new > self.depth {
             return Err(Violation::CreditsRegress(self.limit.wrapping_sub(limit)));
         }
@@ -115,7 +115,8 @@ impl Sender {
         let area = &mut self.areas[self.current];
         let len = len.min(self.chunk).min(u64::from(area.len)) as u32;
         let (to, rkey) = (area.address, area.rkey);
-        // Before the request is posted: once the peer has the last byte, it may write the entry anew.
+        // Before the request is posted: once the peer has the last byte, it may write the entry
+        // anew.
         area.address += u64::from(len);
         area.len -= len;
         if area.len == 0 {

@@ -31,7 +31,8 @@ pub enum Violation {
     /// A credit limit that takes back credits.
     #[error("a credit limit that goes backwards by {0}")]
     CreditsRegress(u16),
-    /// A buffer descriptor that overwrites one that is not used up, or wraps round the address space.
+    /// A buffer descriptor that overwrites one that is not used up, or wraps round the address
+    /// space.
     #[error("an invalid buffer descriptor")]
     BadArea,
     /// Data, or an end, after the end of the stream.

@@ -1,4 +1,5 @@
-//! What the machine asks of a network card: the requests of a send queue, and the descriptors that they write.
+//! What the machine asks of a network card: the requests of a send queue, and the descriptors that
+//! they write.
 
 /// What a send-queue request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

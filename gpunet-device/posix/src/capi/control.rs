@@ -22,8 +22,8 @@ macro_rules! control {
             fn $connect_to(
                 g = $caller, net, addr: *const u8, len: u32, options: *const CallOptions, timeout_ns: i64,
             ) -> i32 {
-                // SAFETY: `addr` is readable for `len` bytes, and `options` null or readable, by the caller's
-                // contract.
+                // SAFETY: `addr` is readable for `len` bytes, and `options` null or readable, by
+                // the caller's contract.
                 unsafe { connect_to(g, net, addr, len, options, timeout_ns) }
             }
 
@@ -37,8 +37,8 @@ macro_rules! control {
             fn $accept_timeout(
                 g = $caller, net, socket: i32, addr: *mut u8, len: *mut u32, timeout_ns: i64,
             ) -> i32 {
-                // SAFETY: `len` is null or writable, and `addr` null or writable for `*len` bytes, by the caller's
-                // contract.
+                // SAFETY: `len` is null or writable, and `addr` null or writable for `*len` bytes,
+                // by the caller's contract.
                 unsafe { accept(g, net, socket, addr, len, timeout_ns) }
             }
 

@@ -2,7 +2,8 @@
 
 /// Exports calls: `fn name(group = who(), net, argument: type, ...) -> type { body }`.
 ///
-/// The body sees the calling group, the context, which is there, and the arguments; it returns a `Result<i64>`.
+/// The body sees the calling group, the context, which is there, and the arguments; it returns a
+/// `Result<i64>`.
 macro_rules! exports {
     ($(fn $name:ident(
         $g:ident = $caller:expr, $net:ident $(, $argument:ident: $kind:ty)* $(,)?

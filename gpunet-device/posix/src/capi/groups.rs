@@ -18,7 +18,8 @@ macro_rules! groups {
         fn $wait(
             g = $caller, net, group: i32, events: *mut Event, max: u32, last: u32, timeout_ns: i64,
         ) -> i32 {
-            // SAFETY: `events` points to `max` events that only this group uses, by the caller's contract.
+            // SAFETY: `events` points to `max` events that only this group uses, by the caller's
+            // contract.
             unsafe { epoll::wait(g, net, group, events, max, last, timeout_ns) }
         }
     )*}};

@@ -11,8 +11,8 @@ macro_rules! names {
         $ioctl:ident;
     )*) => {exports! {$(
         fn $getsockname(g = $caller, net, socket: i32, addr: *mut u8, len: *mut u32) -> i32 {
-            // SAFETY: `len` is null or writable, and `addr` null or writable for `*len` bytes, by the caller's
-            // contract.
+            // SAFETY: `len` is null or writable, and `addr` null or writable for `*len` bytes, by
+            // the caller's contract.
             unsafe { crate::name::name(g, net, socket, End::Local, addr, len) }
         }
 
@@ -31,8 +31,8 @@ macro_rules! names {
         fn $getsockopt(
             g = $caller, net, socket: i32, level: i32, name: i32, value: *mut u8, len: *mut u32,
         ) -> i32 {
-            // SAFETY: `len` is null or writable, and `value` null or writable for `*len` bytes, by the caller's
-            // contract.
+            // SAFETY: `len` is null or writable, and `value` null or writable for `*len` bytes, by
+            // the caller's contract.
             unsafe { crate::options::get(g, net, socket, level, name, value, len) }
         }
 

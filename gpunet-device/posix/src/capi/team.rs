@@ -4,14 +4,16 @@ use super::callers::{block, thread, warp, with_team};
 use crate::team::{self as calls, Symmetric};
 use gpunet_device::team::TeamHandle;
 
-/// The team of the module, for the calls of `gpunet_team.h` that are not given one. A kernel of one thread, or the host, stores it
-/// before the kernels that use it. Zeros: none, and these calls return -ENETDOWN. On the CPU the header has the variable.
+/// The team of the module, for the calls of `gpunet_team.h` that are not given one. A kernel of one
+/// thread, or the host, stores it before the kernels that use it. Zeros: none, and these calls
+/// return -ENETDOWN. On the CPU the header has the variable.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static mut gpunet_team: TeamHandle = TeamHandle::NONE;
 
-/// Symmetric memory in which kernels find their own by addresses (`gpunet_nvshmem.h`). Set as [`gpunet_team`].
+/// Symmetric memory in which kernels find their own by addresses (`gpunet_nvshmem.h`). Set as
+/// [`gpunet_team`].
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
@@ -25,7 +27,8 @@ macro_rules! team_exports {
         /// See `include/gpunet_team.h`.
         ///
         /// # Safety
-        /// The team is zeros or was made by the host, and each pointer points to what the header says.
+        /// The team is zeros or was made by the host, and each pointer points to what the header
+        /// says.
         #[unsafe(no_mangle)]
         #[inline(never)]
         pub unsafe extern "C" fn $name($team: TeamHandle $(, $argument: $kind)*) -> $returned {
@@ -116,7 +119,8 @@ macro_rules! team_calls {
         }
 
         fn $all_to_all(g = $caller, team, to: Symmetric, data: *const u8, len: u64) -> i32 {
-            // SAFETY: `data` is readable for so many bytes for each member, by the caller's contract.
+            // SAFETY: `data` is readable for so many bytes for each member, by the caller's
+            // contract.
             unsafe { calls::all_to_all(g, team, to, data, len) }
         }
     )*}};

@@ -14,7 +14,8 @@ pub const V6ONLY: u32 = Options::V6ONLY;
 pub const NONBLOCK: u32 = Options::NONBLOCK;
 /// `GPUNET_LINGER`: `linger_ms` counts.
 pub const LINGER: u32 = 32;
-/// `GPUNET_NO_LINES`: small messages have no lines, which they have by default where that is faster.
+/// `GPUNET_NO_LINES`: small messages have no lines, which they have by default where that is
+/// faster.
 pub const NO_LINES: u32 = Options::LINES;
 /// All of them.
 pub const OPTION_FLAGS: u32 = DELAY | EXCLUSIVE | KEEPALIVE | V6ONLY | NONBLOCK | LINGER | NO_LINES;
@@ -32,7 +33,8 @@ pub const OPTION_FLAGS: u32 = DELAY | EXCLUSIVE | KEEPALIVE | V6ONLY | NONBLOCK 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CallOptions {
-    /// Bytes of the send ring, rounded up to a power of two between 4 KiB and 16 MiB; 0: the proxy chooses.
+    /// Bytes of the send ring, rounded up to a power of two between 4 KiB and 16 MiB; 0: the proxy
+    /// chooses.
     pub send_ring: u64,
     /// The same of the receive ring.
     pub recv_ring: u64,

@@ -25,7 +25,8 @@ pub const SO_KEEPALIVE: i32 = 9;
 pub const SO_LINGER: i32 = 13;
 /// `SO_RCVLOWAT` (int): bytes that must have come before poll reports POLLIN.
 pub const SO_RCVLOWAT: i32 = 18;
-/// `SO_SNDLOWAT` (int): bytes that must be free before poll reports POLLOUT; above 1 rounded up to a multiple of 256.
+/// `SO_SNDLOWAT` (int): bytes that must be free before poll reports POLLOUT; above 1 rounded up to
+/// a multiple of 256.
 pub const SO_SNDLOWAT: i32 = 19;
 /// `SO_RCVTIMEO` (`struct timeval`).
 pub const SO_RCVTIMEO: i32 = 20;
@@ -41,6 +42,6 @@ pub const IPV6_V6ONLY: i32 = 26;
 pub const GPUNET_NONBLOCK: i32 = 1;
 /// What may carry the socket (int: 0 auto, 1 tcp, 2 peer); of a stream: what does.
 pub const GPUNET_TRANSPORT: i32 = 2;
-/// Small messages may have lines, where that is faster (int; on by default), before connect or listen; of a stream: whether
-/// those that it sends have.
+/// Small messages may have lines, where that is faster (int; on by default), before connect or
+/// listen; of a stream: whether those that it sends have.
 pub const GPUNET_LINES: i32 = 3;

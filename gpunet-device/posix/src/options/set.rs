@@ -21,8 +21,8 @@ use gpunet_device::{Group, Net};
 /// All lanes call it with the same arguments.
 ///
 /// # Errors
-/// BadHandle; InvalidArgument; ENOPROTOOPT; EFAULT; IsConnected for ring sizes, transport and lines of an
-/// open stream; NetworkDown.
+/// BadHandle; InvalidArgument; ENOPROTOOPT; EFAULT; IsConnected for ring sizes, transport and lines
+/// of an open stream; NetworkDown.
 ///
 /// # Safety
 /// `value` is null or readable for `len` bytes.

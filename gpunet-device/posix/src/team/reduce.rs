@@ -29,8 +29,8 @@ numbers! {
 /// As [`TeamHandle::reduce`], of all elements of `from`. Returns 0.
 ///
 /// # Errors
-/// As [`TeamHandle::reduce`]; InvalidArgument for another type or operation, or memory that is not of whole elements;
-/// WouldBlock when the team's timeout is over.
+/// As [`TeamHandle::reduce`]; InvalidArgument for another type or operation, or memory that is not
+/// of whole elements; WouldBlock when the team's timeout is over.
 #[inline(always)]
 pub fn reduce<G: Group>(
     g: &G,

@@ -1,7 +1,8 @@
-//! The host side of servers in kernels: starts them, reads their counters and their log while they run, ends them.
+//! The host side of servers in kernels: starts them, reads their counters and their log while they
+//! run, ends them.
 //!
-//! The one module with unsafe code is `start`: a launch is given addresses, and [`Running`] keeps what they point to until the kernel
-//! has ended.
+//! The one module with unsafe code is `start`: a launch is given addresses, and [`Running`] keeps
+//! what they point to until the kernel has ended.
 //!
 //! | file | holds |
 //! |---|---|

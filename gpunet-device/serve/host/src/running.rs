@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a server may take to end once it was asked, beside its own time of grace, and once it was cancelled.
+/// How long a server may take to end once it was asked, beside its own time of grace, and once it
+/// was cancelled.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
 /// What the kernel's addresses point to.
@@ -89,8 +90,8 @@ impl Running {
         }
     }
 
-    /// The lines that blocks have written since the last call, of each block in order. If a block writes faster than this is called, the
-    /// oldest lines are lost.
+    /// The lines that blocks have written since the last call, of each block in order. If a block
+    /// writes faster than this is called, the oldest lines are lost.
     pub fn log(&mut self) -> Vec<LogLine> {
         let mut found = Vec::new();
         if self.parts.is_none() {
@@ -109,8 +110,8 @@ impl Running {
         found
     }
 
-    /// Ends the server in order: it accepts no more, answers the requests that have come, closes its connections. Returns the
-    /// counters of its blocks.
+    /// Ends the server in order: it accepts no more, answers the requests that have come, closes
+    /// its connections. Returns the counters of its blocks.
     ///
     /// # Errors
     /// It failed, or a block had ended before.

@@ -19,9 +19,11 @@ fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// Starts a server of `blocks` blocks of `threads` threads (on the CPU usually 1) at an address, and waits until it listens.
+/// Starts a server of `blocks` blocks of `threads` threads (on the CPU usually 1) at an address,
+/// and waits until it listens.
 ///
-/// The program contains the entry of `Server<S>`. The attachment ends the server when it is dropped.
+/// The program contains the entry of `Server<S>`. The attachment ends the server when it is
+/// dropped.
 ///
 /// # Errors
 /// [`Error`].
@@ -43,19 +45,19 @@ pub fn start<S: Service>(
         None => board.base().as_ptr(),
     };
     let bytes = Board::bytes(blocks as usize);
-    // SAFETY: the region is so large, page-aligned and new; `Running` keeps it until the kernel has ended, and host and
-    // device access it by atomic words only.
+    // SAFETY: the region is so large, page-aligned and new; `Running` keeps it until the kernel has
+    // ended, and host and device access it by atomic words only.
     let (here, there) = unsafe {
         (
             Memory::new(Buffer::from_raw_parts(board.base().as_ptr(), bytes)),
             Memory::new(Buffer::from_raw_parts(at_device, bytes)),
         )
     };
-    // SAFETY: `Running` keeps the memory until the kernel has ended. It is new, so filled with zeros, page-aligned, and this launch
-    // alone uses it, by its blocks.
+    // SAFETY: `Running` keeps the memory until the kernel has ended. It is new, so filled with
+    // zeros, page-aligned, and this launch alone uses it, by its blocks.
     let device_memory = unsafe { Memory::new(memory.buffer()) };
-    // SAFETY: the only addresses are those of the two memories, and `Server` is given what its documentation says. A
-    // service has no other addresses unless unsafe code made them.
+    // SAFETY: the only addresses are those of the two memories, and `Server` is given what its
+    // documentation says. A service has no other addresses unless unsafe code made them.
     let launch = unsafe {
         attachment.launch(program, blocks, threads, |net| Server {
             net,

@@ -97,7 +97,8 @@ fn deliver<G: Group>(g: &G, turn: &mut Turn<'_, Chat>) -> Result<bool> {
                 turn.state.seen += 1;
                 continue;
             }
-            // Its sender has taken the number and not stored the line yet. There will be a notification.
+            // Its sender has taken the number and not stored the line yet. There will be a
+            // notification.
             _ => return Ok(true),
         }
         let rest = value.skip(first + 1);

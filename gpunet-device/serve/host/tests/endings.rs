@@ -1,4 +1,5 @@
-//! How connections end: by a half-close behind more bytes than a round shows, with an answer that is not complete, and by a reset.
+//! How connections end: by a half-close behind more bytes than a round shows, with an answer that
+//! is not complete, and by a reset.
 
 use gpunet_proxy::device::{Group, Options, Result};
 use gpunet_proxy::{Attachment, Config, Proxy, embed};
@@ -79,7 +80,8 @@ struct Gate {
 /// For the next turn of [`Counting`].
 static GATE: Mutex<Option<Gate>> = Mutex::new(None);
 
-/// Takes a few bytes first and then what it is shown, and says how many bytes there were when the stream has ended.
+/// Takes a few bytes first and then what it is shown, and says how many bytes there were when the
+/// stream has ended.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Counting {
@@ -119,7 +121,8 @@ fn bytes_behind_those_that_a_round_shows_are_served_before_the_end() {
     *GATE.lock().unwrap() = Some(Gate { reached, goes_on });
     client.write_all(&[1; FIRST]).unwrap();
     has_reached.recv_timeout(SOON).unwrap();
-    // The service is in a round that leaves some bytes, so that the next one looks for more and shows a part of them.
+    // The service is in a round that leaves some bytes, so that the next one looks for more and
+    // shows a part of them.
     client.write_all(&[2; THEN]).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     server.await_landed((FIRST + THEN) as u64);
@@ -130,8 +133,8 @@ fn bytes_behind_those_that_a_round_shows_are_served_before_the_end() {
     server.running.stop().unwrap();
 }
 
-/// A line begins an answer of words, one for each notification: `TALK` is told by another connection's `GO`, `SPIN` goes on whenever there
-/// is room.
+/// A line begins an answer of words, one for each notification: `TALK` is told by another
+/// connection's `GO`, `SPIN` goes on whenever there is room.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Talker {

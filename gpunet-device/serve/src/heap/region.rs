@@ -1,4 +1,5 @@
-//! A large chunk that is made of small ones: their owner gives them up one by one, and nobody takes them meanwhile.
+//! A large chunk that is made of small ones: their owner gives them up one by one, and nobody takes
+//! them meanwhile.
 
 use super::{Chunk, FREE, Heap, ITEM, MAX_ORDER, ORDER, TAKEN, UNIT, head};
 use gpunet_device::{Group, Net, Result};
@@ -34,8 +35,9 @@ pub(crate) enum Step {
 }
 
 impl Heap {
-    /// Chooses an aligned region of at least `bytes` bytes that consists of free chunks and of items: of some behind the hand the one that
-    /// costs least. `cost` says what it costs to give up an item; `None`: it cannot be.
+    /// Chooses an aligned region of at least `bytes` bytes that consists of free chunks and of
+    /// items: of some behind the hand the one that costs least. `cost` says what it costs to give
+    /// up an item; `None`: it cannot be.
     ///
     /// # Cooperation
     /// All lanes call it and get the same region; one calls `cost`.
@@ -94,8 +96,8 @@ impl Heap {
         best.map(|(_, start)| start)
     }
 
-    /// Claims what is free in a region, up to the next item, which the caller has to make its own. `given_up`: the last one is the caller's.
-    /// `is_item`: the region is to be an item.
+    /// Claims what is free in a region, up to the next item, which the caller has to make its own.
+    /// `given_up`: the last one is the caller's. `is_item`: the region is to be an item.
     ///
     /// # Cooperation
     /// All lanes call it and get the same.

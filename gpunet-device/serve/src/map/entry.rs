@@ -66,7 +66,8 @@ impl Entry {
             self.memory.u64(at::EXPIRES).set(0);
         }
         let key_memory = self.memory.part(at::KEY, key.len());
-        // SAFETY: inside the chunk (checked by `part`), which is this group's alone until it is put into a map.
+        // SAFETY: inside the chunk (checked by `part`), which is this group's alone until it is put
+        // into a map.
         unsafe { key.copy_to(g, key_memory.as_ptr()) };
         let value_memory = self.memory.part(value_at(key.len()), value.len());
         // SAFETY: as above.
@@ -127,7 +128,8 @@ impl Entry {
         flags.set(flags.get() | STRUCTURE);
     }
 
-    /// Makes it an entry of no bucket that its one holder frees, with so much of its room as its value.
+    /// Makes it an entry of no bucket that its one holder frees, with so much of its room as its
+    /// value.
     pub(super) fn set_loose(self, len: usize) {
         self.memory.u32(at::VALUE_LEN).set(len as u32);
         self.set_pins(1);
@@ -175,12 +177,13 @@ impl Entry {
     /// The value, which stays as it is as long as the caller holds the bucket or pins the entry.
     pub(super) fn value<'a>(self) -> Bytes<'a> {
         let memory = self.memory.part(value_at(self.key_len()), self.value_len());
-        // SAFETY: inside the chunk (checked by `part`); a value of which others have a pin is not overwritten.
+        // SAFETY: inside the chunk (checked by `part`); a value of which others have a pin is not
+        // overwritten.
         unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) }
     }
 
-    /// Writes `bytes` behind the first `from` bytes of the value, where it ends then, if they fit. All lanes of the group that holds
-    /// the bucket; ends with a barrier.
+    /// Writes `bytes` behind the first `from` bytes of the value, where it ends then, if they fit.
+    /// All lanes of the group that holds the bucket; ends with a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn write<G: Group>(self, g: &G, from: usize, bytes: Bytes<'_>) -> bool {
         let start = value_at(self.key_len()) + from;
@@ -190,8 +193,9 @@ impl Entry {
         // All lanes have read its length.
         g.sync();
         let memory = self.memory.part(start, bytes.len());
-        // SAFETY: inside the chunk (checked by `part`). The bytes come from a request, not from here, and this group holds the bucket;
-        // whoever has pinned the entry reads only what was there, and then `from` is not before its end (`Locked`).
+        // SAFETY: inside the chunk (checked by `part`). The bytes come from a request, not from
+        // here, and this group holds the bucket; whoever has pinned the entry reads only what was
+        // there, and then `from` is not before its end (`Locked`).
         unsafe { bytes.copy_to(g, memory.as_ptr()) };
         if g.is_leader() {
             self.memory.u32(at::VALUE_LEN).set((from + bytes.len()) as u32);

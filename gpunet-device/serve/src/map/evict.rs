@@ -12,18 +12,20 @@ const STEP: usize = 16;
 /// Which entries a sweep removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Those that have expired, and those that were not used since the last sweep and are no structures. A bucket that is locked is left
-    /// out: whoever needs room may hold buckets, and waits for none.
+    /// Those that have expired, and those that were not used since the last sweep and are no
+    /// structures. A bucket that is locked is left out: whoever needs room may hold buckets, and
+    /// waits for none.
     Unused,
     /// Those of a space; of all spaces.
     Space(u32),
     All,
 }
 
-/// Allocates, and evicts entries until that succeeds. Each entry is passed at most twice before it gives up.
+/// Allocates, and evicts entries until that succeeds. Each entry is passed at most twice before it
+/// gives up.
 ///
-/// What the hand evicts lies anywhere, and a large chunk needs neighbours. After half as many bytes as are wanted, those in a region are
-/// evicted: at most twice as many as are wanted.
+/// What the hand evicts lies anywhere, and a large chunk needs neighbours. After half as many bytes
+/// as are wanted, those in a region are evicted: at most twice as many as are wanted.
 #[inline(never)]
 pub(super) fn alloc<G: Group, S: Structure>(
     map: &Map<S>,
@@ -64,7 +66,8 @@ pub(super) fn alloc<G: Group, S: Structure>(
     }
 }
 
-/// Counts entries that were evicted. Blocks that evict at the same time may lose a count; it is a figure for people.
+/// Counts entries that were evicted. Blocks that evict at the same time may lose a count; it is a
+/// figure for people.
 fn count_evicted<G: Group, S: Structure>(map: &Map<S>, g: &G, evicted: u64) {
     if evicted > 0 && g.is_leader() {
         let word = map.clock.u64(8);
@@ -75,7 +78,8 @@ fn count_evicted<G: Group, S: Structure>(map: &Map<S>, g: &G, evicted: u64) {
 /// Regions that are tried before the hand goes on.
 const REGIONS: u32 = 4;
 
-/// Evicts the entries of a region and makes it a chunk. `None`: none was found, or another group used one of its entries.
+/// Evicts the entries of a region and makes it a chunk. `None`: none was found, or another group
+/// used one of its entries.
 #[inline(never)]
 fn make_region<G: Group, S: Structure>(
     map: &Map<S>,
@@ -118,7 +122,8 @@ fn make_region<G: Group, S: Structure>(
     Ok(None)
 }
 
-/// Removes the entry in a chunk, if there is one that nobody uses; the chunk is the caller's then. Returns whether it did.
+/// Removes the entry in a chunk, if there is one that nobody uses; the chunk is the caller's then.
+/// Returns whether it did.
 #[inline(never)]
 fn evict<G: Group, S: Structure>(map: &Map<S>, g: &G, chunk: Chunk) -> bool {
     // The chunk may have become another's meanwhile; then it is not in that bucket.
@@ -158,11 +163,13 @@ fn unlink<S: Structure>(map: &Map<S>, bucket: usize, previous: Option<Entry>, en
     }
 }
 
-/// Which of the next buckets have entries, a bit each: a sweep of an empty one would cost several barriers.
+/// Which of the next buckets have entries, a bit each: a sweep of an empty one would cost several
+/// barriers.
 fn filled<G: Group, S: Structure>(map: &Map<S>, g: &G, start: usize) -> u64 {
     let (mut filled, mut at) = (0, 0);
     while g.is_leader() && at < STEP && at <= map.mask {
-        // Without the lock: an entry that comes in at this moment is as good as one that comes after the sweep.
+        // Without the lock: an entry that comes in at this moment is as good as one that comes
+        // after the sweep.
         filled |= u64::from(map.first((start + at) & map.mask).get() != 0) << at;
         at += 1;
     }

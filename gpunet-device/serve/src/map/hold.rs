@@ -1,4 +1,5 @@
-//! Many buckets that a group holds at a time: what it does to their keys happens at once for all others.
+//! Many buckets that a group holds at a time: what it does to their keys happens at once for all
+//! others.
 
 use super::{Key, Map, Structure};
 use crate::Context;
@@ -10,7 +11,8 @@ use gpunet_device::{Error, Group, Result};
 /// The most keys whose buckets are held at a time: [`Map::hold`].
 pub const MAX_HELD: usize = 1 << 16;
 
-/// Bytes of what each block holds: the chunk with the numbers of the buckets, in ascending order, and how many they are.
+/// Bytes of what each block holds: the chunk with the numbers of the buckets, in ascending order,
+/// and how many they are.
 pub(super) const WORDS: usize = 64;
 const CHUNK: usize = 0;
 const LEN: usize = 4;
@@ -56,8 +58,9 @@ impl<S: Structure> Map<S> {
         }
     }
 
-    /// Locks the buckets of all these keys, in ascending order. Until [`Map::release`] the group locks only [`Key::held`] ones of them, and
-    /// another group sees either nothing of what is done to them, or all.
+    /// Locks the buckets of all these keys, in ascending order. Until [`Map::release`] the group
+    /// locks only [`Key::held`] ones of them, and another group sees either nothing of what is done
+    /// to them, or all.
     ///
     /// # Cooperation
     /// All lanes call it, with no bucket locked.
@@ -129,7 +132,8 @@ fn word(heap: Heap, chunk: Chunk, at: usize) -> Word32 {
     heap.memory(chunk).u32(4 * at)
 }
 
-/// Returns whether the group holds a bucket. All lanes, without a barrier: nobody else writes what they read.
+/// Returns whether the group holds a bucket. All lanes, without a barrier: nobody else writes what
+/// they read.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn holds<G: Group, S: Structure>(map: &Map<S>, g: &G, bucket: u32) -> bool {
     let held = map.held_by(g);
@@ -146,8 +150,8 @@ pub(super) fn holds<G: Group, S: Structure>(map: &Map<S>, g: &G, bucket: u32) ->
     false
 }
 
-/// Sorts `len` words, a power of two, lanes side by side: a bitonic network, whose steps depend on the length alone. All lanes; ends with
-/// a barrier.
+/// Sorts `len` words, a power of two, lanes side by side: a bitonic network, whose steps depend on
+/// the length alone. All lanes; ends with a barrier.
 fn sort<G: Group>(g: &G, word: impl Fn(usize) -> Word32, len: usize) {
     let mut run = 2;
     while run <= len {

@@ -5,7 +5,8 @@ use crate::Bytes;
 /// Spaces of keys in a map.
 pub const SPACES: u32 = 16;
 
-/// A key of a [`super::Map`]: bytes, and the space that they are in. The same bytes in two spaces are two keys.
+/// A key of a [`super::Map`]: bytes, and the space that they are in. The same bytes in two spaces
+/// are two keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'k> {
     pub(super) bytes: Bytes<'k>,

@@ -117,7 +117,8 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
         Some(Pin { entry: entry.chunk(), len: entry.value().len() })
     }
 
-    /// Replaces the value where it lies, if it fits and nobody has pinned it; the entry then never expires. Returns whether it did.
+    /// Replaces the value where it lies, if it fits and nobody has pinned it; the entry then never
+    /// expires. Returns whether it did.
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn overwrite(&mut self, value: Bytes<'_>) -> bool {
@@ -139,7 +140,8 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
         }
     }
 
-    /// Puts a new entry in the place of the old one, if there is one. It has the key of this bucket's lock.
+    /// Puts a new entry in the place of the old one, if there is one. It has the key of this
+    /// bucket's lock.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn put(&mut self, fresh: Fresh) {
         self.remove();
@@ -155,8 +157,8 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
         (self.previous, self.entry) = (None, Some(entry));
     }
 
-    /// As [`Locked::put`], of an entry that takes over the value of the old one, if there is one, with `more` behind it. The new
-    /// entry was made with room for both.
+    /// As [`Locked::put`], of an entry that takes over the value of the old one, if there is one,
+    /// with `more` behind it. The new entry was made with room for both.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn put_longer(&mut self, fresh: Fresh, more: Bytes<'_>) {
         let new = Entry::at(self.map.heap, fresh.entry);

@@ -21,12 +21,15 @@ pub struct Scan {
 }
 
 impl<S: Structure> Map<S> {
-    /// Shows the entries of a space: the key of each, and whether its value is a structure. Returns the bucket to go on with; `None` at the end.
+    /// Shows the entries of a space: the key of each, and whether its value is a structure. Returns
+    /// the bucket to go on with; `None` at the end.
     ///
-    /// An entry that is there from the first of several scans to the last one is shown once: its bucket never changes.
+    /// An entry that is there from the first of several scans to the last one is shown once: its
+    /// bucket never changes.
     ///
     /// # Cooperation
-    /// All lanes call it, with no bucket locked, and `show` with the same entries; it may allocate, and locks no bucket.
+    /// All lanes call it, with no bucket locked, and `show` with the same entries; it may allocate,
+    /// and locks no bucket.
     ///
     /// # Errors
     /// As [`crate::Lock::acquire`], and those of `show`.

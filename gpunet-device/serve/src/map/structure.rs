@@ -10,16 +10,19 @@ use gpunet_device::{Group, Net, Result};
 
 /// A kind of values that have chunks of the heap besides their entry's: a list, a table, an index.
 ///
-/// A [`super::Map`] of the kind has such values beside byte strings ([`super::Map::fresh_structure`]). Deletion, expiry and overwriting free
-/// them. Eviction leaves them alone.
+/// A [`super::Map`] of the kind has such values beside byte strings
+/// ([`super::Map::fresh_structure`]). Deletion, expiry and overwriting free them. Eviction leaves
+/// them alone.
 ///
 /// # Safety
-/// `free` gives back the chunks that the value owns, each once, and nothing else. It uses chunks only as [`super::Map::chunks`] allows.
+/// `free` gives back the chunks that the value owns, each once, and nothing else. It uses chunks
+/// only as [`super::Map::chunks`] allows.
 pub unsafe trait Structure: Copy + Debug + 'static {
     /// Bytes of a value's root, which is in its entry and names its chunks.
     const ROOT: usize;
 
-    /// Gives back the chunks of a value that no group has any more, but for its entry's ([`Chunks::root`]).
+    /// Gives back the chunks of a value that no group has any more, but for its entry's
+    /// ([`Chunks::root`]).
     ///
     /// # Cooperation
     /// All lanes call it.
@@ -80,7 +83,8 @@ impl Chunks {
         self.heap.start(chunk)
     }
 
-    /// A word of 32 bits of some chunk, which nobody writes meanwhile, so many bytes from the first one.
+    /// A word of 32 bits of some chunk, which nobody writes meanwhile, so many bytes from the first
+    /// one.
     #[inline(always)]
     #[must_use]
     pub fn word(self, at: usize) -> u32 {

@@ -216,7 +216,8 @@ fn blocks_share_it() {
     assert_eq!(map.heap.used(&G), 0);
 }
 
-/// A lane that is late in its search of a bucket must not find what the leader has put there meanwhile.
+/// A lane that is late in its search of a bucket must not find what the leader has put there
+/// meanwhile.
 #[test]
 fn lanes_of_a_block_agree() {
     use gpunet_device::group::Lanes;
@@ -263,7 +264,8 @@ fn spaces_have_keys_of_their_own() {
     assert_eq!(locked.value().unwrap().get(0), 7);
 }
 
-/// Groups move amounts between keys of one map, which has less buckets than keys: no sum that they see is of half a change.
+/// Groups move amounts between keys of one map, which has less buckets than keys: no sum that they
+/// see is of half a change.
 #[test]
 fn what_is_done_to_held_keys_happens_at_once() {
     let map = map(4 << 20, 8);
@@ -378,7 +380,8 @@ fn a_large_value_takes_the_place_of_as_many_bytes_and_hot_keys_stay() {
     }
 }
 
-/// Groups set values of any size in a small cache: what one has made room for no other takes, and no value is torn.
+/// Groups set values of any size in a small cache: what one has made room for no other takes, and
+/// no value is torn.
 #[test]
 fn groups_that_make_room_for_large_values_leave_each_other_alone() {
     let map = map(8 << 20, 4096);

@@ -6,11 +6,12 @@ use crate::readiness::Interest;
 use crate::{Line, Service};
 use gpunet_device::{Error, Group, Listener, Result};
 
-/// How long a block leaves a new connection to blocks that have fewer: such a block may be waiting for its only connection for two
-/// milliseconds (`Block::attends`).
+/// How long a block leaves a new connection to blocks that have fewer: such a block may be waiting
+/// for its only connection for two milliseconds (`Block::attends`).
 const COURTESY_NS: u64 = 2_500_000;
-/// On a GPU one of the blocks without connections watches the listener. If all did, their loads of host memory would delay what the
-/// others send: with 44 such blocks, a request took three times as long on an H100 as with none.
+/// On a GPU one of the blocks without connections watches the listener. If all did, their loads of
+/// host memory would delay what the others send: with 44 such blocks, a request took three times as
+/// long on an H100 as with none.
 const ONE_WATCHES: bool = cfg!(target_arch = "nvptx64");
 /// How long it does that before another may take over, and how often those others look.
 const WATCH_NS: u64 = 100_000;
@@ -23,11 +24,13 @@ const EXHAUSTED_NS: u64 = 10_000_000;
 /// When a block accepts again. Equal on all lanes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Accepting {
-    /// Not 0: the listener is not watched until then; afterwards a connection that still waits is accepted.
+    /// Not 0: the listener is not watched until then; afterwards a connection that still waits is
+    /// accepted.
     hold_until: u64,
     /// Something was short when it was tried last: the log has it.
     is_short: bool,
-    /// Until when this block watches the listener for all blocks without connections; 0: it does not.
+    /// Until when this block watches the listener for all blocks without connections; 0: it does
+    /// not.
     watches_until: u64,
     /// How long to wait before looking again who watches the listener; 0: this does not matter now.
     look_ns: u64,
@@ -123,7 +126,8 @@ impl<S: Service> Block<S> {
             Err(
                 error @ (Error::Canceled | Error::NetworkDown | Error::BadHandle | Error::InvalidArgument),
             ) => Err(error),
-            // The connection waits in the backlog until there is something again; any other error ends only that connection.
+            // The connection waits in the backlog until there is something again; any other error
+            // ends only that connection.
             Err(error) => {
                 if !matches!(error, Error::NoBuffers | Error::TooManySockets | Error::TooManyFiles) {
                     self.counters.failed += 1;

@@ -5,8 +5,9 @@ use crate::backlog::Full;
 use crate::{Line, Service};
 use gpunet_device::{Group, Stream};
 
-/// How long a peer whose answers have reached a limit may take none of them. Until then it is not read of: one that reads while it writes
-/// goes on when it has taken some, and one that only writes would never read.
+/// How long a peer whose answers have reached a limit may take none of them. Until then it is not
+/// read of: one that reads while it writes goes on when it has taken some, and one that only writes
+/// would never read.
 const FULL_NS: u64 = 1_000_000_000;
 
 impl<S: Service> Block<S> {
@@ -82,7 +83,8 @@ impl<S: Service> Block<S> {
         }
     }
 
-    /// The limit that its answers have reached, if it has them and has taken none of them for long enough.
+    /// The limit that its answers have reached, if it has them and has taken none of them for long
+    /// enough.
     fn full(&self, place: usize) -> Option<Full> {
         // SAFETY: a place with a handle has a connection.
         let connection = unsafe { self.connections.get(place) };

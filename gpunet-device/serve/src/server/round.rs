@@ -1,4 +1,5 @@
-//! One round of a turn: what has come is found, the service is called, what fits is sent, what it has consumed is released.
+//! One round of a turn: what has come is found, the service is called, what fits is sent, what it
+//! has consumed is released.
 
 use super::Block;
 use super::connection::Connection;
@@ -8,8 +9,8 @@ use crate::readiness::{Interest, Ready};
 use crate::{Bytes, Context, Next, Reader, Service, Turn, Writer};
 use gpunet_device::{Error, Group, RecvHalf, Result, RingSpan, SendHalf};
 
-/// Bytes from which on a further round goes on with those that are known to be there. With fewer it looks for more: a load of the
-/// peer's word, which may lie behind the bus.
+/// Bytes from which on a further round goes on with those that are known to be there. With fewer it
+/// looks for more: a load of the peer's word, which may lie behind the bus.
 const KNOWN_ENOUGH: usize = 64 << 10;
 
 /// How a round begins.
@@ -58,7 +59,8 @@ pub(super) struct Moved {
 }
 
 impl<S: Service> Block<S> {
-    /// The same bytes in the device's memory, if the service wants that and they are few. All lanes.
+    /// The same bytes in the device's memory, if the service wants that and they are few. All
+    /// lanes.
     #[inline(always)]
     fn copied<'t, G: Group>(&self, g: &G, bytes: Bytes<'t>) -> Bytes<'t> {
         if bytes.is_empty() || bytes.len() > S::COPIED_INPUT {
@@ -73,8 +75,9 @@ impl<S: Service> Block<S> {
 
     /// One round, at the time `now`, with what has come.
     ///
-    /// Inline in the turn, as all that it calls between two waits: the halves of the stream then stay in registers. From memory a GPU
-    /// would load them again after each acquire, which empties its cache.
+    /// Inline in the turn, as all that it calls between two waits: the halves of the stream then
+    /// stay in registers. From memory a GPU would load them again after each acquire, which empties
+    /// its cache.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "inline: each is a value in a register")]
     pub(super) fn round<G: Group>(
@@ -87,7 +90,8 @@ impl<S: Service> Block<S> {
         now: u64,
         moved: &mut Moved,
     ) -> Result<Then> {
-        // SAFETY: nothing of the span is released before the service has returned, and neither reader nor writer outlives the call.
+        // SAFETY: nothing of the span is released before the service has returned, and neither
+        // reader nor writer outlives the call.
         let bytes = come.span.map_or(Bytes::EMPTY, |span| unsafe { Bytes::of_span(span) });
         let bytes = self.copied(g, bytes);
         let (start, end) = (connection.pending.0 as usize, connection.pending.1 as usize);
@@ -148,7 +152,8 @@ impl<S: Service> Block<S> {
         if next == Next::Again && (used == 0 || left == 0) {
             next = Next::Input;
         }
-        // The first bytes of the request that is under way: those of a service that collects a long one are consumed already.
+        // The first bytes of the request that is under way: those of a service that collects a long
+        // one are consumed already.
         let is_partial = !ended && (next == Next::Rest || (next == Next::Input && left > 0));
         connection.since = match (is_partial, connection.since) {
             (false, _) => 0,
@@ -164,7 +169,8 @@ impl<S: Service> Block<S> {
             Next::Output if is_pending => Then::Wait(Interest::Input),
             Next::Output => Then::Wait(Interest::Output),
             Next::Again => Then::Again { left },
-            // What is left is no request, and never will be. But there may be more to say of the topic.
+            // What is left is no request, and never will be. But there may be more to say of the
+            // topic.
             Next::Input | Next::Rest if ended && connection.subscription.is_some() => {
                 Then::Wait(Interest::Topic)
             }
@@ -175,10 +181,12 @@ impl<S: Service> Block<S> {
     }
 }
 
-/// Finds what has come of a stream, by one load of the peer's word at most unless it waits. `None`: it was waited for in vain.
+/// Finds what has come of a stream, by one load of the peer's word at most unless it waits. `None`:
+/// it was waited for in vain.
 ///
 /// # Errors
-/// The connection has failed. Also if nothing came that the poll has announced: its peer has lied, or it has timed out itself.
+/// The connection has failed. Also if nothing came that the poll has announced: its peer has lied,
+/// or it has timed out itself.
 #[inline(always)]
 pub(super) fn look<G: Group>(g: &G, receiver: &mut RecvHalf, begin: Begin) -> Result<Option<Come>> {
     let (len, announced_end) = match begin {
@@ -195,7 +203,8 @@ pub(super) fn look<G: Group>(g: &G, receiver: &mut RecvHalf, begin: Begin) -> Re
     // The one place: each is hundreds of lines of PTX.
     match receiver.peek(g, len) {
         Ok(span) => {
-            // A peek that shows the beginning of what has come may have found the end of the stream behind it.
+            // A peek that shows the beginning of what has come may have found the end of the stream
+            // behind it.
             let ended = announced_end || receiver.ends_after(span.len()) || span.is_empty();
             Ok(Some(Come { span: Some(span), ended }))
         }

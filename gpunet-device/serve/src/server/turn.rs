@@ -9,7 +9,8 @@ use gpunet_device::{Error, Group, Handle, Result, Stream, now_ns};
 
 /// Rounds of a turn at most: then the other connections have theirs. See [`crate::Next::Again`].
 const ROUNDS: u32 = 4;
-/// Until when a turn is prolonged: see [`Block::attends`]. With the last wait in it, it lasts a receive timeout longer.
+/// Until when a turn is prolonged: see [`Block::attends`]. With the last wait in it, it lasts a
+/// receive timeout longer.
 const ATTENTION_NS: u64 = 1_000_000;
 
 impl<S: Service> Block<S> {
@@ -57,7 +58,8 @@ impl<S: Service> Block<S> {
         }
     }
 
-    /// Calls the service, at least once. Returns what the connection waits for then, and nothing at its end.
+    /// Calls the service, at least once. Returns what the connection waits for then, and nothing at
+    /// its end.
     #[inline(always)]
     fn rounds<G: Group>(
         &mut self,
@@ -110,11 +112,13 @@ impl<S: Service> Block<S> {
         result
     }
 
-    /// Returns whether the block waits for the next bytes in this turn and not in a poll: they come from its only connection.
+    /// Returns whether the block waits for the next bytes in this turn and not in a poll: they come
+    /// from its only connection.
     ///
-    /// A poll would load the epoch, the stream's words and then the stream, before this turn's first load. What else the block has to
-    /// look at waits for two milliseconds at most: the listener, the end of the server. A block that helps others, or has subscribers,
-    /// does not wait here.
+    /// A poll would load the epoch, the stream's words and then the stream, before this turn's
+    /// first load. What else the block has to look at waits for two milliseconds at most: the
+    /// listener, the end of the server. A block that helps others, or has subscribers, does not
+    /// wait here.
     fn attends(&self) -> bool {
         let has_other_work = (S::HELPS && self.now < self.helps_until) || !self.readiness.topics().is_empty();
         self.counters.open == 1 && !has_other_work

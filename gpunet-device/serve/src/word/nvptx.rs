@@ -8,8 +8,9 @@ pub(super) fn fence() {
     unsafe { asm!("fence.acq_rel.gpu;", options(nostack)) };
 }
 
-// A lock's upper half is the next ticket, its lower half the one that is served. Where blocks took it by compare-exchange, those near the
-// cache that has it passed the others again and again: of 50 clients of one key, one waited for 1.5 s.
+// A lock's upper half is the next ticket, its lower half the one that is served. Where blocks took
+// it by compare-exchange, those near the cache that has it passed the others again and again: of 50
+// clients of one key, one waited for 1.5 s.
 
 /// Takes a lock in the order of the calls.
 ///
@@ -71,8 +72,8 @@ pub(super) unsafe fn unlock(word: *mut u32) {
     let mut before = atomic.load(core::sync::atomic::Ordering::Relaxed);
     loop {
         let (after, found) = (before & 0xffff_0000 | before.wrapping_add(1) & 0xffff, before);
-        // Ordering: release, pairs with the acquire in `lock`. It fails only if another block has taken a ticket.
-        // SAFETY: the caller's contract.
+        // Ordering: release, pairs with the acquire in `lock`. It fails only if another block has
+        // taken a ticket. SAFETY: the caller's contract.
         unsafe {
             asm!("atom.release.gpu.cas.b32 {b}, [{p}], {o}, {n};", b = out(reg32) before, p = in(reg64) word, o = in(reg32) found, n = in(reg32) after, options(nostack));
         }
@@ -108,7 +109,8 @@ pub(super) unsafe fn add(word: *mut u32, more: u32) -> u32 {
     before
 }
 
-/// Lets about so many nanoseconds pass: while others load a word all the time, its holder reaches the cache that has it late.
+/// Lets about so many nanoseconds pass: while others load a word all the time, its holder reaches
+/// the cache that has it late.
 #[inline(always)]
 pub(crate) fn nap(ns: u32) {
     // SAFETY: it changes nothing.

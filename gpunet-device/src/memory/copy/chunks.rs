@@ -12,7 +12,8 @@ pub(super) trait Pass: Copy {
     /// Copies `N` chunks that lie `step` bytes apart: all loads, then all stores.
     ///
     /// # Safety
-    /// `dst` is writable for those chunks and aligned; `src` is readable as the implementation requires.
+    /// `dst` is writable for those chunks and aligned; `src` is readable as the implementation
+    /// requires.
     unsafe fn pass<const N: usize>(self, dst: *mut u8, src: *const u8, step: u32);
 }
 
@@ -39,8 +40,8 @@ impl Pass for Aligned {
     }
 }
 
-/// The source's chunks begin so many bytes (1 to 15) past an aligned one, which `src` points to. Each takes two
-/// loads: one aligned chunk more than is written has to be readable.
+/// The source's chunks begin so many bytes (1 to 15) past an aligned one, which `src` points to.
+/// Each takes two loads: one aligned chunk more than is written has to be readable.
 #[derive(Clone, Copy)]
 pub(super) struct Shifted(pub(super) usize);
 
@@ -70,13 +71,13 @@ impl Pass for Shifted {
 
 /// Copies `chunks` chunks by tiles of `N` chunks of each lane, then by rows.
 ///
-/// A warp's part of a tile is contiguous. So a lane's chunks lie at fixed distances from one address; with an address
-/// for each of them a lane of a large block runs out of registers, and its stores wait for each other. What is less
-/// than a tile any number of lanes may copy.
+/// A warp's part of a tile is contiguous. So a lane's chunks lie at fixed distances from one
+/// address; with an address for each of them a lane of a large block runs out of registers, and its
+/// stores wait for each other. What is less than a tile any number of lanes may copy.
 ///
 /// # Safety
-/// `dst` is writable for so many chunks and `src` readable as the pass requires; `lanes` is a multiple of [`WARP`], or
-/// there are fewer chunks than a tile has.
+/// `dst` is writable for so many chunks and `src` readable as the pass requires; `lanes` is a
+/// multiple of [`WARP`], or there are fewer chunks than a tile has.
 #[inline(always)]
 pub(super) unsafe fn copy_tiles<P: Pass, const N: usize>(
     pass: P,
@@ -99,14 +100,15 @@ pub(super) unsafe fn copy_tiles<P: Pass, const N: usize>(
         left -= tile;
     }
     let back = first - warp - place;
-    // SAFETY: the caller's contract, for what is left: this lane's own chunk of the next row comes first.
+    // SAFETY: the caller's contract, for what is left: this lane's own chunk of the next row comes
+    // first.
     unsafe {
         copy_rows_from::<P, 4>(pass, lane, lanes, to.wrapping_sub(back), from.wrapping_sub(back), left, true);
     }
 }
 
-/// Copies `chunks` chunks by rows, a chunk of each lane: `ROWS` (a power of two, at most 16) at a time, or half as
-/// many unless there are few lanes, then fewer.
+/// Copies `chunks` chunks by rows, a chunk of each lane: `ROWS` (a power of two, at most 16) at a
+/// time, or half as many unless there are few lanes, then fewer.
 ///
 /// # Safety
 /// `dst` is writable for so many chunks and `src` readable as the pass requires.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 const GUARD: usize = 32;
 
-/// Copies with `lanes` lanes between places so far past a 16-byte boundary, out of line and in line, and checks
-/// every byte.
+/// Copies with `lanes` lanes between places so far past a 16-byte boundary, out of line and in
+/// line, and checks every byte.
 fn check(lanes: u32, dst_off: usize, src_off: usize, len: usize) {
     // SAFETY: `check_by` gives ranges inside their vectors.
     check_by(lanes, dst_off, src_off, len, |lane, dst, src| unsafe {

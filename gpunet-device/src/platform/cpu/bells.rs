@@ -1,11 +1,11 @@
 //! What the pollers of a CPU device sleep on: the attachment's epoch, and one bell for each arena.
 //!
-//! The proxy and the device's own blocks move the epoch on. A device of another attachment cannot: it
-//! shares nothing but its arena with this one, so it rings the bell in this device's part of it. A
-//! poller sleeps on all of them at once (futex_waitv, Linux 5.16).
+//! The proxy and the device's own blocks move the epoch on. A device of another attachment cannot:
+//! it shares nothing but its arena with this one, so it rings the bell in this device's part of it.
+//! A poller sleeps on all of them at once (futex_waitv, Linux 5.16).
 //!
-//! The pattern is that of `gpunet_abi::park` with counts for flags: register, fence, load the change
-//! counts, scan, sleep while the counts are the same.
+//! The pattern is that of `gpunet_abi::park` with counts for flags: register, fence, load the
+//! change counts, scan, sleep while the counts are the same.
 
 use super::futex::{futex_wait_for, longest_sleep, monotonic_after};
 use super::grace::Keeper;
@@ -26,8 +26,9 @@ const NAP: Duration = Duration::from_micros(200);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bell(*mut PartHeader);
 
-// SAFETY: an address whose every use is atomic; the attachment's agent keeps it mapped, by the arena or
-// by plain memory in its place, as long as the attachment lives, and by no other arena while a `Keeper` is there.
+// SAFETY: an address whose every use is atomic; the attachment's agent keeps it mapped, by the
+// arena or by plain memory in its place, as long as the attachment lives, and by no other arena
+// while a `Keeper` is there.
 unsafe impl Send for Bell {}
 
 impl Bell {
@@ -54,7 +55,8 @@ impl Bell {
     }
 }
 
-/// Calls `found` for each arena of the attachment: its bell, and whether the other device must be polled.
+/// Calls `found` for each arena of the attachment: its bell, and whether the other device must be
+/// polled.
 fn bells(net: Net, mut found: impl FnMut(Bell, bool)) {
     for (base, flags) in net.arenas() {
         if flags & Region::OWN != 0 {
@@ -63,7 +65,8 @@ fn bells(net: Net, mut found: impl FnMut(Bell, bool)) {
     }
 }
 
-/// Where a poller is counted. Dropping it does not take the poller out: the memory may be gone by then.
+/// Where a poller is counted. Dropping it does not take the poller out: the memory may be gone by
+/// then.
 #[derive(Debug)]
 pub(crate) struct PollerRegistration {
     net: Net,
@@ -79,7 +82,8 @@ impl PollerRegistration {
         Self { net, epoch: false, bells: Vec::new(), keeper: None }
     }
 
-    /// Counts the poller in, wherever it is not yet; before it loads the counts that it will sleep on.
+    /// Counts the poller in, wherever it is not yet; before it loads the counts that it will sleep
+    /// on.
     pub(crate) fn enter(&mut self) {
         if !std::mem::replace(&mut self.epoch, true) {
             count_poller(self.net.pollers(), true);
@@ -107,7 +111,8 @@ impl PollerRegistration {
         }
     }
 
-    /// Leaves all bells if one of them is in the table no more: its addresses wait for that. The caller counts in again.
+    /// Leaves all bells if one of them is in the table no more: its addresses wait for that. The
+    /// caller counts in again.
     fn leave_vacated(&mut self) {
         let mut left = self.bells.len();
         bells(self.net, |bell, _| left = left.saturating_sub(self.bells.contains(&bell).into()));
@@ -131,11 +136,11 @@ impl PollerRegistration {
 
 /// Counts this thread among the sleeping pollers (`true`) or takes it out.
 fn count_poller(pollers: *mut u32, enter: bool) {
-    // SAFETY: a counter of the attachment's shared region, which stays mapped for as long as kernels may
-    // use it; only CPU blocks of this process change it.
+    // SAFETY: a counter of the attachment's shared region, which stays mapped for as long as
+    // kernels may use it; only CPU blocks of this process change it.
     let count = unsafe { AtomicU32::from_ptr(pollers) };
-    // Ordering: SeqCst, with a fence before the poller loads words: pairs with the fence in `wake_pollers`
-    // and the proxy's `bump_epoch`: one of poller and publisher sees the other.
+    // Ordering: SeqCst, with a fence before the poller loads words: pairs with the fence in
+    // `wake_pollers` and the proxy's `bump_epoch`: one of poller and publisher sees the other.
     if enter {
         count.fetch_add(1, Ordering::SeqCst);
         SharedFlag::fence();
@@ -144,7 +149,8 @@ fn count_poller(pollers: *mut u32, enter: bool) {
     }
 }
 
-/// The change counts of an attachment: its epoch and the bells of its arenas, as they were before a scan.
+/// The change counts of an attachment: its epoch and the bells of its arenas, as they were before a
+/// scan.
 #[derive(Debug)]
 pub(crate) struct ChangeCounts {
     net: Net,
@@ -167,8 +173,9 @@ impl ChangeCounts {
         counts
     }
 
-    /// Sleeps until a count differs, at most for `limit_ns`. May return early, and sleep on while the epoch tells of sockets
-    /// without one of the bits `watched` ([`gpunet_abi::epoch::Epoch::wakes`]).
+    /// Sleeps until a count differs, at most for `limit_ns`. May return early, and sleep on while
+    /// the epoch tells of sockets without one of the bits `watched`
+    /// ([`gpunet_abi::epoch::Epoch::wakes`]).
     pub(crate) fn sleep(&self, limit_ns: u64, watched: u32) {
         if turns::pass_on() {
             return;
@@ -212,8 +219,8 @@ const SIZE_U32: u32 = 2;
 
 fn wait_any(waiters: &[Waiter], limit: Duration) -> Result<(), i32> {
     let until = monotonic_after(limit);
-    // SAFETY: the kernel reads the waiters and the timespec on this stack; the addresses are futexes that
-    // stay mapped while the attachment lives.
+    // SAFETY: the kernel reads the waiters and the timespec on this stack; the addresses are
+    // futexes that stay mapped while the attachment lives.
     let woken = unsafe {
         libc::syscall(
             libc::SYS_futex_waitv,

@@ -4,7 +4,8 @@ use gpunet_abi::hand_off;
 use gpunet_abi::park::SharedFlag;
 use std::time::Duration;
 
-/// Returns the longest sleep: cancel and heartbeat are checked this often even if no wake-up comes. A test can make it an hour.
+/// Returns the longest sleep: cancel and heartbeat are checked this often even if no wake-up comes.
+/// A test can make it an hour.
 pub(super) fn longest_sleep() -> Duration {
     if hand_off::sleeps_are_endless() { Duration::from_secs(3600) } else { Duration::from_millis(200) }
 }

@@ -1,17 +1,20 @@
 //! When addresses of memory that is out of use may become those of other memory.
 //!
-//! The agent of an attachment takes an arena out of the device's table and puts plain memory in its place. A thread that was
-//! inside a call by then may still store there: another block has closed the stream meanwhile, or a poller takes itself out
-//! of a bell. So the addresses are used again only after a *grace period*: once every thread that was inside such a call has
-//! left it. This is the scheme of RCU and of epoch-based reclamation.
+//! The agent of an attachment takes an arena out of the device's table and puts plain memory in its
+//! place. A thread that was inside a call by then may still store there: another block has closed
+//! the stream meanwhile, or a poller takes itself out of a bell. So the addresses are used again
+//! only after a *grace period*: once every thread that was inside such a call has left it. This is
+//! the scheme of RCU and of epoch-based reclamation.
 //!
-//! A thread that is about to use an arena's memory enters ([`CallGuard`]) before it looks at the table or at a handle's state,
-//! and leaves when it holds no address any more. It says which address it uses, so that a call that waits on one stream for
-//! hours holds up no other arena. A [`GracePeriod`] begins after the memory is out of use, and notes who is inside.
+//! A thread that is about to use an arena's memory enters ([`CallGuard`]) before it looks at the
+//! table or at a handle's state, and leaves when it holds no address any more. It says which
+//! address it uses, so that a call that waits on one stream for hours holds up no other arena. A
+//! [`GracePeriod`] begins after the memory is out of use, and notes who is inside.
 //!
-//! Entering and leaving are plain stores. Their order against the loads that follow is the business of the grace period,
-//! which has the kernel pass a barrier on all threads of the process (membarrier, Linux 4.14). Without it no grace period is
-//! ever over, and addresses are not used again.
+//! Entering and leaving are plain stores. Their order against the loads that follow is the business
+//! of the grace period, which has the kernel pass a barrier on all threads of the process
+//! (membarrier, Linux 4.14). Without it no grace period is ever over, and addresses are not used
+//! again.
 
 use super::turns;
 use crate::Net;
@@ -25,8 +28,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 /// Stands for all addresses of a device's arenas.
 const ANY: u64 = u64::MAX;
 
-/// Who may be inside a call: a thread, or a poller that is registered at bells. Each has cache lines of its own, since it
-/// writes in every call.
+/// Who may be inside a call: a thread, or a poller that is registered at bells. Each has cache
+/// lines of its own, since it writes in every call.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Participant {
@@ -52,19 +55,20 @@ impl Participant {
     fn cross(&self) {
         // Ordering: Relaxed; only the owner writes it.
         let crossings = self.crossings.load(Ordering::Relaxed);
-        // Ordering: Release, pairs with the Acquire loads in `GracePeriod`: who sees that the call is over sees all that
-        // it stored. On the way in it orders the two stores of `enter`; that the loads of the call come later is
-        // `membarrier`'s part.
+        // Ordering: Release, pairs with the Acquire loads in `GracePeriod`: who sees that the call
+        // is over sees all that it stored. On the way in it orders the two stores of `enter`; that
+        // the loads of the call come later is `membarrier`'s part.
         self.crossings.store(crossings + 1, Ordering::Release);
     }
 
-    /// How often it has entered and left, if it is inside and may use one of these addresses of that device.
+    /// How often it has entered and left, if it is inside and may use one of these addresses of
+    /// that device.
     fn uses(&self, device: u64, addresses: &[Range<u64>]) -> Option<u64> {
         // Ordering: Acquire, as in `cross`.
         let crossings = self.crossings.load(Ordering::Acquire);
-        // They are those of this call or of a later one, and then this call is over.
-        // Ordering: Acquire, pairs with the Release stores of the address: who sees that a call uses one stream sees
-        // what it stored into others before.
+        // They are those of this call or of a later one, and then this call is over. Ordering:
+        // Acquire, pairs with the Release stores of the address: who sees that a call uses one
+        // stream sees what it stored into others before.
         let (of, address) = (self.device.load(Ordering::Relaxed), self.address.load(Ordering::Acquire));
         let is_meant = of == device && address == ANY || addresses.iter().any(|part| part.contains(&address));
         (crossings % 2 == 1 && is_meant).then_some(crossings)
@@ -114,7 +118,8 @@ thread_local! {
 /// The calling thread is inside a call that uses the memory of a stream, until this is dropped.
 #[derive(Debug)]
 pub struct CallGuard {
-    /// Inside a call that uses other memory: its address, which counts again when this call is over.
+    /// Inside a call that uses other memory: its address, which counts again when this call is
+    /// over.
     outer: Option<u64>,
     /// It stays on its thread.
     _thread: PhantomData<*const ()>,
@@ -138,7 +143,8 @@ impl CallGuard {
 
     #[inline]
     fn enter_at(net: Net, address: u64) -> Self {
-        // Calls of threads that take turns begin and end in any order: none of them says more than that it is inside.
+        // Calls of threads that take turns begin and end in any order: none of them says more than
+        // that it is inside.
         let address = if turns::are_taken() { ANY } else { address };
         let entered = THREAD.try_with(|thread| {
             let (depth, participant) = (thread.depth.get(), &thread.listed.0);
@@ -147,8 +153,9 @@ impl CallGuard {
                 participant.enter(net, address);
                 return None;
             }
-            // Ordering: Relaxed, both. The owner alone writes it; as for the entry of the outer call, a grace period that
-            // sees the older value after its barrier began before this call looks for its memory.
+            // Ordering: Relaxed, both. The owner alone writes it; as for the entry of the outer
+            // call, a grace period that sees the older value after its barrier began before this
+            // call looks for its memory.
             let outer = participant.address.load(Ordering::Relaxed);
             let differs = outer != address && outer != ANY;
             if differs {
@@ -225,8 +232,8 @@ pub struct GracePeriod {
 }
 
 impl GracePeriod {
-    /// Begins one for `addresses` of arenas of the device whose own memory lies at `device`. They are in no table any more, and
-    /// the streams there are closed.
+    /// Begins one for `addresses` of arenas of the device whose own memory lies at `device`. They
+    /// are in no table any more, and the streams there are closed.
     #[must_use]
     pub fn begin(device: u64, addresses: &[Range<u64>]) -> Self {
         if !pass_barrier() {
@@ -252,7 +259,8 @@ impl GracePeriod {
     }
 }
 
-/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the command that registers a process for it (linux/membarrier.h).
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the command that registers a process for it
+/// (linux/membarrier.h).
 const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 

@@ -29,12 +29,13 @@ use std::sync::Once;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockPanicked {
-    /// The thread that panicked first: the name of a CPU block's thread, or block and thread of a GPU.
+    /// The thread that panicked first: the name of a CPU block's thread, or block and thread of a
+    /// GPU.
     pub thread: String,
     /// The panic's text.
     pub message: String,
-    /// File, line and column; empty when the program has a panic hook of its own that does not call the
-    /// one before it.
+    /// File, line and column; empty when the program has a panic hook of its own that does not call
+    /// the one before it.
     pub location: String,
 }
 
@@ -71,7 +72,8 @@ impl std::fmt::Display for BlockPanicked {
 
 impl std::error::Error for BlockPanicked {}
 
-/// What a lane panics with because another one of its group did. Not reported: the first panic is the reason.
+/// What a lane panics with because another one of its group did. Not reported: the first panic is
+/// the reason.
 struct AnotherLanePanicked;
 
 thread_local! {
@@ -85,7 +87,8 @@ pub(crate) fn follow() -> ! {
     panic::resume_unwind(Box::new(AnotherLanePanicked))
 }
 
-/// Runs the body of a thread block's thread; returns its panic, unless it only followed another one.
+/// Runs the body of a thread block's thread; returns its panic, unless it only followed another
+/// one.
 pub(crate) fn catch(body: impl FnOnce()) -> Result<(), BlockPanicked> {
     note_locations();
     IS_BLOCK.set(true);
@@ -106,8 +109,8 @@ fn text(payload: &(dyn Any + Send)) -> String {
     literal.or_else(formatted).unwrap_or_else(|| "(a value that is no text)".to_owned())
 }
 
-/// Makes panics of thread blocks note where they are: a hook before the program's own, which is called
-/// as ever.
+/// Makes panics of thread blocks note where they are: a hook before the program's own, which is
+/// called as ever.
 fn note_locations() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -3,15 +3,17 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Fewer cores than this are few: one each for the two ends of a stream, a data thread and the rest.
+/// Fewer cores than this are few: one each for the two ends of a stream, a data thread and the
+/// rest.
 const FEW_CORES: usize = 4;
-/// A thread that keeps the core for longer than this is not waiting for the thread that yielded: it spins. A
-/// turn of a gpunet thread is shorter, a time slice longer (milliseconds).
+/// A thread that keeps the core for longer than this is not waiting for the thread that yielded: it
+/// spins. A turn of a gpunet thread is shorter, a time slice longer (milliseconds).
 const LONG: Duration = Duration::from_micros(300);
 /// How long a thread does not yield after that: at first, and at most.
 const OFFENCE: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
 
-/// Returns whether a spinning thread on this machine would occupy the core of the thread it waits for.
+/// Returns whether a spinning thread on this machine would occupy the core of the thread it waits
+/// for.
 #[must_use]
 pub fn are_cores_few() -> bool {
     static FEW: LazyLock<bool> =
@@ -19,10 +21,10 @@ pub fn are_cores_few() -> bool {
     *FEW
 }
 
-/// Spinning without a core of its own: between two polls the thread yields. That costs a fraction of a
-/// microsecond if no other thread wants to run, and much less than a sleep and a wake-up if one does. Beside
-/// a program that spins on the same core, however, each yield costs a time slice; then the thread should
-/// sleep, since the scheduler runs a woken sleeper first.
+/// Spinning without a core of its own: between two polls the thread yields. That costs a fraction
+/// of a microsecond if no other thread wants to run, and much less than a sleep and a wake-up if
+/// one does. Beside a program that spins on the same core, however, each yield costs a time slice;
+/// then the thread should sleep, since the scheduler runs a woken sleeper first.
 ///
 /// # Examples
 ///
@@ -61,7 +63,8 @@ impl SpinYield {
         Self { since: Instant::now(), offence: OFFENCE[0] }
     }
 
-    /// Yields the core, if that seems useful; returns whether it was: if not, the thread should sleep.
+    /// Yields the core, if that seems useful; returns whether it was: if not, the thread should
+    /// sleep.
     pub fn try_yield(&mut self) -> bool {
         let start = Instant::now();
         if start < self.since {

@@ -6,8 +6,8 @@ thread_local! {
     static NEXT: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// From now on, a wait of the calling thread calls `next` first, which lets others run on this thread and returns whether it did.
-/// `None`: nobody takes turns on it.
+/// From now on, a wait of the calling thread calls `next` first, which lets others run on this
+/// thread and returns whether it did. `None`: nobody takes turns on it.
 ///
 /// # Examples
 ///

@@ -81,7 +81,8 @@ fn what_the_slots_last_socket_has_left_is_not_the_next_ones() {
     let mut memory = room(4);
     let mut own = events(&mut memory);
     assert_eq!(proxy.take(&mut own), []);
-    // The proxy is about to tell of the first socket when it is taken out and the next one takes its place.
+    // The proxy is about to tell of the first socket when it is taken out and the next one takes
+    // its place.
     let late = proxy.watch(3).entry(3);
     proxy.group.remove(&G, first).unwrap();
     assert_eq!(proxy.watch(3).group(), None);
@@ -109,7 +110,8 @@ fn a_socket_that_is_closed_leaves_whoever_has_its_event() {
     assert_eq!(proxy.take(&mut own), []);
     (0..3).for_each(|slot| proxy.land(slot, 1));
     assert_eq!(proxy.take(&mut own), [0, 1, 2]);
-    // The proxy has closed one for a launch that has ended, and tells of it. The others are still ready.
+    // The proxy has closed one for a launch that has ended, and tells of it. The others are still
+    // ready.
     retire(&world, 1);
     proxy.tell(1);
     assert_eq!(proxy.take(&mut own), [0, 2]);

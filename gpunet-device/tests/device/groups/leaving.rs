@@ -1,4 +1,5 @@
-//! Sockets that leave a group in whatever way: nothing of the group stays behind at them, or at the next ones of their slots.
+//! Sockets that leave a group in whatever way: nothing of the group stays behind at them, or at the
+//! next ones of their slots.
 
 use super::proxy::{G, Proxy, events, retire, room};
 use crate::world::{GENERATION, LAUNCH, SOCKETS, World};
@@ -104,7 +105,8 @@ fn a_socket_is_heard_in_the_group_that_it_was_moved_to_before_anybody_looked_at_
     for (token, socket) in sockets.iter().enumerate() {
         first.group.add(&G, *socket, POLLIN, token as u64).unwrap();
     }
-    // From the top of the stack, from its bottom, and from between. Nobody waits for the first group meanwhile.
+    // From the top of the stack, from its bottom, and from between. Nobody waits for the first
+    // group meanwhile.
     for moved in [3, 0, 2] {
         first.group.remove(&G, sockets[moved]).unwrap();
         second.group.add(&G, sockets[moved], POLLIN, 10 + moved as u64).unwrap();
@@ -141,7 +143,8 @@ fn sockets_of_a_group_whose_launch_has_ended_join_another() {
     }
 }
 
-/// The state of a socket that was closed while it was still to be looked at does not keep the next one of its slot out.
+/// The state of a socket that was closed while it was still to be looked at does not keep the next
+/// one of its slot out.
 #[test]
 fn a_slot_that_is_reused_while_it_is_on_a_stack_is_heard_in_another_group() {
     let world = World::new();

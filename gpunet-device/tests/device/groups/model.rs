@@ -33,7 +33,8 @@ enum Step {
     Move(usize, usize),
     /// A block waits, and does not wait.
     Wait(usize),
-    /// A block closes the group, or the proxy does for a launch that has ended; and another takes the slot.
+    /// A block closes the group, or the proxy does for a launch that has ended; and another takes
+    /// the slot.
     Close(usize, bool),
     /// The proxy closes the socket, and another takes the slot. The host tells no group of it.
     Replace(usize, bool),
@@ -74,7 +75,8 @@ fn events_of(asks_for_space: bool) -> i16 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// A wait delivers exactly the sockets that are ready and that no other block has: none is lost, none is delivered twice.
+    /// A wait delivers exactly the sockets that are ready and that no other block has: none is
+    /// lost, none is delivered twice.
     #[test]
     fn a_wait_delivers_what_is_ready_and_no_other_block_has(steps in prop::collection::vec(step(), 1..80)) {
         let world = World::new();

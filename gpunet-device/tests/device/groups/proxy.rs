@@ -112,7 +112,8 @@ impl<'a> Proxy<'a> {
         PollState(unsafe { Word::from_ptr((self.world.net_device() + at) as *mut u64) }.observe())
     }
 
-    /// Waits without waiting, as the block that has these events; returns the tokens that it got, in order.
+    /// Waits without waiting, as the block that has these events; returns the tokens that it got,
+    /// in order.
     pub fn take(&self, events: &mut Events) -> Vec<u64> {
         let count = self.group.wait(&G, events, Timeout::NON_BLOCKING).unwrap();
         assert_eq!(count, events.len());

@@ -8,7 +8,8 @@ use gpunet_device::poll_group::Events;
 use gpunet_device::{RecvHalf, Stream, Timeout};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Three blocks serve eight sockets while the proxy lands bytes: all bytes are read, and no two blocks are at one socket.
+/// Three blocks serve eight sockets while the proxy lands bytes: all bytes are read, and no two
+/// blocks are at one socket.
 #[test]
 fn each_event_is_one_blocks_and_none_is_lost() {
     const SOCKETS: u32 = 8;
@@ -135,7 +136,8 @@ fn what_a_launch_held_when_it_ended_is_delivered_to_another() {
     assert_eq!(proxy.take(&mut b), [0, 1]);
 }
 
-/// A block has passed an event on, and comes back after the socket was delivered to others very often: it has given it away.
+/// A block has passed an event on, and comes back after the socket was delivered to others very
+/// often: it has given it away.
 #[test]
 fn an_event_that_was_passed_on_is_no_blocks_again_however_late_it_comes() {
     let world = World::new();

@@ -185,7 +185,8 @@ fn a_direction_that_this_end_has_ended_is_not_waited_for() {
     assert_eq!(pass(&world, handle, Direction::Recv, 1), Err(Error::NoData));
 }
 
-/// Whoever releases the waiters of a dead socket knows its words' positions no better than anybody else.
+/// Whoever releases the waiters of a dead socket knows its words' positions no better than anybody
+/// else.
 #[test]
 fn the_word_of_a_socket_that_has_failed_is_not_believed() {
     let (world, handle) = taken();

@@ -153,7 +153,8 @@ fn a_wait_that_fails_tells_how_far_it_came() {
     for (word, status, error, came) in [
         (end(40), None, Error::NoData, 40),
         (err(40), None, Error::ConnectionReset, 40),
-        // A stream is released like this, when the status says why. The mark's position is not believed.
+        // A stream is released like this, when the status says why. The mark's position is not
+        // believed.
         (err(40), Some(Error::TimedOut), Error::TimedOut, 0),
     ] {
         let (world, handle) = taken(Direction::Recv);

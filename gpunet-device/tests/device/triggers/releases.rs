@@ -53,8 +53,8 @@ fn a_launch_that_releases_a_trigger_is_a_user_of_the_socket() {
     assert_ne!(world.users(1).load(Ordering::SeqCst), 0);
 }
 
-/// What a trigger of a receiving direction has published needs no announcement, and what calls have not announced before
-/// the host took the direction is the host's.
+/// What a trigger of a receiving direction has published needs no announcement, and what calls have
+/// not announced before the host took the direction is the host's.
 #[test]
 fn a_poll_announces_nothing_of_a_direction_that_is_taken() {
     let world = World::new();
@@ -142,8 +142,8 @@ fn a_group_that_does_not_end_its_release_is_not_waited_for_after_a_cancel() {
     assert_eq!(release(&world, handle, Direction::Send, 1), Ok(()));
 }
 
-/// Groups of several lanes release the triggers of one direction, each in an order of its own; whoever observes the word
-/// sees it grow.
+/// Groups of several lanes release the triggers of one direction, each in an order of its own;
+/// whoever observes the word sees it grow.
 #[test]
 fn triggers_of_many_groups_never_turn_a_word_back() {
     const GROUPS: u64 = 4;

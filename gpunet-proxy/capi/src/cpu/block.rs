@@ -1,8 +1,9 @@
 //! A thread block on one thread of the system: its threads take turns.
 //!
-//! Each thread has a stack of its own. One runs until it comes to a meeting (a barrier, a collective call), waits in a call, asks for
-//! it (`gpunet_host_take_turns`), or ends; then the next one goes on. So what is `thread_local` is memory of the block, which is how
-//! gpunet_cpu.h has `__shared__`.
+//! Each thread has a stack of its own. One runs until it comes to a meeting (a barrier, a
+//! collective call), waits in a call, asks for it (`gpunet_host_take_turns`), or ends; then the
+//! next one goes on. So what is `thread_local` is memory of the block, which is how gpunet_cpu.h
+//! has `__shared__`.
 
 use gpunet_device::Group;
 use gpunet_device::cpu::take_turns;
@@ -18,7 +19,8 @@ const WARP: usize = 32;
 /// Stack of a thread, and what no thread may touch below it.
 const STACK: usize = 256 * 1024;
 const GUARD: usize = 4096;
-/// How often threads pass their turn on, each of them, before the thread of the system sleeps: all of them wait.
+/// How often threads pass their turn on, each of them, before the thread of the system sleeps: all
+/// of them wait.
 const TURNS: usize = 64;
 const NAP: Duration = Duration::from_micros(50);
 
@@ -37,7 +39,8 @@ struct Meeting {
     purpose: &'static str,
     value: u64,
     sum: u32,
-    /// Of the last meeting that was complete. It stays until all have come to the next, and so have read it.
+    /// Of the last meeting that was complete. It stays until all have come to the next, and so have
+    /// read it.
     result: (u64, u32),
 }
 
@@ -83,7 +86,8 @@ impl Block {
     /// # Safety
     /// The reference ends before another thread of the block runs.
     unsafe fn current<'a>() -> &'a mut Self {
-        // SAFETY: `run` has set it, and takes it away when the last thread has ended; only this thread uses it.
+        // SAFETY: `run` has set it, and takes it away when the last thread has ended; only this
+        // thread uses it.
         unsafe { &mut *BLOCK.get() }
     }
 
@@ -131,8 +135,8 @@ impl Block {
             // SAFETY: the program's function, which `gpunet_host_run_blocks` says what it is.
             unsafe { on_turn(to as u32) };
         }
-        // SAFETY: both contexts stay where they are while the block lives; `to` has been made and has not ended, and runs on this
-        // thread of the system as always.
+        // SAFETY: both contexts stay where they are while the block lives; `to` has been made and
+        // has not ended, and runs on this thread of the system as always.
         unsafe { libc::swapcontext(from, there) };
         capi::resume(own);
     }
@@ -262,7 +266,8 @@ pub(super) fn run(
         context.uc_stack.ss_sp = stack.wrapping_byte_add(GUARD);
         context.uc_stack.ss_size = STACK;
         context.uc_link = null_mut();
-        // SAFETY: the context is one of `getcontext`'s, with a stack; the function takes no arguments.
+        // SAFETY: the context is one of `getcontext`'s, with a stack; the function takes no
+        // arguments.
         unsafe { libc::makecontext(&raw mut *context, thread_of_block, 0) };
         all.push(Thread { context, stack, state: State::Runs });
     }

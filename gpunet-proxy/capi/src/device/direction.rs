@@ -1,4 +1,5 @@
-//! Directions of a device's socket that the program has taken, and the messages that it prepares in them.
+//! Directions of a device's socket that the program has taken, and the messages that it prepares in
+//! them.
 
 use super::{Role, gpunet_host_device_socket_t};
 use crate::failure::{Failure, done};
@@ -53,11 +54,11 @@ impl<T> TakenObject<T> {
 /// A message to send: its place in the ring, and what kernels and queues do with it.
 #[repr(C)]
 pub struct gpunet_host_send_message {
-    /// The message as a kernel's parameter. Kernels derive the rest from it, and the messages of the same length that follow:
-    /// `position` + i * `len`.
+    /// The message as a kernel's parameter. Kernels derive the rest from it, and the messages of
+    /// the same length that follow: `position` + i * `len`.
     pub prepared: Prepared,
-    /// Where it lies, addresses of the device: two pieces, the second for what wraps round the ring's end. It is written once
-    /// `room` has passed.
+    /// Where it lies, addresses of the device: two pieces, the second for what wraps round the
+    /// ring's end. It is written once `room` has passed.
     pub span: Span,
     /// Passes once the ring has room for the message.
     pub room: Gate,
@@ -72,7 +73,8 @@ pub struct gpunet_host_send_message {
 pub struct gpunet_host_recv_message {
     /// The message as a kernel's parameter, as in gpunet_host_send_message.
     pub prepared: Prepared,
-    /// Where it lies, addresses of the device, as in gpunet_host_send_message. It is read once `arrived` has passed.
+    /// Where it lies, addresses of the device, as in gpunet_host_send_message. It is read once
+    /// `arrived` has passed.
     pub span: Span,
     /// Passes once the whole message has landed.
     pub arrived: Gate,
@@ -83,11 +85,11 @@ pub struct gpunet_host_recv_message {
 /// How far a taken direction has come, and why it comes no further.
 #[repr(C)]
 pub struct gpunet_host_direction_report {
-    /// Bytes since the stream was opened: of a sender those that the peer, or the proxy, has released; of a receiver those
-    /// that have landed.
+    /// Bytes since the stream was opened: of a sender those that the peer, or the proxy, has
+    /// released; of a receiver those that have landed.
     pub position: u64,
-    /// 0 while the direction goes on; else a negative errno: -ENODATA when the peer ended the stream in good order, -EPIPE when
-    /// it reads no more, or the stream's failure.
+    /// 0 while the direction goes on; else a negative errno: -ENODATA when the peer ended the
+    /// stream in good order, -EPIPE when it reads no more, or the stream's failure.
     pub error: c_int,
     /// 0.
     pub reserved: c_int,
@@ -127,13 +129,14 @@ fn take<T>(
     })
 }
 
-/// Takes the sending direction of a stream from the kernels: those that send by the socket's number get -EALREADY meanwhile.
-/// The program places messages in the direction's ring (gpunet_host_sender_prepare), which kernels and queues fill and publish,
-/// or has a queue send (gpunet_host_queue_send). What was sent before goes out first.
+/// Takes the sending direction of a stream from the kernels: those that send by the socket's number
+/// get -EALREADY meanwhile. The program places messages in the direction's ring
+/// (gpunet_host_sender_prepare), which kernels and queues fill and publish, or has a queue send
+/// (gpunet_host_queue_send). What was sent before goes out first.
 ///
-/// On success `*sender` is a handle that gpunet_host_sender_give_back ends.
-/// Errors: -EBADF, also when a kernel has closed the socket; -EFAULT; -ENOTCONN of a listener; -EBUSY when a launch that runs knows
-/// the socket, or may; -EALREADY when the program has the direction.
+/// On success `*sender` is a handle that gpunet_host_sender_give_back ends. Errors: -EBADF, also
+/// when a kernel has closed the socket; -EFAULT; -ENOTCONN of a listener; -EBUSY when a launch that
+/// runs knows the socket, or may; -EALREADY when the program has the direction.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_device_take_send(
     socket: *const gpunet_host_device_socket_t,
@@ -162,17 +165,19 @@ pub unsafe extern "C" fn gpunet_host_device_take_recv(
     })
 }
 
-/// Reserves `len` bytes of the ring for the next message, and leaves its place, gates and trigger in `*message`. As many
-/// messages may be prepared ahead as the ring holds. Published in the order in which they were prepared, a later one publishes
-/// all before it. Wait for kernels that play further messages from one (`position` + i * `len`) before the next call.
+/// Reserves `len` bytes of the ring for the next message, and leaves its place, gates and trigger
+/// in `*message`. As many messages may be prepared ahead as the ring holds. Published in the order
+/// in which they were prepared, a later one publishes all before it. Wait for kernels that play
+/// further messages from one (`position` + i * `len`) before the next call.
 ///
 ///     gpunet_host_send_message message;
 ///     gpunet_host_sender_prepare(sender, 4096, &message);
 ///     fill<<<blocks, threads, 0, stream>>>(net, message.prepared, message.room);
 ///     gpunet_host_queue_post(queue, &message.post, 1);       // if the kernel does not release the trigger itself
 ///
-/// Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EMSGSIZE for more than the ring has; -ENOBUFS when it would not fit into the
-/// ring beside what is prepared and not published; -EBUSY when a CUDA graph has operations of the direction; the stream's failure.
+/// Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EMSGSIZE for more than the ring has; -ENOBUFS
+/// when it would not fit into the ring beside what is prepared and not published; -EBUSY when a
+/// CUDA graph has operations of the direction; the stream's failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_sender_prepare(
     sender: *const gpunet_host_sender_t,
@@ -190,13 +195,15 @@ pub unsafe extern "C" fn gpunet_host_sender_prepare(
     })
 }
 
-/// Names the next `len` bytes of the stream as a message to come, and leaves its place, gate and trigger in `*message`.
+/// Names the next `len` bytes of the stream as a message to come, and leaves its place, gate and
+/// trigger in `*message`.
 ///
 ///     gpunet_host_recv_message expected;
 ///     gpunet_host_receiver_prepare(receiver, 4096, &expected);
 ///     read<<<blocks, threads, 0, stream>>>(net, expected.prepared);   // waits for it, reads it, releases its trigger
 ///
-/// Errors: as gpunet_host_sender_prepare; -ENOBUFS when it would not fit into the ring beside what is prepared and not consumed.
+/// Errors: as gpunet_host_sender_prepare; -ENOBUFS when it would not fit into the ring beside what
+/// is prepared and not consumed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_receiver_prepare(
     receiver: *const gpunet_host_receiver_t,
@@ -274,11 +281,12 @@ pub unsafe extern "C" fn gpunet_host_receiver_outcome(
     })
 }
 
-/// Gives the direction back to the kernels. Messages that were prepared and not published are void. The handle is stale from
-/// the begin of the call, whatever it returns.
+/// Gives the direction back to the kernels. Messages that were prepared and not published are void.
+/// The handle is stale from the begin of the call, whatever it returns.
 ///
-/// Errors: -EBADF; -EBUSY when a launch that runs knows the socket, or a queue has operations of the direction: it stays taken
-/// until those are done, and gpunet_host_device_take_send gives it again.
+/// Errors: -EBADF; -EBUSY when a launch that runs knows the socket, or a queue has operations of
+/// the direction: it stays taken until those are done, and gpunet_host_device_take_send gives it
+/// again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_sender_give_back(sender: *mut gpunet_host_sender_t) -> c_int {
     done(|| {
@@ -287,8 +295,8 @@ pub unsafe extern "C" fn gpunet_host_sender_give_back(sender: *mut gpunet_host_s
     })
 }
 
-/// Gives the direction back to the kernels. What has landed and was not consumed is theirs. The handle is stale from the begin
-/// of the call, whatever it returns.
+/// Gives the direction back to the kernels. What has landed and was not consumed is theirs. The
+/// handle is stale from the begin of the call, whatever it returns.
 ///
 /// Errors: as gpunet_host_sender_give_back.
 #[unsafe(no_mangle)]

@@ -11,9 +11,9 @@ fn no_stream() -> Failure {
     Failure::new(libc::ENOTCONN, "the socket listens, and is not connected")
 }
 
-/// Returns the number by which kernels of the device use the socket: the argument `socket` of gpunet.h's functions,
-/// `from_handle` of gpunet.cuh, also on the CPU device. A positive number, valid until the
-/// socket is closed.
+/// Returns the number by which kernels of the device use the socket: the argument `socket` of
+/// gpunet.h's functions, `from_handle` of gpunet.cuh, also on the CPU device. A positive number,
+/// valid until the socket is closed.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

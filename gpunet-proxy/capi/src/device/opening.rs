@@ -43,8 +43,8 @@ fn deadline(timeout_ns: i64) -> Option<Instant> {
     limit.and_then(|limit| Instant::now().checked_add(limit))
 }
 
-/// Waits until the socket is open, the time is over, or whose call it is was closed. A connection that is there when the time
-/// is over is not lost.
+/// Waits until the socket is open, the time is over, or whose call it is was closed. A connection
+/// that is there when the time is over is not lost.
 fn opened(
     notify: &Arc<Notify>,
     timeout_ns: i64,
@@ -76,19 +76,22 @@ fn opened(
     }
 }
 
-/// Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device has 256 slots for such
-/// sockets, beside the setting `sockets` for its kernels'. `options` are those of gpunet.h, which later calls of kernels on the
-/// socket obey; NULL: the defaults. It waits for at most `timeout_ns` nanoseconds; negative: without limit (the transport has
-/// its own); 0: not at all. Over peer a connect waits until the other end accepts.
+/// Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device
+/// has 256 slots for such sockets, beside the setting `sockets` for its kernels'. `options` are
+/// those of gpunet.h, which later calls of kernels on the socket obey; NULL: the defaults. It waits
+/// for at most `timeout_ns` nanoseconds; negative: without limit (the transport has its own); 0:
+/// not at all. Over peer a connect waits until the other end accepts.
 ///
 ///     gpunet_host_device_socket_t *socket;
 ///     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000000000, &socket);
 ///     kernel<<<blocks, threads, 0, stream>>>(net, gpunet_host_device_number(socket));
 ///
 /// On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
-/// Errors: -EBADF; -EFAULT; -EINVAL, also for options that no proxy supports; -EAFNOSUPPORT; -EOPNOTSUPP (no such transport here);
-/// -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring
-/// memory); -EBUSY (all launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the attachment is closed.
+/// Errors: -EBADF; -EFAULT; -EINVAL, also for options that no proxy supports; -EAFNOSUPPORT;
+/// -EOPNOTSUPP (no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH;
+/// -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring memory); -EBUSY (all
+/// launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the attachment is
+/// closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_device_connect(
     attachment: *const gpunet_host_attachment_t,
@@ -111,16 +114,17 @@ pub unsafe extern "C" fn gpunet_host_device_connect(
     })
 }
 
-/// Listens at an address with a socket of the attachment's device; port 0 takes a free one (gpunet_host_device_getsockname).
-/// At most `backlog` connections wait to be accepted. Accepted sockets inherit the options; NULL: the defaults. Waits for the
-/// proxy's answer. Kernels accept at it by its number, and the program by gpunet_host_device_accept.
+/// Listens at an address with a socket of the attachment's device; port 0 takes a free one
+/// (gpunet_host_device_getsockname). At most `backlog` connections wait to be accepted. Accepted
+/// sockets inherit the options; NULL: the defaults. Waits for the proxy's answer. Kernels accept at
+/// it by its number, and the program by gpunet_host_device_accept.
 ///
 ///     gpunet_host_device_listen(attachment, (struct sockaddr *)&address, sizeof address, NULL, 128, &listener);
 ///     gpunet_host_device_accept(listener, 5000000000, &socket);
 ///
 /// On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
-/// Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; otherwise as
-/// gpunet_host_device_connect.
+/// Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; otherwise
+/// as gpunet_host_device_connect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_device_listen(
     attachment: *const gpunet_host_attachment_t,
@@ -143,12 +147,14 @@ pub unsafe extern "C" fn gpunet_host_device_listen(
     })
 }
 
-/// Accepts the connection that has waited longest, as a socket of the same device. It waits for at most `timeout_ns`
-/// nanoseconds; negative: without limit; 0: not at all. Several threads may accept, and kernels at the same time.
+/// Accepts the connection that has waited longest, as a socket of the same device. It waits for at
+/// most `timeout_ns` nanoseconds; negative: without limit; 0: not at all. Several threads may
+/// accept, and kernels at the same time.
 ///
-/// On success `*accepted` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
-/// Errors: -EBADF, also when the listener is closed meanwhile; -EFAULT; -EINVAL when it does not listen; -EAGAIN when the time is
-/// over; -EMFILE (all of the 256 slots are in use: the connection stays); -ENETDOWN; -ECANCELED.
+/// On success `*accepted` is a handle that gpunet_host_device_close or gpunet_host_device_leave
+/// ends. Errors: -EBADF, also when the listener is closed meanwhile; -EFAULT; -EINVAL when it does
+/// not listen; -EAGAIN when the time is over; -EMFILE (all of the 256 slots are in use: the
+/// connection stays); -ENETDOWN; -ECANCELED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_device_accept(
     socket: *const gpunet_host_device_socket_t,
@@ -169,8 +175,9 @@ pub unsafe extern "C" fn gpunet_host_device_accept(
     })
 }
 
-/// Leaves the socket to the kernels of its device: one of them closes it, or the end of the attachment. Returns its number,
-/// as gpunet_host_device_number. The handle is stale then. Directions that are taken stay so until they are given back.
+/// Leaves the socket to the kernels of its device: one of them closes it, or the end of the
+/// attachment. Returns its number, as gpunet_host_device_number. The handle is stale then.
+/// Directions that are taken stay so until they are given back.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]
@@ -184,9 +191,10 @@ pub unsafe extern "C" fn gpunet_host_device_leave(socket: *mut gpunet_host_devic
     })
 }
 
-/// Closes the socket: what was sent is still delivered. If launches that run know it, or its directions are taken, it is
-/// closed when the last of them has ended, or been given back. An accept that another thread waits in returns -EBADF. The
-/// handle is stale from the begin of the call.
+/// Closes the socket: what was sent is still delivered. If launches that run know it, or its
+/// directions are taken, it is closed when the last of them has ended, or been given back. An
+/// accept that another thread waits in returns -EBADF. The handle is stale from the begin of the
+/// call.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

@@ -9,7 +9,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-/// Who is told what. The thread starts with the first of them, and ends after the last when the queue is gone.
+/// Who is told what. The thread starts with the first of them, and ends after the last when the
+/// queue is gone.
 #[derive(Default)]
 pub(super) struct Callbacks {
     thread: Mutex<Option<Sender<Told>>>,
@@ -43,7 +44,8 @@ impl Callbacks {
                 let run = move || {
                     for Told { done, callback, user } in inbox {
                         let error = error_of(done.recv().ok());
-                        // SAFETY: the promise of who gave it: a function of this type, which takes `user` on this thread.
+                        // SAFETY: the promise of who gave it: a function of this type, which takes
+                        // `user` on this thread.
                         unsafe { callback(user, error) };
                     }
                 };

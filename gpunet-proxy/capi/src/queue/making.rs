@@ -7,19 +7,22 @@ use crate::memory::Out;
 use gpunet_proxy::queue::{Queue, Settings};
 use std::ffi::{c_int, c_void};
 
-/// No message of a queue is copied by a kernel, however short it is: for streams beside kernels that fill the GPU and do not end.
+/// No message of a queue is copied by a kernel, however short it is: for streams beside kernels
+/// that fill the GPU and do not end.
 pub const GPUNET_HOST_QUEUE_NO_SHORT: u32 = 1;
-/// All operations of a queue are kernels of one block, each of which holds a multiprocessor while it waits.
+/// All operations of a queue are kernels of one block, each of which holds a multiprocessor while
+/// it waits.
 pub const GPUNET_HOST_QUEUE_KERNELS: u32 = 2;
 
 /// How a queue on a CUDA stream carries its operations out. All zeros: the defaults.
 #[repr(C)]
 pub struct gpunet_host_queue_settings {
-    /// Messages of up to so many bytes are copied by a kernel of one block, which needs a multiprocessor that is not full. Longer
-    /// ones are copied by the copy engine. 0: 64 KiB; GPUNET_HOST_QUEUE_NO_SHORT makes it none.
+    /// Messages of up to so many bytes are copied by a kernel of one block, which needs a
+    /// multiprocessor that is not full. Longer ones are copied by the copy engine. 0: 64 KiB;
+    /// GPUNET_HOST_QUEUE_NO_SHORT makes it none.
     pub short_bytes: usize,
-    /// The most bytes that the copy engine copies at a time, at most a quarter of the ring; a longer message goes in fragments.
-    /// 0: 1 MiB.
+    /// The most bytes that the copy engine copies at a time, at most a quarter of the ring; a
+    /// longer message goes in fragments. 0: 1 MiB.
     pub fragment_bytes: usize,
     /// The most fragments of a direction that the copy engine has at a time, up to 64. 0: 4.
     pub depth: u32,
@@ -66,9 +69,9 @@ fn settings(from: *const gpunet_host_queue_settings) -> Result<Settings, Failure
 ///     if (gpunet_host_queue_synchronize(queue, 60000) < 0) puts(gpunet_host_last_error());
 ///     gpunet_host_queue_destroy(queue);
 ///
-/// On success `*queue` is a handle that gpunet_host_queue_destroy ends.
-/// Errors: -EBADF; -EFAULT; -EOPNOTSUPP for the attachment of a GPU; -EBUSY when all launch numbers of the attachment are in use;
-/// the system's, when it refuses a thread.
+/// On success `*queue` is a handle that gpunet_host_queue_destroy ends. Errors: -EBADF; -EFAULT;
+/// -EOPNOTSUPP for the attachment of a GPU; -EBUSY when all launch numbers of the attachment are in
+/// use; the system's, when it refuses a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_cpu(
     attachment: *const gpunet_host_attachment_t,
@@ -89,9 +92,10 @@ pub unsafe extern "C" fn gpunet_host_queue_cpu(
     })
 }
 
-/// Makes a queue on a CUDA stream of the attachment's context: a CUstream, or a cudaStream_t, made with cudaStreamNonBlocking.
-/// Kernels and copies that the program puts on the stream run in the order of the queue's operations. The stream stays until
-/// the queue is destroyed and all its operations are done.
+/// Makes a queue on a CUDA stream of the attachment's context: a CUstream, or a cudaStream_t, made
+/// with cudaStreamNonBlocking. Kernels and copies that the program puts on the stream run in the
+/// order of the queue's operations. The stream stays until the queue is destroyed and all its
+/// operations are done.
 ///
 ///     fill<<<blocks, threads, 0, stream>>>(message);
 ///     gpunet_host_queue_send(queue, sender, message, bytes);
@@ -100,11 +104,12 @@ pub unsafe extern "C" fn gpunet_host_queue_cpu(
 ///
 /// Make queues before anything waits on a stream, because it loads kernels.
 ///
-/// On success `*queue` is a handle that gpunet_host_queue_destroy ends.
-/// Errors: -EBADF; -EFAULT; -EOPNOTSUPP for the attachment of the CPU device, and when the driver (CUDA 11.7 is needed) or the
-/// environment (CUDA_LAUNCH_BLOCKING) does not let streams wait for words: the reason says which; -EINVAL for a default stream or one
-/// of another context; -EBUSY when all launch numbers of the attachment are in use, or as many queues are open as the GPU has
-/// connections for; -EIO with CUDA's error; the system's.
+/// On success `*queue` is a handle that gpunet_host_queue_destroy ends. Errors: -EBADF; -EFAULT;
+/// -EOPNOTSUPP for the attachment of the CPU device, and when the driver (CUDA 11.7 is needed) or
+/// the environment (CUDA_LAUNCH_BLOCKING) does not let streams wait for words: the reason says
+/// which; -EINVAL for a default stream or one of another context; -EBUSY when all launch numbers of
+/// the attachment are in use, or as many queues are open as the GPU has connections for; -EIO with
+/// CUDA's error; the system's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_cuda(
     attachment: *const gpunet_host_attachment_t,
@@ -122,8 +127,8 @@ pub unsafe extern "C" fn gpunet_host_queue_cuda(
 ///     settings.flags = GPUNET_HOST_QUEUE_NO_SHORT;           // beside a kernel that fills the GPU
 ///     gpunet_host_queue_cuda_with(attachment, stream, &settings, &queue);
 ///
-/// On success `*queue` is a handle that gpunet_host_queue_destroy ends.
-/// Errors: -EINVAL for settings out of their range, or flags that are not known; otherwise as gpunet_host_queue_cuda.
+/// On success `*queue` is a handle that gpunet_host_queue_destroy ends. Errors: -EINVAL for
+/// settings out of their range, or flags that are not known; otherwise as gpunet_host_queue_cuda.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_cuda_with(
     attachment: *const gpunet_host_attachment_t,
@@ -136,7 +141,8 @@ pub unsafe extern "C" fn gpunet_host_queue_cuda_with(
         let made = gpunet_host_attachment_t::of(attachment)?.with(|attachment| {
             let text = "the CPU device has no CUDA streams: gpunet_host_queue_cpu";
             let device = attachment.cuda().ok_or_else(|| Failure::new(libc::EOPNOTSUPP, text))?;
-            // SAFETY: a live stream that outlives the queue and its operations: the caller's promise.
+            // SAFETY: a live stream that outlives the queue and its operations: the caller's
+            // promise.
             let stream = unsafe { device.borrow_stream(custream) }?;
             Queue::cuda_with(attachment, stream, settings).map_err(no_thread)
         })?;

@@ -10,8 +10,9 @@ use gpunet_proxy::queue::{Queue, Started};
 use std::ffi::{c_int, c_void};
 use std::io;
 
-/// A message that goes beside what follows on its queue: what gpunet_host_queue_start_send and gpunet_host_queue_start_recv
-/// leave, for gpunet_host_queue_finish. A plain value: it may be copied, and needs not be freed.
+/// A message that goes beside what follows on its queue: what gpunet_host_queue_start_send and
+/// gpunet_host_queue_start_recv leave, for gpunet_host_queue_finish. A plain value: it may be
+/// copied, and needs not be freed.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct gpunet_host_started {
@@ -40,7 +41,8 @@ fn buffer(data: *mut c_void, len: usize) -> Result<Buffer, Failure> {
     if len == 0 {
         return Err(Failure::new(libc::EINVAL, "a message has at least 1 byte"));
     }
-    // SAFETY: memory of the device, which stays and which nobody else uses until the operation is done: the caller's promise.
+    // SAFETY: memory of the device, which stays and which nobody else uses until the operation is
+    // done: the caller's promise.
     Ok(unsafe { Buffer::from_raw_parts(data.cast(), len) })
 }
 
@@ -73,20 +75,22 @@ fn enqueue_word(
         at if at % align_of::<u64>() != 0 => {
             return Err(Failure::new(libc::EINVAL, "a word is aligned to 8 bytes"));
         }
-        // SAFETY: aligned; mapped, and used by atomic accesses only, until the operation is done: the caller's promise.
+        // SAFETY: aligned; mapped, and used by atomic accesses only, until the operation is done:
+        // the caller's promise.
         _ => unsafe { Word::from_ptr(address) },
     };
     enqueue(queue, |queue| body(queue, word))
 }
 
-/// Sends `len` bytes, any number, from memory of the device or of the host. The memory stays, and nobody writes it, until the
-/// operation is done. It is sent after all that was published before.
+/// Sends `len` bytes, any number, from memory of the device or of the host. The memory stays, and
+/// nobody writes it, until the operation is done. It is sent after all that was published before.
 ///
-/// Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EALREADY when messages that were prepared before are neither published nor posted
-/// on a queue; -EBUSY as long as another queue has operations of the direction; -ENOBUFS when the socket's stream has no more
-/// positions; -EAGAIN when the CUDA stream is full of operations and none of them passes for a second; -EOPNOTSUPP for pageable
-/// memory where the operation is a kernel (while the stream is being captured, or with GPUNET_HOST_QUEUE_KERNELS); -EIO with CUDA's
-/// error.
+/// Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EALREADY when messages that were prepared before
+/// are neither published nor posted on a queue; -EBUSY as long as another queue has operations of
+/// the direction; -ENOBUFS when the socket's stream has no more positions; -EAGAIN when the CUDA
+/// stream is full of operations and none of them passes for a second; -EOPNOTSUPP for pageable
+/// memory where the operation is a kernel (while the stream is being captured, or with
+/// GPUNET_HOST_QUEUE_KERNELS); -EIO with CUDA's error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_send(
     queue: *const gpunet_host_queue_t,
@@ -100,8 +104,8 @@ pub unsafe extern "C" fn gpunet_host_queue_send(
     })
 }
 
-/// Receives exactly `len` bytes into memory of the device or of the host, which stays, and which nobody else uses, until the
-/// operation is done.
+/// Receives exactly `len` bytes into memory of the device or of the host, which stays, and which
+/// nobody else uses, until the operation is done.
 ///
 /// Errors: as gpunet_host_queue_send.
 #[unsafe(no_mangle)]
@@ -117,9 +121,10 @@ pub unsafe extern "C" fn gpunet_host_queue_recv(
     })
 }
 
-/// Begins to send `len` bytes, as gpunet_host_queue_send, when all that was enqueued before is done, and leaves in `*started` what
-/// gpunet_host_queue_finish waits for. What follows on the queue does not wait for the message; only operations of sending
-/// directions do. So a program sends and receives at once.
+/// Begins to send `len` bytes, as gpunet_host_queue_send, when all that was enqueued before is
+/// done, and leaves in `*started` what gpunet_host_queue_finish waits for. What follows on the
+/// queue does not wait for the message; only operations of sending directions do. So a program
+/// sends and receives at once.
 ///
 ///     gpunet_host_started both[2];
 ///     gpunet_host_queue_start_send(queue, sender, message, bytes, &both[0]);
@@ -127,10 +132,11 @@ pub unsafe extern "C" fn gpunet_host_queue_recv(
 ///     gpunet_host_queue_finish(queue, both, 2);
 ///     check<<<blocks, threads, 0, stream>>>(answer);
 ///
-/// The memory stays, and nobody writes it, until gpunet_host_queue_finish has waited for it on the queue.
+/// The memory stays, and nobody writes it, until gpunet_host_queue_finish has waited for it on the
+/// queue.
 ///
-/// Errors: as gpunet_host_queue_send; -EOPNOTSUPP while the CUDA stream is being captured, and where the queue's operations are
-/// kernels.
+/// Errors: as gpunet_host_queue_send; -EOPNOTSUPP while the CUDA stream is being captured, and
+/// where the queue's operations are kernels.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_start_send(
     queue: *const gpunet_host_queue_t,
@@ -148,8 +154,8 @@ pub unsafe extern "C" fn gpunet_host_queue_start_send(
     })
 }
 
-/// Begins to receive exactly `len` bytes, as gpunet_host_queue_start_send sends. The memory stays, and nobody else uses it, until
-/// gpunet_host_queue_finish has waited for it on the queue.
+/// Begins to receive exactly `len` bytes, as gpunet_host_queue_start_send sends. The memory stays,
+/// and nobody else uses it, until gpunet_host_queue_finish has waited for it on the queue.
 ///
 /// Errors: as gpunet_host_queue_start_send.
 #[unsafe(no_mangle)]
@@ -169,11 +175,12 @@ pub unsafe extern "C" fn gpunet_host_queue_start_recv(
     })
 }
 
-/// Waits until `count` messages that the queue has started are done: what is enqueued behind it comes after them. The call
-/// itself does not wait. One that is done already is fine; one that has failed counts as done (gpunet_host_queue_outcome).
+/// Waits until `count` messages that the queue has started are done: what is enqueued behind it
+/// comes after them. The call itself does not wait. One that is done already is fine; one that has
+/// failed counts as done (gpunet_host_queue_outcome).
 ///
-/// Errors: -EBADF; -EFAULT; -EINVAL for what this queue has not started: then it waits for none of them; -EAGAIN, -EIO and
-/// -EOPNOTSUPP as in gpunet_host_queue_post.
+/// Errors: -EBADF; -EFAULT; -EINVAL for what this queue has not started: then it waits for none of
+/// them; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_finish(
     queue: *const gpunet_host_queue_t,
@@ -196,9 +203,11 @@ pub unsafe extern "C" fn gpunet_host_queue_finish(
 ///     gpunet_trigger_t posts[] = {first.post, second.post};
 ///     gpunet_host_queue_post(queue, posts, 2);
 ///
-/// Errors: -EBADF, also when the program has no such socket; -EFAULT; -EINVAL when it has not taken that direction; -EBUSY, -EAGAIN
-/// and -EIO as in gpunet_host_queue_send; -EOPNOTSUPP while the CUDA stream is being captured (a graph has sends and receives only).
-/// -EDEADLK for a trigger that opens a gate at which the queue waits before it. After -EBADF, -EINVAL and -EDEADLK none is released.
+/// Errors: -EBADF, also when the program has no such socket; -EFAULT; -EINVAL when it has not taken
+/// that direction; -EBUSY, -EAGAIN and -EIO as in gpunet_host_queue_send; -EOPNOTSUPP while the
+/// CUDA stream is being captured (a graph has sends and receives only). -EDEADLK for a trigger that
+/// opens a gate at which the queue waits before it. After -EBADF, -EINVAL and -EDEADLK none is
+/// released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_post(
     queue: *const gpunet_host_queue_t,
@@ -211,7 +220,8 @@ pub unsafe extern "C" fn gpunet_host_queue_post(
     })
 }
 
-/// Waits until `count` gates have passed: what is enqueued behind it is done afterwards. The call itself does not wait.
+/// Waits until `count` gates have passed: what is enqueued behind it is done afterwards. The call
+/// itself does not wait.
 ///
 ///     gpunet_host_queue_wait(queue, &expected.arrived, 1);
 ///     check<<<blocks, threads, 0, stream>>>(expected.span);
@@ -230,11 +240,13 @@ pub unsafe extern "C" fn gpunet_host_queue_wait(
     })
 }
 
-/// Publishes a value in a word of the program's own: what the queue did before is visible to whoever observes it. The word is
-/// memory of the device, or on a GPU memory of the host that it has mapped, aligned to 8 bytes; it stays until the operation is
-/// done. Read it by an atomic load (acquire).
+/// Publishes a value in a word of the program's own: what the queue did before is visible to
+/// whoever observes it. The word is memory of the device, or on a GPU memory of the host that it
+/// has mapped, aligned to 8 bytes; it stays until the operation is done. Read it by an atomic load
+/// (acquire).
 ///
-/// Errors: -EBADF; -EFAULT; -EINVAL when it is not aligned; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
+/// Errors: -EBADF; -EFAULT; -EINVAL when it is not aligned; -EAGAIN, -EIO and -EOPNOTSUPP as in
+/// gpunet_host_queue_post.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_write(
     queue: *const gpunet_host_queue_t,
@@ -244,8 +256,9 @@ pub unsafe extern "C" fn gpunet_host_queue_write(
     done(|| enqueue_word(queue, address, |queue, word| queue.write(word, value)))
 }
 
-/// Waits until a word of the program's own has reached `value`, by a signed cyclic comparison: (int64_t)(word - value) >= 0. The
-/// word is as in gpunet_host_queue_write. The call itself does not wait.
+/// Waits until a word of the program's own has reached `value`, by a signed cyclic comparison:
+/// (int64_t)(word - value) >= 0. The word is as in gpunet_host_queue_write. The call itself does
+/// not wait.
 ///
 /// Errors: as gpunet_host_queue_write.
 #[unsafe(no_mangle)]
@@ -257,9 +270,9 @@ pub unsafe extern "C" fn gpunet_host_queue_wait_word(
     done(|| enqueue_word(queue, address, |queue, word| queue.wait_word(word, value)))
 }
 
-/// Stores how the queue has fared in a word of the program's own, as gpunet_host_queue_write: 0, or the errno (positive) of its first
-/// failure. A kernel behind it on the stream finds it there, and need not work on bytes that never came. The call itself does
-/// not wait.
+/// Stores how the queue has fared in a word of the program's own, as gpunet_host_queue_write: 0, or
+/// the errno (positive) of its first failure. A kernel behind it on the stream finds it there, and
+/// need not work on bytes that never came. The call itself does not wait.
 ///
 ///     gpunet_host_queue_recv(queue, receiver, answer, bytes);
 ///     gpunet_host_queue_check(queue, failed);

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// How a queue has fared.
 #[repr(C)]
 pub struct gpunet_host_queue_report {
-    /// Operations that are done, failed ones among them. Each trigger of a post, each gate of a wait, each notify and each
-    /// synchronize is one operation.
+    /// Operations that are done, failed ones among them. Each trigger of a post, each gate of a
+    /// wait, each notify and each synchronize is one operation.
     pub done: u64,
     /// The first operation that failed: 0 for the first that was enqueued.
     pub operation: u64,
@@ -24,13 +24,15 @@ pub struct gpunet_host_queue_report {
     pub reserved: c_int,
 }
 
-/// Is told once that what a queue was given before is done: `error` is 0, or the queue's first failure as a negative errno.
+/// Is told once that what a queue was given before is done: `error` is 0, or the queue's first
+/// failure as a negative errno.
 ///
-/// It runs on a thread of the queue's own, one callback after the other, and may make any call. Operations behind it do not
-/// wait for it. No C++ exception may leave it.
+/// It runs on a thread of the queue's own, one callback after the other, and may make any call.
+/// Operations behind it do not wait for it. No C++ exception may leave it.
 pub type gpunet_host_done_fn = Option<unsafe extern "C" fn(user: *mut c_void, error: c_int)>;
 
-/// Receives the queue's outcome when all that was enqueued before is done; nothing, if the queue ends before.
+/// Receives the queue's outcome when all that was enqueued before is done; nothing, if the queue
+/// ends before.
 fn when_done(queue: &mut Queue) -> Result<Receiver<Outcome>, Failure> {
     let (sender, done) = channel();
     // Nobody waits if the receiver was dropped.
@@ -46,14 +48,14 @@ pub(super) fn error_of(outcome: Option<Outcome>) -> c_int {
     }
 }
 
-/// Has `callback` called with `user`, once, when all that was enqueued before is done. After gpunet_host_queue_destroy it is
-/// called, too. It gets -ECANCELED if the queue ended before.
+/// Has `callback` called with `user`, once, when all that was enqueued before is done. After
+/// gpunet_host_queue_destroy it is called, too. It gets -ECANCELED if the queue ended before.
 ///
 ///     static void tell(void *user, int error) { sem_post(user); }
 ///     gpunet_host_queue_notify(queue, tell, &semaphore);
 ///
-/// Errors: -EBADF; -EINVAL for a NULL callback; the system's, when it refuses a thread; -EAGAIN, -EIO and -EOPNOTSUPP as in
-/// gpunet_host_queue_post. After an error it is not called.
+/// Errors: -EBADF; -EINVAL for a NULL callback; the system's, when it refuses a thread; -EAGAIN,
+/// -EIO and -EOPNOTSUPP as in gpunet_host_queue_post. After an error it is not called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_notify(
     queue: *const gpunet_host_queue_t,
@@ -69,11 +71,12 @@ pub unsafe extern "C" fn gpunet_host_queue_notify(
     })
 }
 
-/// Waits until all that was enqueued is done, for at most `timeout_ns` nanoseconds; negative: without limit; 0: asks only, and
-/// enqueues nothing. Other threads may use the queue meanwhile.
+/// Waits until all that was enqueued is done, for at most `timeout_ns` nanoseconds; negative:
+/// without limit; 0: asks only, and enqueues nothing. Other threads may use the queue meanwhile.
 ///
-/// Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more, and tells whether -ETIMEDOUT
-/// is one); -ECANCELED when its attachment was closed before; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
+/// Errors: -EBADF; -ETIMEDOUT; the first failure of the queue (gpunet_host_queue_outcome has more,
+/// and tells whether -ETIMEDOUT is one); -ECANCELED when its attachment was closed before; -EAGAIN,
+/// -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_synchronize(
     queue: *const gpunet_host_queue_t,
@@ -126,8 +129,8 @@ pub unsafe extern "C" fn gpunet_host_queue_outcome(
     })
 }
 
-/// Ends the queue's handle. What was enqueued is still done: synchronize before memory, words or the stream that it uses go.
-/// The handle is stale from the begin of the call.
+/// Ends the queue's handle. What was enqueued is still done: synchronize before memory, words or
+/// the stream that it uses go. The handle is stale from the begin of the call.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

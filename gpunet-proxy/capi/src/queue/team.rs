@@ -22,7 +22,8 @@ fn source(data: *const c_void, len: usize) -> Result<PutSource<u8>, Failure> {
     if data.is_null() && len > 0 {
         return Err(Failure::new(libc::EFAULT, "the data is null"));
     }
-    // SAFETY: memory of the device, which stays and which nobody writes until the operation is done: the caller's promise.
+    // SAFETY: memory of the device, which stays and which nobody writes until the operation is
+    // done: the caller's promise.
     Ok(unsafe { Buffer::from_raw_parts(data.cast_mut().cast(), len) }.into())
 }
 
@@ -50,8 +51,9 @@ fn enqueue_for(
     team.with(|team| queue.with(|queue| Ok(body(queue, team)?)))
 }
 
-/// Limits the waits of operations of teams that are enqueued from now on to `timeout_ns` nanoseconds each, from when it begins;
-/// negative, as at first: no limit; 0: each looks once. On a CUDA stream a wait with a limit is a kernel of one block.
+/// Limits the waits of operations of teams that are enqueued from now on to `timeout_ns`
+/// nanoseconds each, from when it begins; negative, as at first: no limit; 0: each looks once. On a
+/// CUDA stream a wait with a limit is a kernel of one block.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]
@@ -68,14 +70,18 @@ pub unsafe extern "C" fn gpunet_host_queue_set_team_timeout(
     })
 }
 
-/// Copies `len` bytes from memory of the device to `offset` in the part of `member`. The device is the one that has joined the team;
-/// an address in its own part is one, too (gpunet_host_symmetric_address). The source stays, and nobody writes it, until the operation
-/// is done; the destination may be freed at once. The member sees the bytes once a later signal or barrier of this queue tells it.
+/// Copies `len` bytes from memory of the device to `offset` in the part of `member`. The device is
+/// the one that has joined the team; an address in its own part is one, too
+/// (gpunet_host_symmetric_address). The source stays, and nobody writes it, until the operation is
+/// done; the destination may be freed at once. The member sees the bytes once a later signal or
+/// barrier of this queue tells it.
 ///
-/// Errors: -EBADF; -EFAULT; -EINVAL with the reason for a member that there is not, bytes that do not fit, and a queue of another device;
-/// -ECONNRESET when a member is known to have died; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post; -EOPNOTSUPP also for
-/// pageable memory on a CUDA stream. What fails later is in gpunet_host_queue_outcome: -ECONNRESET when a member has died; -ENOTCONN
-/// when the one that is waited for has left, or this member has; -ETIMEDOUT when the time of gpunet_host_queue_set_team_timeout is over.
+/// Errors: -EBADF; -EFAULT; -EINVAL with the reason for a member that there is not, bytes that do
+/// not fit, and a queue of another device; -ECONNRESET when a member is known to have died;
+/// -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post; -EOPNOTSUPP also for pageable memory
+/// on a CUDA stream. What fails later is in gpunet_host_queue_outcome: -ECONNRESET when a member
+/// has died; -ENOTCONN when the one that is waited for has left, or this member has; -ETIMEDOUT
+/// when the time of gpunet_host_queue_set_team_timeout is over.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_put(
     queue: *const gpunet_host_queue_t,
@@ -91,7 +97,8 @@ pub unsafe extern "C" fn gpunet_host_queue_put(
     })
 }
 
-/// Puts as gpunet_host_queue_put, and then signals as gpunet_host_queue_signal: who sees the value sees the bytes.
+/// Puts as gpunet_host_queue_put, and then signals as gpunet_host_queue_signal: who sees the value
+/// sees the bytes.
 ///
 ///     gpunet_host_queue_put_signal(queue, box, 0, out, bytes, 0, round, right);
 ///     gpunet_host_queue_wait_until(queue, team, 0, left, round);
@@ -117,10 +124,12 @@ pub unsafe extern "C" fn gpunet_host_queue_put_signal(
     })
 }
 
-/// Sets this member's word of a signal at `member`: what the queue did before is there when the member sees the value. Values only
-/// grow, up to GPUNET_MAX_SIGNAL. One queue, or one group of kernels, at a time sets a signal of a member.
+/// Sets this member's word of a signal at `member`: what the queue did before is there when the
+/// member sees the value. Values only grow, up to GPUNET_MAX_SIGNAL. One queue, or one group of
+/// kernels, at a time sets a signal of a member.
 ///
-/// Errors: as gpunet_host_queue_put; -EINVAL also for a signal that there is not, and a value that is too large.
+/// Errors: as gpunet_host_queue_put; -EINVAL also for a signal that there is not, and a value that
+/// is too large.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_signal(
     queue: *const gpunet_host_queue_t,
@@ -132,8 +141,9 @@ pub unsafe extern "C" fn gpunet_host_queue_signal(
     done(|| enqueue_for(queue, team, |queue, team| queue.signal(team, Signal(signal), value, Rank(member))))
 }
 
-/// Waits until the word that `source` writes for `signal` is at least `value`: what it had stored before is visible to what follows on
-/// the queue. The call itself does not wait. A signal that the same stream sends later never ends the wait.
+/// Waits until the word that `source` writes for `signal` is at least `value`: what it had stored
+/// before is visible to what follows on the queue. The call itself does not wait. A signal that the
+/// same stream sends later never ends the wait.
 ///
 /// Errors: as gpunet_host_queue_signal.
 #[unsafe(no_mangle)]
@@ -149,11 +159,13 @@ pub unsafe extern "C" fn gpunet_host_queue_wait_until(
     })
 }
 
-/// Waits until all members have come to the barrier, by a queue or by a kernel. The call itself does not wait.
+/// Waits until all members have come to the barrier, by a queue or by a kernel. The call itself
+/// does not wait.
 ///
-/// Errors: as gpunet_host_queue_put; -EBUSY as long as another queue has barriers or collectives of the team under way. Later also
-/// -EBUSY when a kernel of this member is in a collective, and -ECONNABORTED when an earlier one of this member has failed: the others
-/// would take the next one for it.
+/// Errors: as gpunet_host_queue_put; -EBUSY as long as another queue has barriers or collectives of
+/// the team under way. Later also -EBUSY when a kernel of this member is in a collective, and
+/// -ECONNABORTED when an earlier one of this member has failed: the others would take the next one
+/// for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_barrier(
     queue: *const gpunet_host_queue_t,
@@ -162,8 +174,8 @@ pub unsafe extern "C" fn gpunet_host_queue_barrier(
     done(|| enqueue_for(queue, team, Queue::barrier))
 }
 
-/// Gives every member the `len` bytes of each: those of member `i` lie at `offset + i * len` of everybody's part. All members give the
-/// same length. The source is as in gpunet_host_queue_put.
+/// Gives every member the `len` bytes of each: those of member `i` lie at `offset + i * len` of
+/// everybody's part. All members give the same length. The source is as in gpunet_host_queue_put.
 ///
 /// Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
 #[unsafe(no_mangle)]
@@ -180,8 +192,8 @@ pub unsafe extern "C" fn gpunet_host_queue_all_gather(
     })
 }
 
-/// Copies `len` bytes of the member `root` to `offset` of everybody's part. All members give the same length; the data of the others is
-/// not looked at, and may be null.
+/// Copies `len` bytes of the member `root` to `offset` of everybody's part. All members give the
+/// same length; the data of the others is not looked at, and may be null.
 ///
 /// Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
 #[unsafe(no_mangle)]
@@ -209,8 +221,10 @@ pub unsafe extern "C" fn gpunet_host_queue_broadcast(
     })
 }
 
-/// Gives every member `len` bytes of each: `data` has so many for each member, and those of member `j` for member `i` come to `offset + j
-/// * len` of member `i`'s part. All members give the same length. The source is as in gpunet_host_queue_put.
+/// Gives every member `len` bytes of each: `data` has so many for each member, and those of member
+/// `j` for member `i` come to `offset + j
+/// * len` of member `i`'s part. All members give the same length. The source is as in
+///   gpunet_host_queue_put.
 ///
 /// Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
 #[unsafe(no_mangle)]

@@ -17,13 +17,14 @@ fn check_flags(flags: c_int, known: c_int) -> Result<(), Failure> {
     if flags & !known == 0 { Ok(()) } else { Err(Failure::new(libc::EINVAL, text())) }
 }
 
-/// Sends `len` bytes: copies them into the stream's ring. It returns when all are there, which is not yet at the peer; a
-/// non-blocking socket, or one whose SO_SNDTIMEO is over, takes as many as there is room for. `flags`: MSG_DONTWAIT,
-/// MSG_NOSIGNAL (no call raises SIGPIPE anyway). `data` is read during the call only.
+/// Sends `len` bytes: copies them into the stream's ring. It returns when all are there, which is
+/// not yet at the peer; a non-blocking socket, or one whose SO_SNDTIMEO is over, takes as many as
+/// there is room for. `flags`: MSG_DONTWAIT, MSG_NOSIGNAL (no call raises SIGPIPE anyway). `data`
+/// is read during the call only.
 ///
-/// Returns how many bytes were taken.
-/// Errors: -EBADF; -EFAULT; -EINVAL; -ENOTCONN; -EAGAIN; -EPIPE when the peer receives no more, or after gpunet_host_shutdown;
-/// -ECONNRESET; -ETIMEDOUT; -EPROTO; -ENETDOWN; -ECANCELED.
+/// Returns how many bytes were taken. Errors: -EBADF; -EFAULT; -EINVAL; -ENOTCONN; -EAGAIN; -EPIPE
+/// when the peer receives no more, or after gpunet_host_shutdown; -ECONNRESET; -ETIMEDOUT; -EPROTO;
+/// -ENETDOWN; -ECANCELED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_send(
     socket: *const gpunet_host_socket_t,
@@ -46,12 +47,13 @@ pub unsafe extern "C" fn gpunet_host_send(
     sent as ssize_t
 }
 
-/// Receives up to `len` bytes. It waits for the first, as long as SO_RCVTIMEO allows. `flags`: MSG_DONTWAIT; MSG_WAITALL: waits
-/// for all; MSG_PEEK: the bytes stay, for the next call. `data` is written during the call only.
+/// Receives up to `len` bytes. It waits for the first, as long as SO_RCVTIMEO allows. `flags`:
+/// MSG_DONTWAIT; MSG_WAITALL: waits for all; MSG_PEEK: the bytes stay, for the next call. `data` is
+/// written during the call only.
 ///
-/// Returns how many bytes were received; 0 at the end of the stream.
-/// Errors: -EBADF; -EFAULT; -EINVAL; -ENOTCONN; -EAGAIN; -ECONNRESET; -ETIMEDOUT; -EPROTO; -ENETDOWN; -ECANCELED. What came before an
-/// error is received first.
+/// Returns how many bytes were received; 0 at the end of the stream. Errors: -EBADF; -EFAULT;
+/// -EINVAL; -ENOTCONN; -EAGAIN; -ECONNRESET; -ETIMEDOUT; -EPROTO; -ENETDOWN; -ECANCELED. What came
+/// before an error is received first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_recv(
     socket: *const gpunet_host_socket_t,
@@ -84,8 +86,8 @@ pub unsafe extern "C" fn gpunet_host_recv(
     received as ssize_t
 }
 
-/// Ends one direction or both: SHUT_WR: the peer receives the end of the stream after the data; SHUT_RD: receives return 0, and
-/// what still comes is discarded.
+/// Ends one direction or both: SHUT_WR: the peer receives the end of the stream after the data;
+/// SHUT_RD: receives return 0, and what still comes is discarded.
 ///
 /// Errors: -EBADF, -ENOTCONN, -EINVAL.
 #[unsafe(no_mangle)]
@@ -122,9 +124,9 @@ pub unsafe extern "C" fn gpunet_host_shutdown(socket: *const gpunet_host_socket_
     })
 }
 
-/// Closes the socket without waiting. What was sent is still delivered, for as long as SO_LINGER or the setting linger_s allows;
-/// with SO_LINGER on and 0 the stream is reset. Calls of other threads that wait on it return -EBADF. Its descriptor
-/// (gpunet_host_fd) is closed.
+/// Closes the socket without waiting. What was sent is still delivered, for as long as SO_LINGER or
+/// the setting linger_s allows; with SO_LINGER on and 0 the stream is reset. Calls of other threads
+/// that wait on it return -EBADF. Its descriptor (gpunet_host_fd) is closed.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

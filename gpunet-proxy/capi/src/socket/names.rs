@@ -61,11 +61,13 @@ pub unsafe extern "C" fn gpunet_host_getpeername(
     })
 }
 
-/// Sets an option, as setsockopt(2). At any time: SO_RCVTIMEO, SO_SNDTIMEO, GPUNET_HOST_NONBLOCK. Before connect or listen:
-/// SO_RCVBUF and SO_SNDBUF (ring sizes, 4 KiB to 16 MiB), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
-/// SO_KEEPALIVE, IPV6_V6ONLY, GPUNET_HOST_TRANSPORT, GPUNET_HOST_LINES; accepted sockets have those of their listener.
+/// Sets an option, as setsockopt(2). At any time: SO_RCVTIMEO, SO_SNDTIMEO, GPUNET_HOST_NONBLOCK.
+/// Before connect or listen: SO_RCVBUF and SO_SNDBUF (ring sizes, 4 KiB to 16 MiB), SO_LINGER,
+/// SO_REUSEADDR and TCP_NODELAY (both on by default), SO_KEEPALIVE, IPV6_V6ONLY,
+/// GPUNET_HOST_TRANSPORT, GPUNET_HOST_LINES; accepted sockets have those of their listener.
 ///
-/// Errors: -EBADF; -EFAULT; -EINVAL; -EDOM; -ENOPROTOOPT; -EISCONN for the others after connect or listen.
+/// Errors: -EBADF; -EFAULT; -EINVAL; -EDOM; -ENOPROTOOPT; -EISCONN for the others after connect or
+/// listen.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_setsockopt(
     socket: *const gpunet_host_socket_t,
@@ -80,8 +82,8 @@ pub unsafe extern "C" fn gpunet_host_setsockopt(
     })
 }
 
-/// Reads an option, as getsockopt(2): those of gpunet_host_setsockopt, SO_ERROR (what a connect that nobody waited for failed
-/// with; reading clears it), SO_TYPE, SO_ACCEPTCONN.
+/// Reads an option, as getsockopt(2): those of gpunet_host_setsockopt, SO_ERROR (what a connect
+/// that nobody waited for failed with; reading clears it), SO_TYPE, SO_ACCEPTCONN.
 ///
 /// Errors: -EBADF, -EFAULT, -ENOPROTOOPT.
 #[unsafe(no_mangle)]
@@ -100,7 +102,8 @@ pub unsafe extern "C" fn gpunet_host_getsockopt(
     })
 }
 
-/// Sets whether calls on the socket wait (0) or return -EAGAIN (not 0): the option GPUNET_HOST_NONBLOCK.
+/// Sets whether calls on the socket wait (0) or return -EAGAIN (not 0): the option
+/// GPUNET_HOST_NONBLOCK.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

@@ -1,4 +1,5 @@
-//! Who is told that a socket may have become ready: threads that wait in a call, polls, and a descriptor.
+//! Who is told that a socket may have become ready: threads that wait in a call, polls, and a
+//! descriptor.
 
 use crate::failure::Failure;
 use rustix::event::{EventfdFlags, eventfd};
@@ -7,7 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 use std::time::Instant;
 
-/// A socket's waker: the reactor of the host, the control thread and the calls of other threads wake it.
+/// A socket's waker: the reactor of the host, the control thread and the calls of other threads
+/// wake it.
 #[derive(Default)]
 pub(crate) struct Notify {
     inner: Mutex<Inner>,
@@ -21,7 +23,8 @@ struct Inner {
     /// Polls that wait for this socket among others.
     polls: Vec<Arc<Notify>>,
     event: Option<Event>,
-    /// The socket was closed: there is no descriptor any more, however long somebody still holds this as a waker.
+    /// The socket was closed: there is no descriptor any more, however long somebody still holds
+    /// this as a waker.
     closed: bool,
 }
 
@@ -58,7 +61,8 @@ impl Notify {
         self.lock().wakes
     }
 
-    /// Waits until it has been woken since `seen` was asked, or until the deadline. Returns whether it was.
+    /// Waits until it has been woken since `seen` was asked, or until the deadline. Returns whether
+    /// it was.
     pub(crate) fn wait(&self, seen: u64, deadline: Option<Instant>) -> bool {
         let mut inner = self.lock();
         while inner.wakes == seen {
@@ -136,9 +140,11 @@ impl Notify {
         self.lock().event.as_ref().map(|event| event.events)
     }
 
-    /// Makes the descriptor agree with the socket: `is_ready` tells whether it is ready, and if not, has it wake this.
+    /// Makes the descriptor agree with the socket: `is_ready` tells whether it is ready, and if
+    /// not, has it wake this.
     ///
-    /// It is asked once more after the descriptor was cleared: a wake-up in between may have been cleared with it.
+    /// It is asked once more after the descriptor was cleared: a wake-up in between may have been
+    /// cleared with it.
     pub(super) fn settle(&self, mut is_ready: impl FnMut() -> bool) {
         let ready = is_ready();
         if let Some(event) = &mut self.lock().event {

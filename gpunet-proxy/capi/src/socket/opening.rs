@@ -11,11 +11,11 @@ use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Makes a socket. It is fresh: bind and listen, or connect. `attachment` is of the CPU device; it may be closed before the
-/// socket, whose calls then return -ECANCELED or -ENETDOWN.
+/// Makes a socket. It is fresh: bind and listen, or connect. `attachment` is of the CPU device; it
+/// may be closed before the socket, whose calls then return -ECANCELED or -ENETDOWN.
 ///
-/// On success `*socket` is a handle that gpunet_host_close ends.
-/// Errors: -EBADF; -EOPNOTSUPP for the attachment of a GPU; -EBUSY when all launch numbers of the attachment are in use; the
+/// On success `*socket` is a handle that gpunet_host_close ends. Errors: -EBADF; -EOPNOTSUPP for
+/// the attachment of a GPU; -EBUSY when all launch numbers of the attachment are in use; the
 /// system's, when it refuses a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_socket(
@@ -31,8 +31,8 @@ pub unsafe extern "C" fn gpunet_host_socket(
     })
 }
 
-/// Notes the address that gpunet_host_listen is to take: a struct sockaddr_in or sockaddr_in6. Port 0 is a free one. Whether the
-/// address can be had is known when it listens.
+/// Notes the address that gpunet_host_listen is to take: a struct sockaddr_in or sockaddr_in6. Port
+/// 0 is a free one. Whether the address can be had is known when it listens.
 ///
 /// Errors: -EBADF; -EFAULT; -EAFNOSUPPORT; -EINVAL, also when it is bound already or not fresh.
 #[unsafe(no_mangle)]
@@ -54,11 +54,13 @@ pub unsafe extern "C" fn gpunet_host_bind(
     })
 }
 
-/// Listens at the socket's address, or without one at a free port of every IPv4 address. At most `backlog` connections wait to
-/// be accepted. Waits for the proxy's answer. After a failure the socket is fresh and still bound.
+/// Listens at the socket's address, or without one at a free port of every IPv4 address. At most
+/// `backlog` connections wait to be accepted. Waits for the proxy's answer. After a failure the
+/// socket is fresh and still bound.
 ///
-/// Errors: -EBADF; -EINVAL when it is connected; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; -EMFILE (all socket slots of the attachment
-/// are in use); -ENFILE (the proxy has no descriptor left); -ENOBUFS; -EOPNOTSUPP (no such transport here); -ENETDOWN; -ECANCELED.
+/// Errors: -EBADF; -EINVAL when it is connected; -EADDRINUSE; -EADDRNOTAVAIL; -EACCES; -EMFILE (all
+/// socket slots of the attachment are in use); -ENFILE (the proxy has no descriptor left);
+/// -ENOBUFS; -EOPNOTSUPP (no such transport here); -ENETDOWN; -ECANCELED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_listen(socket: *const gpunet_host_socket_t, backlog: c_int) -> c_int {
     done(|| {
@@ -85,12 +87,12 @@ pub unsafe extern "C" fn gpunet_host_listen(socket: *const gpunet_host_socket_t,
     })
 }
 
-/// Accepts the connection that has waited longest, as a new socket, which waits in its calls even if the listener does not;
-/// other options are the listener's. Several threads may accept. It obeys SO_RCVTIMEO. `address` and `len`, where the peer's
-/// address is left as by accept(2), may be NULL.
+/// Accepts the connection that has waited longest, as a new socket, which waits in its calls even
+/// if the listener does not; other options are the listener's. Several threads may accept. It obeys
+/// SO_RCVTIMEO. `address` and `len`, where the peer's address is left as by accept(2), may be NULL.
 ///
-/// On success `*accepted` is a handle that gpunet_host_close ends.
-/// Errors: -EBADF; -EINVAL when it does not listen; -EAGAIN; -EMFILE when all socket slots of the attachment are in use (the
+/// On success `*accepted` is a handle that gpunet_host_close ends. Errors: -EBADF; -EINVAL when it
+/// does not listen; -EAGAIN; -EMFILE when all socket slots of the attachment are in use (the
 /// connection stays); -ENETDOWN; -ECANCELED. For want of ring memory or descriptors it waits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_accept(
@@ -114,17 +116,19 @@ pub unsafe extern "C" fn gpunet_host_accept(
     })
 }
 
-/// Connects to a struct sockaddr_in or sockaddr_in6. It obeys SO_SNDTIMEO. After a failure the socket is fresh again.
+/// Connects to a struct sockaddr_in or sockaddr_in6. It obeys SO_SNDTIMEO. After a failure the
+/// socket is fresh again.
 ///
-/// Over tcp and rc the connection is made when it is in the listener's backlog; over peer, the default between two sockets
-/// under one proxy, when the other end accepts. A thread that connects to a listener of its own therefore does not wait for
-/// the connect, or asks for tcp.
+/// Over tcp and rc the connection is made when it is in the listener's backlog; over peer, the
+/// default between two sockets under one proxy, when the other end accepts. A thread that connects
+/// to a listener of its own therefore does not wait for the connect, or asks for tcp.
 ///
-/// A non-blocking socket begins to connect and returns -EINPROGRESS. Then gpunet_host_poll reports POLLOUT, or the socket's
-/// descriptor becomes readable, when it is known how that went: getsockopt(SO_ERROR) returns 0 or the errno.
-/// Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT; -EINPROGRESS; -EALREADY while it connects; -EISCONN; -EOPNOTSUPP (bound or
-/// listening; no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all socket slots of the
-/// attachment are in use); -ENFILE; -ENOBUFS (no ring memory); -ENETDOWN; -ECANCELED.
+/// A non-blocking socket begins to connect and returns -EINPROGRESS. Then gpunet_host_poll reports
+/// POLLOUT, or the socket's descriptor becomes readable, when it is known how that went:
+/// getsockopt(SO_ERROR) returns 0 or the errno. Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT;
+/// -EINPROGRESS; -EALREADY while it connects; -EISCONN; -EOPNOTSUPP (bound or listening; no such
+/// transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all socket
+/// slots of the attachment are in use); -ENFILE; -ENOBUFS (no ring memory); -ENETDOWN; -ECANCELED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_connect(
     socket: *const gpunet_host_socket_t,

@@ -23,7 +23,8 @@ pub struct gpunet_host_pollfd {
 }
 
 impl SocketObject {
-    /// Returns what of `events` would not wait, with POLLERR and POLLHUP; and where nothing is ready, has it wake the socket.
+    /// Returns what of `events` would not wait, with POLLERR and POLLHUP; and where nothing is
+    /// ready, has it wake the socket.
     fn readiness(&self, events: c_short) -> c_short {
         let mut cx = Context::from_waker(&self.waker);
         let mut inner = lock(&self.inner);
@@ -93,10 +94,11 @@ impl Drop for Told<'_> {
     }
 }
 
-/// Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ns` nanoseconds; negative: without limit; 0:
-/// not at all. Listeners are ready (POLLIN) when an accept would not wait, sockets that connect (POLLOUT) when it is known how
-/// that went. A failure is reported with the direction that was asked for. An entry whose handle is stale gets POLLNVAL; one
-/// whose socket is NULL is passed over.
+/// Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ns` nanoseconds;
+/// negative: without limit; 0: not at all. Listeners are ready (POLLIN) when an accept would not
+/// wait, sockets that connect (POLLOUT) when it is known how that went. A failure is reported with
+/// the direction that was asked for. An entry whose handle is stale gets POLLNVAL; one whose socket
+/// is NULL is passed over.
 ///
 /// Returns how many entries have something in `revents`; 0 when the time is over.
 /// Errors: -EFAULT, -EINVAL.
@@ -142,14 +144,15 @@ fn examine(entries: &mut [gpunet_host_pollfd], objects: &[Option<Arc<SocketObjec
     ready
 }
 
-/// Returns a descriptor for the program's event loop (epoll, libuv): it is readable while the socket is ready for one of
-/// `events` (POLLIN, POLLOUT), has failed, or may be one of these. It may be readable in vain, once; then a non-blocking call
-/// returns -EAGAIN, or gpunet_host_poll finds nothing, and that makes it unreadable. It is never unreadable while the socket is
-/// ready. Watch it level-triggered for being readable, whatever `events` are; call again to change them.
+/// Returns a descriptor for the program's event loop (epoll, libuv): it is readable while the
+/// socket is ready for one of `events` (POLLIN, POLLOUT), has failed, or may be one of these. It
+/// may be readable in vain, once; then a non-blocking call returns -EAGAIN, or gpunet_host_poll
+/// finds nothing, and that makes it unreadable. It is never unreadable while the socket is ready.
+/// Watch it level-triggered for being readable, whatever `events` are; call again to change them.
 ///
-/// The descriptor is the socket's: it is valid until gpunet_host_close, and the program neither closes, reads nor writes it. Take
-/// it out of the event loop before gpunet_host_close.
-/// Errors: -EBADF; -EINVAL for other events; -EMFILE or -ENFILE when there is no descriptor left.
+/// The descriptor is the socket's: it is valid until gpunet_host_close, and the program neither
+/// closes, reads nor writes it. Take it out of the event loop before gpunet_host_close. Errors:
+/// -EBADF; -EINVAL for other events; -EMFILE or -ENFILE when there is no descriptor left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_fd(socket: *const gpunet_host_socket_t, events: c_short) -> c_int {
     int(|| {

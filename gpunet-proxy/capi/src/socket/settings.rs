@@ -18,7 +18,8 @@ impl Settings {
         self.options.with_timeouts(Timeout::NEVER, Timeout::NEVER).with_flag(Options::NONBLOCK, false)
     }
 
-    /// The settings of a connection that a listener with these accepted: it waits, as accept(2) has it.
+    /// The settings of a connection that a listener with these accepted: it waits, as accept(2) has
+    /// it.
     pub(super) fn accepted(self) -> Self {
         Self { options: self.options.with_flag(Options::NONBLOCK, false) }
     }

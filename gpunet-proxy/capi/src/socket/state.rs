@@ -1,4 +1,5 @@
-//! What a host socket is: fresh, connecting, a stream, a listener. The state moves on when a call looks at it.
+//! What a host socket is: fresh, connecting, a stream, a listener. The state moves on when a call
+//! looks at it.
 
 use super::settings::Settings;
 use crate::failure::Failure;
@@ -104,7 +105,8 @@ impl Connected {
         }
     }
 
-    /// Closes as one: a half that is dropped alone would end its direction first, and a reset would be none.
+    /// Closes as one: a half that is dropped alone would end its direction first, and a reset would
+    /// be none.
     fn close(&self) {
         let (read, write) = (lock(&self.read).take(), lock(&self.write).take());
         if let (Some(read), Some(write)) = (read, write) {
@@ -159,8 +161,8 @@ impl Inner {
     /// Begins to connect.
     ///
     /// # Errors
-    /// EALREADY while it connects; EISCONN; EOPNOTSUPP on a bound socket or a listener; EBADF; what an earlier connect failed
-    /// with and nobody has asked for.
+    /// EALREADY while it connects; EISCONN; EOPNOTSUPP on a bound socket or a listener; EBADF; what
+    /// an earlier connect failed with and nobody has asked for.
     pub(super) fn begin_connect(&mut self, host: &Host, to: SocketAddr) -> Result<(), Failure> {
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -190,7 +192,8 @@ impl Inner {
         }
     }
 
-    /// Looks how far a connect is. Its failure makes the socket fresh again, and waits to be asked for.
+    /// Looks how far a connect is. Its failure makes the socket fresh again, and waits to be asked
+    /// for.
     pub(super) fn progress(&mut self, cx: &mut Context<'_>) {
         let State::Connecting(pending, to) = &mut self.state else { return };
         let to = *to;

@@ -31,8 +31,8 @@ pub struct gpunet_host_team_options {
     pub signals: u32,
     /// 0.
     pub reserved: u32,
-    /// How long members wait for each other when they join, and in each thing that they do together on the host. That of member 0
-    /// counts. Nanoseconds; 0: 30 seconds.
+    /// How long members wait for each other when they join, and in each thing that they do together
+    /// on the host. That of member 0 counts. Nanoseconds; 0: 30 seconds.
     pub timeout_ns: u64,
 }
 
@@ -64,11 +64,13 @@ fn join(
     TeamObject::enter(team, object, out)
 }
 
-/// Binds an address of this machine at which the members of a team will meet; port 0 takes a free one. Member 0 makes it where the
-/// address is not known beforehand, passes the id on, and then calls gpunet_host_team_lead.
+/// Binds an address of this machine at which the members of a team will meet; port 0 takes a free
+/// one. Member 0 makes it where the address is not known beforehand, passes the id on, and then
+/// calls gpunet_host_team_lead.
 ///
-/// On success `*listener` is a handle that gpunet_host_team_lead or gpunet_host_team_listener_close ends.
-/// Errors: -EFAULT; -EINVAL for 0.0.0.0 and its like, which nobody can connect to; the system's.
+/// On success `*listener` is a handle that gpunet_host_team_lead or gpunet_host_team_listener_close
+/// ends. Errors: -EFAULT; -EINVAL for 0.0.0.0 and its like, which nobody can connect to; the
+/// system's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_team_listen(
     address: *const sockaddr,
@@ -84,7 +86,8 @@ pub unsafe extern "C" fn gpunet_host_team_listen(
     })
 }
 
-/// Leaves the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits. Whoever has it can join.
+/// Leaves the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits.
+/// Whoever has it can join.
 ///
 /// On success `*id` belongs to the caller, who gives it back with gpunet_host_free_string.
 /// Errors: -EBADF, -EFAULT, -ENOMEM.
@@ -109,8 +112,8 @@ pub unsafe extern "C" fn gpunet_host_team_listener_close(
     done(|| gpunet_host_team_listener_t::take(listener).map(drop))
 }
 
-/// Joins as member 0 of `size`, at its listener, whose handle is stale from the begin of the call. Waits until all have
-/// joined. `options` may be NULL.
+/// Joins as member 0 of `size`, at its listener, whose handle is stale from the begin of the call.
+/// Waits until all have joined. `options` may be NULL.
 ///
 /// On success `*team` is a handle that gpunet_host_team_leave ends.
 /// Errors: as gpunet_host_team_join.
@@ -131,8 +134,8 @@ pub unsafe extern "C" fn gpunet_host_team_lead(
     })
 }
 
-/// Joins as member `rank` of `size`, by the id that all have. Member 0 listens at the id's address; the others may come before
-/// it. Waits until all have joined. `options` may be NULL.
+/// Joins as member `rank` of `size`, by the id that all have. Member 0 listens at the id's address;
+/// the others may come before it. Waits until all have joined. `options` may be NULL.
 ///
 ///     gpunet_host_team_join(attachment, getenv("TEAM"), rank, size, NULL, &team);
 ///     gpunet_host_symmetric_alloc(team, 4096, &memory);
@@ -142,11 +145,12 @@ pub unsafe extern "C" fn gpunet_host_team_lead(
 ///     gpunet_host_symmetric_free(memory);
 ///     gpunet_host_team_leave(team);
 ///
-/// On success `*team` is a handle that gpunet_host_team_leave ends.
-/// Errors, for all members: -ETIMEDOUT when some have not come; -EINVAL when two have one rank, or sizes or numbers of signals
-/// differ; -EOPNOTSUPP when a member is on another machine, or one cannot map another's memory; -ECONNRESET when one has died. For
-/// this one: -EBADF; -EFAULT; -EINVAL for a text that is no id, or no such member; -ECONNREFUSED when the team is complete without
-/// it, or the id is another team's; -EPROTONOSUPPORT when member 0 is of another version; the system's.
+/// On success `*team` is a handle that gpunet_host_team_leave ends. Errors, for all members:
+/// -ETIMEDOUT when some have not come; -EINVAL when two have one rank, or sizes or numbers of
+/// signals differ; -EOPNOTSUPP when a member is on another machine, or one cannot map another's
+/// memory; -ECONNRESET when one has died. For this one: -EBADF; -EFAULT; -EINVAL for a text that is
+/// no id, or no such member; -ECONNREFUSED when the team is complete without it, or the id is
+/// another team's; -EPROTONOSUPPORT when member 0 is of another version; the system's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_team_join(
     attachment: *const gpunet_host_attachment_t,
@@ -166,8 +170,9 @@ pub unsafe extern "C" fn gpunet_host_team_join(
     })
 }
 
-/// Reads from the environment as what torchrun, mpirun (Open MPI) or srun has started this program: its rank, and how many
-/// members there are. With it a program chooses its device before it joins (gpunet_host_team_launched).
+/// Reads from the environment as what torchrun, mpirun (Open MPI) or srun has started this program:
+/// its rank, and how many members there are. With it a program chooses its device before it joins
+/// (gpunet_host_team_launched).
 ///
 /// Errors: -EFAULT; -ENOENT when the environment names no team.
 #[unsafe(no_mangle)]
@@ -182,8 +187,9 @@ pub unsafe extern "C" fn gpunet_host_team_environment(rank: *mut u32, size: *mut
     })
 }
 
-/// Joins as what torchrun, mpirun (Open MPI) or srun has started this program as: rank, size and place are in the environment.
-/// GPUNET_TEAM, an id, says where members meet instead. `options` may be NULL.
+/// Joins as what torchrun, mpirun (Open MPI) or srun has started this program as: rank, size and
+/// place are in the environment. GPUNET_TEAM, an id, says where members meet instead. `options` may
+/// be NULL.
 ///
 /// On success `*team` is a handle that gpunet_host_team_leave ends.
 /// Errors: as gpunet_host_team_join; -ENOENT when the environment names no team.
@@ -199,8 +205,8 @@ pub unsafe extern "C" fn gpunet_host_team_launched(
     })
 }
 
-/// Makes teams of those members that give the same `colour`. In them, members are ranked by `key`, and those with equal keys as in
-/// this team. All members call it; this team goes on.
+/// Makes teams of those members that give the same `colour`. In them, members are ranked by `key`,
+/// and those with equal keys as in this team. All members call it; this team goes on.
 ///
 /// On success `*part` is a handle that gpunet_host_team_leave ends.
 /// Errors: as gpunet_host_team_join.

@@ -30,7 +30,8 @@ pub(crate) struct SymmetricObject {
 impl Drop for SymmetricObject {
     fn drop(&mut self) {
         drop(self.memory.get_mut().unwrap_or_else(PoisonError::into_inner).take());
-        // Ordering: Release, pairs with the Acquire of gpunet_host_team_leave: the borrow has ended.
+        // Ordering: Release, pairs with the Acquire of gpunet_host_team_leave: the borrow has
+        // ended.
         self.team.memories.fetch_sub(1, Ordering::Release);
     }
 }
@@ -51,12 +52,13 @@ pub(crate) fn within(memory: &Symmetric<'_, u8>, offset: usize, len: usize) -> R
     end.map(drop).ok_or_else(|| Failure::new(libc::EINVAL, text()))
 }
 
-/// Allocates `len` bytes for each member, all zero. All members call it, with the same length, in the same order among what they do
-/// together. Waits until all have the memory mapped. If one cannot have it, nobody gets it, and the team goes on.
+/// Allocates `len` bytes for each member, all zero. All members call it, with the same length, in
+/// the same order among what they do together. Waits until all have the memory mapped. If one
+/// cannot have it, nobody gets it, and the team goes on.
 ///
-/// On success `*symmetric` is a handle that gpunet_host_symmetric_free ends.
-/// Errors, for all members: as gpunet_host_team_barrier; -EINVAL also when lengths differ; -EOPNOTSUPP with the reason when a
-/// member cannot have or map the memory. -EBADF; -ENOMEM.
+/// On success `*symmetric` is a handle that gpunet_host_symmetric_free ends. Errors, for all
+/// members: as gpunet_host_team_barrier; -EINVAL also when lengths differ; -EOPNOTSUPP with the
+/// reason when a member cannot have or map the memory. -EBADF; -ENOMEM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_symmetric_alloc(
     team: *const gpunet_host_team_t,
@@ -66,8 +68,9 @@ pub unsafe extern "C" fn gpunet_host_symmetric_alloc(
     made(team, symmetric, |team| Ok(team.alloc::<u8>(len)?))
 }
 
-/// As gpunet_host_symmetric_alloc, but the bytes need not exist yet: on the CPU gpunet_host_symmetric_commit makes them exist, the first
-/// so many, before anybody uses them. On a GPU all of them exist at once.
+/// As gpunet_host_symmetric_alloc, but the bytes need not exist yet: on the CPU
+/// gpunet_host_symmetric_commit makes them exist, the first so many, before anybody uses them. On a
+/// GPU all of them exist at once.
 ///
 ///     gpunet_host_symmetric_reserve(team, 1 << 30, &heap);
 ///     gpunet_host_symmetric_commit(heap, 4096);
@@ -83,10 +86,11 @@ pub unsafe extern "C" fn gpunet_host_symmetric_reserve(
     made(team, symmetric, |team| Ok(team.reserve::<u8>(len)?))
 }
 
-/// Makes the first `len` bytes of memory exist that was reserved. All members call it, with the same length, in the same order among
-/// what they do together. Once it returns, all have them.
+/// Makes the first `len` bytes of memory exist that was reserved. All members call it, with the
+/// same length, in the same order among what they do together. Once it returns, all have them.
 ///
-/// Errors, for all members: as gpunet_host_symmetric_alloc; the memory is as it was. -EBADF; -EINVAL for more bytes than there are.
+/// Errors, for all members: as gpunet_host_symmetric_alloc; the memory is as it was. -EBADF;
+/// -EINVAL for more bytes than there are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_symmetric_commit(
     symmetric: *const gpunet_host_symmetric_t,
@@ -110,8 +114,9 @@ fn made(
         let out = Out::new(symmetric, "symmetric")?;
         let object = gpunet_host_team_t::of(team)?;
         let memory = object.with(|team| {
-            // SAFETY: the team stays where it is until it is left, which is refused while `memories` counts this borrow. It
-            // cannot be left before it is counted, because `with` keeps it for reading.
+            // SAFETY: the team stays where it is until it is left, which is refused while
+            // `memories` counts this borrow. It cannot be left before it is counted, because `with`
+            // keeps it for reading.
             let team: &'static Team = unsafe { &*std::ptr::from_ref(team) };
             let memory = make(team)?;
             object.memories.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +128,8 @@ fn made(
     })
 }
 
-/// Leaves the memory as kernels are given it: a parameter, by value. The kernels end before the memory is freed.
+/// Leaves the memory as kernels are given it: a parameter, by value. The kernels end before the
+/// memory is freed.
 ///
 /// Errors: -EBADF; -EFAULT.
 #[unsafe(no_mangle)]
@@ -160,7 +166,8 @@ pub unsafe extern "C" fn gpunet_host_symmetric_address(
     })
 }
 
-/// Copies `len` bytes from `data` to `offset` in this member's own part. No kernel and no member may be using these bytes.
+/// Copies `len` bytes from `data` to `offset` in this member's own part. No kernel and no member
+/// may be using these bytes.
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL when the range is not inside the part; -EIO with CUDA's error.
 #[unsafe(no_mangle)]
@@ -180,7 +187,8 @@ pub unsafe extern "C" fn gpunet_host_symmetric_write(
     })
 }
 
-/// Copies `len` bytes at `offset` in this member's own part to `data`. No kernel and no member may be writing these bytes.
+/// Copies `len` bytes at `offset` in this member's own part to `data`. No kernel and no member may
+/// be writing these bytes.
 ///
 /// Errors: as gpunet_host_symmetric_write.
 #[unsafe(no_mangle)]
@@ -203,8 +211,8 @@ pub unsafe extern "C" fn gpunet_host_symmetric_read(
     })
 }
 
-/// Frees this member's mappings; it waits for nobody, and other members keep theirs. No kernel of this member uses the memory any
-/// more.
+/// Frees this member's mappings; it waits for nobody, and other members keep theirs. No kernel of
+/// this member uses the memory any more.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

@@ -1,14 +1,17 @@
 //! Where a CPU device has the parts of its arenas.
 //!
-//! Peers come and go while a launch runs, and a thread block may still be inside a call that uses the arena of one that is
-//! gone. So the addresses of a part that is unmapped stay mapped, as private memory, and are another part's only after a grace
-//! period, in which every such call has ended. Both mappings and addresses of the process are bounded by the arenas that are
-//! mapped at one time, not by those that ever were. Where the system has no grace periods (see [`GracePeriod::can_end`]), each
-//! arena takes addresses of its own, and only the mappings are bounded.
+//! Peers come and go while a launch runs, and a thread block may still be inside a call that uses
+//! the arena of one that is gone. So the addresses of a part that is unmapped stay mapped, as
+//! private memory, and are another part's only after a grace period, in which every such call has
+//! ended. Both mappings and addresses of the process are bounded by the arenas that are mapped at
+//! one time, not by those that ever were. Where the system has no grace periods (see
+//! [`GracePeriod::can_end`]), each arena takes addresses of its own, and only the mappings are
+//! bounded.
 //!
-//! A GPU has its arenas by registrations, exports and imports of CUDA. These have no such end: a kernel says nothing of its
-//! calls, and CUDA may wait for all kernels when memory is unregistered. They are given back when no kernel of the device
-//! runs (`gpu_usermap`), together with their addresses, and the pages of a part stay pinned until then.
+//! A GPU has its arenas by registrations, exports and imports of CUDA. These have no such end: a
+//! kernel says nothing of its calls, and CUDA may wait for all kernels when memory is unregistered.
+//! They are given back when no kernel of the device runs (`gpu_usermap`), together with their
+//! addresses, and the pages of a part stay pinned until then.
 
 use gpu_usermap::{AddressPool, PinnedRegion, PooledRegion, Vacated};
 use gpunet_device::cpu::GracePeriod;

@@ -23,7 +23,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, sends the hello and waits for the answer. `card` is the dma-buf of an attachment that has one.
+    /// Connects, sends the hello and waits for the answer. `card` is the dma-buf of an attachment
+    /// that has one.
     pub(crate) fn open(
         path: &Path,
         hello: &Hello,
@@ -110,8 +111,8 @@ pub(crate) fn next(socket: &OwnedFd, limit: Duration) -> io::Result<wire::Packet
     }
 }
 
-/// Asks the daemon at `path` what it holds. Users other than root, the daemon's own and those that its
-/// file makes admins are told of their own attachments only.
+/// Asks the daemon at `path` what it holds. Users other than root, the daemon's own and those that
+/// its file makes admins are told of their own attachments only.
 ///
 /// # Errors
 /// The system's; with the daemon's words when it refuses.

@@ -19,8 +19,8 @@ Exit codes: 0 good, 1 the daemon does not answer, 2 no daemon or a bad command l
 #[derive(Debug, Parser)]
 #[command(name = "gpunetctl", version, after_help = AFTER)]
 pub struct Cli {
-    /// The daemon's socket [default: $GPUNETD_LISTEN_PATH; gpunetd.sock in $XDG_RUNTIME_DIR if it is there;
-    /// /run/gpunet/gpunetd.sock].
+    /// The daemon's socket [default: $GPUNETD_LISTEN_PATH; gpunetd.sock in $XDG_RUNTIME_DIR if it
+    /// is there; /run/gpunet/gpunetd.sock].
     #[arg(long, global = true, value_name = "PATH")]
     pub path: Option<PathBuf>,
     /// What to show.
@@ -32,8 +32,9 @@ pub struct Cli {
 pub enum Command {
     /// Shows sockets, like ss(8).
     ///
-    /// Recv-Q: bytes landed and not consumed, of a listener connections that wait. Send-Q: bytes accepted from
-    /// the device and not yet taken by the network. In-flight: taken and not acknowledged.
+    /// Recv-Q: bytes landed and not consumed, of a listener connections that wait. Send-Q: bytes
+    /// accepted from the device and not yet taken by the network. In-flight: taken and not
+    /// acknowledged.
     Ss(SsArgs),
     /// Shows the devices that are attached.
     Clients {
@@ -43,8 +44,9 @@ pub enum Command {
     },
     /// Shows the daemon's data threads.
     ///
-    /// Streams: those whose bytes the thread moves. Busy: how long it has worked. Load: the share of its time that it
-    /// has worked, since the daemon's start or, with --watch, since the last look.
+    /// Streams: those whose bytes the thread moves. Busy: how long it has worked. Load: the share
+    /// of its time that it has worked, since the daemon's start or, with --watch, since the last
+    /// look.
     Threads(ThreadsArgs),
 }
 

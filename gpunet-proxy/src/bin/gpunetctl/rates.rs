@@ -20,8 +20,8 @@ pub fn key(socket: &Socket) -> Key {
     (socket.client, socket.slot, socket.generation)
 }
 
-/// The snapshot before `now`, if it is of the same daemon: another, or one that has just started, counts from the
-/// beginning.
+/// The snapshot before `now`, if it is of the same daemon: another, or one that has just started,
+/// counts from the beginning.
 pub fn earlier<'a>(before: Option<&'a Snapshot>, now: &Snapshot) -> Option<&'a Snapshot> {
     before.filter(|before| before.pid == now.pid && before.uptime_ms < now.uptime_ms)
 }

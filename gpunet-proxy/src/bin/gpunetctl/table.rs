@@ -24,8 +24,8 @@ impl Table {
         Self { columns, rows: Vec::new() }
     }
 
-    /// Adds a row. Control characters are replaced, because a process can choose any name, and it must not move the
-    /// cursor.
+    /// Adds a row. Control characters are replaced, because a process can choose any name, and it
+    /// must not move the cursor.
     pub fn push(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         let clean = |cell: String| cell.replace(|c: char| c.is_control(), "?");

@@ -4,7 +4,8 @@ use crate::rates;
 use crate::table::{Align, Table, duration};
 use gpunet_proxy::snapshot::{Snapshot, Thread};
 
-/// The data threads of a snapshot, with their loads since the one before it or since the daemon's start.
+/// The data threads of a snapshot, with their loads since the one before it or since the daemon's
+/// start.
 pub fn table(before: Option<&Snapshot>, now: &Snapshot) -> Table {
     let mut table = Table::new(vec![
         ("Thread", Align::Right),

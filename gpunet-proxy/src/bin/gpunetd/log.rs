@@ -12,8 +12,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Filter as LayerFilter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Events a second from one place in the code. Twenty are enough to see what is going on, and a client that
-/// provokes them, errors included, cannot fill a disk.
+/// Events a second from one place in the code. Twenty are enough to see what is going on, and a
+/// client that provokes them, errors included, cannot fill a disk.
 const PER_SECOND: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(1);
 

@@ -29,13 +29,14 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 const CONNECTIONS: usize = 32;
 /// How long a client may take to send its request, and then to read the answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection is left alone while others wait for its place; a real client has sent its request by then.
-/// So hundreds that send nothing are gone within a second or two.
+/// How long a connection is left alone while others wait for its place; a real client has sent its
+/// request by then. So hundreds that send nothing are gone within a second or two.
 const GRACE: Duration = Duration::from_millis(50);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How far apart snapshots are taken: everyone who reaches the port can ask, and each costs the control plane time.
+/// How far apart snapshots are taken: everyone who reaches the port can ask, and each costs the
+/// control plane time.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Serves metrics until the runtime ends.
@@ -64,7 +65,8 @@ struct Source {
 }
 
 impl Source {
-    /// Returns a snapshot that is no older than the call. Those who wait at the same time share one.
+    /// Returns a snapshot that is no older than the call. Those who wait at the same time share
+    /// one.
     async fn snapshot(&self) -> Option<Arc<Snapshot>> {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
@@ -114,8 +116,8 @@ impl Guests {
         self.all.push_back(Guest { task, since: Instant::now(), answering });
     }
 
-    /// Waits until there is room for one more. If there is none, the oldest that has not sent a request, or does
-    /// not read its answer, is closed.
+    /// Waits until there is room for one more. If there is none, the oldest that has not sent a
+    /// request, or does not read its answer, is closed.
     async fn make_room(&mut self) {
         loop {
             while self.tasks.try_join_next().is_some() {}
@@ -260,7 +262,8 @@ fn taken(snapshot: &Snapshot) -> Family<Labels, Gauge> {
     family
 }
 
-/// Every combination, also those that do not occur now: a series that comes and goes is hard to read.
+/// Every combination, also those that do not occur now: a series that comes and goes is hard to
+/// read.
 fn sockets(snapshot: &Snapshot) -> Family<Labels, Gauge> {
     let family = Family::<Labels, Gauge>::default();
     for state in State::ALL {

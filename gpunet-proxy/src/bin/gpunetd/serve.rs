@@ -273,8 +273,8 @@ impl Signals {
 }
 
 fn raise_descriptor_limit() {
-    // Every TCP stream is a descriptor. Whoever set a lower hard limit meant it, and connections beyond
-    // it are refused in order.
+    // Every TCP stream is a descriptor. Whoever set a lower hard limit meant it, and connections
+    // beyond it are refused in order.
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, "cannot raise the limit of file descriptors");

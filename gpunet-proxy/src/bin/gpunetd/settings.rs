@@ -16,7 +16,8 @@ const FILE: &str = "/etc/gpunet/gpunetd.toml";
 /// The longest file of settings: many times what all users of a machine need.
 const MOST: u64 = 1 << 20;
 
-/// Defines, from one list, the flags with their help, the keys of the file, and the effective settings.
+/// Defines, from one list, the flags with their help, the keys of the file, and the effective
+/// settings.
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty, $value:literal, $env:literal, $default:expr;)+) => {
         /// Settings as one source gives them.
@@ -86,47 +87,52 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Where clients attach: the path of a Unix socket. Default: gpunetd.sock in $RUNTIME_DIRECTORY (systemd
-    /// sets it), for root /run/gpunet/gpunetd.sock, for others gpunetd.sock in $XDG_RUNTIME_DIR, which is where
-    /// clients look. Its directory is made if it is missing. A socket that systemd passes comes before it.
+    /// Where clients attach: the path of a Unix socket. Default: gpunetd.sock in $RUNTIME_DIRECTORY
+    /// (systemd sets it), for root /run/gpunet/gpunetd.sock, for others gpunetd.sock in
+    /// $XDG_RUNTIME_DIR, which is where clients look. Its directory is made if it is missing. A
+    /// socket that systemd passes comes before it.
     listen_path: PathBuf, "PATH", "GPUNETD_LISTEN_PATH", listen_path();
-    /// Mode of the socket file. Default 0666: who may attach is decided by allow_users and allow_groups, from
-    /// what the kernel says of each client.
+    /// Mode of the socket file. Default 0666: who may attach is decided by allow_users and
+    /// allow_groups, from what the kernel says of each client.
     socket_mode: Mode, "MODE", "GPUNETD_SOCKET_MODE", Some(Mode(0o666));
-    /// Data threads, 1 to 16. Default 0, automatic: half the cores that the daemon may use (of cpus, if that names
-    /// fewer: one for each), at least 1 and at most 8. Those without streams sleep.
+    /// Data threads, 1 to 16. Default 0, automatic: half the cores that the daemon may use (of
+    /// cpus, if that names fewer: one for each), at least 1 and at most 8. Those without streams
+    /// sleep.
     threads: usize, "N", "GPUNETD_THREADS", Some(Config::default().data_threads);
-    /// CPUs that data threads are pinned to, such as "2-5,8": thread N to the Nth, from the first again where
-    /// there are fewer. Default none: the scheduler knows what else the machine does.
+    /// CPUs that data threads are pinned to, such as "2-5,8": thread N to the Nth, from the first
+    /// again where there are fewer. Default none: the scheduler knows what else the machine does.
     cpus: CpuList, "LIST", "GPUNETD_CPUS", Some(CpuList::default());
-    /// How long a data thread spins after activity before it sleeps, microseconds. Default 250, longer than a
-    /// client takes to come back to a connection after some others. With fewer than four cores it lets others run meanwhile.
+    /// How long a data thread spins after activity before it sleeps, microseconds. Default 250,
+    /// longer than a client takes to come back to a connection after some others. With fewer than
+    /// four cores it lets others run meanwhile.
     spin_us: u64, "US", "GPUNETD_SPIN_US", Some(Config::default().spin.as_micros() as u64);
-    /// Longest sleep of a data thread that serves a GPU, whose stores raise no event, microseconds. Default
-    /// 5000: under 1 % of a core.
+    /// Longest sleep of a data thread that serves a GPU, whose stores raise no event, microseconds.
+    /// Default 5000: under 1 % of a core.
     latency_us: u64, "US", "GPUNETD_LATENCY_US", Some(Config::default().latency.as_micros() as u64);
     /// A device that sees no sign of life for so long reports ENETDOWN, milliseconds. Default 2000.
     heartbeat_ms: u64, "MS", "GPUNETD_HEARTBEAT_MS", Some(Config::default().heartbeat.as_millis() as u64);
     /// How long a closed stream may take to send what was accepted, seconds. Default 30.
     linger_s: u64, "S", "GPUNETD_LINGER_S", Some(Config::default().linger.as_secs());
-    /// Which streams between two devices have lines, in which messages of up to 256 bytes travel with their flag: auto (those at
-    /// which there is a GPU), on or off. Default auto.
+    /// Which streams between two devices have lines, in which messages of up to 256 bytes travel
+    /// with their flag: auto (those at which there is a GPU), on or off. Default auto.
     lines: Lines, "WHICH", "GPUNETD_LINES", Some(Lines::Auto);
-    /// How long the daemon waits at its end until all streams have sent what was accepted, seconds. Default 10:
-    /// a restart must not take for ever because of one peer that does not read.
+    /// How long the daemon waits at its end until all streams have sent what was accepted, seconds.
+    /// Default 10: a restart must not take for ever because of one peer that does not read.
     drain_s: u64, "S", "GPUNETD_DRAIN_S", Some(10);
-    /// Where Prometheus finds metrics, by HTTP at /metrics: an address of the loopback interface, since
-    /// everyone who reaches it may read them; or off. Default off.
+    /// Where Prometheus finds metrics, by HTTP at /metrics: an address of the loopback interface,
+    /// since everyone who reaches it may read them; or off. Default off.
     metrics: Metrics, "ADDR", "GPUNETD_METRICS", Some(Metrics::Off);
-    /// The RDMA stack of the rc transport: system or off. Default system: it is used if there is one.
+    /// The RDMA stack of the rc transport: system or off. Default system: it is used if there is
+    /// one.
     rc: Rc, "WHERE", "GPUNETD_RC", Some(Rc::System);
-    /// IP addresses of hosts that speak rc, with commas (in the file an array): connects that leave the
-    /// transport open try it there first. Default none: what was reached by rc once is remembered.
+    /// IP addresses of hosts that speak rc, with commas (in the file an array): connects that leave
+    /// the transport open try it there first. Default none: what was reached by rc once is
+    /// remembered.
     rc_peers: Addresses, "LIST", "GPUNETD_RC_PEERS", Some(Addresses::default());
     /// How often an idle rc stream asks whether the peer's host lives, milliseconds. Default 2000.
     rc_keepalive_ms: u64, "MS", "GPUNETD_RC_KEEPALIVE_MS", Some(Config::default().rc_keepalive.as_millis() as u64);
-    /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL with commas. Default info: what an
-    /// operator does or has to know, nothing per connection.
+    /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL with commas. Default info:
+    /// what an operator does or has to know, nothing per connection.
     log: Filter, "FILTER", "GPUNETD_LOG", "info".parse().ok();
     /// How a line of the log is written, to standard error: text or json. Default text.
     log_format: LogFormat, "FORMAT", "GPUNETD_LOG_FORMAT", Some(LogFormat::Text);

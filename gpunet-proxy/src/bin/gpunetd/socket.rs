@@ -1,13 +1,15 @@
 //! The socket where clients attach.
 //!
-//! Whether a daemon has the path is known from the socket there: somebody answers at it, or nobody does and it is replaced.
-//! The file `PATH.lock` is locked as long as the daemon runs, only so that two daemons that start at the same time do not
-//! replace each other's socket; it stays, since removing it would let a third one lock another file.
+//! Whether a daemon has the path is known from the socket there: somebody answers at it, or nobody
+//! does and it is replaced. The file `PATH.lock` is locked as long as the daemon runs, only so that
+//! two daemons that start at the same time do not replace each other's socket; it stays, since
+//! removing it would let a third one lock another file.
 //!
-//! Others may be able to write to the directory, as to /tmp. Links at these two paths are not followed, and no FIFO is waited
-//! for. Only a lock file of this user counts. Somebody else's, or what is no file, could be locked by others for ever: it does
-//! not keep the daemon from starting, which then does without a lock. (Any other name that two daemons can agree on, in the
-//! directory or in the abstract namespace, can be taken by others as well.)
+//! Others may be able to write to the directory, as to /tmp. Links at these two paths are not
+//! followed, and no FIFO is waited for. Only a lock file of this user counts. Somebody else's, or
+//! what is no file, could be locked by others for ever: it does not keep the daemon from starting,
+//! which then does without a lock. (Any other name that two daemons can agree on, in the directory
+//! or in the abstract namespace, can be taken by others as well.)
 
 use crate::activation;
 use crate::values::Mode;
@@ -115,8 +117,8 @@ impl Drop for Umask {
 }
 
 fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
-    // Files that are made here have the modes that are given here; a service often has a mask that would shut
-    // clients out.
+    // Files that are made here have the modes that are given here; a service often has a mask that
+    // would shut clients out.
     let _umask = Umask::none();
     let failed = |what, path: &Path| {
         let path = path.to_owned();
@@ -145,7 +147,8 @@ fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     clear(path)?;
     let mut place = Place { path: path.to_owned(), file: None, _lock: lock };
     let listener = socket().map_err(failed("make a socket for", path))?;
-    // Before it has a file: that one is made with this mode, and nobody can put another in its place.
+    // Before it has a file: that one is made with this mode, and nobody can put another in its
+    // place.
     let set = rustix::fs::fchmod(&listener, Bits::from_raw_mode(mode.0));
     set.map_err(|errno| failed("set the mode of", path)(errno.into()))?;
     let bound = SocketAddrUnix::new(path).and_then(|addr| rustix::net::bind(&listener, &addr));
@@ -156,7 +159,8 @@ fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     Ok(Endpoint { listener, place: Some(place) })
 }
 
-/// Opens the file to be locked, and makes it if it is missing; `None` if what is there is not this user's file.
+/// Opens the file to be locked, and makes it if it is missing; `None` if what is there is not this
+/// user's file.
 fn lock_file(path: &Path) -> Result<Option<File>, SocketError> {
     let failed = |what| move |source| SocketError::System { what, path: path.to_owned(), source };
     // A link would be followed, and a FIFO would wait for a reader.

@@ -16,7 +16,8 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Sends a datagram to a path, or to the abstract socket that `@` stands in front of (sd-notify takes that for a path, too).
+/// Sends a datagram to a path, or to the abstract socket that `@` stands in front of (sd-notify
+/// takes that for a path, too).
 fn send(place: &[u8], text: &[u8]) -> io::Result<()> {
     let addr = match place {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

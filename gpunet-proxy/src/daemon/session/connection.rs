@@ -12,8 +12,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
-/// How long receiving a descriptor may take. One that takes longer depends on its user, and meanwhile the session
-/// would not see the connection's end.
+/// How long receiving a descriptor may take. One that takes longer depends on its user, and
+/// meanwhile the session would not see the connection's end.
 const DESCRIPTOR_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take to read the last frame of its connection.
 pub(super) const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,7 +50,8 @@ impl ClientConnection {
         self.socket.async_io(Interest::READABLE, |socket| wire::recv_plain(socket.as_fd(), buffer)).await
     }
 
-    /// Receives the next packet, which has descriptors, and passes it to `check`, both on a thread of its user.
+    /// Receives the next packet, which has descriptors, and passes it to `check`, both on a thread
+    /// of its user.
     pub(super) async fn take<T: Send + 'static>(
         &self,
         check: impl FnOnce(Packet) -> Result<T, SessionError> + Send + 'static,

@@ -66,8 +66,8 @@ pub(in crate::daemon) async fn serve(daemon: Arc<DaemonState>, pending: PendingC
     }
 }
 
-/// Reads the hello of a client. Returns the session of one that has attached, and the phases that it has not
-/// followed yet.
+/// Reads the hello of a client. Returns the session of one that has attached, and the phases that
+/// it has not followed yet.
 async fn greet(
     daemon: &Arc<DaemonState>,
     pending: PendingConnection,

@@ -19,9 +19,9 @@ impl Teardown {
         Self { daemon, attachment, forgotten: false }
     }
 
-    /// Stops the heartbeat without writing "down". The GPU kernels of a killed process run on for a moment, and on
-    /// "down" they would close their streams, which peers would take for an orderly end. A process that lives sees
-    /// the end of its connection.
+    /// Stops the heartbeat without writing "down". The GPU kernels of a killed process run on for a
+    /// moment, and on "down" they would close their streams, which peers would take for an orderly
+    /// end. A process that lives sees the end of its connection.
     pub(super) fn stop_heartbeat(&self) {
         self.daemon.proxy.heart.remove(self.attachment.id);
     }

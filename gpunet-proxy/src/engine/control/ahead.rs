@@ -1,9 +1,10 @@
-//! Connections that are accepted before a group of the device asks for them, in slots that the device has prepared
-//! ([`gpunet_abi::accept`]).
+//! Connections that are accepted before a group of the device asks for them, in slots that the
+//! device has prepared ([`gpunet_abi::accept`]).
 //!
-//! Only connections of driven transports that wait in a system's queue are accepted ahead, while no accept waits, no
-//! other connection waits for one, and ring memory is to be had. Until a group takes it, such a stream belongs to its
-//! listener, and afterwards to the launch that the device names.
+//! Only connections of driven transports that wait in a system's queue are accepted ahead, while no
+//! accept waits, no other connection waits for one, and ring memory is to be had. Until a group
+//! takes it, such a stream belongs to its listener, and afterwards to the launch that the device
+//! names.
 
 use super::at::At;
 use super::tables::ahead::Ahead;
@@ -25,8 +26,8 @@ pub(super) fn slots_of(request: &Request) -> impl Iterator<Item = Option<Handle>
 }
 
 impl AttachmentEntry {
-    /// Returns whether the device can just have prepared these slots for the listener: each is fresh, none of the host program's,
-    /// and named once, and their positions are free and near.
+    /// Returns whether the device can just have prepared these slots for the listener: each is
+    /// fresh, none of the host program's, and named once, and their positions are free and near.
     pub(super) fn could_prepare(&self, listener: &ListenerEntry, request: &Request) -> bool {
         let ahead = &listener.ahead;
         let near = ahead.accepted..ahead.accepted + PREPARED as u64;
@@ -46,8 +47,8 @@ impl AttachmentEntry {
         good && !named.is_empty()
     }
 
-    /// Returns whether listeners may hold the slots of that request, too: all of them together hold a quarter at most, so
-    /// that other sockets find some.
+    /// Returns whether listeners may hold the slots of that request, too: all of them together hold
+    /// a quarter at most, so that other sockets find some.
     pub(super) fn may_hold(&self, request: &Request) -> bool {
         self.prepared + slots_of(request).count() <= self.kernel_slots() / 4
     }
@@ -60,17 +61,20 @@ impl AttachmentEntry {
         })
     }
 
-    /// Returns whether one more connection may be accepted ahead: the listener stays open, and its queue has room.
+    /// Returns whether one more connection may be accepted ahead: the listener stays open, and its
+    /// queue has room.
     fn has_room_ahead(&self, listener_slot: u32) -> bool {
         let Some(listener) = self.slots.listener(listener_slot) else { return false };
         let backlog = listener.backlog as usize;
-        // What a failed launch has left was counted: it is closed in several turns, and with it nothing that comes now.
+        // What a failed launch has left was counted: it is closed in several turns, and with it
+        // nothing that comes now.
         !self.slots[listener_slot].retiring
             && (backlog >= PREPARED || self.untaken(&listener.ahead).count() < backlog)
     }
 
-    /// Notes which streams that were accepted ahead are a launch's: those that it has taken, and, with `untaken`, those
-    /// that nobody has taken from its listeners. The latter are reset when they are closed.
+    /// Notes which streams that were accepted ahead are a launch's: those that it has taken, and,
+    /// with `untaken`, those that nobody has taken from its listeners. The latter are reset when
+    /// they are closed.
     pub(super) fn assign_accepted(&mut self, launch: LaunchId, untaken: bool) {
         let memory = self.state.memory.clone();
         for (slot, entry) in self.slots.iter_mut() {
@@ -97,8 +101,8 @@ impl AttachmentEntry {
         }
     }
 
-    /// Passes over the positions of a request that could prepare slots and is refused: whoever takes one finds that nothing is
-    /// there. Before the slots are free again.
+    /// Passes over the positions of a request that could prepare slots and is refused: whoever
+    /// takes one finds that nothing is there. Before the slots are free again.
     pub(super) fn pass_over(&mut self, request: &Request) {
         let memory = self.state.memory.clone();
         let Some(listener) = self.slots.listener_mut(request.slot) else { return };
@@ -157,15 +161,16 @@ impl At<'_> {
         self.serve(request.slot);
     }
 
-    /// Accepts a connection of a listener at which no accept waits, if one has come and can be opened; returns whether to
-    /// go on. What is left is for accepts, which are told what is short.
+    /// Accepts a connection of a listener at which no accept waits, if one has come and can be
+    /// opened; returns whether to go on. What is left is for accepts, which are told what is short.
     pub(super) fn accept_ahead(&mut self, listener_slot: u32) -> bool {
         let spare = self.has_spare_rings(SHARED);
         let may_accept = !self.ending && spare && self.has_room_ahead(listener_slot);
         let Some(listener) = self.slots.listener_mut(listener_slot) else { return false };
         let options = listener.bound.options;
         let Some(&slot) = listener.ahead.prepared.get(&listener.ahead.accepted) else { return false };
-        // Groups take what came ahead before they ask: at a busy listener the others would wait for ever.
+        // Groups take what came ahead before they ask: at a busy listener the others would wait for
+        // ever.
         if listener.must_be_asked() {
             return false;
         }
@@ -202,9 +207,9 @@ impl At<'_> {
         is_empty
     }
 
-    /// Ends what a closing listener has ahead of accepts. The connections that the device has not taken are reset: those
-    /// after the first `taken`, or, if the device does not close it, those that no launch has and that no launch was
-    /// left ([`AttachmentEntry::assign_accepted`]).
+    /// Ends what a closing listener has ahead of accepts. The connections that the device has not
+    /// taken are reset: those after the first `taken`, or, if the device does not close it, those
+    /// that no launch has and that no launch was left ([`AttachmentEntry::assign_accepted`]).
     pub(super) fn close_ahead(&mut self, ahead: &Ahead, taken: Option<u64>) {
         self.prepared -= ahead.prepared.len();
         ahead.prepared.values().for_each(|&slot| self.recycle(slot));

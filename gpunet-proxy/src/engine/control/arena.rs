@@ -1,13 +1,14 @@
 //! Arenas: the memory of streams between two attachments.
 //!
-//! Each pair of attachments that talks directly has arenas of its own, and no third one sees them. An
-//! arena has two parts, one that each side polls (see `gpunet_abi::arena`); a stream takes one ring in
-//! each. The first arena of a pair is small, and each further one is twice as large.
+//! Each pair of attachments that talks directly has arenas of its own, and no third one sees them.
+//! An arena has two parts, one that each side polls (see `gpunet_abi::arena`); a stream takes one
+//! ring in each. The first arena of a pair is small, and each further one is twice as large.
 //!
-//! Making an arena takes several steps, and each may wait for a process: agents provide the parts in GPU memory,
-//! the control plane allocates those in pinned memory, then both agents map both parts. An arena of which one
-//! attachment is gone is never used again: the other attachment's agent unmaps it when the last stream in it is
-//! closed. This file has the tables, `life` the steps.
+//! Making an arena takes several steps, and each may wait for a process: agents provide the parts
+//! in GPU memory, the control plane allocates those in pinned memory, then both agents map both
+//! parts. An arena of which one attachment is gone is never used again: the other attachment's
+//! agent unmaps it when the last stream in it is closed. This file has the tables, `life` the
+//! steps.
 
 mod life;
 
@@ -76,7 +77,8 @@ struct Side {
     mapped: bool,
 }
 
-/// What the agent of one side was asked for. An agent answers each request once, so each is made once.
+/// What the agent of one side was asked for. An agent answers each request once, so each is made
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AgentState {
     /// Nothing: it has nothing to unmap.
@@ -97,11 +99,11 @@ struct Arena {
     layout: PartLayout,
     /// Ends of streams that are not closed yet.
     ends: usize,
-    /// The attachment whose connect it was made for, until an accept takes the first stream. Until then that
-    /// attachment's owner is charged for both parts in pinned memory.
+    /// The attachment whose connect it was made for, until an accept takes the first stream. Until
+    /// then that attachment's owner is charged for both parts in pinned memory.
     connector: Option<AttachmentId>,
-    /// The listener asks for rings as large as those that it was made for, so its owner takes over the charge for a
-    /// part.
+    /// The listener asks for rings as large as those that it was made for, so its owner takes over
+    /// the charge for a part.
     is_shared_fairly: bool,
 }
 
@@ -167,8 +169,8 @@ impl Arenas {
         }
     }
 
-    /// Takes rings for a stream between `a` and `b`: one of `to_a` bytes (log2) in which `a` receives,
-    /// one of `to_b` in which `b` does.
+    /// Takes rings for a stream between `a` and `b`: one of `to_a` bytes (log2) in which `a`
+    /// receives, one of `to_b` in which `b` does.
     pub(super) fn take(&mut self, a: AttachmentId, b: AttachmentId, to_a: u8, to_b: u8) -> Taken {
         let mut pending = false;
         for (&id, arena) in self.arenas.iter_mut().filter(|(_, arena)| arena.is_of(pair_of(a, b))) {

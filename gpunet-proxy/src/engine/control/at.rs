@@ -43,8 +43,8 @@ impl Attachments {
 
 /// An attachment among all others: it is found once, where a message enters, and then passed on.
 ///
-/// It stands for the attachment itself; `control` has everything else. Attachments are added and removed between
-/// messages only ([`Control::handle`]), so its place stays the same.
+/// It stands for the attachment itself; `control` has everything else. Attachments are added and
+/// removed between messages only ([`Control::handle`]), so its place stays the same.
 pub(super) struct At<'a> {
     pub(super) control: &'a mut Control,
     id: AttachmentId,

@@ -15,7 +15,8 @@ impl At<'_> {
     pub(super) fn close(&mut self, request: &Request) {
         let slot = request.slot;
         if self.state.memory.is_host_slot(slot) {
-            // A device takes what it closes out of its poll group. The host only makes the handle stale.
+            // A device takes what it closes out of its poll group. The host only makes the handle
+            // stale.
             self.state.memory.tell_pollers(slot, None);
         }
         match &mut self.slots[slot].role {
@@ -46,8 +47,8 @@ impl At<'_> {
         self.control.threads.link(thread).send(Command::Close { attachment: self.state.id, slot, linger_ns });
     }
 
-    /// Closes one end of a direct stream. Its slot and the other's come back when both are closed, and
-    /// so do the rings: until then the other end reads what is in them.
+    /// Closes one end of a direct stream. Its slot and the other's come back when both are closed,
+    /// and so do the rings: until then the other end reads what is in them.
     fn close_direct(&mut self, slot: u32, linger_ms: i32) {
         let Role::Stream(ours) = self.slots[slot].role else { return };
         let Some(partner) = ours.partner else { return };
@@ -118,7 +119,8 @@ impl At<'_> {
         }
     }
 
-    /// Frees a retired stream that the host has released, and its other end if that has waited for it.
+    /// Frees a retired stream that the host has released, and its other end if that has waited for
+    /// it.
     pub(super) fn release_stream(&mut self, slot: u32, stream: &StreamEntry) {
         if self.is_retiring(slot, stream) {
             // The other end goes first.
@@ -132,8 +134,8 @@ impl At<'_> {
         }
     }
 
-    /// Gives back the slot and the rings of a stream that has ended. The ends of a direct stream share rings; the
-    /// last end gives them back.
+    /// Gives back the slot and the rings of a stream that has ended. The ends of a direct stream
+    /// share rings; the last end gives them back.
     pub(super) fn free_stream(&mut self, slot: u32, stream: &StreamEntry) {
         let is_last = stream.partner.is_none_or(|partner| !self.control.holds_rings(partner));
         match stream.memory {
@@ -158,7 +160,8 @@ impl Control {
     }
 }
 
-/// Bytes of a ring that its reader never read, according to the positions at close, bounded by the ring's capacity.
+/// Bytes of a ring that its reader never read, according to the positions at close, bounded by the
+/// ring's capacity.
 fn unread(sent: u64, consumed: u64, ring: Ring) -> u64 {
     sent.saturating_sub(consumed).min(ring.capacity())
 }

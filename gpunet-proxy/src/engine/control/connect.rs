@@ -33,7 +33,8 @@ impl At<'_> {
         };
         let ticket = Ticket { attachment: self.state.id, slot, generation: request.generation, request: id };
         let connect = Connect { to, from: bound, options, ticket, memory: None };
-        // The arena is prepared before the connect joins the backlog, so that an accept need not wait for it.
+        // The arena is prepared before the connect joins the backlog, so that an accept need not
+        // wait for it.
         if !(allowed(options.transport, TransportKind::Peer) && self.prepare(id, launch, &connect)) {
             self.connect_prepared(id, launch, connect);
         }
@@ -110,7 +111,8 @@ impl At<'_> {
         let (messages, attachment) = (self.control.messages.clone(), self.state.id);
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::task::spawn_local(async move {
-            // If it is given up, the attempt is dropped here, before the message says that its rings are free.
+            // If it is given up, the attempt is dropped here, before the message says that its
+            // rings are free.
             let result = tokio::select! {
                 result = opening => result,
                 _ = stopped => Err(io::ErrorKind::ConnectionAborted.into()),
@@ -120,8 +122,8 @@ impl At<'_> {
         self.wait(id, launch, Wait::Attempt { _stop: stop });
     }
 
-    /// Handles the end of an attempt: opens the stream, tries the next transport, or takes back what was taken for
-    /// it.
+    /// Handles the end of an attempt: opens the stream, tries the next transport, or takes back
+    /// what was taken for it.
     pub(super) fn handle_attempted(
         &mut self,
         id: RequestId,
@@ -136,8 +138,8 @@ impl At<'_> {
                 self.control.routes.note(connect.to, kind, true);
                 return self.open_driven(id, slot, rings, &options, opened);
             }
-            // Given up meanwhile: the connection closes as `result` is dropped here, before its rings
-            // are free for others.
+            // Given up meanwhile: the connection closes as `result` is dropped here, before its
+            // rings are free for others.
             (_, None) => {
                 self.give_rings(rings);
                 self.recycle(slot);
@@ -204,7 +206,8 @@ impl At<'_> {
             transport: opened.kind,
         });
         self.state.memory.open_line(slot, generation);
-        // Counted here and not by the data thread: when the reply arrives, the statistics include the stream.
+        // Counted here and not by the data thread: when the reply arrives, the statistics include
+        // the stream.
         self.state.totals.open();
         let descriptor = self.driven_descriptor(slot, thread, rings, &opened);
         let span = self.enter_span(slot, opened.kind, addrs);

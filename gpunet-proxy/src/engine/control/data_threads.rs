@@ -1,7 +1,8 @@
-//! Which data thread a stream belongs to, from its open to its end: the one with the fewest, or, if this proxy has
-//! both ends of a TCP connection, the thread of the end that was opened first.
+//! Which data thread a stream belongs to, from its open to its end: the one with the fewest, or, if
+//! this proxy has both ends of a TCP connection, the thread of the end that was opened first.
 //!
-//! Two threads would hand each piece to each other, which takes longer than to do both halves of the work.
+//! Two threads would hand each piece to each other, which takes longer than to do both halves of
+//! the work.
 
 use super::ShardLink;
 use super::tables::{Assignment, StreamEntry};
@@ -15,8 +16,8 @@ use std::net::{IpAddr, SocketAddr};
 struct Ends([(IpAddr, u16); 2]);
 
 impl Ends {
-    /// `None` if the other end is elsewhere. (Two sockets that are bound to different addresses of this host, none of
-    /// them a loopback address, count as that.)
+    /// `None` if the other end is elsewhere. (Two sockets that are bound to different addresses of
+    /// this host, none of them a loopback address, count as that.)
     fn on_this_host(transport: TransportKind, addrs: (SocketAddr, SocketAddr)) -> Option<Self> {
         // A socket for IPv6 names an IPv4 address otherwise than one for IPv4.
         let [local, peer] = [addrs.0, addrs.1].map(|addr| (addr.ip().to_canonical(), addr.port()));
@@ -33,8 +34,8 @@ impl Ends {
 
 /// The data threads, and how many streams of all attachments each has.
 ///
-/// A stream counts from [`DataThreads::assign`] to [`DataThreads::release`]: as long as its slot has the role of a
-/// stream.
+/// A stream counts from [`DataThreads::assign`] to [`DataThreads::release`]: as long as its slot
+/// has the role of a stream.
 pub(super) struct DataThreads {
     links: Vec<ShardLink>,
     open: Vec<u32>,
@@ -51,8 +52,8 @@ impl DataThreads {
         Self { links, open, single: HashMap::new(), next: 0 }
     }
 
-    /// Chooses the thread of a new stream between these addresses, its own and the other end's: that of the other end
-    /// if it is here, else the one with the fewest, of several the first.
+    /// Chooses the thread of a new stream between these addresses, its own and the other end's:
+    /// that of the other end if it is here, else the one with the fewest, of several the first.
     pub(super) fn assign(&mut self, transport: TransportKind, addrs: (SocketAddr, SocketAddr)) -> Assignment {
         let ends = Ends::on_this_host(transport, addrs);
         let other = ends.and_then(|ends| self.single.remove(&ends.reversed()));
@@ -195,7 +196,8 @@ mod tests {
         let [server, client] = ["127.0.0.1:80", "127.0.0.1:5000"];
         let left = tcp(&mut threads, server, client);
         assert_eq!((thread(&left), threads.singles()), (0, 1));
-        // The other end is of another program. The port is used again, and its end was not reported yet.
+        // The other end is of another program. The port is used again, and its end was not reported
+        // yet.
         let again = tcp(&mut threads, server, client);
         assert_eq!((thread(&again), threads.singles()), (1, 1));
         threads.release(&left);

@@ -20,7 +20,8 @@ use std::net::SocketAddr;
 /// In place of a line: the stream has none.
 const NO_LINE: RegionOffset = RegionOffset(0);
 
-/// The line of a ring, which lies at `offset`, if the stream has lines and the ring is large enough.
+/// The line of a ring, which lies at `offset`, if the stream has lines and the ring is large
+/// enough.
 fn line_at(has_lines: bool, region: u8, offset: u64, ring: Ring) -> RegionOffset {
     if has_lines && line::fits(ring.capacity()) { RegionOffset::new(region, offset) } else { NO_LINE }
 }
@@ -55,9 +56,9 @@ impl AttachmentEntry {
         }
     }
 
-    /// Where the rings and words of one end of a stream in an arena lie: what it polls is in its own part, what it
-    /// writes in the peer's. `own` and `peer` are this device's region numbers of the two parts; with `peer_polls`,
-    /// the peer needs no wake-up.
+    /// Where the rings and words of one end of a stream in an arena lie: what it polls is in its
+    /// own part, what it writes in the peer's. `own` and `peer` are this device's region numbers of
+    /// the two parts; with `peer_polls`, the peer needs no wake-up.
     pub(super) fn arena_descriptor(
         &self,
         [own, peer]: [u8; 2],

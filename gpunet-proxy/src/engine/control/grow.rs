@@ -1,8 +1,8 @@
 //! Ring memory that is allocated while an attachment is already in use.
 //!
-//! Allocating hundreds of megabytes takes a tenth of a second, and a program that attaches need not wait for it: an
-//! attachment begins with a little, and a thread allocates the rest piece by piece. Meanwhile, whatever needs more
-//! waits: connects as deferred requests, accepts in their queue.
+//! Allocating hundreds of megabytes takes a tenth of a second, and a program that attaches need not
+//! wait for it: an attachment begins with a little, and a thread allocates the rest piece by piece.
+//! Meanwhile, whatever needs more waits: connects as deferred requests, accepts in their queue.
 
 use super::Control;
 use super::at::At;
@@ -54,7 +54,8 @@ impl At<'_> {
         }
     }
 
-    /// Defers a connect until there is ring memory for it, if more is being allocated; returns whether it did.
+    /// Defers a connect until there is ring memory for it, if more is being allocated; returns
+    /// whether it did.
     pub(super) fn defer(&mut self, id: RequestId, op: Op, request: &Request) -> bool {
         let options = &request.options;
         let (send, recv) = self.driven_sizes(TransportKind::Tcp, options);
@@ -67,8 +68,8 @@ impl At<'_> {
     }
 }
 
-/// Allocates an attachment's ring memory from byte `have` on, a piece at a time: others' memory is made in
-/// between.
+/// Allocates an attachment's ring memory from byte `have` on, a piece at a time: others' memory is
+/// made in between.
 fn allocate_on(pool: &ThreadPool, state: Weak<AttachmentState>, messages: ControlSender, have: u64) {
     let again = pool.clone();
     pool.run(move || {

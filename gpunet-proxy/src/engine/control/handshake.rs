@@ -1,10 +1,10 @@
 //! Handshakes: clients of a listener that become connections before an accept takes them.
 //!
-//! Over rc a connection needs rings before its client is answered, and the client's last message before
-//! it is established. A client can stop in between, so no accept waits for a particular one: the listener
-//! answers its clients by itself and keeps those that are established, as a kernel does with TCP's. Only
-//! these count as ready. What a client can hold meanwhile is bounded in number (`ListenerEntry::has_room`) and
-//! in time.
+//! Over rc a connection needs rings before its client is answered, and the client's last message
+//! before it is established. A client can stop in between, so no accept waits for a particular one:
+//! the listener answers its clients by itself and keeps those that are established, as a kernel
+//! does with TCP's. Only these count as ready. What a client can hold meanwhile is bounded in
+//! number (`ListenerEntry::has_room`) and in time.
 
 use super::at::At;
 use super::tables::handshakes::{Handshakes, Pending};
@@ -25,9 +25,9 @@ const MAX_AHEAD: usize = 16;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ListenerEntry {
-    /// Returns whether one more client may have rings. There is always one client more than waiting accepts, so
-    /// that a single client that stops holds up nobody; there are more only while the attachment has rings to
-    /// spare.
+    /// Returns whether one more client may have rings. There is always one client more than waiting
+    /// accepts, so that a single client that stops holds up nobody; there are more only while the
+    /// attachment has rings to spare.
     fn has_room(&self, spare: bool) -> bool {
         let (clients, accepts) = (self.handshakes.len(), self.waiters.len());
         clients <= accepts || (spare && clients < accepts + MAX_AHEAD.min(self.backlog as usize))
@@ -104,7 +104,8 @@ impl At<'_> {
         let (stop, stopped) = oneshot::channel::<()>();
         listener.handshakes.pending.insert(number, Pending { since: Instant::now(), _stop: stop });
         tokio::task::spawn_local(async move {
-            // If it is given up, the connection is dropped here, before the message says that its rings are free.
+            // If it is given up, the connection is dropped here, before the message says that its
+            // rings are free.
             let result = tokio::select! {
                 result = tokio::time::timeout(HANDSHAKE_TIMEOUT, opening) => {
                     result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -115,7 +116,8 @@ impl At<'_> {
         });
     }
 
-    /// Handles the end of a handshake: its connection is ready for an accept, or its rings are free.
+    /// Handles the end of a handshake: its connection is ready for an accept, or its rings are
+    /// free.
     pub(super) fn handle_handshake(
         &mut self,
         socket: SocketId,
@@ -142,7 +144,8 @@ impl At<'_> {
         self.serve_starved();
     }
 
-    /// Gives the first established connection to the first accept that waits; returns whether it did.
+    /// Gives the first established connection to the first accept that waits; returns whether it
+    /// did.
     pub(super) fn accept_established(&mut self, slot: u32) -> bool {
         let Some(listener) = self.slots.listener_mut(slot) else { return false };
         let options = listener.bound.options;
@@ -158,8 +161,8 @@ impl At<'_> {
 }
 
 impl AttachmentEntry {
-    /// Closes the connections of a closing listener that no accept has taken. Clients that were answered are given
-    /// up by the drop; their tasks report when the rings are free.
+    /// Closes the connections of a closing listener that no accept has taken. Clients that were
+    /// answered are given up by the drop; their tasks report when the rings are free.
     pub(super) fn close_handshakes(&mut self, handshakes: Handshakes) {
         for (rings, opened) in handshakes.established {
             self.close_connection(rings, opened);

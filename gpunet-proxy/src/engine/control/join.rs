@@ -1,8 +1,10 @@
-//! Direct streams between two attachments: a connect that has met an accept needs rings in an arena.
+//! Direct streams between two attachments: a connect that has met an accept needs rings in an
+//! arena.
 //!
-//! While the two have no arena with room, one is made, and the connect waits for it. The accept serves other
-//! connections meanwhile, since the connecting process may take its time to map memory, or have stopped. Once there
-//! is an arena, the connect is the first in the listener's backlog again.
+//! While the two have no arena with room, one is made, and the connect waits for it. The accept
+//! serves other connections meanwhile, since the connecting process may take its time to map
+//! memory, or have stopped. Once there is an arena, the connect is the first in the listener's
+//! backlog again.
 
 use super::Control;
 use super::arena::{Pair, Room, Taken, pair_of};
@@ -54,8 +56,9 @@ impl Join {
 }
 
 impl At<'_> {
-    /// Makes sure that there is an arena with room before a connect to another attachment's listener joins the
-    /// backlog, so that even an accept that does not wait finds it. Returns whether the connect waits for an arena.
+    /// Makes sure that there is an arena with room before a connect to another attachment's
+    /// listener joins the backlog, so that even an accept that does not wait finds it. Returns
+    /// whether the connect waits for an arena.
     pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, connect: &Connect) -> bool {
         let connector = connect.ticket.attachment;
         let control = &mut *self.control;
@@ -80,8 +83,8 @@ impl At<'_> {
         making
     }
 
-    /// Joins a connect and an accept of two attachments if there is room in an arena of theirs. Otherwise the
-    /// connect waits for an arena, and the accept for the next connection.
+    /// Joins a connect and an accept of two attachments if there is room in an arena of theirs.
+    /// Otherwise the connect waits for an arena, and the accept for the next connection.
     pub(super) fn join(&mut self, listener_slot: u32, waiter: Waiter, pairing: Pairing) {
         let (client, server) = (pairing.client.partner.attachment, self.state.id);
         let ((up, down), options) = (pairing.sizes(DEFAULT_RING_LOG2), pairing.server.options);
@@ -191,8 +194,8 @@ impl Control {
         }
     }
 
-    /// Handles the failure to make a pair's arena: another one is tried (`again`), or the connects try another
-    /// transport.
+    /// Handles the failure to make a pair's arena: another one is tried (`again`), or the connects
+    /// try another transport.
     pub(super) fn retry_joins(&mut self, pair: Pair, again: bool) {
         let ids = self.joins_of(|join| join.pair() == pair);
         let first = ids.first().and_then(|id| self.joins.waiting.get(id));

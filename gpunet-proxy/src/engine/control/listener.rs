@@ -1,7 +1,8 @@
 //! Listeners: ready counts, waiting accepts, and who is served next.
 //!
-//! The words of a listener's line have other meanings than those of a stream: `landed` counts the connections that wait for a
-//! request, `released` those that were ever accepted ahead ([`gpunet_abi::layout::SocketLine`]).
+//! The words of a listener's line have other meanings than those of a stream: `landed` counts the
+//! connections that wait for a request, `released` those that were ever accepted ahead
+//! ([`gpunet_abi::layout::SocketLine`]).
 
 use super::Control;
 use super::at::At;
@@ -28,7 +29,8 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// Connects in a closed listener's backlog that are refused in one turn: about a millisecond's work.
+/// Connects in a closed listener's backlog that are refused in one turn: about a millisecond's
+/// work.
 const REFUSE_BATCH: usize = 512;
 
 /// How serving an accept from a backlog ended.
@@ -120,8 +122,8 @@ impl At<'_> {
         }
     }
 
-    /// Ends a non-blocking accept that got nothing: there was no connection (earlier accepts wait, too), or
-    /// something was short.
+    /// Ends a non-blocking accept that got nothing: there was no connection (earlier accepts wait,
+    /// too), or something was short.
     fn end_accept_without_wait(&mut self, id: RequestId, short: Option<Shortage>) {
         let waiting = self.requests.get(&id);
         if waiting.is_some_and(|waiting| matches!(waiting.what, Wait::Accept { .. })) {
@@ -142,8 +144,8 @@ impl At<'_> {
         }
     }
 
-    /// Gives waiting connections to waiting accepts, both in order, and publishes how many are left. Returns the
-    /// shortage, if connections and accepts are left because of one.
+    /// Gives waiting connections to waiting accepts, both in order, and publishes how many are
+    /// left. Returns the shortage, if connections and accepts are left because of one.
     pub(super) fn serve(&mut self, slot: u32) -> Option<Shortage> {
         let listener = self.slots.listener_mut(slot)?;
         listener.backlogs.iter_mut().for_each(|backlog| backlog.short = None);
@@ -188,7 +190,8 @@ impl At<'_> {
             memory.wake_slot(slot);
         }
         if ready > 0 && !is_awaited && is_full {
-            // The device finds no free slot to accept with, so it makes no request that could be refused.
+            // The device finds no free slot to accept with, so it makes no request that could be
+            // refused.
             self.warn(Shortage::Slots, format_args!("connections at {addr} wait"), None);
         }
         short
@@ -218,7 +221,8 @@ impl At<'_> {
         }
         let served = self.serve_from(slot, at, waiter);
         if let Some(listener) = self.slots.listener_mut(slot) {
-            // One that had nothing to accept is looked at again: there may be more to read, and what it has established.
+            // One that had nothing to accept is looked at again: there may be more to read, and
+            // what it has established.
             listener.turn = if matches!(served, Served::Nothing) { at } else { at + 1 };
         }
         if let Served::Short(shortage) = served {
@@ -232,8 +236,8 @@ impl At<'_> {
     fn serve_from(&mut self, slot: u32, at: usize, waiter: Waiter) -> Served {
         let Some(listener) = self.slots.listener(slot) else { return Served::Nothing };
         let (addr, options) = (listener.addr, listener.bound.options);
-        // Take rings first: a connection without rings stays in the backlog. (The rings of a direct stream depend
-        // on its other end; it is put back if there are none.)
+        // Take rings first: a connection without rings stays in the backlog. (The rings of a direct
+        // stream depend on its other end; it is put back if there are none.)
         let kind = listener.backlogs[at].listen.kind();
         let rings = if kind == TransportKind::Peer {
             None
@@ -310,8 +314,8 @@ impl Control {
         }
     }
 
-    /// Refuses the connects in the backlog of a closed listener: some now, and the others in later turns of the
-    /// attachment that closed it.
+    /// Refuses the connects in the backlog of a closed listener: some now, and the others in later
+    /// turns of the attachment that closed it.
     pub(super) fn refuse(&mut self, attachment: AttachmentId, mut tickets: Vec<Ticket>) {
         for ticket in tickets.split_off(tickets.len().saturating_sub(REFUSE_BATCH)) {
             if let Some(mut connector) = self.at(ticket.attachment)
@@ -327,15 +331,16 @@ impl Control {
 }
 
 impl ListenerEntry {
-    /// How many connections accepts can get. Those that cannot be accepted are not counted: a kernel that polls for them
-    /// would try again and again in vain.
+    /// How many connections accepts can get. Those that cannot be accepted are not counted: a
+    /// kernel that polls for them would try again and again in vain.
     fn ready(&mut self) -> u64 {
         let backlogs = self.backlogs.iter_mut().filter(|backlog| backlog.short.is_none());
         self.handshakes.established() + backlogs.map(|backlog| backlog.listen.ready()).sum::<u64>()
     }
 
-    /// The backlog that the next accept is served from, or, for one with handshakes, from what it has established. Each has
-    /// its turn, so that nobody waits for ever behind those of another transport.
+    /// The backlog that the next accept is served from, or, for one with handshakes, from what it
+    /// has established. Each has its turn, so that nobody waits for ever behind those of another
+    /// transport.
     fn next_backlog(&mut self) -> Option<usize> {
         let (count, established) = (self.backlogs.len(), self.handshakes.established() > 0);
         let backlogs = &mut self.backlogs;
@@ -348,8 +353,8 @@ impl ListenerEntry {
 }
 
 impl AttachmentEntry {
-    /// Shows the device that fewer connections are ready, if so, before a group learns that it has one of them: whoever has
-    /// accepted the only connection does not find the listener readable.
+    /// Shows the device that fewer connections are ready, if so, before a group learns that it has
+    /// one of them: whoever has accepted the only connection does not find the listener readable.
     pub(super) fn show_taken(&mut self, slot: u32) {
         let memory = self.state.memory.clone();
         let Some(listener) = self.slots.listener_mut(slot).filter(|listener| listener.shown > 0) else {
@@ -362,8 +367,8 @@ impl AttachmentEntry {
         }
     }
 
-    /// Accepts a connection from transport `at` of a listener, and removes the first waiter unless there is no
-    /// connection.
+    /// Accepts a connection from transport `at` of a listener, and removes the first waiter unless
+    /// there is no connection.
     fn accept_from(&mut self, slot: u32, at: usize) -> io::Result<Accepted> {
         let none = || io::Error::from(io::ErrorKind::WouldBlock);
         let listener = self.slots.listener_mut(slot).ok_or_else(none)?;
@@ -397,8 +402,8 @@ async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: ControlSender, ready: 
         if messages.send(Message::ListenerReady { attachment, socket }).is_err() {
             return;
         }
-        // The control plane accepts until nothing waits and then re-arms this task. An event that came meanwhile is
-        // newer than `guard`, and clearing this guard does not clear it.
+        // The control plane accepts until nothing waits and then re-arms this task. An event that
+        // came meanwhile is newer than `guard`, and clearing this guard does not clear it.
         rearm.notified().await;
         guard.clear_ready();
     }

@@ -1,8 +1,8 @@
 //! Direct streams: puts a waiting accept and a waiting connect together.
 //!
-//! The sender's ring is the receiver's, and each end writes the words that the other polls. After the two replies
-//! the proxy has no part in the stream until one end closes. Here both ends are sockets of one device; `join` has
-//! those of two.
+//! The sender's ring is the receiver's, and each end writes the words that the other polls. After
+//! the two replies the proxy has no part in the stream until one end closes. Here both ends are
+//! sockets of one device; `join` has those of two.
 
 use super::Control;
 use super::at::At;
@@ -38,15 +38,15 @@ pub(super) struct Pairing {
 }
 
 impl Pairing {
-    /// log2 of the rings towards the server and towards the client: each direction has one ring, the
-    /// larger of what its two ends asked for, `chosen` where neither did.
+    /// log2 of the rings towards the server and towards the client: each direction has one ring,
+    /// the larger of what its two ends asked for, `chosen` where neither did.
     pub(super) fn sizes(&self, chosen: u8) -> (u8, u8) {
         ring_sizes(&self.client.options, &self.server.options, chosen)
     }
 }
 
-/// log2 of the rings of a direct stream, towards the server and towards the client; `chosen` where neither end names
-/// one.
+/// log2 of the rings of a direct stream, towards the server and towards the client; `chosen` where
+/// neither end names one.
 pub(super) fn ring_sizes(client: &Options, server: &Options, chosen: u8) -> (u8, u8) {
     let larger = |a: u8, b: u8| match a.max(b) {
         AUTO_RING => chosen,
@@ -91,7 +91,8 @@ impl At<'_> {
                     self.reply_end(end, descriptor);
                 }
             }
-            // They would not fit into empty ring memory either: whoever waits behind would wait for ever.
+            // They would not fit into empty ring memory either: whoever waits behind would wait for
+            // ever.
             None if !self.could_hold(region, least.0, least.1) => {
                 self.wait_first(listener_slot, *waiter);
                 self.cancel(client.request, Error::NoBuffers);
@@ -137,7 +138,8 @@ impl At<'_> {
         Some(Pairing { client, server, connect, at })
     }
 
-    /// Returns whether the rings of a direct stream fit, if the connect would meet a listener of this attachment.
+    /// Returns whether the rings of a direct stream fit, if the connect would meet a listener of
+    /// this attachment.
     pub(super) fn could_meet(&self, connect: &Connect) -> bool {
         let at = self.control.listener_at(connect.to).filter(|at| at.0 == self.state.id);
         at.and_then(|at| self.slots.listener(at.1)).is_none_or(|listener| {

@@ -27,7 +27,8 @@ impl At<'_> {
     pub(super) fn close_group(&mut self, slot: u32) {
         let socket = self.slots.id(slot);
         let Role::Group(lists) = self.slots[slot].role else { return };
-        // A block that has missed the close reads what stands there next, and believes nothing of it: its claims fail.
+        // A block that has missed the close reads what stands there next, and believes nothing of
+        // it: its claims fail.
         self.state.memory.close_group(Handle::new(slot, socket.generation));
         self.shared.give(lists.offset, lists.log2);
         self.recycle(slot);

@@ -22,11 +22,13 @@ const DRAIN_MARGIN: Duration = Duration::from_secs(3);
 const SWEEP_BATCH: usize = 256;
 
 impl At<'_> {
-    /// Ends the requests of a finished launch, and closes or keeps its sockets; at most [`SWEEP_BATCH`] of them per
-    /// call. `fresh` are sockets that only the device knows: a kernel called gsocket for them.
+    /// Ends the requests of a finished launch, and closes or keeps its sockets; at most
+    /// [`SWEEP_BATCH`] of them per call. `fresh` are sockets that only the device knows: a kernel
+    /// called gsocket for them.
     ///
-    /// A close here is not the device's own: kernels of other launches may know the handle, and may be copying into
-    /// the socket's rings. So the slot is retired, and not free before [`At::release`].
+    /// A close here is not the device's own: kernels of other launches may know the handle, and may
+    /// be copying into the socket's rings. So the slot is retired, and not free before
+    /// [`At::release`].
     pub(super) fn finish_launch(
         &mut self,
         launch: LaunchId,
@@ -56,8 +58,8 @@ impl At<'_> {
         Finished { kept: 0, closed, more }
     }
 
-    /// Ends the requests of a launch of which a thread block failed, and resets its sockets. They are retired when
-    /// the launch is finished.
+    /// Ends the requests of a launch of which a thread block failed, and resets its sockets. They
+    /// are retired when the launch is finished.
     pub(super) fn abort_launch(&mut self, launch: LaunchId) {
         self.assign_accepted(launch, true);
         let (requests, mut slots) = (self.requests_of(launch), self.left_by(launch));
@@ -74,7 +76,8 @@ impl At<'_> {
         of_launch.map(|(&id, _)| id).collect()
     }
 
-    /// The slots of the sockets that a launch left open, and of those that were closed when it failed.
+    /// The slots of the sockets that a launch left open, and of those that were closed when it
+    /// failed.
     fn left_by(&mut self, launch: LaunchId) -> Vec<u32> {
         let left = self.slots.iter().filter(|(_, entry)| {
             let open = match &entry.role {
@@ -96,8 +99,8 @@ impl At<'_> {
         Handle::new(slot, generation)
     }
 
-    /// Sets BadHandle in the socket's status for everybody who waits there, and keeps the slot out of use until it
-    /// is released, whoever closes it. Returns whether that is new.
+    /// Sets BadHandle in the socket's status for everybody who waits there, and keeps the slot out
+    /// of use until it is released, whoever closes it. Returns whether that is new.
     fn mark_retired(&mut self, slot: u32) -> bool {
         let entry = &mut self.slots[slot];
         if std::mem::replace(&mut entry.retiring, true) {
@@ -115,8 +118,8 @@ impl At<'_> {
         true
     }
 
-    /// Releases handles that [`At::finish_launch`] returned and that no running launch knows any more: their
-    /// slots and rings are free as soon as nothing else uses them.
+    /// Releases handles that [`At::finish_launch`] returned and that no running launch knows any
+    /// more: their slots and rings are free as soon as nothing else uses them.
     pub(super) fn release(&mut self, handles: &[Handle]) {
         for handle in handles {
             let socket = SocketId { slot: handle.slot(), generation: handle.generation() };
@@ -149,7 +152,8 @@ impl At<'_> {
         self.sweep_all(Error::Canceled, SweepAction::Close(Some(0)), false);
     }
 
-    /// Ends all requests and then all sockets of an attachment; with `ends`, then also the attachment.
+    /// Ends all requests and then all sockets of an attachment; with `ends`, then also the
+    /// attachment.
     fn sweep_all(&mut self, why: Error, action: SweepAction, ends: bool) {
         let requests = self.requests.keys().copied().collect();
         let sockets = self.named(self.slots.used());
@@ -190,19 +194,20 @@ impl At<'_> {
         }
     }
 
-    /// Closes everything of an attachment; `done` is called when it is over, at the latest after the
-    /// linger bound.
+    /// Closes everything of an attachment; `done` is called when it is over, at the latest after
+    /// the linger bound.
     pub(super) fn detach(&mut self, why: Error, done: Done<()>) {
         self.begin_end(self.control.linger + DRAIN_MARGIN, done);
-        // The daemon ends, not the program: an end of stream would wrongly tell the peer that everything was said.
+        // The daemon ends, not the program: an end of stream would wrongly tell the peer that
+        // everything was said.
         let action =
             if why == Error::NetworkDown { SweepAction::CloseOrReset } else { SweepAction::Close(None) };
         self.sweep_all(why, action, true);
     }
 
-    /// Ends the attachment of a dead process, which closed nothing: what it sent is delivered and what it left open
-    /// is then reset, all within [`GONE_TIMEOUT`]. Its peers see a reset after the data, not an end of stream that
-    /// nobody meant.
+    /// Ends the attachment of a dead process, which closed nothing: what it sent is delivered and
+    /// what it left open is then reset, all within [`GONE_TIMEOUT`]. Its peers see a reset after
+    /// the data, not an end of stream that nobody meant.
     pub(super) fn gone(&mut self, done: Done<()>) {
         // A process can end while its attachment is being closed.
         self.begin_end(GONE_TIMEOUT, done);
@@ -210,8 +215,8 @@ impl At<'_> {
         self.sweep_all(Error::NetworkDown, SweepAction::Abort, true);
     }
 
-    /// Begins the end of an attachment: from here on the proxy closes its sockets, while kernels may still use
-    /// them. Once all are closed, streams deliver what was sent for at most `bound`.
+    /// Begins the end of an attachment: from here on the proxy closes its sockets, while kernels
+    /// may still use them. Once all are closed, streams deliver what was sent for at most `bound`.
     fn begin_end(&mut self, bound: Duration, done: Done<()>) {
         self.ending = true;
         let before = self.detaching.replace(Detaching { done, bound, delivering: None });
@@ -220,8 +225,8 @@ impl At<'_> {
         }
     }
 
-    /// Starts the wait for deliveries, after all sockets are closed. Not sooner: direct streams end at once, and
-    /// the attachment would be forgotten too early.
+    /// Starts the wait for deliveries, after all sockets are closed. Not sooner: direct streams end
+    /// at once, and the attachment would be forgotten too early.
     fn all_closed(&mut self) {
         let (messages, attachment) = (self.control.messages.clone(), self.state.id);
         let Some(detaching) = &mut self.detaching else { return };

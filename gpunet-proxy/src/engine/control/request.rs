@@ -20,7 +20,8 @@ impl At<'_> {
     /// Lets data thread 0 hand on the next request of that control slot.
     pub(super) fn leave_request(&mut self, id: RequestId, request: &Request) {
         self.state.inbox.leave_request(id);
-        // The device may have made it already, and the data thread may have passed it over and gone to sleep.
+        // The device may have made it already, and the data thread may have passed it over and gone
+        // to sleep.
         if request.is_answered_first()
             && let Some(link) = self.control.threads.links().next()
         {
@@ -29,9 +30,9 @@ impl At<'_> {
     }
 
     pub(super) fn handle_request(&mut self, id: RequestId, request: &Request) {
-        // A device waits for one answer before it makes the next request in that slot. If the word changes
-        // meanwhile, a kernel has overwritten it: whoever waits there gets an error, and the new request is not
-        // read.
+        // A device waits for one answer before it makes the next request in that slot. If the word
+        // changes meanwhile, a kernel has overwritten it: whoever waits there gets an error, and
+        // the new request is not read.
         if let Some(waiting) = self.waiting_in_place_of(id) {
             tracing::warn!(
                 control = id.control(),
@@ -223,8 +224,8 @@ fn permit(attachment: &mut AttachmentEntry, op: Op, request: &Request) -> Result
     Ok(())
 }
 
-/// Takes back the slot of the socket that a refused request was to open, even a bound one: the device gives the
-/// socket up.
+/// Takes back the slot of the socket that a refused request was to open, even a bound one: the
+/// device gives the socket up.
 fn take_back(attachment: &mut AttachmentEntry, request: &Request) {
     let slot = attachment.slots.get(request.slot);
     let bound =

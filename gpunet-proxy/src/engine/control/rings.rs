@@ -11,16 +11,17 @@ use gpunet_core::slab::Slab;
 use gpunet_core::verbs::{self, Memory, RingMemory};
 use std::sync::Arc;
 
-/// The largest ring that the proxy chooses, log2: 1 MiB. A server on a GPU sends 1 MiB rings back as fast as a plain
-/// program does, 64 KiB rings at two fifths of that (`gpunet-bench clients bandwidth`): while a block copies one part of
-/// a ring, the data thread must find room in another.
+/// The largest ring that the proxy chooses, log2: 1 MiB. A server on a GPU sends 1 MiB rings back
+/// as fast as a plain program does, 64 KiB rings at two fifths of that (`gpunet-bench clients
+/// bandwidth`): while a block copies one part of a ring, the data thread must find room in another.
 const MAX_AUTO_LOG2: u8 = 20;
 
 /// A ring that the proxy chooses takes at most this part of the memory that nobody has a claim to.
 const AUTO_SHARE: u64 = 32;
 
-/// The size of a ring (log2) that the proxy chooses when `free` of `total` bytes are free and `unused` of `sockets`
-/// socket slots: half of the memory is there for every socket's equal share, the other half for those who come first.
+/// The size of a ring (log2) that the proxy chooses when `free` of `total` bytes are free and
+/// `unused` of `sockets` socket slots: half of the memory is there for every socket's equal share,
+/// the other half for those who come first.
 fn automatic_ring(total: u64, free: u64, sockets: u64, unused: u64) -> u8 {
     let equal = (total / (4 * sockets.max(1))).max(1 << MIN_RING_LOG2).ilog2();
     let claimed = unused * (2 << equal);
@@ -66,8 +67,8 @@ impl AttachmentEntry {
         Some(Rings { region, send, recv, registered: false, driven: false })
     }
 
-    /// Returns whether two rings of these sizes would fit if no other stream had any and all ring memory were
-    /// allocated.
+    /// Returns whether two rings of these sizes would fit if no other stream had any and all ring
+    /// memory were allocated.
     pub(super) fn could_hold(&self, region: u8, send: u8, recv: u8) -> bool {
         Slab::could_hold(self.ring_memory(region), &[send, recv])
     }
@@ -88,8 +89,8 @@ impl AttachmentEntry {
         (size(options.send_log2), size(options.recv_log2))
     }
 
-    /// The size of a ring (log2) for a direct stream within this attachment that names none. It lies in the memory of
-    /// its reader, which takes what has come at once.
+    /// The size of a ring (log2) for a direct stream within this attachment that names none. It
+    /// lies in the memory of its reader, which takes what has come at once.
     pub(super) fn direct_ring(&self) -> u8 {
         self.automatic_ring(self.direct_region()).min(DEFAULT_RING_LOG2)
     }
@@ -100,8 +101,8 @@ impl AttachmentEntry {
         automatic_ring(total, free, sockets as u64, sockets.saturating_sub(self.used) as u64)
     }
 
-    /// Takes rings of these sizes, or, where [`AUTO_RING`] was `asked` for, smaller ones: there may be no piece that
-    /// large.
+    /// Takes rings of these sizes, or, where [`AUTO_RING`] was `asked` for, smaller ones: there may
+    /// be no piece that large.
     pub(super) fn take_up_to(
         &mut self,
         region: u8,
@@ -123,7 +124,8 @@ impl AttachmentEntry {
         }
     }
 
-    /// Returns whether a stream over that transport could have its rings if there were no other stream.
+    /// Returns whether a stream over that transport could have its rings if there were no other
+    /// stream.
     pub(super) fn could_carry(&self, kind: TransportKind, options: &Options) -> bool {
         let least = |asked| if asked == AUTO_RING { MIN_RING_LOG2 } else { asked };
         let (send, recv) = (least(options.send_log2), least(options.recv_log2));
@@ -135,8 +137,8 @@ impl AttachmentEntry {
         }
     }
 
-    /// Takes two rings for a driven stream over that transport, and counts its descriptors in the owner's account.
-    /// Rings for rc are registered with a network card, which counts there, too.
+    /// Takes two rings for a driven stream over that transport, and counts its descriptors in the
+    /// owner's account. Rings for rc are registered with a network card, which counts there, too.
     ///
     /// # Errors
     /// What there is too little of.
@@ -221,7 +223,8 @@ impl AttachmentEntry {
         }
     }
 
-    /// The network card has refused the device's memory: from now on rings lie in the shared region.
+    /// The network card has refused the device's memory: from now on rings lie in the shared
+    /// region.
     pub(super) fn refuse_device_rings(&mut self, why: &std::io::Error) {
         if std::mem::replace(&mut self.card_reaches_device, false) {
             tracing::warn!(%why, "the network card does not reach the device's memory: rings in host memory");

@@ -75,8 +75,8 @@ impl Routes {
         }
     }
 
-    /// Listens on every transport that the socket may use. TCP always holds the port; failures of the others only
-    /// count if the socket demands them.
+    /// Listens on every transport that the socket may use. TCP always holds the port; failures of
+    /// the others only count if the socket demands them.
     pub(super) fn listen(
         &mut self,
         peer: &Peer,
@@ -98,8 +98,8 @@ impl Routes {
         Ok(listening)
     }
 
-    /// The transport for a connect that peer does not serve, and the one to try if it fails. That is rc if it is
-    /// demanded, or first where the destination is known to speak it; otherwise TCP.
+    /// The transport for a connect that peer does not serve, and the one to try if it fails. That
+    /// is rc if it is demanded, or first where the destination is known to speak it; otherwise TCP.
     pub(super) fn plan(&mut self, connect: &Connect) -> (TransportKind, Option<TransportKind>) {
         if !allowed(connect.options.transport, TransportKind::Tcp) {
             return (TransportKind::Rc, None);

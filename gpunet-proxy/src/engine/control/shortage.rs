@@ -1,8 +1,9 @@
 //! When a listener that was short of something tries again.
 //!
-//! A blocking accept waits until the shortage is over: for ring memory until a stream closes; for descriptors and
-//! system memory by a timer, since no event announces them. The connection stays in the backlog, and the listener
-//! does not count as ready what it cannot hand over, so that kernels do not poll in vain.
+//! A blocking accept waits until the shortage is over: for ring memory until a stream closes; for
+//! descriptors and system memory by a timer, since no event announces them. The connection stays in
+//! the backlog, and the listener does not count as ready what it cannot hand over, so that kernels
+//! do not poll in vain.
 
 use super::at::At;
 use super::tables::shortage::Shortage;
@@ -11,8 +12,8 @@ use gpunet_abi::Error;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How long a listener waits before it tries again. Ten system calls a second cost nothing, and the wait is hardly
-/// longer than the shortage.
+/// How long a listener waits before it tries again. Ten system calls a second cost nothing, and the
+/// wait is hardly longer than the shortage.
 const RETRY: Duration = Duration::from_millis(100);
 
 impl At<'_> {
@@ -32,7 +33,8 @@ impl At<'_> {
         }
     }
 
-    /// Ends all accepts that wait for ring memory that will never come, because it could not all be allocated.
+    /// Ends all accepts that wait for ring memory that will never come, because it could not all be
+    /// allocated.
     fn end_accepts(&mut self, slot: u32, error: Error) {
         let Some(listener) = self.slots.listener(slot) else { return };
         let waiting: Vec<_> = listener.waiters.iter().map(|waiter| waiter.request).collect();

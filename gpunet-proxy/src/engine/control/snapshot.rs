@@ -64,8 +64,8 @@ const fn transport(kind: TransportKind) -> Transport {
 }
 
 impl Control {
-    /// Takes a snapshot, of one user's attachments or of all, and passes it on once the data threads have reported their
-    /// streams' progress. Its cost is that of what it shows.
+    /// Takes a snapshot, of one user's attachments or of all, and passes it on once the data
+    /// threads have reported their streams' progress. Its cost is that of what it shows.
     pub(super) fn take_snapshot(&self, of: Option<u32>, done: Done<Snapshot>) {
         let mut snapshot = self.snapshot(of);
         let (count, mut counts) = mpsc::unbounded_channel();
@@ -168,7 +168,8 @@ impl Control {
         socket
     }
 
-    /// The progress of a direct stream as its devices publish it now and then: a hint, which nothing depends on.
+    /// The progress of a direct stream as its devices publish it now and then: a hint, which
+    /// nothing depends on.
     fn direct(&self, socket: &mut Socket, attachment: &AttachmentEntry, slot: u32, stream: &StreamEntry) {
         let (sent, consumed) = shown(attachment, slot, stream);
         let partner = stream.partner.and_then(|partner| {

@@ -48,8 +48,8 @@ pub(super) struct AttachmentEntry {
     /// Who gets the replies to the host program's requests.
     pub(super) answers: HashMap<HostRequestId, Answer>,
     pub(super) shared: Slab,
-    /// Ring memory in the device's own memory: for streams between two sockets of a GPU (the CPU device
-    /// uses `shared`), and for rc where a network card reaches it.
+    /// Ring memory in the device's own memory: for streams between two sockets of a GPU (the CPU
+    /// device uses `shared`), and for rc where a network card reaches it.
     pub(super) local: Option<Slab>,
     /// No network card has refused the device's memory yet.
     pub(super) card_reaches_device: bool,
@@ -107,13 +107,15 @@ pub(super) struct ListenerEntry {
     pub(super) backlog: u32,
     /// The ready count that the device was shown last.
     pub(super) shown: u64,
-    /// The connections that waited then, including those that could not be accepted for lack of something.
+    /// The connections that waited then, including those that could not be accepted for lack of
+    /// something.
     pub(super) waiting: u64,
     /// The tasks that watch descriptors, and what re-arms each.
     pub(super) watches: Vec<(JoinHandle<()>, Arc<Notify>)>,
     /// Serves again after a while, when no event tells that the shortage is over.
     pub(super) retry: Option<JoinHandle<()>>,
-    /// The backlog that the next accept is served from, if a connection waits there: [`ListenerEntry::next_backlog`].
+    /// The backlog that the next accept is served from, if a connection waits there:
+    /// [`ListenerEntry::next_backlog`].
     pub(super) turn: usize,
     /// Keeps the port.
     pub(super) bound: Bound,
@@ -154,8 +156,8 @@ pub(super) struct StreamEntry {
     pub(super) thread: Option<Assignment>,
     /// A direct stream's other end.
     pub(super) partner: Option<Partner>,
-    /// A direct stream: bytes sent and consumed at close; `None` until then, and of a stream that its
-    /// kernel left behind.
+    /// A direct stream: bytes sent and consumed at close; `None` until then, and of a stream that
+    /// its kernel left behind.
     pub(super) final_positions: Option<(u64, u64)>,
     /// This end's address and the other's.
     pub(super) addrs: (SocketAddr, SocketAddr),

@@ -1,4 +1,5 @@
-//! The events that end a data thread's sleep: of the network, of doorbells, and of the thread's own eventfd.
+//! The events that end a data thread's sleep: of the network, of doorbells, and of the thread's own
+//! eventfd.
 
 use super::{Shard, sleep};
 use crate::os::doorbell::Bell;
@@ -8,9 +9,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Bit in a stream's key (attachment and slot): the event is of the stream's second descriptor. Slots have 16 bits.
+/// Bit in a stream's key (attachment and slot): the event is of the stream's second descriptor.
+/// Slots have 16 bits.
 const SECOND_FD: u64 = 1 << 31;
-/// Bit in a key: the event is of the attachment's doorbell, and nothing is left to do but to have woken up.
+/// Bit in a key: the event is of the attachment's doorbell, and nothing is left to do but to have
+/// woken up.
 const DOORBELL: u64 = 1 << 30;
 /// The key of the thread's own eventfd.
 const BELL: u64 = u64::MAX;
@@ -31,7 +34,8 @@ impl Events {
     /// Watches an attachment's doorbell.
     pub(super) fn add_doorbell(&self, attachment: AttachmentId, bell: &OwnedFd) -> io::Result<()> {
         let key = u64::from(attachment.0) << 32 | DOORBELL;
-        // Edge-triggered here, too: a client has the same eventfd, and could make a read of it wait.
+        // Edge-triggered here, too: a client has the same eventfd, and could make a read of it
+        // wait.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         Ok(epoll::add(&self.0, bell, epoll::EventData::new_u64(key), flags)?)
     }

@@ -1,16 +1,18 @@
 //! The rhythm at which a GPU's kernels speak: when a data thread expects the next message.
 //!
-//! A GPU's store wakes nobody, so a data thread that sleeps finds it late. A kernel that sends a token every 20 ms is
-//! expected 20 ms after its last one: the thread sleeps until shortly before, and polls around that time.
+//! A GPU's store wakes nobody, so a data thread that sleeps finds it late. A kernel that sends a
+//! token every 20 ms is expected 20 ms after its last one: the thread sleeps until shortly before,
+//! and polls around that time.
 
 use std::time::{Duration, Instant};
 
-/// The gaps between two messages that can be a rhythm. Shorter ones the thread bridges by short sleeps anyway.
+/// The gaps between two messages that can be a rhythm. Shorter ones the thread bridges by short
+/// sleeps anyway.
 const GAPS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(250);
 /// Equal gaps that make a rhythm.
 const STEADY: u32 = 3;
-/// A gap differs from the last one by less than this part of it, or is none of the rhythm; and for so long before and
-/// after the expected time the thread polls.
+/// A gap differs from the last one by less than this part of it, or is none of the rhythm; and for
+/// so long before and after the expected time the thread polls.
 const TOLERANCE: u32 = 16;
 
 /// What the thread has learnt of the times at which something was done after a silence.

@@ -13,13 +13,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Up to so many streams, of all attachments together, a turn scans the words of all; more are scanned in slices.
-/// (Ten times as many take some microseconds.)
+/// Up to so many streams, of all attachments together, a turn scans the words of all; more are
+/// scanned in slices. (Ten times as many take some microseconds.)
 pub(super) const SLICE: usize = 1024;
 /// The smallest slice of one attachment.
 const MIN_SLICE: usize = 16;
-/// Control slots that a turn scans while nothing happens. Scanning those of all requests takes longer than the rest
-/// of such a turn; scanning these takes under a microsecond.
+/// Control slots that a turn scans while nothing happens. Scanning those of all requests takes
+/// longer than the rest of such a turn; scanning these takes under a microsecond.
 const CONTROLS: usize = 64;
 /// Streams whose words each turn scans, however many there are: the most recently active ones.
 const RECENT: usize = 256;
@@ -29,8 +29,8 @@ const RECENT: usize = 256;
 pub(super) enum Extent {
     /// All.
     Whole,
-    /// The words of recently active streams, and the next slice of the others: what a busy stream costs does not
-    /// depend on how many are idle. Of requests also a slice.
+    /// The words of recently active streams, and the next slice of the others: what a busy stream
+    /// costs does not depend on how many are idle. Of requests also a slice.
     Slice,
 }
 
@@ -103,8 +103,8 @@ impl ServedAttachment {
         }
     }
 
-    /// Scans the words of all streams or of some, and calls `ready` for those whose words changed; returns whether
-    /// there were any. The slice is divided among `sharing` attachments.
+    /// Scans the words of all streams or of some, and calls `ready` for those whose words changed;
+    /// returns whether there were any. The slice is divided among `sharing` attachments.
     pub(super) fn scan_streams(
         &mut self,
         extent: Extent,
@@ -140,8 +140,8 @@ impl ServedAttachment {
         busy
     }
 
-    /// Hands new control requests and abandons on to the control thread; returns whether there were any. Scans
-    /// `most` control slots, but at least a few.
+    /// Hands new control requests and abandons on to the control thread; returns whether there were
+    /// any. Scans `most` control slots, but at least a few.
     pub(super) fn scan_requests(&mut self, most: usize, control: &ControlSender) -> bool {
         let mut busy = false;
         let attachment = self.state.id;
@@ -153,7 +153,8 @@ impl ServedAttachment {
         };
         let seen = self.seen_requests.iter_mut().zip(&mut self.seen_abandons);
         for (index, (seen_request, seen_abandon)) in seen.enumerate().take(slice.end).skip(slice.start) {
-            // Read the abandon first: the request that it gives up is then visible too, and is sent before it.
+            // Read the abandon first: the request that it gives up is then visible too, and is sent
+            // before it.
             let abandon = self.abandons.get(index).observe();
             let seq = self.requests.get(index).observe();
             if seq != *seen_request {

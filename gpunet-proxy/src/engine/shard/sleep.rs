@@ -7,19 +7,22 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// First sleep after spinning, for a thread that serves a GPU: about one hand-off's time. The longest one while CUDA streams
-/// have operations under way.
+/// First sleep after spinning, for a thread that serves a GPU: about one hand-off's time. The
+/// longest one while CUDA streams have operations under way.
 pub(super) const FIRST_SLEEP: Duration = Duration::from_micros(50);
 /// Sleep of a thread that every change wakes (no GPU attached): only a safety net.
 const EVENT_SLEEP: Duration = Duration::from_secs(1);
-/// Sleep of a thread whose words another thread watches: only a safety net, too, and one of a shorter time.
+/// Sleep of a thread whose words another thread watches: only a safety net, too, and one of a
+/// shorter time.
 const WATCHED_SLEEP: Duration = Duration::from_millis(100);
-/// The longest spinning of a thread that knows when the next message comes: longer than a GPU block takes to answer.
+/// The longest spinning of a thread that knows when the next message comes: longer than a GPU block
+/// takes to answer.
 const SPIN_IN_RHYTHM: Duration = Duration::from_micros(100);
 /// What is done after so long without anything is a beat of a rhythm.
 const SILENCE: Duration = Duration::from_millis(1);
 
-/// Returns the given time: an hour in unit tests and while tests make threads pause, so that a lost wake-up shows.
+/// Returns the given time: an hour in unit tests and while tests make threads pause, so that a lost
+/// wake-up shows.
 fn safety_net(time: Duration) -> Duration {
     if cfg!(test) || hand_off::is_running() { Duration::from_secs(3600) } else { time }
 }
@@ -52,8 +55,8 @@ impl Idle {
         }
     }
 
-    /// Spins for a moment. Returns false if the thread should sleep instead: cores are few, and others want this
-    /// one.
+    /// Spins for a moment. Returns false if the thread should sleep instead: cores are few, and
+    /// others want this one.
     fn spin(&mut self) -> bool {
         match &mut self.yielder {
             Some(yielder) => yielder.try_yield(),
@@ -78,8 +81,8 @@ impl Idle {
         self.next_sleep = FIRST_SLEEP.min(self.latency);
     }
 
-    /// How long to sleep if another thread watches the words: `None` unless `limit`, by [`Idle::sleep_for`], is the
-    /// longest sleep, for only long sleeps are worth it.
+    /// How long to sleep if another thread watches the words: `None` unless `limit`, by
+    /// [`Idle::sleep_for`], is the longest sleep, for only long sleeps are worth it.
     pub(super) fn watched_sleep(&mut self, now: Instant, limit: Duration) -> Option<Duration> {
         if limit < self.latency {
             return None;
@@ -97,9 +100,9 @@ impl Idle {
         self.next_sleep = FIRST_SLEEP.min(self.latency);
     }
 
-    /// How long to sleep now; `None` if it has spun instead. With `polled`, a GPU is attached, whose stores raise
-    /// no event; sleeps then start short and double up to the latency bound. The network, a doorbell and commands
-    /// end any sleep.
+    /// How long to sleep now; `None` if it has spun instead. With `polled`, a GPU is attached,
+    /// whose stores raise no event; sleeps then start short and double up to the latency bound. The
+    /// network, a doorbell and commands end any sleep.
     pub(super) fn sleep_for(&mut self, now: Instant, polled: bool) -> Option<Duration> {
         let idle = now.saturating_duration_since(self.last_active);
         let expected = if polled { self.rhythm.expected(now) } else { None };

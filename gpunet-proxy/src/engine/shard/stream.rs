@@ -37,10 +37,11 @@ pub(super) struct DrivenStream {
     pub(super) queued: bool,
     /// Among the recently active streams, which every turn scans.
     pub(super) recent: bool,
-    /// A short read does not mean that nothing is left: the peer's end or urgent data were announced and will not
-    /// be announced again.
+    /// A short read does not mean that nothing is left: the peer's end or urgent data were
+    /// announced and will not be announced again.
     pub(super) read_to_empty: bool,
-    /// An event told that the transport has failed. It is not told again, and while bytes come the failure lies behind them.
+    /// An event told that the transport has failed. It is not told again, and while bytes come the
+    /// failure lies behind them.
     pub(super) was_failure_announced: bool,
     /// Which descriptors of the transport had an event since the last turn.
     pub(super) events: [bool; 2],
@@ -52,7 +53,8 @@ pub(super) struct DrivenStream {
     no_send_published: bool,
     /// Bytes that must be free before pollers are told: SO_SNDLOWAT, at most the ring's size.
     send_low: u64,
-    /// The send ring had less room, or its reader has left, and pollers have not been told yet that this has changed.
+    /// The send ring had less room, or its reader has left, and pollers have not been told yet that
+    /// this has changed.
     became_writable: bool,
     /// The device has shut a direction down, and pollers have not been told yet.
     was_shut: bool,
@@ -244,8 +246,8 @@ impl DrivenStream {
                 let (released, published) =
                     (memory.released(slot), memory.published_words().get(slot as usize));
                 let room = (self.send_low, self.rings.send.capacity());
-                // Pollers are told only of a ring that had too little room: to look at a socket in vain costs a GPU a bus round
-                // trip.
+                // Pollers are told only of a ring that had too little room: to look at a socket in
+                // vain costs a GPU a bus round trip.
                 self.became_writable |= ring::give_room(released, word, n, published, room) || word.end();
                 true
             }

@@ -3,8 +3,8 @@
 use gpunet_core::memory::WordArray;
 use std::ops::Range;
 
-/// A dense list of streams with an index by slot: scanning it costs as much as there are streams, wherever their
-/// slots lie.
+/// A dense list of streams with an index by slot: scanning it costs as much as there are streams,
+/// wherever their slots lie.
 pub(super) struct Streams<S> {
     streams: Vec<S>,
     /// By position in the list: the slots, and the words of the device as last scanned.
@@ -90,7 +90,8 @@ impl<S> Streams<S> {
         }
     }
 
-    /// Scans the words of these streams of the list, and calls `changed` for each stream of which one has changed.
+    /// Scans the words of these streams of the list, and calls `changed` for each stream of which
+    /// one has changed.
     pub(super) fn scan_range(
         &mut self,
         which: Range<usize>,

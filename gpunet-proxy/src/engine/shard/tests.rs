@@ -121,8 +121,8 @@ impl gpunet_core::transport::StreamIo for TestIo {
     }
 }
 
-/// Gives the thread a stream with rings of `1 << log2` bytes. All streams have the same memory: no test's transport
-/// touches it.
+/// Gives the thread a stream with rings of `1 << log2` bytes. All streams have the same memory: no
+/// test's transport touches it.
 fn open(shard: &mut Shard, state: &AttachmentState, slot: u32, log2: u8, io: TestIo) {
     let ring = Ring { offset: state.memory.layout().rings, log2 };
     let region = gpunet_abi::region::SHARED;
@@ -198,7 +198,8 @@ fn a_thread_does_not_sleep_for_long_while_streams_have_operations_under_way() {
     }
 }
 
-/// Each round begins with a thread that has just fallen asleep, for a second; where tests make threads pause, for an hour.
+/// Each round begins with a thread that has just fallen asleep, for a second; where tests make
+/// threads pause, for an hour.
 #[test]
 fn a_thread_that_sleeps_for_long_is_woken_when_an_operation_of_a_stream_begins() {
     const ROUNDS: u64 = 20;

@@ -1,7 +1,9 @@
-//! Data threads that sleep for long, although a GPU writes words for their streams: thread 0 watches these words.
+//! Data threads that sleep for long, although a GPU writes words for their streams: thread 0
+//! watches these words.
 //!
-//! A GPU's store wakes nobody, so that somebody has to look every few milliseconds. One thread looks for all: eight
-//! threads that look for themselves cost eight times as much, for streams that are silent.
+//! A GPU's store wakes nobody, so that somebody has to look every few milliseconds. One thread
+//! looks for all: eight threads that look for themselves cost eight times as much, for streams that
+//! are silent.
 
 use crate::model::attachment_state::AttachmentState;
 use crate::os::doorbell::Bell;

@@ -1,4 +1,5 @@
-//! What the two halves of a stream do beside reading and writing: readiness, peeking, the end of the reading half.
+//! What the two halves of a stream do beside reading and writing: readiness, peeking, the end of
+//! the reading half.
 
 use super::{ReadHalf, WriteHalf};
 use crate::host::bytes::{Receiving, Sending};
@@ -7,7 +8,8 @@ use std::task::{Context, Poll};
 use tokio::io::ReadBuf;
 
 impl ReadHalf {
-    /// Returns once a read would get bytes, or the end of the stream, or an error. It moves nothing.
+    /// Returns once a read would get bytes, or the end of the stream, or an error. It moves
+    /// nothing.
     ///
     /// # Errors
     /// What a read would report.
@@ -22,7 +24,8 @@ impl ReadHalf {
         self.seat.poll(cx, &mut self.ring, Receiving::watch, Receiving::ready)
     }
 
-    /// Reads as tokio's `poll_read` does, and leaves the bytes where they are: the next read gets them again.
+    /// Reads as tokio's `poll_read` does, and leaves the bytes where they are: the next read gets
+    /// them again.
     ///
     /// # Errors
     /// As a read.

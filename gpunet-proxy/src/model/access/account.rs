@@ -88,16 +88,16 @@ pub struct Descriptors(Total);
 impl Descriptors {
     /// The share of users in a process that may open so many descriptors.
     ///
-    /// The reserve is for the daemon itself and for operators' connections: 256, or a quarter if the process has
-    /// few.
+    /// The reserve is for the daemon itself and for operators' connections: 256, or a quarter if
+    /// the process has few.
     #[must_use]
     pub fn of_process(limit: u64) -> Self {
         Self(Total { limit: limit - (limit / 4).min(256), ..Total::default() })
     }
 }
 
-/// The memory that the attachments of all users may take together. Beyond what a memory cgroup allows, the kernel would
-/// end the process.
+/// The memory that the attachments of all users may take together. Beyond what a memory cgroup
+/// allows, the kernel would end the process.
 ///
 /// # Examples
 /// ```
@@ -119,8 +119,8 @@ impl RingMemory {
         Self(Total { limit: limit - (limit / 4).min(256 << 20), ..Total::default() })
     }
 
-    /// The share of users in this process: of the memory of the machine, or of the smallest limit of its memory cgroup and
-    /// the ancestors of that.
+    /// The share of users in this process: of the memory of the machine, or of the smallest limit
+    /// of its memory cgroup and the ancestors of that.
     #[must_use]
     pub fn here() -> Self {
         Self::of_process(gpu_usermap::region::total_memory().unwrap_or(u64::MAX))
@@ -359,8 +359,8 @@ impl Accounts {
 
     /// The account of a user, with these limits from now on.
     ///
-    /// Accounts are forgotten here once nobody uses them, they hold nothing and their bucket is full: detaching and
-    /// attaching again gives nobody a fresh bucket.
+    /// Accounts are forgotten here once nobody uses them, they hold nothing and their bucket is
+    /// full: detaching and attaching again gives nobody a fresh bucket.
     pub fn account(&self, uid: u32, limits: Limits) -> Arc<Account> {
         self.account_at(uid, limits, Instant::now())
     }

@@ -49,7 +49,8 @@ impl Kernels {
         })
     }
 
-    /// Sends or receives a message, as its direction says. The number is 0 for one that is captured.
+    /// Sends or receives a message, as its direction says. The number is 0 for one that is
+    /// captured.
     pub(super) fn message(
         &self,
         on: &CudaStream,
@@ -133,7 +134,8 @@ fn launch<K: Kernel>(on: &CudaStream, function: &Function, threads: u32, kernel:
     // SAFETY: `kernel_entry` checks that a kernel has no padding.
     let params = vec![unsafe { param(kernel) }];
     let spec = LaunchSpec { function: function.clone(), grid, block, shared_bytes: 0, params };
-    // SAFETY: the parameters are the kernel's. Words of the queue's page and of sockets are mapped while the queue, and its hold
-    // of the direction, live; the buffer is by its contract, which for a graph holds at each of its launches.
+    // SAFETY: the parameters are the kernel's. Words of the queue's page and of sockets are mapped
+    // while the queue, and its hold of the direction, live; the buffer is by its contract, which
+    // for a graph holds at each of its launches.
     unsafe { on.launch(&spec) }.map_err(io::Error::other)
 }

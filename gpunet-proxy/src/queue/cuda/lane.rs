@@ -1,13 +1,14 @@
-//! Staged messages of one direction: fragments between the program's memory and the ring, copied on a stream of the queue's own
-//! while the caller's stream waits for one word.
+//! Staged messages of one direction: fragments between the program's memory and the ring, copied on
+//! a stream of the queue's own while the caller's stream waits for one word.
 //!
 //! (The lanes of a group are something else.)
 //!
-//! The ring is the pool of fragments. A fragment is enqueued when the ring has room for it, or has it: the stream never waits, so
-//! all queues of an attachment share their streams (`streams`): two for each direction, or one where connections are few.
+//! The ring is the pool of fragments. A fragment is enqueued when the ring has room for it, or has
+//! it: the stream never waits, so all queues of an attachment share their streams (`streams`): two
+//! for each direction, or one where connections are few.
 //!
-//! A message comes here once the driver has taken all of its operation, and ends when no copy uses its memory any more. One that the
-//! driver stops in the middle is the last of its direction.
+//! A message comes here once the driver has taken all of its operation, and ends when no copy uses
+//! its memory any more. One that the driver stops in the middle is the last of its direction.
 
 use super::Shared;
 use super::page::At;
@@ -20,7 +21,8 @@ use gpunet_abi::{Direction, Error, Prepared};
 use std::collections::VecDeque;
 use std::io;
 
-/// Less is not worth a fragment of its own: the copy engine of an H200 takes 8 us for so much, and not much less for less.
+/// Less is not worth a fragment of its own: the copy engine of an H200 takes 8 us for so much, and
+/// not much less for less.
 const LEAST: u64 = 64 << 10;
 
 /// Why a message goes no further.
@@ -98,7 +100,8 @@ impl Lane {
         self.transfers.is_empty()
     }
 
-    /// Goes on as far as is possible now. Returns whether anything moved, and the message that ended.
+    /// Goes on as far as is possible now. Returns whether anything moved, and the message that
+    /// ended.
     pub(super) fn step(&mut self, shared: &Shared, device: &Device) -> (bool, Option<Ended>) {
         let Some(transfer) = self.transfers.front() else { return (false, None) };
         if shared.page.observe(At::Started(self.direction)) < transfer.nth {
@@ -144,8 +147,8 @@ impl Lane {
                 let place = (fragment.nth as usize % self.depth) * self.fragment as usize;
                 let from = bounce.region().base().as_ptr().wrapping_add(place);
                 let to = transfer.memory.as_ptr().wrapping_add(fragment.at as usize);
-                // SAFETY: the fragment's own place of the bounce buffer, which the copy engine has filled, and the program's
-                // memory by the buffer's contract.
+                // SAFETY: the fragment's own place of the bounce buffer, which the copy engine has
+                // filled, and the program's memory by the buffer's contract.
                 unsafe { to.copy_from_nonoverlapping(from, fragment.len as usize) };
             }
             self.current.through = fragment.at + fragment.len;
@@ -192,8 +195,9 @@ impl Lane {
             let copied = engine.copy((shared, device), transfer, piece, (self.fragment as usize, self.depth));
             copied.map_err(|error| {
                 tracing::warn!(%error, "a staged message cannot go on");
-                // The memory will be the program's: what was enqueued of the fragment ends before. This stream never waits. If
-                // that fails, too, the device is lost, and nothing runs.
+                // The memory will be the program's: what was enqueued of the fragment ends before.
+                // This stream never waits. If that fails, too, the device is lost, and nothing
+                // runs.
                 let _ = shared.streams.lanes[self.direction as usize][shared.lane].synchronize();
                 Stop::Refused
             })?;
@@ -232,14 +236,14 @@ impl Engine {
             if hold.direction() == Direction::Send {
                 let to = bounce.region().base().as_ptr().wrapping_add(place);
                 let from = transfer.memory.as_ptr().wrapping_add(at as usize);
-                // SAFETY: the program's memory by the buffer's contract, and a place of the bounce buffer whose last fragment, of
-                // `depth` before, is copied.
+                // SAFETY: the program's memory by the buffer's contract, and a place of the bounce
+                // buffer whose last fragment, of `depth` before, is copied.
                 unsafe { to.copy_from_nonoverlapping(from, piece.len as usize) };
             }
         }
         let stream = &shared.streams.lanes[hold.direction() as usize][shared.lane];
-        // SAFETY: words and ring of a direction that is held until the message is done, and the program's memory or the bounce
-        // buffer, both mapped until then.
+        // SAFETY: words and ring of a direction that is held until the message is done, and the
+        // program's memory or the bounce buffer, both mapped until then.
         unsafe {
             let mut memory = memory;
             for part in hold.span(piece).pieces() {

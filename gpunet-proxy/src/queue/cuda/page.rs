@@ -1,4 +1,5 @@
-//! The page of a queue: words by which its stream, its own streams and its thread tell one another how far they are.
+//! The page of a queue: words by which its stream, its own streams and its thread tell one another
+//! how far they are.
 
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Device, Registration};
@@ -33,7 +34,8 @@ pub(super) enum At {
     Scratch,
     /// How many copies into other members' parts the stream has started.
     PutStarted,
-    /// How many of them are done. Written by the stream that copies; by the thread for one that could not be copied.
+    /// How many of them are done. Written by the stream that copies; by the thread for one that
+    /// could not be copied.
     PutDone,
 }
 
@@ -74,7 +76,8 @@ impl Page {
 
     /// The first word, for kernels.
     pub(super) fn base(&self) -> Word {
-        // SAFETY: the device's address of the page, which is mapped while `self` lives. The CPU does not use it.
+        // SAFETY: the device's address of the page, which is mapped while `self` lives. The CPU
+        // does not use it.
         unsafe { Word::from_ptr(self.registration.device_ptr() as *mut u64) }
     }
 
@@ -86,7 +89,8 @@ impl Page {
 
     fn word(&self, index: usize) -> Word {
         let base = self.registration.region().base().as_ptr().cast::<u64>();
-        // SAFETY: inside the page, which is mapped while `self` lives; all agents use its words atomically.
+        // SAFETY: inside the page, which is mapped while `self` lives; all agents use its words
+        // atomically.
         unsafe { Word::from_ptr(base.wrapping_add(index)) }
     }
 
@@ -99,7 +103,8 @@ impl Page {
         self.word(at.index()).publish(value);
     }
 
-    /// What the queue's kernels record of their first failure: its errno, the operation's number, and its bytes.
+    /// What the queue's kernels record of their first failure: its errno, the operation's number,
+    /// and its bytes.
     pub(super) fn kernel_failure(&self) -> Option<(u64, u64, u64)> {
         let errno = self.word(Record::ERRNO).observe();
         (errno != 0)

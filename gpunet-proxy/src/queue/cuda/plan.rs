@@ -1,4 +1,5 @@
-//! What an operation puts on the stream, and what it leaves to the queue's thread. It makes no call of the driver.
+//! What an operation puts on the stream, and what it leaves to the queue's thread. It makes no call
+//! of the driver.
 
 use super::page::At;
 use super::record::{PutCopy, Record, SignalWait, Transfer, Work};
@@ -13,7 +14,8 @@ use gpunet_queue_kernel::{TeamAction, TeamOperation};
 use std::io;
 use std::sync::Arc;
 
-/// What an operation puts on the stream: memory operations, a kernel, and memory operations behind it.
+/// What an operation puts on the stream: memory operations, a kernel, and memory operations behind
+/// it.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) before: Vec<MemOp>,
@@ -74,7 +76,8 @@ impl Planner {
     /// Plans an operation by its number, from 1 on. `knows` is asked of a message's memory.
     ///
     /// # Errors
-    /// Those of `knows`; EOPNOTSUPP for a check whose queue has kernels only. The counts are then to be set back.
+    /// Those of `knows`; EOPNOTSUPP for a check whose queue has kernels only. The counts are then
+    /// to be set back.
     pub(super) fn plan(
         &mut self,
         number: u64,
@@ -358,7 +361,8 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     }
 
-    /// Short messages of known memory wait for their gate and are kernels; others are staged; what follows waits for those.
+    /// Short messages of known memory wait for their gate and are kernels; others are staged; what
+    /// follows waits for those.
     #[test]
     fn messages_are_kernels_or_staged() {
         let attachment = crate::embed(Config::small()).unwrap().attach_cpu().unwrap();

@@ -1,4 +1,5 @@
-//! What a queue's thread has to know of an operation. (What a kernel tells the thread is `gpunet_queue_kernel`'s `Record`.)
+//! What a queue's thread has to know of an operation. (What a kernel tells the thread is
+//! `gpunet_queue_kernel`'s `Record`.)
 
 use crate::queue::outcome::Notify;
 use crate::socket::{Appended, Hold, StreamOperations};
@@ -17,7 +18,8 @@ pub(super) struct Record {
     pub(super) is_issued: bool,
     /// The driver's operations up to its end.
     pub(super) issued: u64,
-    /// The directions that it uses stay taken until it is done. It waits for words of these, up to these positions.
+    /// The directions that it uses stay taken until it is done. It waits for words of these, up to
+    /// these positions.
     pub(super) waits: Vec<(Arc<Hold>, u64)>,
     /// The stream publishes without a doorbell: the data thread looks often until it is done.
     #[allow(dead_code, reason = "it ends with the record")]

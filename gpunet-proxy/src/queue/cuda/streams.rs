@@ -16,8 +16,8 @@ const _: () = assert!(GONE == END | ERR, "one mark for all words");
 pub(crate) struct QueueStreams {
     /// Writes and reads words that the CPU cannot reach.
     pub(super) rescue: CudaStream,
-    /// Copy what is staged, by direction. Between two copies of one stream there are words, for which the copy engine waits some
-    /// microseconds: meanwhile it copies for the other stream.
+    /// Copy what is staged, by direction. Between two copies of one stream there are words, for
+    /// which the copy engine waits some microseconds: meanwhile it copies for the other stream.
     pub(super) lanes: [Vec<CudaStream>; 2],
     /// Queues that there are.
     queues: AtomicU32,
@@ -29,7 +29,8 @@ impl QueueStreams {
         if device.stream_connections() < 16 { 1 } else { 2 }
     }
 
-    /// Connections of streams that are not the queues' own: these, and the one by which the device copies.
+    /// Connections of streams that are not the queues' own: these, and the one by which the device
+    /// copies.
     fn reserved(device: &Device) -> u32 {
         2 + 2 * Self::lanes(device)
     }
@@ -45,7 +46,8 @@ impl QueueStreams {
         Ok(Arc::new(Self { rescue, lanes, queues }))
     }
 
-    /// Copies between all kinds of memory once. The driver loads the code for it then, which waits for streams that wait.
+    /// Copies between all kinds of memory once. The driver loads the code for it then, which waits
+    /// for streams that wait.
     fn warm_up(device: &Device, stream: &CudaStream) -> io::Result<()> {
         const LEN: usize = 4096;
         let region = PinnedRegion::create("gpunet-warm-up", 2 * LEN).map_err(io::Error::other)?;
@@ -54,7 +56,8 @@ impl QueueStreams {
         let ends = [pinned.device_ptr(), memory.ptr()];
         for (from, to) in ends.into_iter().flat_map(|from| ends.map(|to| (from, to + LEN as u64))) {
             for len in [8, LEN] {
-                // SAFETY: two halves of memory that nothing else uses; its release waits for the stream.
+                // SAFETY: two halves of memory that nothing else uses; its release waits for the
+                // stream.
                 unsafe { stream.copy(to, from, len) }.map_err(io::Error::other)?;
             }
         }
@@ -80,24 +83,28 @@ impl QueueStreams {
         ))
     }
 
-    /// Ends the waits of streams for a word that will not come: sets the two bits above all values, END and ERR of a stream's
-    /// word, GONE of a signal's. `pinned` is the word where the CPU has it, `address` the device's, and `seen` what it was.
+    /// Ends the waits of streams for a word that will not come: sets the two bits above all values,
+    /// END and ERR of a stream's word, GONE of a signal's. `pinned` is the word where the CPU has
+    /// it, `address` the device's, and `seen` what it was.
     ///
-    /// Its writer may live and store at this moment: a signal's source, when another member of the team has died. What it
-    /// stores stays, or takes the mark away; then the word is marked again.
+    /// Its writer may live and store at this moment: a signal's source, when another member of the
+    /// team has died. What it stores stays, or takes the mark away; then the word is marked again.
     pub(super) fn mark(&self, pinned: Option<Word>, address: u64, seen: u64) {
         if let Some(pinned) = pinned {
-            // SAFETY: an aligned word, mapped while the caller holds what it is part of; all access is atomic.
+            // SAFETY: an aligned word, mapped while the caller holds what it is part of; all access
+            // is atomic.
             let word = unsafe { AtomicU64::from_ptr(pinned.as_ptr()) };
-            // Ordering: Release, as every store of a word. A store from the bus comes before or after it, since the CPU has the
-            // line for itself meanwhile.
+            // Ordering: Release, as every store of a word. A store from the bus comes before or
+            // after it, since the CPU has the line for itself meanwhile.
             word.fetch_or(GONE, Ordering::Release);
             return;
         }
-        // A stream has no such operation in all drivers. The lower half of the word is left alone: so a store of its writer since
-        // `seen` is cut short only where it has passed a multiple of 2^32, and until the writer's next store.
+        // A stream has no such operation in all drivers. The lower half of the word is left alone:
+        // so a store of its writer since `seen` is cut short only where it has passed a multiple of
+        // 2^32, and until the writer's next store.
         let upper = ((seen | GONE) >> 32) as u32;
-        // SAFETY: the upper half of a word that is mapped while the caller holds what it is part of.
+        // SAFETY: the upper half of a word that is mapped while the caller holds what it is part
+        // of.
         if let Err(error) = unsafe { self.rescue.write_value_32(address + 4, upper) } {
             tracing::debug!(%error, "a waiting stream cannot be released");
         }

@@ -8,9 +8,10 @@
 //! | a longer one | a word that starts the copy, and a wait for one that says it is done: the copy engine copies on a stream that never waits |
 //! | a barrier, a collective | a kernel: how far the member's barriers are is known to the device alone, where other kernels take part, too |
 //!
-//! The source of a signal writes its word alone. When the wait is in vain, the queue's thread marks the word
-//! ([`GONE`](gpunet_abi::team::GONE)), which ends waits of streams and leaves the value as it is, even if a source that lives
-//! signals at that moment ([`QueueStreams::mark`](super::QueueStreams::mark)).
+//! The source of a signal writes its word alone. When the wait is in vain, the queue's thread marks
+//! the word ([`GONE`](gpunet_abi::team::GONE)), which ends waits of streams and leaves the value as
+//! it is, even if a source that lives signals at that moment
+//! ([`QueueStreams::mark`](super::QueueStreams::mark)).
 
 use super::page::At;
 use super::plan::store;
@@ -82,19 +83,22 @@ impl PutCopies {
         }
         let stream = &shared.streams.lanes[0][shared.lane];
         let is_there = to == from || len == 0;
-        // SAFETY: the parts of symmetric memory, which the operation's record keeps mapped, and the source by its contract.
+        // SAFETY: the parts of symmetric memory, which the operation's record keeps mapped, and the
+        // source by its contract.
         let copied = if is_there { Ok(()) } else { unsafe { stream.copy(to, from, len) } };
         // Nothing is signalled of a copy that could not be enqueued.
         let signal = signal.into_iter().flat_map(|(words, value)| words.map(|address| store(address, value)));
         let done: Vec<_> = signal.chain([store(shared.page.address(At::PutDone), nth)]).collect();
-        // SAFETY: words of the team, which the operation's record keeps, and one of the queue's page.
+        // SAFETY: words of the team, which the operation's record keeps, and one of the queue's
+        // page.
         let told = copied.and_then(|()| unsafe { stream.batch(&done) });
         match told {
             Ok(()) => self.is_under_way = true,
             Err(error) => {
                 tracing::warn!(%error, "a put cannot go on");
-                // The source is the program's again: what was enqueued of the copy ends before. This stream never waits. If that
-                // fails, too, the device is lost, and nothing runs.
+                // The source is the program's again: what was enqueued of the copy ends before.
+                // This stream never waits. If that fails, too, the device is lost, and nothing
+                // runs.
                 let _ = stream.synchronize();
                 shared.end_put(number, nth);
                 self.waiting.pop_front();
@@ -138,7 +142,8 @@ impl Shared {
             if word & GONE == GONE || word >= wait.value {
                 continue;
             }
-            // Before the mark: a source that lives may store over it, and the stream have passed all the same.
+            // Before the mark: a source that lives may store over it, and the stream have passed
+            // all the same.
             self.note_released(number);
             self.streams.mark(block.host_word(offset), block.address() + offset, word);
         }

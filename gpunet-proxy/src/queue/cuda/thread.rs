@@ -1,7 +1,8 @@
 //! The thread of a queue on a CUDA stream.
 //!
-//! A word that will not come any more is marked END|ERR, again and again until the stream has passed: nobody believes such a word
-//! of a socket with a failing status. Words that the CPU reaches it marks itself, others by a stream that never waits.
+//! A word that will not come any more is marked END|ERR, again and again until the stream has
+//! passed: nobody believes such a word of a socket with a failing status. Words that the CPU
+//! reaches it marks itself, others by a stream that never waits.
 
 use super::Shared;
 use super::lane::{Ended, Lane};
@@ -24,7 +25,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the thread looks whether a word will not come, and the longest sleep while nobody waits for it.
+/// How often the thread looks whether a word will not come, and the longest sleep while nobody
+/// waits for it.
 const LOOK: Duration = Duration::from_millis(1);
 /// The longest sleep while somebody does.
 const SHORT_LOOK: Duration = Duration::from_micros(200);
@@ -117,7 +119,8 @@ impl Follower {
         }
     }
 
-    /// Blocks until there is something to follow; returns false when there will be nothing any more.
+    /// Blocks until there is something to follow; returns false when there will be nothing any
+    /// more.
     fn wait_for_work(&mut self) -> bool {
         let mut state = self.shared.lock();
         while state.under_way.is_empty() && self.lanes.iter().all(Lane::is_empty) && self.puts.is_empty() {
@@ -145,7 +148,8 @@ impl Follower {
         let over = is_over.then(|| *self.over.get_or_insert_with(Instant::now));
         let is_down = self.shared.host.memory().heartbeat().observe() == HEARTBEAT_DOWN;
         let is_lost = |hold: &Hold| {
-            // What a stream of an attachment that is being closed wants to send is not overwritten while the proxy still sends.
+            // What a stream of an attachment that is being closed wants to send is not overwritten
+            // while the proxy still sends.
             let is_closed = match hold.direction() {
                 Direction::Send => is_down || over.is_some_and(|since| since.elapsed() > LINGER),
                 Direction::Recv => is_over,
@@ -162,7 +166,8 @@ impl Follower {
             if !word.err() && reached(word, position) {
                 continue;
             }
-            // Before the mark: the proxy may publish over it, and the stream have passed all the same.
+            // Before the mark: the proxy may publish over it, and the stream have passed all the
+            // same.
             self.shared.note_released(number);
             self.shared.streams.mark(hold.pinned_other(), hold.half().theirs, word.0);
         }
@@ -213,7 +218,8 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// The program's end is gone. Returns whether nothing is under way, so that the thread ends at once.
+    /// The program's end is gone. Returns whether nothing is under way, so that the thread ends at
+    /// once.
     pub(super) fn leave(&self) -> bool {
         let mut state = self.lock();
         state.is_left = true;
@@ -246,8 +252,8 @@ impl Shared {
         drop(record);
     }
 
-    /// Notes that the stream has a part of an operation only: nothing else is done for it, and what it uses is kept until the
-    /// stream has passed that.
+    /// Notes that the stream has a part of an operation only: nothing else is done for it, and what
+    /// it uses is kept until the stream has passed that.
     pub(super) fn abandon(&self, number: u64) {
         let mut state = self.lock();
         let record = state.under_way.iter_mut().find(|record| record.number == number);
@@ -259,7 +265,8 @@ impl Shared {
         drop(unused);
     }
 
-    /// Notes that the stream passes a wait of an operation for another reason than what it waits for.
+    /// Notes that the stream passes a wait of an operation for another reason than what it waits
+    /// for.
     pub(super) fn note_released(&self, number: u64) {
         if let Some(record) = self.lock().under_way.iter_mut().find(|record| record.number == number) {
             record.is_released = true;
@@ -282,7 +289,8 @@ impl Shared {
         self.read_word(hold.pinned_other(), hold.half().theirs).map(StreamWord::read)
     }
 
-    /// Reads a word: where the CPU has it, or at the device's address, which is mapped. `None`, if CUDA fails.
+    /// Reads a word: where the CPU has it, or at the device's address, which is mapped. `None`, if
+    /// CUDA fails.
     pub(super) fn read_word(&self, pinned: Option<Word>, address: u64) -> Option<u64> {
         if let Some(word) = pinned {
             return Some(word.observe());
@@ -311,7 +319,8 @@ impl Shared {
     /// Ends all operations up to this number.
     fn end_until(&self, number: u64) -> bool {
         let mut state = self.lock();
-        // What the stream has passed may be in the hands of who enqueues it still, or be started only.
+        // What the stream has passed may be in the hands of who enqueues it still, or be started
+        // only.
         let is_passed = |record: &&Record| record.number <= number && record.is_handed_over();
         let count = state.under_way.iter().take_while(is_passed).count();
         let ended: Vec<Record> = state.under_way.drain(..count).collect();
@@ -379,8 +388,8 @@ impl Shared {
         self.page.publish(At::Done(direction), nth);
     }
 
-    /// Gives a direction up in the middle of a message: the other end must not take what lies in the ring behind `position` for
-    /// the rest of it, nor wait until that is read.
+    /// Gives a direction up in the middle of a message: the other end must not take what lies in
+    /// the ring behind `position` for the rest of it, nor wait until that is read.
     pub(super) fn give_up(&self, hold: &Hold, position: u64) {
         hold.give_up();
         let word = StreamWord::at(position).with_err();

@@ -1,4 +1,5 @@
-//! The right to a direction: taken from the kernels by a lock in the device's table, and given back.
+//! The right to a direction: taken from the kernels by a lock in the device's table, and given
+//! back.
 
 use crate::model::ids::QueueId;
 use crate::socket::open::copy_error;
@@ -12,10 +13,12 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Linux's number: a running launch may know the socket, or queues have operations of the direction.
+/// Linux's number: a running launch may know the socket, or queues have operations of the
+/// direction.
 pub(super) const EBUSY: i32 = 16;
 
-/// The right to a direction. Operations of queues have it, too: the direction is given back after the last of them.
+/// The right to a direction. Operations of queues have it, too: the direction is given back after
+/// the last of them.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(super) inner: Arc<Inner>,
@@ -90,8 +93,9 @@ impl Hold {
         let taken = lock::word(handle.generation(), lock::TAKEN);
         table.set_entry_flag(handle, lock_at(self.direction), taken).map_err(copy_error)?;
         self.inner.host.tell_taken(handle, self.direction, true);
-        // Once more, after the store: a kernel that came in between is a user now, and one that comes later finds the lock.
-        // Not before that, its line: the lanes of a group load it one by one, and must find the same.
+        // Once more, after the store: a kernel that came in between is a user now, and one that
+        // comes later finds the lock. Not before that, its line: the lanes of a group load it one
+        // by one, and must find the same.
         if let Err(error) = self.inner.check_unknown().and_then(|()| self.end_line()) {
             self.unlock()?;
             return Err(error);
@@ -101,7 +105,8 @@ impl Hold {
         Ok(())
     }
 
-    /// A queue clears no line as a kernel does, and tags could repeat: the stream sends none any more.
+    /// A queue clears no line as a kernel does, and tags could repeat: the stream sends none any
+    /// more.
     fn end_line(&self) -> io::Result<()> {
         if self.direction == Direction::Recv {
             return Ok(());
@@ -130,8 +135,8 @@ impl Hold {
         Ok(())
     }
 
-    /// Keeps the data thread of the socket from long sleeps while a CUDA stream publishes the direction: until the guard is
-    /// dropped.
+    /// Keeps the data thread of the socket from long sleeps while a CUDA stream publishes the
+    /// direction: until the guard is dropped.
     pub(crate) fn begin_stream_operations(&self) -> StreamOperations {
         StreamOperations::begin(self.inner.host.clone(), self.inner.data_thread)
     }
@@ -165,8 +170,8 @@ impl Hold {
         self.inner.failure()
     }
 
-    /// Why the direction goes no further than the other end's word says: the socket's failure, or its end. A peer that is closed
-    /// by its host program writes no END between two devices.
+    /// Why the direction goes no further than the other end's word says: the socket's failure, or
+    /// its end. A peer that is closed by its host program writes no END between two devices.
     pub(crate) fn end(&self) -> Option<Error> {
         let status = self.inner.status()?;
         let flag = match self.direction {

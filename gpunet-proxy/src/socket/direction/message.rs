@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// A message to send: its place in the ring, and what kernels and queues do with it.
 #[derive(Clone, Copy, Debug)]
 pub struct SendMessage {
-    /// The message as a kernel's parameter; kernels derive the rest from it, and the messages that follow.
+    /// The message as a kernel's parameter; kernels derive the rest from it, and the messages that
+    /// follow.
     pub prepared: Prepared,
     /// Where it lies, in the device's address space. To be written once `room` has passed.
     pub span: RingSpan,
@@ -23,7 +24,8 @@ pub struct SendMessage {
 /// A message to receive: its place in the ring, and what kernels and queues do with it.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvMessage {
-    /// The message as a kernel's parameter; kernels derive the rest from it, and the messages that follow.
+    /// The message as a kernel's parameter; kernels derive the rest from it, and the messages that
+    /// follow.
     pub prepared: Prepared,
     /// Where it lies, in the device's address space. To be read once `arrived` has passed.
     pub span: RingSpan,
@@ -37,11 +39,12 @@ pub struct RecvMessage {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// Bytes since the stream was opened: of a sender those that the peer, or the proxy, has released; of a receiver those
-    /// that have landed. Between two devices it is what a gate or trigger has found last.
+    /// Bytes since the stream was opened: of a sender those that the peer, or the proxy, has
+    /// released; of a receiver those that have landed. Between two devices it is what a gate or
+    /// trigger has found last.
     pub position: u64,
-    /// Why the direction has ended; `None` while it goes on. ENODATA for a stream that its peer ended in good order, EPIPE
-    /// when the peer reads no more.
+    /// Why the direction has ended; `None` while it goes on. ENODATA for a stream that its peer
+    /// ended in good order, EPIPE when the peer reads no more.
     pub error: Option<io::Error>,
 }
 

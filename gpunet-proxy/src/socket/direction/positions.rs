@@ -27,8 +27,8 @@ impl Hold {
         }
     }
 
-    /// The words of the device's table that say how far the direction is published, in its address space. Whoever publishes
-    /// stores them before.
+    /// The words of the device's table that say how far the direction is published, in its address
+    /// space. Whoever publishes stores them before.
     pub(crate) fn table_words(&self) -> [Option<u64>; 2] {
         let entry = self.inner.shared.table.entry_address(self.inner.handle);
         let position = entry + (half_at(self.direction) + offset_of!(HalfEntry, position)) as u64;

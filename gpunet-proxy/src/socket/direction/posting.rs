@@ -14,11 +14,12 @@ impl Hold {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a queue is sure to publish the direction up to that position, if `submit` enqueues what does.
+    /// Notes that a queue is sure to publish the direction up to that position, if `submit`
+    /// enqueues what does.
     ///
     /// # Errors
-    /// EBUSY, as long as another queue has not published what was enqueued there: the two have no order; EPROTO, when a queue has
-    /// given the direction up; those of `submit`.
+    /// EBUSY, as long as another queue has not published what was enqueued there: the two have no
+    /// order; EPROTO, when a queue has given the direction up; those of `submit`.
     pub(crate) fn post<T>(
         &self,
         queue: QueueId,
@@ -50,7 +51,8 @@ impl Hold {
 
     /// Notes that the rest of a message will not come: nothing may be published behind it.
     pub(crate) fn give_up(&self) {
-        // Ordering: Relaxed; a flag. The queue's thread, which sets it, carries out what comes later itself.
+        // Ordering: Relaxed; a flag. The queue's thread, which sets it, carries out what comes
+        // later itself.
         self.is_given_up.store(true, Ordering::Relaxed);
     }
 

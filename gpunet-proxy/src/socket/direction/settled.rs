@@ -32,7 +32,8 @@ impl Settled {
             Direction::Send if has_failed() => (0, seen.position().saturating_add(capacity)),
             Direction::Send => (at.saturating_sub(capacity), MASK),
             Direction::Recv if seen.end() => (0, seen.position()),
-            // A receiver may be ahead of what it has seen: by lines, and where a CUDA stream has believed more.
+            // A receiver may be ahead of what it has seen: by lines, and where a CUDA stream has
+            // believed more.
             Direction::Recv => (at.saturating_sub(capacity), MASK),
         };
         let seen = StreamWord(seen.0 + least.saturating_sub(seen.position()));
@@ -41,9 +42,10 @@ impl Settled {
 }
 
 impl Hold {
-    /// Leaves the table as kernels that use the direction by handle expect it: they count free and landed bytes from what
-    /// was published and what was last believed of the other end. A CUDA stream stores the one and not the other; and where
-    /// an end or a failure has released it, it has run on and published more than came, or than there was room for.
+    /// Leaves the table as kernels that use the direction by handle expect it: they count free and
+    /// landed bytes from what was published and what was last believed of the other end. A CUDA
+    /// stream stores the one and not the other; and where an end or a failure has released it, it
+    /// has run on and published more than came, or than there was room for.
     pub(super) fn settle(&self) -> io::Result<()> {
         let (table, handle) = (&self.inner.shared.table, self.inner.handle);
         let at = half_at(self.direction);

@@ -44,8 +44,8 @@ impl Taken {
         }
     }
 
-    /// Where a message of that length begins and ends: behind all that was placed, and behind what kernels have published
-    /// of the messages that follow those ([`Prepared::nth`]).
+    /// Where a message of that length begins and ends: behind all that was placed, and behind what
+    /// kernels have published of the messages that follow those ([`Prepared::nth`]).
     fn bounds(&self, len: u64, published: u64) -> io::Result<(u64, u64)> {
         if len == 0 {
             return Err(io_error(Error::InvalidArgument));
@@ -80,8 +80,9 @@ impl Taken {
         Ok((prepared, span))
     }
 
-    /// Places a message of any length for a queue, which publishes it after all before it, if `submit` enqueues it. With `captures`
-    /// the place is found when it is sent or received, and from then on for all that follow.
+    /// Places a message of any length for a queue, which publishes it after all before it, if
+    /// `submit` enqueues it. With `captures` the place is found when it is sent or received, and
+    /// from then on for all that follow.
     pub(super) fn append<T>(
         &mut self,
         len: u64,

@@ -1,4 +1,5 @@
-//! How the root takes connections: a few at a time, because strangers can make as many as they like.
+//! How the root takes connections: a few at a time, because strangers can make as many as they
+//! like.
 
 use crate::os::descriptors::hint;
 use std::io;

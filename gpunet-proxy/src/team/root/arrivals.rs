@@ -19,9 +19,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Connections that may not have said which member they are. Further ones take the place of the oldest.
+/// Connections that may not have said which member they are. Further ones take the place of the
+/// oldest.
 const MAX_UNKNOWN: usize = 2 * MAX_MEMBERS as usize;
-/// Connections that may wait until their descriptors are closed, before no further ones are taken. (Only before Linux 6.16.)
+/// Connections that may wait until their descriptors are closed, before no further ones are taken.
+/// (Only before Linux 6.16.)
 const MAX_CLOSING: usize = 64;
 
 /// What a connection has said.

@@ -8,8 +8,8 @@ use gpu_usermap::cuda::ExportCheck;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-/// A place for the members of a team to meet, before there is a team. Member 0 makes it where the address is not known
-/// beforehand, and passes its [`id`](Self::id) on.
+/// A place for the members of a team to meet, before there is a team. Member 0 makes it where the
+/// address is not known beforehand, and passes its [`id`](Self::id) on.
 ///
 /// # Examples
 /// ```
@@ -60,8 +60,8 @@ impl TeamListener {
         self.id
     }
 
-    /// Starts the root's thread for a team of `size` members. It ends with the last of them. If member 0 is a GPU, `exports` tells
-    /// by what memory of GPUs is known.
+    /// Starts the root's thread for a team of `size` members. It ends with the last of them. If
+    /// member 0 is a GPU, `exports` tells by what memory of GPUs is known.
     ///
     /// # Errors
     /// The system's.
@@ -74,8 +74,9 @@ impl TeamListener {
         self.start_part(size, options, exports, Vec::new(), Box::new(|| None))
     }
 
-    /// As [`TeamListener::start`], for a part of a team: `secrets` are what its members share with this one, by rank, and
-    /// `known_failure` says why not all can come to the rendezvous, as that team knows.
+    /// As [`TeamListener::start`], for a part of a team: `secrets` are what its members share with
+    /// this one, by rank, and `known_failure` says why not all can come to the rendezvous, as that
+    /// team knows.
     ///
     /// # Errors
     /// The system's.

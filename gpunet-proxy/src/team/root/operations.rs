@@ -1,7 +1,7 @@
 //! What the members of a team do together: a state machine without sockets or clock.
 //!
-//! Each member numbers what it does. An operation is complete when all have begun it, and for an allocation, when all have
-//! mapped what they were sent; or it fails, for all.
+//! Each member numbers what it does. An operation is complete when all have begun it, and for an
+//! allocation, when all have mapped what they were sent; or it fails, for all.
 
 use crate::attached::session::MAX_REASON;
 use crate::team::error::{Collective, TeamFailure};
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 /// Bytes that a member gives for an operation, at most: those of all fit into a frame.
 pub(in crate::team) const MAX_BYTES: usize = 256;
 
-/// How many operations further than another a member may be. One that has failed is kept until all have begun it.
+/// How many operations further than another a member may be. One that has failed is kept until all
+/// have begun it.
 const MAX_AHEAD: u64 = 1024;
 
 /// What is to be sent, and to whom.

@@ -11,7 +11,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-/// Connections that may not have said hello yet. Further ones take the place of the oldest that has said nothing.
+/// Connections that may not have said hello yet. Further ones take the place of the oldest that has
+/// said nothing.
 const MAX_PENDING: usize = 2 * MAX_MEMBERS as usize;
 
 /// Where members say hello, and later ones are sent away.
@@ -201,8 +202,8 @@ impl Rendezvous {
         if all_share { Placement::Gpu } else { Placement::Pinned }
     }
 
-    /// The connections of members that have said hello and have not come to the root's other socket yet. They say nothing more: what
-    /// is to be heard there is their end.
+    /// The connections of members that have said hello and have not come to the root's other socket
+    /// yet. They say nothing more: what is to be heard there is their end.
     pub(super) fn met(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
         let is_open = matches!(self.state, State::Gathering | State::Formed);
         let met = (0..).zip(&self.members).filter(move |_| is_open);
@@ -216,7 +217,8 @@ impl Rendezvous {
         }
     }
 
-    /// Not all will come, and those who come late learn why elsewhere: they are told for a short time only.
+    /// Not all will come, and those who come late learn why elsewhere: they are told for a short
+    /// time only.
     pub(super) fn end_soon(&mut self) {
         self.deadline = self.deadline.min(Instant::now() + SPEAK_WITHIN);
     }
@@ -226,7 +228,8 @@ impl Rendezvous {
         self.members[rank as usize] = None;
     }
 
-    /// Tells all members what was decided, or that the time is over. Returns where their parts lie if the team has formed just now.
+    /// Tells all members what was decided, or that the time is over. Returns where their parts lie
+    /// if the team has formed just now.
     pub(super) fn conclude(&mut self, name: &str, key: impl Fn(u32) -> u128) -> Option<Placement> {
         let now = Instant::now();
         self.pending.retain(|connection| now < connection.since + SPEAK_WITHIN);

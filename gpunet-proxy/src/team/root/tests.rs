@@ -112,7 +112,8 @@ fn lingering() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// Passes a descriptor several times with some bytes, and closes its own: on a thread, because that may be the last close.
+/// Passes a descriptor several times with some bytes, and closes its own: on a thread, because that
+/// may be the last close.
 fn pass(to: &OwnedFd, bytes: Vec<u8>, passed: impl Into<OwnedFd>, count: usize) -> io::Result<()> {
     let (to, passed) = (to.try_clone().expect("a number"), passed.into());
     let (done, sent) = std::sync::mpsc::channel();

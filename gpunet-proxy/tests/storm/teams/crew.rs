@@ -1,4 +1,5 @@
-//! The parent of the members: starts them, tells them what to play, hits them, and hears how they end.
+//! The parent of the members: starts them, tells them what to play, hits them, and hears how they
+//! end.
 
 use super::member;
 use super::round::{Blow, Order, Round};

@@ -1,4 +1,5 @@
-//! What a member launches: it puts and signals, waits, gathers, reduces and meets the others, and leaves its errno.
+//! What a member launches: it puts and signals, waits, gathers, reduces and meets the others, and
+//! leaves its errno.
 
 use super::script::{SLOT, TURNS, own, passed};
 use gpunet_device::team::{Signal, Sum, SymmetricPtr, TeamHandle};

@@ -1,5 +1,5 @@
-//! A member: this test program, started again. It plays one round after another, each in a new team, as its parent tells it, until
-//! it is killed or its input ends.
+//! A member: this test program, started again. It plays one round after another, each in a new
+//! team, as its parent tells it, until it is killed or its input ends.
 
 use super::round::Order;
 use super::script::{Ended, Phase, Script};
@@ -162,7 +162,8 @@ fn look_after(attachment: &Attachment, order: &Order, team: &Team, phase: Phase,
             fail(LOST, &format!("a wait for {source} in a team that is broken ({why}): {waited:?}"));
         }
     }
-    // The dead one may have come to the next barrier, and to the one after it where this member was the first to give up.
+    // The dead one may have come to the next barrier, and to the one after it where this member was
+    // the first to give up.
     let met: Vec<_> = (0..3).map(|_| handle.barrier(&SOLO)).collect();
     if !matches!(met[2], Err(Error::ConnectionReset | Error::ConnectionAborted)) {
         fail(LOST, &format!("barriers of kernels in a team that is broken ({why}): {met:?}"));

@@ -1,4 +1,5 @@
-//! What the members of a team do together, phase by phase. All draw it from the seed of the round, so all do the same.
+//! What the members of a team do together, phase by phase. All draw it from the seed of the round,
+//! so all do the same.
 
 use super::kernel::Turns;
 use crate::support::SOLO;
@@ -19,8 +20,8 @@ pub const TURNS: u64 = 3;
 /// How long a pause between two steps is at most.
 const PAUSE_US: u64 = 1500;
 
-/// The phases of a round, in which members are killed and stopped. `Join` is the first, `Free` and `Leave` are the last; those between
-/// come in an order of the round's own.
+/// The phases of a round, in which members are killed and stopped. `Join` is the first, `Free` and
+/// `Leave` are the last; those between come in an order of the round's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Join,
@@ -96,7 +97,8 @@ pub fn own(seed: u64, turn: u64, member: Rank, at: usize) -> u64 {
 
 /// Returns whether a slot has what a member had in a turn.
 pub fn passed(seed: u64, turn: u64, member: Rank, slot: *const u64) -> bool {
-    // SAFETY: a slot of the own part; its writer is done, and writes no more before it hears of this member.
+    // SAFETY: a slot of the own part; its writer is done, and writes no more before it hears of
+    // this member.
     (0..SLOT).all(|at| unsafe { slot.add(at).read() } == own(seed, turn, member, at))
 }
 
@@ -184,7 +186,8 @@ impl Script<'_> {
         let program = self.attachment.load("", 1).expect("the CPU loads everything");
         let outcome = AtomicI32::new(0);
         let lanes = 1 + self.rng.below(3) as u32;
-        // SAFETY: `finish` waits for the kernel's end; the kernel orders what members store by signals and collectives.
+        // SAFETY: `finish` waits for the kernel's end; the kernel orders what members store by
+        // signals and collectives.
         let launch = unsafe {
             let (slots, all, sums) = (slots.ptr(), all.ptr(), sums.ptr());
             let (limit, outcome) = (self.limit, (&raw const outcome) as u64);

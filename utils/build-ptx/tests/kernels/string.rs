@@ -1,4 +1,5 @@
-//! Strings of the program are compared with received bytes: the compiler loads them without coherence, as it may.
+//! Strings of the program are compared with received bytes: the compiler loads them without
+//! coherence, as it may.
 
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]

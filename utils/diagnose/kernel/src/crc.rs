@@ -1,4 +1,5 @@
-//! CRC-32 (IEEE 802.3, as in zlib), bit by bit: without a table, so that host and device share no possible fault.
+//! CRC-32 (IEEE 802.3, as in zlib), bit by bit: without a table, so that host and device share no
+//! possible fault.
 
 /// The polynomial, reflected.
 const POLYNOMIAL: u32 = 0xedb8_8320;

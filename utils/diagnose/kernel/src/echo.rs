@@ -7,9 +7,9 @@ use gpunet_device::{
     Buffer, Error, Group, Kernel, Listener, Net, Options, SockAddr, Stream, Timeout, kernel_entry, now_ns,
 };
 
-/// Block 0 listens, reports its port, and echoes one connection to its end; block 1, if the launch has one,
-/// connects, sends messages and compares every byte. Result 0: the bytes echoed; result 1: the bytes
-/// verified.
+/// Block 0 listens, reports its port, and echoes one connection to its end; block 1, if the launch
+/// has one, connects, sends messages and compares every byte. Result 0: the bytes echoed; result 1:
+/// the bytes verified.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Echo {

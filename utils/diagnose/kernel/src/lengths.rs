@@ -1,6 +1,7 @@
 //! Pieces of many lengths.
 
-/// Gives lengths that begin and end everywhere in a 16-byte chunk: a few bytes, about a chunk, some hundreds.
+/// Gives lengths that begin and end everywhere in a 16-byte chunk: a few bytes, about a chunk, some
+/// hundreds.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
     state: u64,

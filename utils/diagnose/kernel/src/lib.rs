@@ -8,9 +8,9 @@
 //! | [`Lines`] | a reader that sees the tag of a unit sees its bytes | `lines` |
 //! | [`Echo`] | sockets listen, accept, connect, send, receive and close | `echo` |
 //!
-//! Every wait has a deadline (`wait`): a kernel whose partner is gone leaves ETIMEDOUT in its [`Results`].
-//! Both sides of [`Ring`], [`Order`] and [`Lines`] are methods, so that a CPU thread can run one of them with the
-//! same code.
+//! Every wait has a deadline (`wait`): a kernel whose partner is gone leaves ETIMEDOUT in its
+//! [`Results`]. Both sides of [`Ring`], [`Order`] and [`Lines`] are methods, so that a CPU thread
+//! can run one of them with the same code.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 

@@ -7,11 +7,13 @@ use gpunet_device::abi::Word;
 use gpunet_device::abi::line::{has_tag, unit};
 use gpunet_device::{Error, Group, Kernel, kernel_entry, now_ns};
 
-/// In each round the writer stores units, four bytes and a tag by one store each, and waits for `ack`; the reader looks at
-/// each unit until it has the round's tag, and counts those whose bytes are not of this round.
+/// In each round the writer stores units, four bytes and a tag by one store each, and waits for
+/// `ack`; the reader looks at each unit until it has the round's tag, and counts those whose bytes
+/// are not of this round.
 ///
-/// Block 0 plays the first of the launch's roles, block 1 the second. Result 0: the writer's rounds; result 1: the units of which
-/// the reader found the tag without the bytes. There are none, unless the writer is asked for them ([`Lines::broken`]).
+/// Block 0 plays the first of the launch's roles, block 1 the second. Result 0: the writer's
+/// rounds; result 1: the units of which the reader found the tag without the bytes. There are none,
+/// unless the writer is asked for them ([`Lines::broken`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Lines {

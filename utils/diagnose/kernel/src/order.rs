@@ -12,9 +12,9 @@ use gpunet_device::{Error, Group, Kernel, kernel_entry, now_ns};
 /// In each round the writer fills data, publishes `flag`, and waits for `ack`; the reader observes
 /// `flag`, copies the data out and counts the words that are not of this round.
 ///
-/// Block 0 plays the first of the launch's roles, block 1 the second. Result 0: the writer's rounds;
-/// result 1: the reader's stale words. A reader that follows the rules counts none, unless the writer
-/// is asked to break them ([`Order::broken`]).
+/// Block 0 plays the first of the launch's roles, block 1 the second. Result 0: the writer's
+/// rounds; result 1: the reader's stale words. A reader that follows the rules counts none, unless
+/// the writer is asked to break them ([`Order::broken`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Order {
@@ -30,8 +30,8 @@ pub struct Order {
     pub words: u64,
     /// Rounds.
     pub rounds: u64,
-    /// Not 0: the writer publishes the flag and writes the data when the reader is done, so that all
-    /// words are stale in every round. A test that finds none then would never find any.
+    /// Not 0: the writer publishes the flag and writes the data when the reader is done, so that
+    /// all words are stale in every round. A test that finds none then would never find any.
     pub broken: u32,
     /// Not 0: both ends are blocks of one device.
     pub near: u32,
@@ -119,7 +119,8 @@ impl Order {
             g.sync();
             let (mut at, mut wrong) = (g.rank() as u64, 0);
             while at < self.words {
-                // SAFETY: inside this block's own words; volatile, so that no round is read once for all.
+                // SAFETY: inside this block's own words; volatile, so that no round is read once
+                // for all.
                 let found = unsafe { own.wrapping_add(at as usize).read_volatile() };
                 wrong += u32::from(found != value(round, at));
                 at += g.size() as u64;
@@ -134,7 +135,8 @@ impl Order {
     }
 
     fn copy<G: Group>(&self, g: &G, dst: *mut u8, src: *const u8) {
-        // SAFETY: both have as many words and do not overlap; by the hand-off words only one side accesses them.
+        // SAFETY: both have as many words and do not overlap; by the hand-off words only one side
+        // accesses them.
         unsafe { copy(g.rank(), g.size(), dst, src, self.words as usize * 8) };
     }
 }

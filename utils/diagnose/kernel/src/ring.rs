@@ -11,10 +11,11 @@ use gpunet_device::abi::{Link, Word};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
 use gpunet_device::{Error, Group, Kernel, kernel_entry, now_ns};
 
-/// Sends `total` bytes at `src` through a ring, or receives them at `dst`, in pieces of many lengths.
+/// Sends `total` bytes at `src` through a ring, or receives them at `dst`, in pieces of many
+/// lengths.
 ///
-/// Block 0 plays the first of the launch's roles, block 1 the second. Result 0: the CRC-32 of what was
-/// sent; result 1: that of what arrived.
+/// Block 0 plays the first of the launch's roles, block 1 the second. Result 0: the CRC-32 of what
+/// was sent; result 1: that of what arrived.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Ring {

@@ -8,8 +8,8 @@ pub const FIRST: u32 = 1;
 /// The role of the end that reads or receives.
 pub const SECOND: u32 = 2;
 
-/// Block 0 plays the first of a launch's `roles`, block 1 the second. Result 0 is that of the first role, result 1 that of
-/// the second.
+/// Block 0 plays the first of a launch's `roles`, block 1 the second. Result 0 is that of the first
+/// role, result 1 that of the second.
 #[inline(always)]
 pub(crate) fn play<G: Group>(
     g: &G,

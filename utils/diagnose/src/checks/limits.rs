@@ -78,7 +78,8 @@ fn files(limits: &Limits) -> Check {
     }
 }
 
-/// gpunet's memory is in memory files, which `/dev/shm` does not limit: a fact for other programs' sake.
+/// gpunet's memory is in memory files, which `/dev/shm` does not limit: a fact for other programs'
+/// sake.
 fn shm(limits: &Limits) -> Check {
     const ID: &str = "limits.shm";
     match limits.shm {

@@ -93,7 +93,8 @@ fn memory(machine: &Machine) -> Check {
     Check::ok(ID, text)
 }
 
-/// `/sys` may show another network namespace's interfaces; the library asks the kernel for this one's.
+/// `/sys` may show another network namespace's interfaces; the library asks the kernel for this
+/// one's.
 fn loopback(facts: &Facts) -> Check {
     const ID: &str = "machine.loopback";
     let asked = facts.libraries.system.as_ref().ok().and_then(|system| system.loopback);

@@ -72,7 +72,8 @@ fn available(system: &System) -> Option<u64> {
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
 }
 
-/// What the fullest control group with a limit leaves, of the own one and its ancestors; `None` without a limit.
+/// What the fullest control group with a limit leaves, of the own one and its ancestors; `None`
+/// without a limit.
 fn cgroup_left(system: &System) -> Option<u64> {
     let own = system.read("/proc/self/cgroup").unwrap_or_default();
     MemoryGroup::read(&system.path("/"), &own).iter().map(MemoryGroup::available).min()

@@ -21,7 +21,8 @@ impl Driver {
     /// Asks. No context is made on a GPU.
     #[must_use]
     pub fn ask() -> Self {
-        // Eager loading can be asked for only while the process has one thread, so this comes first.
+        // Eager loading can be asked for only while the process has one thread, so this comes
+        // first.
         let probe = probe();
         let backend = |kind| {
             let found = probe.cpu_mapping.iter().find(|backend| backend.kind == kind);
@@ -155,7 +156,8 @@ fn loopback() -> Option<bool> {
     }))
 }
 
-/// Returns where a daemon is expected, what names that path, and whether programs are told to use it.
+/// Returns where a daemon is expected, what names that path, and whether programs are told to use
+/// it.
 struct Sought {
     path: PathBuf,
     by: &'static str,

@@ -1,7 +1,7 @@
 //! The device under test: what it is, its memory, launches that end.
 //!
-//! All unsafe code of the self-tests is here: a launch hands out addresses, and [`Job`] keeps the memory
-//! they point to until the kernel has ended.
+//! All unsafe code of the self-tests is here: a launch hands out addresses, and [`Job`] keeps the
+//! memory they point to until the kernel has ended.
 
 use super::LIMIT;
 use gpu_usermap::PinnedRegion;
@@ -62,7 +62,8 @@ pub struct TestDevice {
     loading: Duration,
 }
 
-/// The memory of a launch: one piece that device and CPU share, one of the device's own, and results.
+/// The memory of a launch: one piece that device and CPU share, one of the device's own, and
+/// results.
 pub struct Job {
     region: Arc<PinnedRegion>,
     registration: Option<Registration>,
@@ -116,8 +117,8 @@ impl TestDevice {
 
     /// Runs a kernel of one or two blocks, and `host` on this thread at the same time.
     ///
-    /// Returns the result of `host`, the result words and the memory, once the kernel has ended. `host` must end
-    /// by itself, whatever the kernel does.
+    /// Returns the result of `host`, the result words and the memory, once the kernel has ended.
+    /// `host` must end by itself, whatever the kernel does.
     pub fn run<K: Kernel, T>(
         &self,
         job: Job,
@@ -126,8 +127,8 @@ impl TestDevice {
         host: impl FnOnce(&Job) -> T,
     ) -> Result<(T, Vec<u64>, Job), String> {
         let threads = if self.is_gpu() { THREADS } else { 1 };
-        // SAFETY: the kernels of this program use the memory of one job, which stays until they have ended
-        // (below), in the places that their tests chose inside it.
+        // SAFETY: the kernels of this program use the memory of one job, which stays until they
+        // have ended (below), in the places that their tests chose inside it.
         let launch =
             unsafe { self.attachment.launch(&self.program, blocks, threads, |net| kernel(net, &job)) };
         let launch = launch.map_err(|why| why.to_string())?;
@@ -172,8 +173,8 @@ impl Job {
 
     /// A word of shared memory, for the CPU.
     pub fn word(&self, offset: usize) -> Word {
-        // SAFETY: inside the region and aligned (tests use multiples of 8); the job outlives the host's side
-        // of a test, which is where words are used.
+        // SAFETY: inside the region and aligned (tests use multiples of 8); the job outlives the
+        // host's side of a test, which is where words are used.
         unsafe { Word::from_ptr(self.host(offset, 8).cast()) }
     }
 
@@ -200,7 +201,8 @@ impl Job {
     /// Fills a part of the shared memory. No kernel may be using it.
     pub fn fill_shared(&self, offset: usize, bytes: &[u8]) {
         let to = self.host(offset, bytes.len());
-        // SAFETY: inside the region (checked), which cannot overlap the caller's slice; used before a launch.
+        // SAFETY: inside the region (checked), which cannot overlap the caller's slice; used before
+        // a launch.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
@@ -265,8 +267,8 @@ impl Streams {
             }
         };
         let operations: Vec<_> = operations.iter().map(operation).collect();
-        // SAFETY: words of registered memory (tests use multiples of 8), whose release waits for the streams, and which
-        // everybody accesses atomically.
+        // SAFETY: words of registered memory (tests use multiples of 8), whose release waits for
+        // the streams, and which everybody accesses atomically.
         unsafe { self.streams[stream].batch(&operations) }.map_err(|why| why.to_string())
     }
 

@@ -1,4 +1,5 @@
-//! A test with two ends: one on the device and one on the CPU, which runs the same code, or two blocks of the device.
+//! A test with two ends: one on the device and one on the CPU, which runs the same code, or two
+//! blocks of the device.
 
 use super::Direction;
 use super::device::{Job, TestDevice, of_host, outcome};
@@ -20,8 +21,9 @@ pub struct Ends<K> {
     pub names: [&'static str; 2],
 }
 
-/// Plays a test and returns the results of both ends, and the memory. `make` makes the kernel of one end, from the roles of the
-/// launch, the end's own memory, and the memory that both share: the device's own if both ends are blocks.
+/// Plays a test and returns the results of both ends, and the memory. `make` makes the kernel of
+/// one end, from the roles of the launch, the end's own memory, and the memory that both share: the
+/// device's own if both ends are blocks.
 pub fn play<K: Kernel>(
     device: &TestDevice,
     job: Job,

@@ -1,4 +1,5 @@
-//! Units of lines between device and CPU and between two blocks: none comes in pieces, and pieces would be counted.
+//! Units of lines between device and CPU and between two blocks: none comes in pieces, and pieces
+//! would be counted.
 
 use super::device::TestDevice;
 use super::ends::{Ends, play};

@@ -1,4 +1,5 @@
-//! Litmus tests: a reader counts what it must not see, and counts all of it if the writer breaks the rules.
+//! Litmus tests: a reader counts what it must not see, and counts all of it if the writer breaks
+//! the rules.
 
 use super::Direction;
 use super::device::TestDevice;
@@ -17,8 +18,8 @@ pub struct Litmus {
 }
 
 impl Litmus {
-    /// Runs the test each way, and returns its rounds. `count` runs so many rounds one way, with a writer that breaks the
-    /// rules or not, and returns what was counted.
+    /// Runs the test each way, and returns its rounds. `count` runs so many rounds one way, with a
+    /// writer that breaks the rules or not, and returns what was counted.
     pub fn run(
         &self,
         device: &TestDevice,

@@ -1,4 +1,5 @@
-//! Message passing between device and CPU and between two blocks: no word is stale, and stale ones would be counted.
+//! Message passing between device and CPU and between two blocks: no word is stale, and stale ones
+//! would be counted.
 
 use super::device::TestDevice;
 use super::ends::{Ends, play};

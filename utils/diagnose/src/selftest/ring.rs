@@ -11,7 +11,8 @@ const ENDS: Ends<Ring> =
 const TOTAL: usize = 50_021;
 /// Rings: the smallest of a socket, and one in which pieces seldom meet the end.
 const RINGS: [usize; 2] = [4096, 16384];
-/// How far the source is off a 16-byte border: alike, by one, in the middle, by one less than a chunk.
+/// How far the source is off a 16-byte border: alike, by one, in the middle, by one less than a
+/// chunk.
 const SHIFTS: [usize; 4] = [0, 1, 7, 15];
 /// Room for the bytes of one side, a shift included.
 const ROOM: usize = 52_224;
@@ -71,7 +72,8 @@ fn one(device: &TestDevice, direction: Direction, capacity: usize, shift: usize)
     compare(&bytes, sent, received, &arrived)
 }
 
-/// The CRC of the pattern and of what arrived, computed by the CPU; those of both ends by the kernel's own code.
+/// The CRC of the pattern and of what arrived, computed by the CPU; those of both ends by the
+/// kernel's own code.
 fn compare(bytes: &[u8], sent: u64, received: u64, arrived: &[u8]) -> Result<(), String> {
     let right = u64::from(crc32fast::hash(bytes));
     if sent != right {

@@ -1,4 +1,5 @@
-//! Memory operations of CUDA streams: one stream waits for words that another one writes, and answers.
+//! Memory operations of CUDA streams: one stream waits for words that another one writes, and
+//! answers.
 
 use super::device::{Step, Streams, TestDevice};
 use super::{Found, LIMIT};
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 
 /// Round trips between the two streams; a stream takes about a thousand operations.
 const ROUNDS: u64 = 200;
-/// Where the words lie, on lines of their own: what the first stream waits for, what it answers, what the CPU ends.
+/// Where the words lie, on lines of their own: what the first stream waits for, what it answers,
+/// what the CPU ends.
 const PING: usize = 0;
 const PONG: usize = 256;
 const GO: usize = 512;

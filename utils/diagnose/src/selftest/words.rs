@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Round trips with a GPU, and of CPU threads, which may have to share a core.
 const ROUNDS: [u64; 2] = [4000, 1000];
-/// A GPU behind PCIe 4 or 5 needs 3 to 5 us. A longer time points to a power-saving state, a link with few lanes,
-/// or a shared CPU.
+/// A GPU behind PCIe 4 or 5 needs 3 to 5 us. A longer time points to a power-saving state, a link
+/// with few lanes, or a shared CPU.
 const SLOW: Duration = Duration::from_micros(10);
 /// Where the words lie, on lines of their own.
 const PING: usize = 0;

@@ -8,11 +8,13 @@ use std::fmt;
 pub struct PciDevice {
     /// Such as `0000:3b:00.0`.
     pub address: String,
-    /// From the root complex to the device: `pci0000:3a`, then the address of each bridge, then its own.
+    /// From the root complex to the device: `pci0000:3a`, then the address of each bridge, then its
+    /// own.
     pub path: Vec<String>,
     /// Its memory's node; `None` on a machine with one.
     pub numa_node: Option<u32>,
-    /// Bytes of each of the first six resources; 0 for one that is not there, or of ports and not of memory.
+    /// Bytes of each of the first six resources; 0 for one that is not there, or of ports and not
+    /// of memory.
     pub bars: Vec<u64>,
     /// Lanes in use, and the most that the device has.
     pub lanes: Option<(u32, u32)>,
@@ -99,8 +101,8 @@ impl PciDevice {
             return if nodes.is_some_and(|(a, b)| a != b) { Distance::Sys } else { Distance::Node };
         }
         let common = self.path.iter().zip(&other.path).take_while(|(a, b)| a == b).count();
-        // What lies beyond the last common element, of the longer of both: a port of the common switch, then
-        // the device itself; each further pair is another switch.
+        // What lies beyond the last common element, of the longer of both: a port of the common
+        // switch, then the device itself; each further pair is another switch.
         let beyond = self.path.len().max(other.path.len()).saturating_sub(common);
         match common {
             0 | 1 => Distance::Phb,

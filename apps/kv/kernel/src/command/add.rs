@@ -129,7 +129,8 @@ fn add<G: Group>(
         let change = vectors.insert(g, &context, &set, vector, element)?;
         match change {
             Change::Added | Change::Replaced => cx.reply.boolean(change == Change::Added),
-            // A set that has just become empty: its key goes, if it has not gone yet, and there will be a new one.
+            // A set that has just become empty: its key goes, if it has not gone yet, and there
+            // will be a new one.
             Change::Closed => {
                 close(cx, key, set)?;
                 continue;

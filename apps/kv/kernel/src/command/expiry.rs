@@ -1,4 +1,5 @@
-//! Times at which keys expire: clients count from 1970 or from now, keys expire by the device's clock.
+//! Times at which keys expire: clients count from 1970 or from now, keys expire by the device's
+//! clock.
 
 use super::Cx;
 use gpunet_device::Group;
@@ -36,7 +37,8 @@ const MOST: i64 = 1 << 62;
 const NS_PER_MS: i64 = 1_000_000;
 
 impl<G: Group> Cx<'_, '_, G> {
-    /// In how many nanoseconds a time is, if Redis would take it: it counts milliseconds since 1970 in 63 bits. Not above 0: it is over.
+    /// In how many nanoseconds a time is, if Redis would take it: it counts milliseconds since 1970
+    /// in 63 bits. Not above 0: it is over.
     pub(super) fn until(&self, time: i64, unit: Unit) -> Option<i64> {
         let ms = time.checked_mul(unit.ms)?;
         let ns = if unit.is_absolute {

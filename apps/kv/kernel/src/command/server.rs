@@ -332,7 +332,8 @@ pub(super) fn flush<G: Group>(
     Ok(Outcome::Done)
 }
 
-/// Numbers that INFO shows, as of one moment: it is written twice, the first time to learn how long it is.
+/// Numbers that INFO shows, as of one moment: it is written twice, the first time to learn how long
+/// it is.
 struct Shown {
     connections: u64,
     used: u64,

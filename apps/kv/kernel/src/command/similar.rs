@@ -22,7 +22,8 @@ struct Options {
     epsilon: f32,
 }
 
-/// `VSIM key ELE element|FP32|FP16|VALUES vector [WITHSCORES] [COUNT n] [EPSILON x] [EF n] [TRUTH] [NOTHREAD]`
+/// `VSIM key ELE element|FP32|FP16|VALUES vector [WITHSCORES] [COUNT n] [EPSILON x] [EF n] [TRUTH]
+/// [NOTHREAD]`
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn vsim<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     if cx.resume.step > 0 {
@@ -176,7 +177,8 @@ fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: 
         debug_assert!(fits, "there is room");
         return Ok(Outcome::Done);
     }
-    // The names have to be read before the set changes: into a text of their own, which is sent when there is room.
+    // The names have to be read before the set changes: into a text of their own, which is sent
+    // when there is room.
     let Some(mut text) = map.text(g, &context, room)? else {
         cx.reply.no_memory();
         return Ok(Outcome::Done);

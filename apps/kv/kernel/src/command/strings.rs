@@ -1,4 +1,5 @@
-//! Commands on values: GET and SET with their relatives, MGET, MSET, APPEND, STRLEN, INCR and its relatives.
+//! Commands on values: GET and SET with their relatives, MGET, MSET, APPEND, STRLEN, INCR and its
+//! relatives.
 
 use super::expiry::Unit;
 use super::{Cx, FRAME, Outcome};
@@ -37,7 +38,8 @@ pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>) -
     Ok(Outcome::Done)
 }
 
-/// Answers with a key's value. A value that does not fit into the writer is sent from where it lies: unfinished.
+/// Answers with a key's value. A value that does not fit into the writer is sent from where it
+/// lies: unfinished.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Key<'_>, is_many: bool) -> Result<Outcome> {
     let g = cx.g();
@@ -58,7 +60,8 @@ fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Key<'_>, is_many: bool) -> Resul
     Ok(outcome)
 }
 
-/// Answers with the value of a locked key, which is no structure, or with nothing. What becomes of the key afterwards does not matter.
+/// Answers with the value of a locked key, which is no structure, or with nothing. What becomes of
+/// the key afterwards does not matter.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn answer<G: Group>(cx: &mut Cx<'_, '_, G>, locked: &mut Locked<'_, G, VectorSet>) -> Result<Outcome> {
     match locked.value() {

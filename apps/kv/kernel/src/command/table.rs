@@ -12,7 +12,8 @@ pub(super) const MEMORY: u16 = 4;
 pub(super) const FAST: u16 = 8;
 /// It is carried out though a transaction is open.
 pub(super) const AT_ONCE: u16 = 16;
-/// It is not taken by a transaction: it may wait for others, or uses more than the keys that it names.
+/// It is not taken by a transaction: it may wait for others, or uses more than the keys that it
+/// names.
 pub(super) const ALONE: u16 = 32;
 
 /// It is carried out though the client has not given the password.
@@ -28,7 +29,8 @@ pub(super) struct Row {
     min: u8,
     max: u8,
     pub(super) flags: u16,
-    /// Its first key, counted from the name; 0: it has none. Its last one, which from the end is negative. From one key to the next.
+    /// Its first key, counted from the name; 0: it has none. Its last one, which from the end is
+    /// negative. From one key to the next.
     pub(super) first: i8,
     pub(super) last: i8,
     pub(super) step: i8,
@@ -45,7 +47,8 @@ impl Row {
         if self.min == self.max { words } else { -words }
     }
 
-    /// The keys of a request with so many arguments behind the name: the first one, counted from those, and how many there are.
+    /// The keys of a request with so many arguments behind the name: the first one, counted from
+    /// those, and how many there are.
     pub(super) fn keys(&self, arguments: usize) -> (usize, usize) {
         let last =
             if self.last < 0 { arguments as isize + 1 + self.last as isize } else { self.last as isize };
@@ -81,11 +84,13 @@ fn code_of(name: Bytes<'_>) -> u128 {
     code
 }
 
-/// The table of commands, for the macro `$with`: it becomes the numbers of their names and their rows here, the one `match` that carries them
-/// out in `command`, and the list that a test compares with README.md.
+/// The table of commands, for the macro `$with`: it becomes the numbers of their names and their
+/// rows here, the one `match` that carries them out in `command`, and the list that a test compares
+/// with README.md.
 ///
-/// A line has a command's name, the fewest and the most arguments it takes, its flags, its first and last key and the step between keys,
-/// what README.md says behind its name, if anything, and what executes it.
+/// A line has a command's name, the fewest and the most arguments it takes, its flags, its first
+/// and last key and the step between keys, what README.md says behind its name, if anything, and
+/// what executes it.
 macro_rules! with_commands {
     ($with:ident) => {
         $with! {

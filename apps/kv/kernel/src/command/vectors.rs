@@ -1,4 +1,5 @@
-//! Commands on sets of vectors: VREM, VCARD, VDIM, VEMB, and what all of them need. VADD is in `add`, VSIM in `similar`.
+//! Commands on sets of vectors: VREM, VCARD, VDIM, VEMB, and what all of them need. VADD is in
+//! `add`, VSIM in `similar`.
 
 use super::{Cx, Outcome};
 use crate::reply::{text_double, text_head};
@@ -35,7 +36,8 @@ pub(super) enum Given {
     NoMemory,
 }
 
-/// The numbers of a vector in a request: `FP32` or `FP16` and their bytes, or `VALUES`, their count, and their texts.
+/// The numbers of a vector in a request: `FP32` or `FP16` and their bytes, or `VALUES`, their
+/// count, and their texts.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn vector<G: Group>(
     cx: &Cx<'_, '_, G>,

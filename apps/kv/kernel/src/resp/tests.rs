@@ -23,7 +23,8 @@ fn arguments(request: &[u8]) -> Command {
     all
 }
 
-/// Parses a stream that arrives in pieces of these sizes, then whole; returns the commands, or those before an error and the error.
+/// Parses a stream that arrives in pieces of these sizes, then whole; returns the commands, or
+/// those before an error and the error.
 fn stream(bytes: &[u8], pieces: &[usize]) -> (Vec<Command>, Option<Invalid>) {
     let (mut found, mut start, mut end, mut progress) = (Vec::new(), 0, 0, Progress::default());
     for piece in pieces.iter().copied().chain([bytes.len()]) {

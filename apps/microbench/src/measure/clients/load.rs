@@ -15,8 +15,8 @@ const WINDOW: u64 = 1 << 20;
 /// How long a stream of bytes may stand still.
 const STALL: Duration = Duration::from_secs(20);
 
-/// Round trips of small messages by connections that are opened one after the other; all stay open, and the last one
-/// is busy. Nanoseconds of each round trip of each connection.
+/// Round trips of small messages by connections that are opened one after the other; all stay open,
+/// and the last one is busy. Nanoseconds of each round trip of each connection.
 pub fn latency(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec<Vec<u64>>> {
     let mut open = Vec::new();
     let mut samples = Vec::new();
@@ -30,7 +30,8 @@ pub fn latency(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec
     Ok(samples)
 }
 
-/// Round trips of small messages by so many open connections, one after the other. Nanoseconds of each.
+/// Round trips of small messages by so many open connections, one after the other. Nanoseconds of
+/// each.
 pub fn in_turn(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec<u64>> {
     let connect = |_| -> Result<Socket> {
         let mut socket = Socket::connect(&ListenAddr::Tcp(addr))?;
@@ -43,7 +44,8 @@ pub fn in_turn(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec
     Ok((0..rounds).map(trip).collect::<Result<_>>()?)
 }
 
-/// Bytes that come back in all over so many connections, each with a thread of its own, and the time.
+/// Bytes that come back in all over so many connections, each with a thread of its own, and the
+/// time.
 pub fn bandwidth(addr: SocketAddr, connections: usize, time: Duration) -> Outcome<(u64, Duration)> {
     let streams: Vec<TcpStream> =
         (0..connections).map(|_| TcpStream::connect(addr)).collect::<Result<_>>()?;
@@ -96,7 +98,8 @@ fn unless_blocked(moved: Result<usize>) -> Result<u64> {
     }
 }
 
-/// Connections a second: each connects, sends a byte, receives it and closes, one after the other in each thread.
+/// Connections a second: each connects, sends a byte, receives it and closes, one after the other
+/// in each thread.
 pub fn connects(addr: SocketAddr, threads: usize, rounds: u64) -> Outcome<f64> {
     let each = rounds / threads as u64;
     let start = Instant::now();

@@ -48,7 +48,8 @@ pub struct AttendArgs {
 enum FaultEvent {
     /// All blocks listen.
     Ready,
-    /// A launch has ended: its clients, how often it was told ENETDOWN, sockets and requests that are left.
+    /// A launch has ended: its clients, how often it was told ENETDOWN, sockets and requests that
+    /// are left.
     Served {
         clients: u64,
         downs: u64,
@@ -158,8 +159,9 @@ fn back(client: &mut Socket, message: &mut [u8; 1]) -> Outcome<()> {
     Ok(())
 }
 
-/// Stops the process while its kernel waits for clients, lets one of each block come meanwhile, and has it go on: all
-/// clients are served, then and by the next launch, and nothing is left. How often its calls said ENETDOWN.
+/// Stops the process while its kernel waits for clients, lets one of each block come meanwhile, and
+/// has it go on: all clients are served, then and by the next launch, and nothing is left. How
+/// often its calls said ENETDOWN.
 pub fn stopped(run: &Run<'_>) -> Shown {
     let mut child = ServerProcess::start(run, CLIENTS, LAUNCHES)?;
     let mut told = 0;
@@ -168,7 +170,8 @@ pub fn stopped(run: &Run<'_>) -> Shown {
         let mut early = Vec::new();
         if launch == 0 {
             child.signal(Signal::STOP)?;
-            // After the first missed heartbeat: an abandoned accept call must not take a client with it.
+            // After the first missed heartbeat: an abandoned accept call must not take a client
+            // with it.
             std::thread::sleep(STOPPED - Duration::from_millis(500));
             for block in 0..BLOCKS {
                 let mut client = child.client(block)?;
@@ -198,7 +201,8 @@ pub fn stopped(run: &Run<'_>) -> Shown {
     Ok((told as f64, "times ENETDOWN; all clients served"))
 }
 
-/// Has a block panic: its clients and the others' are reset at once, and the process reports the place and the reason.
+/// Has a block panic: its clients and the others' are reset at once, and the process reports the
+/// place and the reason.
 pub fn panics(run: &Run<'_>) -> Shown {
     let mut child = ServerProcess::start(run, 1, 1)?;
     child.ready()?;

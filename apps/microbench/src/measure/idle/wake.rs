@@ -128,7 +128,8 @@ fn asked(socket: &mut Socket, pause: u64, rounds: u64, rest: fn(Duration)) -> Re
     (0..rounds).map(ask).collect()
 }
 
-/// The nanoseconds of a plain program's round trips to a plain server, each after a pause in milliseconds.
+/// The nanoseconds of a plain program's round trips to a plain server, each after a pause in
+/// milliseconds.
 pub fn plain_asks(pause: u64, rounds: u64, spin: bool) -> Result<Vec<u64>> {
     let [mut plain, mut echo] = one_pair()?;
     plain.spin(spin)?;

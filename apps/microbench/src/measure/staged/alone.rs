@@ -39,8 +39,8 @@ pub fn copies(bench: &Bench, load: Load) -> Outcome<Row> {
     Ok(load.row(Role::Floor, "copies alone", took))
 }
 
-/// As many plain streams, each between two threads. They send the same message: one that does not fit into a core's cache takes
-/// longer.
+/// As many plain streams, each between two threads. They send the same message: one that does not
+/// fit into a core's cache takes longer.
 pub fn plain(load: Load) -> Outcome<Duration> {
     let pairs = Socket::pairs(Kind::Tcp, load.streams)?;
     let (total, message) = (load.size as u64 * load.count, vec![7; load.size]);

@@ -1,7 +1,7 @@
 //! Messages that a kernel makes, queues carry and a kernel checks, every byte.
 //!
-//! Both kernels run all the time and take turns by words that the queues write and wait for. The memory of a message is that
-//! of all others: what is left of the one before is found.
+//! Both kernels run all the time and take turns by words that the queues write and wait for. The
+//! memory of a message is that of all others: what is left of the one before is found.
 
 use super::{End, LIMIT, settings, unfailed};
 use crate::bench::{Bench, Words};

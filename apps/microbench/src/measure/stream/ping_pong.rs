@@ -1,7 +1,7 @@
 //! Messages there and back in the order of two queues.
 //!
-//! A stream takes about a thousand operations, so the rounds come in portions. One portion is enqueued while a word holds it back.
-//! Its time is told by two words: see `Timed`.
+//! A stream takes about a thousand operations, so the rounds come in portions. One portion is
+//! enqueued while a word holds it back. Its time is told by two words: see `Timed`.
 
 use super::portion::{BEGUN, ENDED, FREE, START, Timed};
 use super::{End, LIMIT, settings, unfailed};
@@ -87,7 +87,8 @@ fn with_failure(error: Box<dyn std::error::Error>, end: &End) -> Box<dyn std::er
     }
 }
 
-/// What two streams by hand go through: a window and a word for each way, at the addresses of who writes and who reads them.
+/// What two streams by hand go through: a window and a word for each way, at the addresses of who
+/// writes and who reads them.
 struct Passage {
     /// By the end that writes.
     out: [u64; 2],
@@ -105,8 +106,8 @@ enum Memory {
 }
 
 impl Passage {
-    /// Not through windows in memory of the device for two streams of one: on an H200 two streams with copies there that wait for
-    /// each other stand still.
+    /// Not through windows in memory of the device for two streams of one: on an H200 two streams
+    /// with copies there that wait for each other stand still.
     fn between(ends: [&Bench; 2], size: usize) -> Outcome<Self> {
         let word = size.next_multiple_of(128);
         let len = word + 128;
@@ -128,7 +129,8 @@ impl Passage {
     }
 }
 
-/// The same by words and copies: the message is copied into a window, a word tells, and it is copied out.
+/// The same by words and copies: the message is copied into a window, a word tells, and it is
+/// copied out.
 fn by_hand(ends: [&Bench; 2], size: usize, portions: u64) -> Outcome<Vec<u64>> {
     let (words, timed) = ([Words::new(ends[0])?, Words::new(ends[1])?], Timed::of(ends[0]));
     let balls = [ends[0].lend(size)?, ends[1].lend(size)?];

@@ -14,9 +14,10 @@ pub const ENDED: usize = 2;
 /// The first word that is free for other uses.
 pub const FREE: usize = 3;
 
-/// How portions are timed, by the clock of this program. On a GPU, between its observations of two words that the stream
-/// writes: it is as late for one as for the other. On the CPU device, where such a thread may not run just then, from the
-/// release of the first word on; the portions are longer, so that a queue's nap does not matter.
+/// How portions are timed, by the clock of this program. On a GPU, between its observations of two
+/// words that the stream writes: it is as late for one as for the other. On the CPU device, where
+/// such a thread may not run just then, from the release of the first word on; the portions are
+/// longer, so that a queue's nap does not matter.
 #[derive(Clone, Copy)]
 pub struct Timed {
     /// Rounds of a portion. A stream of a GPU takes about a thousand operations.

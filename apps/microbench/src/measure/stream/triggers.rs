@@ -1,4 +1,5 @@
-//! Kernels that fill and release prepared messages, beside kernels that send by the socket's handle.
+//! Kernels that fill and release prepared messages, beside kernels that send by the socket's
+//! handle.
 
 use super::{options, settings};
 use crate::bench::Bench;
@@ -46,7 +47,8 @@ pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcom
         run.recorder.row(row.at(name, 1));
         let row = Row::times(role, format!("{name}, a message, as the receiver gets"), receives);
         run.recorder.row(row.at(name, 2));
-        // Its rate is no other one on the whole; where an end is interrupted, the batches do not show it.
+        // Its rate is no other one on the whole; where an end is interrupted, the batches do not
+        // show it.
         let mean = receives.iter().sum::<u64>() as f64 / receives.len() as f64;
         let row = Row::number(role, format!("{name}, a message, all together"), mean, "ns");
         run.recorder.row(row.at(name, 3));

@@ -1,5 +1,6 @@
-//! How many queues may wait at a time without holding up another one. The hardware has fewer queues than a program may have
-//! streams (`CUDA_DEVICE_MAX_CONNECTIONS`): streams that share one wait for each other.
+//! How many queues may wait at a time without holding up another one. The hardware has fewer queues
+//! than a program may have streams (`CUDA_DEVICE_MAX_CONNECTIONS`): streams that share one wait for
+//! each other.
 
 use super::portion::{BEGUN, ENDED, FREE, START, Timed};
 use super::{LIMIT, RING, options, settings, unfailed};
@@ -85,7 +86,8 @@ fn time(timed: Timed, words: &Words, portions: u64, mut enqueue: impl FnMut(u64)
         .collect()
 }
 
-/// One stream copies, writes a word and waits for it, twice a round, beside streams that wait for another word.
+/// One stream copies, writes a word and waits for it, twice a round, beside streams that wait for
+/// another word.
 fn beside_streams(bench: &Bench, words: &Words, count: usize, portions: u64) -> Outcome<Samples> {
     let timed = Timed::of(bench).half();
     let [from, to] = [bench.lend(SIZE)?, bench.lend(SIZE)?];
@@ -111,8 +113,8 @@ fn beside_streams(bench: &Bench, words: &Words, count: usize, portions: u64) -> 
         }
         stream.enqueue(&[Step::Write { word: ended, value: portion }])
     });
-    // The memory of a stream that stood still is freed when it has gone on: those of GPUs see to that, and a thread is told
-    // to end by its drop.
+    // The memory of a stream that stood still is freed when it has gone on: those of GPUs see to
+    // that, and a thread is told to end by its drop.
     drop((stream, waiting));
     [from, to].into_iter().for_each(Lent::done);
     Ok(samples)

@@ -119,8 +119,8 @@ fn references(
     Ok(())
 }
 
-/// Records what gpunet's calls take, in turn so that what else the machine does meets all of them; returns the typical times of
-/// each.
+/// Records what gpunet's calls take, in turn so that what else the machine does meets all of them;
+/// returns the typical times of each.
 fn gpunet<const N: usize>(
     run: &mut Run<'_>,
     members: &Members,

@@ -52,7 +52,8 @@ pub(super) fn reduce(members: u32, elements: usize, rounds: u64) -> Outcome<Row>
     Ok(Row::times(Role::Reference, "threads, each adds up all, between two barriers", &samples))
 }
 
-/// Runs `call` in that many threads, again and again; returns the nanoseconds of each at the first one.
+/// Runs `call` in that many threads, again and again; returns the nanoseconds of each at the first
+/// one.
 fn timed(members: u32, rounds: u64, call: impl Fn(usize) + Sync) -> Outcome<Vec<u64>> {
     let call = &call;
     let play = move |member: usize| -> Vec<u64> {

@@ -14,7 +14,8 @@ use std::time::Duration;
 const LEN: u64 = 1 << 20;
 /// Threads of a block, on a GPU.
 const THREADS: [u32; 2] = [512, 1024];
-/// Rounds of which the best counts: of all rows in turn, so that what else the machine does meets all of them.
+/// Rounds of which the best counts: of all rows in turn, so that what else the machine does meets
+/// all of them.
 const TRIES: usize = 5;
 
 pub(super) fn measure(run: &mut Run<'_>, devices: &[String], blocks: &[u32]) -> Outcome<()> {

@@ -17,10 +17,11 @@ const LOG_BYTES: usize = 16 * 1024;
 /// How many options [`LinkLog::options`] has at most.
 const OPTIONS: usize = 3;
 
-/// The buffer into which the driver's assembler and linker write their messages, and the options that name it.
+/// The buffer into which the driver's assembler and linker write their messages, and the options
+/// that name it.
 ///
-/// Boxed, because a linker keeps the addresses until it is destroyed: it also writes into the values of options (how much
-/// of the log is filled, how many threads were reached).
+/// Boxed, because a linker keeps the addresses until it is destroyed: it also writes into the
+/// values of options (how much of the log is filled, how many threads were reached).
 pub(crate) struct LinkLog {
     inner: Box<LogAndOptions>,
 }
@@ -43,10 +44,12 @@ impl LinkLog {
         }
     }
 
-    /// Returns number, names and values of the options: the log and, if given, how many threads a block shall be able to have.
+    /// Returns number, names and values of the options: the log and, if given, how many threads a
+    /// block shall be able to have.
     fn options(&mut self, threads: Option<u32>) -> (c_uint, *mut c_uint, *mut *mut c_void) {
         let LogAndOptions { text, names, values } = &mut *self.inner;
-        // Numbers travel in the pointer itself: that is the driver's convention for integer options.
+        // Numbers travel in the pointer itself: that is the driver's convention for integer
+        // options.
         *values = [
             text.as_mut_ptr().cast(),
             ptr::without_provenance_mut(LOG_BYTES),
@@ -72,7 +75,8 @@ impl Driver {
     ) -> Result<ModuleHandle, CudaError> {
         let (count, names, values) = log.options(None);
         let mut module = ModuleHandle::NULL;
-        // SAFETY: the caller's promise for `image`; `count` options with as many values, which outlive the call with the log.
+        // SAFETY: the caller's promise for `image`; `count` options with as many values, which
+        // outlive the call with the log.
         let code = unsafe { (self.api.module_load_data)(&mut module, image, count, names, values) };
         self.check("cuModuleLoadDataEx", code)?;
         Ok(module)
@@ -149,7 +153,8 @@ impl Driver {
         Ok(module)
     }
 
-    /// Loads a function's code now, where the driver can be asked to; reading an attribute does it on older ones.
+    /// Loads a function's code now, where the driver can be asked to; reading an attribute does it
+    /// on older ones.
     ///
     /// # Safety
     /// `function` belongs to a loaded module.
@@ -173,9 +178,11 @@ impl Driver {
         Ok(value.unsigned_abs())
     }
 
-    /// Returns the sizes of the first `count` parameters, fewer if the kernel has fewer; `None` where the driver cannot tell.
+    /// Returns the sizes of the first `count` parameters, fewer if the kernel has fewer; `None`
+    /// where the driver cannot tell.
     ///
-    /// It does not ask for one more to learn the kernel's own count: that call would fail, and a memory checker would list it.
+    /// It does not ask for one more to learn the kernel's own count: that call would fail, and a
+    /// memory checker would list it.
     ///
     /// # Safety
     /// `function` belongs to a loaded module.
@@ -188,7 +195,8 @@ impl Driver {
         let mut sizes = Vec::with_capacity(count);
         for index in 0..count {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: the caller's promise; writes two sizes; an index past the last parameter is an error.
+            // SAFETY: the caller's promise; writes two sizes; an index past the last parameter is
+            // an error.
             if unsafe { info(function, index, &mut offset, &mut size) } != SUCCESS {
                 break;
             }
@@ -228,8 +236,8 @@ impl Driver {
     }
 
     /// # Safety
-    /// `function` belongs to a loaded module; `parameters` are as many and as large as its own, and what they point to
-    /// suits the kernel until it ends; `stream` is live.
+    /// `function` belongs to a loaded module; `parameters` are as many and as large as its own, and
+    /// what they point to suits the kernel until it ends; `stream` is live.
     pub(crate) unsafe fn launch(
         &self,
         function: FunctionHandle,
@@ -258,7 +266,8 @@ impl Driver {
         self.check("cuLaunchKernel", code)
     }
 
-    /// Starts a linker that writes its messages to `log`, and assembles each text for blocks of `threads` threads.
+    /// Starts a linker that writes its messages to `log`, and assembles each text for blocks of
+    /// `threads` threads.
     ///
     /// # Safety
     /// `log` lives until [`link_destroy`](Self::link_destroy).
@@ -269,7 +278,8 @@ impl Driver {
     ) -> Result<LinkHandle, CudaError> {
         let (count, names, values) = log.options(threads);
         let mut link = LinkHandle::NULL;
-        // SAFETY: `count` options with as many values; the caller keeps them, and the buffer, with the log.
+        // SAFETY: `count` options with as many values; the caller keeps them, and the buffer, with
+        // the log.
         let code = unsafe { (self.api.link_create)(count, names, values, &mut link) };
         self.check("cuLinkCreate", code)?;
         Ok(link)
@@ -285,7 +295,8 @@ impl Driver {
     ) -> Result<(), CudaError> {
         let bytes = ptx.to_bytes_with_nul();
         let (data, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
-        // SAFETY: the caller's promise; the driver reads (and never writes) `len` bytes during the call.
+        // SAFETY: the caller's promise; the driver reads (and never writes) `len` bytes during the
+        // call.
         let code = unsafe {
             (self.api.link_add_data)(
                 link,

@@ -20,7 +20,8 @@ impl Driver {
     }
 
     /// # Safety
-    /// `address` came from [`mem_alloc`](Self::mem_alloc), was not freed, and neither host nor kernels use it afterwards.
+    /// `address` came from [`mem_alloc`](Self::mem_alloc), was not freed, and neither host nor
+    /// kernels use it afterwards.
     pub(crate) unsafe fn mem_free(&self, address: CUdeviceptr) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         self.check("cuMemFree", unsafe { (self.api.mem_free)(address) })
@@ -37,7 +38,8 @@ impl Driver {
     }
 
     /// # Safety
-    /// `memory` came from [`host_alloc`](Self::host_alloc), was not freed, and nothing uses it afterwards.
+    /// `memory` came from [`host_alloc`](Self::host_alloc), was not freed, and nothing uses it
+    /// afterwards.
     pub(crate) unsafe fn host_free(&self, memory: NonNull<u8>) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         self.check("cuMemFreeHost", unsafe { (self.api.mem_free_host)(memory.as_ptr().cast()) })
@@ -46,7 +48,8 @@ impl Driver {
     /// Pins `len` bytes at `base` and makes them visible to every context of the process.
     ///
     /// # Safety
-    /// The range is mapped memory of this process and stays mapped until [`host_unregister`](Self::host_unregister).
+    /// The range is mapped memory of this process and stays mapped until
+    /// [`host_unregister`](Self::host_unregister).
     pub(crate) unsafe fn host_register(&self, base: NonNull<u8>, len: usize) -> Result<(), CudaError> {
         let flags = HOST_REGISTER_PORTABLE | HOST_REGISTER_DEVICEMAP;
         // SAFETY: the caller's promise.
@@ -64,14 +67,16 @@ impl Driver {
     /// Returns the address at which kernels of the current context see registered host memory.
     pub(crate) fn host_device_pointer(&self, base: NonNull<u8>) -> Result<CUdeviceptr, CudaError> {
         let mut address: CUdeviceptr = 0;
-        // SAFETY: writes one address; the driver looks `base` up in its own table and does not touch it.
+        // SAFETY: writes one address; the driver looks `base` up in its own table and does not
+        // touch it.
         let code = unsafe { (self.api.mem_host_get_device_pointer)(&mut address, base.as_ptr().cast(), 0) };
         self.check("cuMemHostGetDevicePointer", code)?;
         Ok(address)
     }
 
     /// # Safety
-    /// `len` bytes are readable at `from` and unchanged until the stream is idle; `to` is `len` bytes of live GPU memory.
+    /// `len` bytes are readable at `from` and unchanged until the stream is idle; `to` is `len`
+    /// bytes of live GPU memory.
     pub(crate) unsafe fn copy_to_device(
         &self,
         to: CUdeviceptr,
@@ -85,7 +90,8 @@ impl Driver {
     }
 
     /// # Safety
-    /// `len` bytes are writable at `to` and untouched until the stream is idle; `from` is `len` bytes of live GPU memory.
+    /// `len` bytes are writable at `to` and untouched until the stream is idle; `from` is `len`
+    /// bytes of live GPU memory.
     pub(crate) unsafe fn copy_to_host(
         &self,
         to: *mut u8,
@@ -103,7 +109,8 @@ impl Driver {
         self.api.mem_get_handle_for_address_range.is_some()
     }
 
-    /// Makes a dma-buf of GPU memory and returns its descriptor, which the caller owns; `None` where the driver is too old.
+    /// Makes a dma-buf of GPU memory and returns its descriptor, which the caller owns; `None`
+    /// where the driver is too old.
     pub(crate) fn dmabuf_fd(
         &self,
         address: CUdeviceptr,
@@ -112,21 +119,25 @@ impl Driver {
     ) -> Option<Result<c_int, CudaError>> {
         let export = self.api.mem_get_handle_for_address_range?;
         let mut fd: c_int = -1;
-        // SAFETY: for this handle type the driver writes one int; it checks that the range is one of its allocations.
+        // SAFETY: for this handle type the driver writes one int; it checks that the range is one
+        // of its allocations.
         let code = unsafe { export((&raw mut fd).cast(), address, len, RANGE_HANDLE_DMA_BUF_FD, flags) };
         Some(self.check("cuMemGetHandleForAddressRange", code).map(|()| fd))
     }
 
-    /// Makes synchronous copies of the allocation at `address` complete before they return; `None` where the driver is too old.
+    /// Makes synchronous copies of the allocation at `address` complete before they return; `None`
+    /// where the driver is too old.
     pub(crate) fn sync_memops(&self, address: CUdeviceptr) -> Option<Result<(), CudaError>> {
         let set = self.api.pointer_set_attribute?;
         let yes: c_uint = 1;
-        // SAFETY: the driver reads one unsigned int, which this attribute's value is, and looks the address up in its own table.
+        // SAFETY: the driver reads one unsigned int, which this attribute's value is, and looks the
+        // address up in its own table.
         let code = unsafe { set((&raw const yes).cast(), POINTER_SYNC_MEMOPS, address) };
         Some(self.check("cuPointerSetAttribute", code))
     }
 
-    /// Waits until other devices' writes to the current context's memory are visible in `scope`; `None` where the driver is too old.
+    /// Waits until other devices' writes to the current context's memory are visible in `scope`;
+    /// `None` where the driver is too old.
     pub(crate) fn flush_rdma_writes(&self, scope: c_uint) -> Option<Result<(), CudaError>> {
         let flush = self.api.flush_gpu_direct_rdma_writes?;
         // SAFETY: takes two numbers, which the driver checks.

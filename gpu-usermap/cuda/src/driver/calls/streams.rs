@@ -20,7 +20,8 @@ pub(crate) struct Streams<'a> {
     calls: &'a StreamCalls,
 }
 
-/// Keeps a context current on this thread, and the thread's calls out of captures that go on elsewhere, until it drops.
+/// Keeps a context current on this thread, and the thread's calls out of captures that go on
+/// elsewhere, until it drops.
 pub(crate) struct Entered<'a> {
     streams: Streams<'a>,
     capture_mode: c_uint,
@@ -51,7 +52,8 @@ impl<'a> Streams<'a> {
     /// Makes a context current on this thread for as long as the result lives.
     ///
     /// # Safety
-    /// `context` is live, and stays so until the result drops; it does so on this thread, in the order opposite to others.
+    /// `context` is live, and stays so until the result drops; it does so on this thread, in the
+    /// order opposite to others.
     pub(crate) unsafe fn enter(self, context: ContextHandle) -> Result<Entered<'a>, CudaError> {
         // SAFETY: the caller's promise.
         self.driver.check("cuCtxPushCurrent", unsafe { (self.calls.push_context)(context) })?;
@@ -100,7 +102,8 @@ impl<'a> Streams<'a> {
     }
 
     /// # Safety
-    /// `stream` is live, and `address` the device's address of a word that stays mapped until the operation has passed.
+    /// `stream` is live, and `address` the device's address of a word that stays mapped until the
+    /// operation has passed.
     pub(crate) unsafe fn wait_geq(
         self,
         stream: StreamHandle,
@@ -147,14 +150,15 @@ impl<'a> Streams<'a> {
     ) -> Result<(), CudaError> {
         // More than fit are more than the driver takes.
         let count = c_uint::try_from(operations.len()).unwrap_or(c_uint::MAX);
-        // SAFETY: the caller's promise; the driver reads `count` operations before it returns; no flags are defined.
+        // SAFETY: the caller's promise; the driver reads `count` operations before it returns; no
+        // flags are defined.
         let code = unsafe { (self.calls.batch)(stream, count, operations.as_mut_ptr(), 0) };
         self.driver.check("cuStreamBatchMemOp", code)
     }
 
     /// # Safety
-    /// `stream` is live; `len` bytes at both device addresses stay mapped until the copy has passed, and those at `to` may be
-    /// written.
+    /// `stream` is live; `len` bytes at both device addresses stay mapped until the copy has
+    /// passed, and those at `to` may be written.
     pub(crate) unsafe fn copy(
         self,
         stream: StreamHandle,
@@ -169,7 +173,8 @@ impl<'a> Streams<'a> {
     /// Returns whether the driver knows the memory at an address: of a GPU, managed, or pinned.
     pub(crate) fn knows(self, address: CUdeviceptr) -> Result<bool, CudaError> {
         let mut kind: c_uint = 0;
-        // SAFETY: this attribute is one integer; the driver looks the address up and does not use it.
+        // SAFETY: this attribute is one integer; the driver looks the address up and does not use
+        // it.
         let code = unsafe {
             (self.calls.pointer_attribute)((&raw mut kind).cast(), POINTER_ATTRIBUTE_MEMORY_TYPE, address)
         };
@@ -181,7 +186,8 @@ impl<'a> Streams<'a> {
     }
 
     /// # Safety
-    /// `stream` is live and not capturing; `function` may be called with `data` once, on any thread, at any time after this.
+    /// `stream` is live and not capturing; `function` may be called with `data` once, on any
+    /// thread, at any time after this.
     pub(crate) unsafe fn host_function(
         self,
         stream: StreamHandle,

@@ -1,4 +1,5 @@
-//! Driver calls about memory whose physical part and whose addresses are separate, and which can be shared.
+//! Driver calls about memory whose physical part and whose addresses are separate, and which can be
+//! shared.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -61,7 +62,8 @@ impl Driver {
         let call = "cuMemCreate";
         let create = self.have(call, self.api.mem_create)?;
         let mut handle = MemoryHandle(0);
-        // SAFETY: reads the structure and writes one handle; a length that is no multiple or too much is an error.
+        // SAFETY: reads the structure and writes one handle; a length that is no multiple or too
+        // much is an error.
         self.check(call, unsafe { create(&mut handle, len, properties, 0) })?;
         Ok(handle)
     }
@@ -69,7 +71,8 @@ impl Driver {
     /// Gives a handle up. Its memory stays while it is mapped, here or in other processes.
     ///
     /// # Safety
-    /// `handle` came from [`memory_create`](Self::memory_create) or [`memory_import`](Self::memory_import), and is not used afterwards.
+    /// `handle` came from [`memory_create`](Self::memory_create) or
+    /// [`memory_import`](Self::memory_import), and is not used afterwards.
     pub(crate) unsafe fn memory_release(&self, handle: MemoryHandle) -> Result<(), CudaError> {
         let call = "cuMemRelease";
         let release = self.have(call, self.api.mem_release)?;
@@ -88,7 +91,8 @@ impl Driver {
     }
 
     /// # Safety
-    /// The range is what one [`address_reserve`](Self::address_reserve) returned, nothing is mapped there, and nothing uses it afterwards.
+    /// The range is what one [`address_reserve`](Self::address_reserve) returned, nothing is mapped
+    /// there, and nothing uses it afterwards.
     pub(crate) unsafe fn address_free(&self, address: CUdeviceptr, len: usize) -> Result<(), CudaError> {
         let call = "cuMemAddressFree";
         let free = self.have(call, self.api.mem_address_free)?;
@@ -113,7 +117,8 @@ impl Driver {
     }
 
     /// # Safety
-    /// The range is what one [`memory_map`](Self::memory_map) mapped, and neither host nor kernels use it afterwards.
+    /// The range is what one [`memory_map`](Self::memory_map) mapped, and neither host nor kernels
+    /// use it afterwards.
     pub(crate) unsafe fn memory_unmap(&self, address: CUdeviceptr, len: usize) -> Result<(), CudaError> {
         let call = "cuMemUnmap";
         let unmap = self.have(call, self.api.mem_unmap)?;
@@ -121,7 +126,8 @@ impl Driver {
         self.check(call, unsafe { unmap(address, len) })
     }
 
-    /// Lets `device` read and write mapped memory. It fails if the device cannot reach it (no NVLink, no peer access over PCIe).
+    /// Lets `device` read and write mapped memory. It fails if the device cannot reach it (no
+    /// NVLink, no peer access over PCIe).
     pub(crate) fn memory_set_access(
         &self,
         address: CUdeviceptr,
@@ -149,14 +155,16 @@ impl Driver {
         Ok(fd)
     }
 
-    /// Takes memory that was exported, here or in another process. The descriptor stays the caller's.
+    /// Takes memory that was exported, here or in another process. The descriptor stays the
+    /// caller's.
     pub(crate) fn memory_import(&self, fd: BorrowedFd<'_>) -> Result<MemoryHandle, CudaError> {
         let call = "cuMemImportFromShareableHandle";
         let import = self.have(call, self.api.mem_import)?;
         let mut handle = MemoryHandle(0);
         // The descriptor travels in the pointer itself: that is the driver's convention.
         let number: *mut c_void = ptr::without_provenance_mut(fd.as_raw_fd().cast_unsigned() as usize);
-        // SAFETY: writes one handle; the descriptor is open, and its kind is for the driver's kernel module to check.
+        // SAFETY: writes one handle; the descriptor is open, and its kind is for the driver's
+        // kernel module to check.
         self.check(call, unsafe { import(&mut handle, number, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) })?;
         Ok(handle)
     }

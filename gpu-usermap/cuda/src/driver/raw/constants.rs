@@ -77,7 +77,8 @@ pub(crate) const DEVICE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: c_int = 110;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_SUPPORTED: c_int = 116;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: c_int = 117;
 pub(crate) const DEVICE_GPU_DIRECT_RDMA_WRITES_ORDERING: c_int = 118;
-/// For the functions that end in `_v2`. Attributes 92 to 94 are about the older ones, and say 0 where these work.
+/// For the functions that end in `_v2`. Attributes 92 to 94 are about the older ones, and say 0
+/// where these work.
 pub(crate) const DEVICE_CAN_USE_64_BIT_STREAM_MEM_OPS: c_int = 122;
 pub(crate) const DEVICE_DMA_BUF_SUPPORTED: c_int = 124;
 

@@ -1,4 +1,5 @@
-//! `CUstreamBatchMemOpParams`: one memory operation of a stream, among several that are enqueued at once.
+//! `CUstreamBatchMemOpParams`: one memory operation of a stream, among several that are enqueued at
+//! once.
 
 use std::ffi::c_uint;
 

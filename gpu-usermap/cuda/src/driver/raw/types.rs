@@ -14,7 +14,8 @@ macro_rules! handles {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) struct $name(pub(crate) *mut c_void);
 
-        // SAFETY: an opaque token of the driver, which takes it on any thread; it is never dereferenced here.
+        // SAFETY: an opaque token of the driver, which takes it on any thread; it is never
+        // dereferenced here.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}

@@ -1,4 +1,5 @@
-//! The stand-in's streams: queues of operations, which one thread carries out, each stream's in order.
+//! The stand-in's streams: queues of operations, which one thread carries out, each stream's in
+//! order.
 
 mod calls;
 
@@ -120,8 +121,9 @@ impl Stream {
 }
 
 fn word(address: CUdeviceptr) -> &'static AtomicU64 {
-    // SAFETY: an aligned word (checked when it was enqueued), which stays mapped until the operation has passed, and to which all
-    // access is atomic: the promise of who enqueued. The reference ends with the access.
+    // SAFETY: an aligned word (checked when it was enqueued), which stays mapped until the
+    // operation has passed, and to which all access is atomic: the promise of who enqueued. The
+    // reference ends with the access.
     unsafe { AtomicU64::from_ptr(pointer(address)) }
 }
 
@@ -162,7 +164,8 @@ fn perform(operation: Operation) {
     match operation {
         Operation::WaitGeq { .. } => {}
         Operation::Write { address, value } => word(address).store(value, Ordering::SeqCst),
-        // SAFETY: aligned, and mapped until the operation has passed: the promise of who enqueued. All access is atomic.
+        // SAFETY: aligned, and mapped until the operation has passed: the promise of who enqueued.
+        // All access is atomic.
         Operation::Write32 { address, value } => unsafe {
             AtomicU32::from_ptr(pointer(address)).store(value, Ordering::SeqCst);
         },
@@ -220,7 +223,8 @@ fn start() {
     WORK.notify_one();
 }
 
-/// Whether everything on a stream is done; a kernel of [`launch_kernel`](super::launch_kernel) included.
+/// Whether everything on a stream is done; a kernel of [`launch_kernel`](super::launch_kernel)
+/// included.
 fn idle(stream: StreamHandle) -> CUresult {
     if let code @ 1.. = fault() {
         return code;

@@ -32,7 +32,8 @@ impl Words {
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < 1024);
         let base = self.registration.region().base().as_ptr().cast::<u64>();
-        // SAFETY: within the region and aligned; all access is atomic, but for copies, whose words nothing accesses meanwhile.
+        // SAFETY: within the region and aligned; all access is atomic, but for copies, whose words
+        // nothing accesses meanwhile.
         unsafe { AtomicU64::from_ptr(base.wrapping_add(index)) }
     }
 
@@ -56,7 +57,8 @@ fn stream(device: &Device) -> CudaStream {
 }
 
 fn borrow(device: &Device, stream: *mut std::ffi::c_void) -> Result<CudaStream, StreamError> {
-    // SAFETY: a stream of this driver, which lives until the test ends and is captured by the test only.
+    // SAFETY: a stream of this driver, which lives until the test ends and is captured by the test
+    // only.
     unsafe { device.borrow_stream(stream) }
 }
 
@@ -87,7 +89,8 @@ fn operations_happen_in_order_and_nothing_passes_a_wait() {
     let (note, copied) = (Arc::clone(&seen), words.at(5));
     stream
         .host_function(move || {
-            // SAFETY: a word of the page, which stays registered until the stream is idle; the copy before has ended.
+            // SAFETY: a word of the page, which stays registered until the stream is idle; the copy
+            // before has ended.
             let copied = unsafe { std::ptr::with_exposed_provenance::<u64>(copied as usize).read() };
             note.lock().expect("no panic").push(copied);
         })
@@ -126,7 +129,8 @@ fn a_wait_compares_signed_and_cyclic() {
         words.set(index, before);
         wait(&waiting, &words, index, value);
         write(&waiting, &words, done, 1);
-        // The stand-in has looked at the first stream, too, before it carries out what is on the later one.
+        // The stand-in has looked at the first stream, too, before it carries out what is on the
+        // later one.
         write(&other, &words, 50, 1);
         other.synchronize().expect("no fault");
         assert_eq!((waiting.is_idle(), words.get(done)), (Ok(false), 0), "{before:#x} is behind {value:#x}");

@@ -1,10 +1,12 @@
 //! Atomics that loom knows while a model runs, and core's otherwise.
 //!
-//! A word of a model stays in its place in memory, where its last value is always found: what plain code reads and writes beside it, under a
-//! lock or before an open, works as ever. What loom needs to know lies beside, found by the word's address. Three things are not explored:
-//! what plain accesses may find; what a load may find of a time before a plain store into its word; and, because loom knows of each word
-//! its last access only, what another thread's load may find while a thread loads a word and exchanges it. So a model is worth what it is
-//! seen to find: see it fail.
+//! A word of a model stays in its place in memory, where its last value is always found: what plain
+//! code reads and writes beside it, under a lock or before an open, works as ever. What loom needs
+//! to know lies beside, found by the word's address. Three things are not explored: what plain
+//! accesses may find; what a load may find of a time before a plain store into its word; and,
+//! because loom knows of each word its last access only, what another thread's load may find while
+//! a thread loads a word and exchanges it. So a model is worth what it is seen to find: see it
+//! fail.
 
 use loom::sync::atomic as explored;
 use std::cell::{Cell, RefCell};
@@ -26,8 +28,8 @@ std::thread_local! {
 }
 
 struct Model {
-    /// Words that are exchanged: they are stored by exchanges, too. Loom lets an exchange read what was there before a store, and yet come
-    /// after it.
+    /// Words that are exchanged: they are stored by exchanges, too. Loom lets an exchange read what
+    /// was there before a store, and yet come after it.
     is_exchanged: BTreeSet<(usize, usize)>,
     /// Those of this execution.
     exchanged: RefCell<BTreeSet<(usize, usize)>>,
@@ -43,13 +45,15 @@ struct Model {
 struct Place {
     /// Which of the model's atomics stands for it.
     atomic: usize,
-    /// The word's value when that was chosen. The atomics are made before the threads, when no word is known: they hold the difference.
+    /// The word's value when that was chosen. The atomics are made before the threads, when no word
+    /// is known: they hold the difference.
     base: u64,
     /// The word's last value. If memory has another, plain code has stored it.
     last: u64,
 }
 
-/// Explores what `body` may do: each time, what it does to words begins with the memory as `body` finds it, which it must therefore set up.
+/// Explores what `body` may do: each time, what it does to words begins with the memory as `body`
+/// finds it, which it must therefore set up.
 ///
 /// # Panics
 /// If some interleaving does.
@@ -119,7 +123,8 @@ macro_rules! atomic {
                 unsafe { &*ptr.cast() }
             }
 
-            /// Which atomic of a model stands for the word, and from which value it counts; `None` if no model runs.
+            /// Which atomic of a model stands for the word, and from which value it counts; `None`
+            /// if no model runs.
             fn modelled(&self) -> Option<(Rc<Model>, usize, $int)> {
                 let model = MODEL.with_borrow(Clone::clone)?;
                 let now = self.0.load(Ordering::Relaxed);

@@ -3,8 +3,8 @@
 use crate::sync::word::Word;
 use core::arch::asm;
 
-// Ordering: release at GPU scope, pairs with the acquire load in `observe` by another thread of this
-// GPU; after a group barrier it carries the writes of all lanes (cumulativity).
+// Ordering: release at GPU scope, pairs with the acquire load in `observe` by another thread of
+// this GPU; after a group barrier it carries the writes of all lanes (cumulativity).
 /// Publishes `value` to the other threads of this device.
 #[inline(always)]
 pub fn publish(word: Word, value: u64) {

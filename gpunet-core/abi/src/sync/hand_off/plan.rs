@@ -21,10 +21,12 @@ pub struct Plan {
     pub deadly: Vec<HandOff>,
     /// Pauses at these hand-offs only; at all of them if there are none.
     pub only: Vec<HandOff>,
-    /// Blocks of the CPU device wait as a GPU's do, also after the plan has ended. See [`blocks_poll`].
+    /// Blocks of the CPU device wait as a GPU's do, also after the plan has ended. See
+    /// [`blocks_poll`].
     pub polls: bool,
-    /// Sleepers of the CPU device wait for whoever wakes them, also after the plan has ended, so that a lost wake-up shows.
-    /// Who only stops (a daemon) is not noticed. See [`sleeps_are_endless`].
+    /// Sleepers of the CPU device wait for whoever wakes them, also after the plan has ended, so
+    /// that a lost wake-up shows. Who only stops (a daemon) is not noticed. See
+    /// [`sleeps_are_endless`].
     pub endless: bool,
 }
 
@@ -93,7 +95,8 @@ pub fn start(plan: Plan) {
     ON.store(true, Ordering::Release);
 }
 
-/// Ends the plan: threads go on undisturbed, but those that stopped for good. Returns what was done.
+/// Ends the plan: threads go on undisturbed, but those that stopped for good. Returns what was
+/// done.
 pub fn stop() -> [Counts; HAND_OFFS] {
     ON.store(false, Ordering::Release);
     counts()
@@ -115,14 +118,15 @@ pub fn is_running() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Returns whether blocks of the CPU device wait as those of a GPU: they poll, sleep on nothing, and wake nobody.
+/// Returns whether blocks of the CPU device wait as those of a GPU: they poll, sleep on nothing,
+/// and wake nobody.
 #[must_use]
 pub fn blocks_poll() -> bool {
     POLLS.load(Ordering::Relaxed)
 }
 
-/// Returns whether sleeping CPU blocks and host threads wait for somebody who wakes them, and never look for themselves
-/// whether they were forgotten.
+/// Returns whether sleeping CPU blocks and host threads wait for somebody who wakes them, and never
+/// look for themselves whether they were forgotten.
 #[must_use]
 pub fn sleeps_are_endless() -> bool {
     ENDLESS.load(Ordering::Relaxed)

@@ -38,7 +38,8 @@ macro_rules! functions {
             $($late:ident = $late_symbol:literal ($($late_argument:ty),*) -> $late_result:ty;)*
         })*
     ) => {
-        /// The functions of both libraries. An optional one is `None` where the library is older than it.
+        /// The functions of both libraries. An optional one is `None` where the library is older
+        /// than it.
         pub struct Library {
             $($(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
             $($(pub $late: Option<unsafe extern "C" fn($($late_argument),*) -> $late_result>,)*)*
@@ -48,9 +49,9 @@ macro_rules! functions {
             fn look_up(verbs: &SharedObject, cm: &SharedObject) -> Result<Self, Unavailable> {
                 let by_name = Sources { verbs, cm };
                 Ok(Self {
-                    // SAFETY: the symbol is the library's function of that name, whose C signature is
-                    // the one declared (the ABI of this soname does not change).
-                    // Of a versioned symbol it is the default version.
+                    // SAFETY: the symbol is the library's function of that name, whose C signature
+                    // is the one declared (the ABI of this soname does not change). Of a versioned
+                    // symbol it is the default version.
                     $($($name: unsafe { by_name.$library.object.get($symbol) }
                         .ok()
                         .and_then(|found| *found)
@@ -124,7 +125,8 @@ functions! {
 }
 
 impl Library {
-    /// Opens both libraries; later calls return the same. After a failure the next call tries again.
+    /// Opens both libraries; later calls return the same. After a failure the next call tries
+    /// again.
     pub fn load() -> Result<&'static Self, Unavailable> {
         static LOADED: OnceLock<Library> = OnceLock::new();
         static LOADING: Mutex<()> = Mutex::new(());

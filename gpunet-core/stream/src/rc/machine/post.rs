@@ -87,7 +87,8 @@ impl Machine {
         Some(self.post(write, message, entry))
     }
 
-    /// A write of nothing, which only a living host acknowledges, and of which the peer sees nothing.
+    /// A write of nothing, which only a living host acknowledges, and of which the peer sees
+    /// nothing.
     fn poll_alive(&mut self, now: u64) -> Option<Op> {
         let due = self.in_flight.is_empty() && now.saturating_sub(self.alive_at) >= self.keepalive;
         if !due {

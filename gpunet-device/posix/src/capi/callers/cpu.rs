@@ -8,7 +8,8 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-/// Makes a call with a context, if it is one of a launch that a library knows; nobody finishes the launch meanwhile.
+/// Makes a call with a context, if it is one of a launch that a library knows; nobody finishes the
+/// launch meanwhile.
 pub type NetGuard = fn(u64, &mut dyn FnMut(Net) -> Result<i64>) -> i64;
 /// Makes a call with a team, if it is one that a library knows; nobody leaves it meanwhile.
 pub type TeamGuard = fn(TeamHandle, &mut dyn FnMut(TeamHandle) -> Result<i64>) -> i64;
@@ -119,7 +120,8 @@ pub fn as_group<G: Group, R>(block: &G, body: impl FnOnce() -> R) -> R {
     let (warp, thread) = (block.warp(), block.thread());
     let thread = Solo::new(Group::index(&thread), Group::count(&thread));
     let (group, warp): (*const (dyn Meet + '_), *const (dyn Meet + '_)) = (block, &warp);
-    // SAFETY: the same pointers, without their lifetimes: `Restore` takes them away while both groups are there.
+    // SAFETY: the same pointers, without their lifetimes: `Restore` takes them away while both
+    // groups are there.
     let (group, warp) = unsafe {
         let endless = |group: *const (dyn Meet + '_)| {
             std::mem::transmute::<*const (dyn Meet + '_), *const dyn Meet>(group)
@@ -143,7 +145,8 @@ pub(in crate::capi) fn block_after_sync() -> Calling {
     block
 }
 
-/// Makes the calling thread one of `block` again, from where its [`as_group`] has been left to let others run on this thread.
+/// Makes the calling thread one of `block` again, from where its [`as_group`] has been left to let
+/// others run on this thread.
 pub fn resume(block: Calling) {
     CALLING.set(block);
 }
@@ -158,15 +161,16 @@ pub(in crate::capi) fn thread() -> Solo {
     block().thread
 }
 
-/// Ends the program where threads of a block have gone different ways: the others would wait for ever. The panic has said which.
+/// Ends the program where threads of a block have gone different ways: the others would wait for
+/// ever. The panic has said which.
 fn together<R>(meet: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(meet)).unwrap_or_else(|_| std::process::abort())
 }
 
 impl Calling {
     fn group(&self) -> &dyn Meet {
-        // SAFETY: it is there for as long as `as_group` runs on this thread, and a static otherwise; a `Calling` does not leave
-        // its thread, nor the call that it is made for.
+        // SAFETY: it is there for as long as `as_group` runs on this thread, and a static
+        // otherwise; a `Calling` does not leave its thread, nor the call that it is made for.
         unsafe { &*self.group }
     }
 }

@@ -9,7 +9,8 @@ pub(in crate::capi) fn block() -> ThreadBlock {
     ThreadBlock::current()
 }
 
-/// The block that calls, after a barrier: the leader sees what all lanes have written, as an address.
+/// The block that calls, after a barrier: the leader sees what all lanes have written, as an
+/// address.
 #[inline(always)]
 pub(in crate::capi) fn block_after_sync() -> ThreadBlock {
     let block = block();

@@ -18,9 +18,10 @@ use gpunet_core::slab::Slab;
 use std::sync::Arc;
 
 impl Control {
-    /// Begins to make an arena for a connect of `a` to a listener of `b`, with room for a ring of `to_a` bytes
-    /// (log2) in the part of `a` and one of `to_b` in the part of `b`; returns whether it could begin. The owner of
-    /// `a` is charged for both parts, because nobody has accepted anything yet.
+    /// Begins to make an arena for a connect of `a` to a listener of `b`, with room for a ring of
+    /// `to_a` bytes (log2) in the part of `a` and one of `to_b` in the part of `b`; returns whether
+    /// it could begin. The owner of `a` is charged for both parts, because nobody has accepted
+    /// anything yet.
     pub(in crate::engine::control) fn make_arena(
         &mut self,
         (a, b): (AttachmentId, AttachmentId),
@@ -110,8 +111,8 @@ impl Control {
         });
     }
 
-    /// Notes that a stream in an arena was accepted: the listener's owner takes over the charge for a part, if it
-    /// can and its listener asks for rings as large.
+    /// Notes that a stream in an arena was accepted: the listener's owner takes over the charge for
+    /// a part, if it can and its listener asks for rings as large.
     pub(in crate::engine::control) fn share_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         let Some(connector) = arena.connector.take() else { return };
@@ -227,7 +228,8 @@ impl Control {
                 if arena.sides.iter().all(|side| side.mapped) {
                     arena.state = ArenaState::Ready;
                     for side in &mut arena.sides {
-                        // The descriptor is not needed any more, and would keep the memory of a dead process.
+                        // The descriptor is not needed any more, and would keep the memory of a
+                        // dead process.
                         if matches!(side.part, PartState::Gpu { .. }) {
                             side.part = PartState::Mapped;
                         }
@@ -261,7 +263,8 @@ impl Control {
         if !self.arenas.arenas.get(&id).is_some_and(is_unused) {
             return;
         }
-        // A connect that waits for an accept will use it. Without one it only costs the owner who is charged.
+        // A connect that waits for an accept will use it. Without one it only costs the owner who
+        // is charged.
         if self.is_arena_awaited(id) {
             self.start_arena_timer(id);
         } else {
@@ -305,8 +308,8 @@ impl Control {
         self.retry_joins(pair, on_gpus);
     }
 
-    /// Takes an arena out of use; agents unmap it once no stream is left in it. Several events may do this to one arena: a
-    /// failure, and the end of each attachment.
+    /// Takes an arena out of use; agents unmap it once no stream is left in it. Several events may
+    /// do this to one arena: a failure, and the end of each attachment.
     fn bury_arena(&mut self, id: u32) {
         let Some(arena) = self.arenas.arenas.get_mut(&id) else { return };
         arena.state = ArenaState::Dead;
@@ -323,7 +326,8 @@ impl Control {
         }
     }
 
-    /// Frees an arena. Freeing a gigabyte takes a tenth of a second, which others need not wait for.
+    /// Frees an arena. Freeing a gigabyte takes a tenth of a second, which others need not wait
+    /// for.
     fn remove_arena(&mut self, id: u32) {
         if let Some(arena) = self.arenas.arenas.remove(&id) {
             self.pool.run(move || drop(arena));
@@ -347,9 +351,9 @@ impl Control {
         self.give_regions(attachment, regions, counted);
     }
 
-    /// Notes that one end of a stream in an arena is closed for good; `both` if the other end is, too. Then the
-    /// rings may be reused, unless one of the two attachments is ending: the proxy closed its end, and its kernels
-    /// may still use these words.
+    /// Notes that one end of a stream in an arena is closed for good; `both` if the other end is,
+    /// too. Then the rings may be reused, unless one of the two attachments is ending: the proxy
+    /// closed its end, and its kernels may still use these words.
     pub(in crate::engine::control) fn give_arena_rings(
         &mut self,
         attachment: AttachmentId,

@@ -1,4 +1,5 @@
-//! Arenas that were made for connects which nobody has accepted, and what agents are asked about them.
+//! Arenas that were made for connects which nobody has accepted, and what agents are asked about
+//! them.
 
 use super::*;
 use crate::engine::control::plane::{Plane, run};
@@ -25,7 +26,8 @@ impl Plane {
         bound.descriptor.local
     }
 
-    /// A connect of the client to the server's listener, which waits there; the arena for it is ready.
+    /// A connect of the client to the server's listener, which waits there; the arena for it is
+    /// ready.
     async fn connect(&mut self, to: SockAddr) -> mpsc::Receiver<Reply> {
         let mut connect = Request::new(Op::Connect, 1, 1, 0);
         (connect.address, connect.options) = (to, PEER);

@@ -16,7 +16,8 @@ const PEER: Options = Options::DEFAULT.with_transport(TransportKind::Peer).with_
 const MANY: AttachmentId = AttachmentId(1);
 const OTHER: AttachmentId = AttachmentId(2);
 
-/// An attachment with many bound sockets, and accepts that wait at one more, and another attachment.
+/// An attachment with many bound sockets, and accepts that wait at one more, and another
+/// attachment.
 fn crowded() -> (Plane, Vec<mpsc::Receiver<gpunet_abi::control::Reply>>) {
     let mut plane = Plane::new();
     for id in [MANY, OTHER] {
@@ -124,7 +125,8 @@ fn a_socket_that_is_opened_while_others_are_reset_stays() {
     run(async {
         let (mut plane, _waiting) = crowded();
         plane.control.handle(Message::ResetAll { attachment: MANY });
-        // The sockets at the end have not had their turn. One is closed, and its slot is used again.
+        // The sockets at the end have not had their turn. One is closed, and its slot is used
+        // again.
         let last = SOCKETS - 1;
         assert_eq!(
             plane
@@ -235,7 +237,8 @@ fn a_stream_that_has_ended_no_longer_counts_on_its_thread() {
         // One that is only closed does.
         plane.at(MANY).close_stream(3, None);
         assert_eq!(plane.control.threads.open(), [4, 3, 3]);
-        // Slots 0 and 3 are on thread 0. Each counts once, and an earlier stream of the slot not at all.
+        // Slots 0 and 3 are on thread 0. Each counts once, and an earlier stream of the slot not at
+        // all.
         for (slot, generation) in [(0, 9), (0, 1), (0, 1), (3, 1)] {
             plane.control.handle(finished(MANY, slot, generation));
         }

@@ -18,7 +18,8 @@ pub(in crate::engine::control) struct Ahead {
 }
 
 impl Ahead {
-    /// Counts the connection at the next position, and passes over those behind it that were refused.
+    /// Counts the connection at the next position, and passes over those behind it that were
+    /// refused.
     pub(in crate::engine::control) fn accept(&mut self, socket: SocketId) {
         self.prepared.remove(&self.accepted);
         self.count(socket);

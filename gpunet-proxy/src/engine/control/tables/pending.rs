@@ -20,8 +20,8 @@ pub(in crate::engine::control) struct PendingRequest {
 pub(in crate::engine::control) enum Wait {
     /// A connection at a listener.
     Accept { listener: u32, place: WaitKey },
-    /// A driven stream that is being opened. Dropping the sender gives the attempt up; its task then reports when
-    /// its rings are free.
+    /// A driven stream that is being opened. Dropping the sender gives the attempt up; its task
+    /// then reports when its rings are free.
     Attempt { _stop: oneshot::Sender<()> },
     /// A connect in a peer listener's backlog.
     Queued { slot: u32, connect: Box<Connect> },
@@ -52,7 +52,8 @@ impl AttachmentEntry {
         }
     }
 
-    /// The pending request in the place of `id`: the one of the same control slot, whatever its sequence number.
+    /// The pending request in the place of `id`: the one of the same control slot, whatever its
+    /// sequence number.
     pub(in crate::engine::control) fn waiting_in_place_of(&self, id: RequestId) -> Option<RequestId> {
         let (first, last) = match id {
             RequestId::Device { control, .. } => {

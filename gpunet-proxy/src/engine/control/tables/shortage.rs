@@ -9,8 +9,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How often the same shortage of one attachment is logged: rarely enough for a log that people read, often enough
-/// to see whether it is over.
+/// How often the same shortage of one attachment is logged: rarely enough for a log that people
+/// read, often enough to see whether it is over.
 pub(in crate::engine::control) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What is logged of an attachment once in a while only.
@@ -67,7 +67,8 @@ impl Shortage {
 }
 
 impl AttachmentEntry {
-    /// Logs a shortage, and which setting to raise; once in a while only, because it repeats as long as it lasts.
+    /// Logs a shortage, and which setting to raise; once in a while only, because it repeats as
+    /// long as it lasts.
     pub(in crate::engine::control) fn warn(
         &mut self,
         shortage: Shortage,

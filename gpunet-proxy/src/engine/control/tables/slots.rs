@@ -28,8 +28,8 @@ pub(in crate::engine::control) struct Slot {
     pub(in crate::engine::control) counted: bool,
     /// Descriptors that are counted for it there, without those of streams.
     pub(in crate::engine::control) descriptors: u8,
-    /// Its socket is closed for a launch that has ended: it is not free again before the host says that
-    /// no running launch knows the handle.
+    /// Its socket is closed for a launch that has ended: it is not free again before the host says
+    /// that no running launch knows the handle.
     pub(in crate::engine::control) retiring: bool,
     /// Its stream was accepted ahead, and the device says whose it is.
     pub(in crate::engine::control) accepted_ahead: bool,
@@ -55,13 +55,13 @@ pub(in crate::engine::control) enum Role {
     Stream(StreamEntry),
     /// A poll group, and the memory of its lists.
     Group(Ring),
-    /// A socket that was closed for a launch that has ended, and its rings: both stay out of use until
-    /// the host releases them.
+    /// A socket that was closed for a launch that has ended, and its rings: both stay out of use
+    /// until the host releases them.
     Retired(Option<StreamEntry>),
 }
 
-/// All slots of an attachment. Slots are allocated in chunks on first use: an attachment may ask for many and use
-/// few, and unused ones cost nothing.
+/// All slots of an attachment. Slots are allocated in chunks on first use: an attachment may ask
+/// for many and use few, and unused ones cost nothing.
 pub(in crate::engine::control) struct Slots {
     chunks: Vec<Option<Box<[Slot; CHUNK]>>>,
     len: usize,
@@ -175,8 +175,8 @@ impl IndexMut<u32> for Slots {
 }
 
 impl AttachmentEntry {
-    /// Returns whether the device can just have taken that slot: it is free, and the generation follows its last
-    /// one. Random bytes hardly ever pass.
+    /// Returns whether the device can just have taken that slot: it is free, and the generation
+    /// follows its last one. Random bytes hardly ever pass.
     pub(in crate::engine::control) fn is_fresh(&self, slot: u32, generation: u32) -> bool {
         self.slots.get(slot).is_some_and(|entry| {
             matches!(entry.role, Role::Free) && next_generation(entry.generation) == generation
@@ -191,7 +191,8 @@ impl AttachmentEntry {
         }
     }
 
-    /// Retires a slot for which a kernel called gsocket and nothing else; returns whether it is one.
+    /// Retires a slot for which a kernel called gsocket and nothing else; returns whether it is
+    /// one.
     pub(in crate::engine::control) fn retire_fresh(&mut self, socket: Handle) -> bool {
         if !self.is_fresh(socket.slot(), socket.generation()) {
             return false;
@@ -204,8 +205,8 @@ impl AttachmentEntry {
         true
     }
 
-    /// Returns whether kernels may still know a stream that has ended: its own handle, or that of its other
-    /// end on this device, which polls the words of this slot.
+    /// Returns whether kernels may still know a stream that has ended: its own handle, or that of
+    /// its other end on this device, which polls the words of this slot.
     pub(in crate::engine::control) fn is_retiring(&self, slot: u32, stream: &StreamEntry) -> bool {
         let other = stream.partner.filter(|partner| partner.attachment == self.state.id);
         let other = other.and_then(|partner| self.slots.socket(partner.socket));
@@ -251,7 +252,8 @@ impl AttachmentEntry {
     ) -> Span {
         let (client, process) = (self.state.id.0, self.state.client.pid);
         let (local, peer) = addrs;
-        // A span of level WARN, so that warnings are logged with the connection that they are about.
+        // A span of level WARN, so that warnings are logged with the connection that they are
+        // about.
         let span = tracing::warn_span!("connection", client, process, slot, ?kind, %local, %peer);
         span.in_scope(|| tracing::debug!("open"));
         self.slots[slot].span = Some(span.clone());

@@ -1,5 +1,5 @@
-//! No stream waits for others longer than their budgets last, however much these move. What others did meanwhile is
-//! counted in bytes and turns, not in time.
+//! No stream waits for others longer than their budgets last, however much these move. What others
+//! did meanwhile is counted in bytes and turns, not in time.
 
 use super::*;
 use crate::engine::shard::scan::SLICE;
@@ -8,7 +8,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Streams that always have something to send, space to receive into, and a peer that takes and gives without end.
+/// Streams that always have something to send, space to receive into, and a peer that takes and
+/// gives without end.
 const FLOODERS: u32 = 4;
 /// Their rings hold twice what a turn may move.
 const FLOOD_LOG2: u8 = (2 * BUDGET as u64 * CHUNK).ilog2() as u8;
@@ -71,7 +72,8 @@ impl Flooded {
 #[test]
 fn many_streams_make_their_round_trips_while_others_flood() {
     const STREAMS: u32 = 100;
-    /// One in which the messages go out, and enough for the events of all answers: the thread takes 64 at a time.
+    /// One in which the messages go out, and enough for the events of all answers: the thread takes
+    /// 64 at a time.
     const TURNS: u32 = 1 + STREAMS.div_ceil(64);
     let mut flooded = Flooded::new();
     let slots = FLOODERS..FLOODERS + STREAMS;

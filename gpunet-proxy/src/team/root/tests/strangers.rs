@@ -31,7 +31,8 @@ fn descriptors_of_a_stranger_do_not_stop_the_root() {
     }
 }
 
-/// Connections that one who floods holds at a time: two of them have more than the root has room for.
+/// Connections that one who floods holds at a time: two of them have more than the root has room
+/// for.
 const HELD: usize = 70;
 
 /// Connects again and again, until it is over.

@@ -8,8 +8,8 @@ use crate::system::pci::PciDevice;
 /// The checks of this file.
 pub const IDS: [&str; 2] = ["gpu.bar1", "gpu.link"];
 
-/// A GPU without resizable BAR has 256 MiB, of which the driver takes a part; the device's rings alone are
-/// 256 MiB by default.
+/// A GPU without resizable BAR has 256 MiB, of which the driver takes a part; the device's rings
+/// alone are 256 MiB by default.
 const WINDOW: u64 = 512 << 20;
 
 pub fn of_all(facts: &Facts) -> Vec<Check> {
@@ -23,8 +23,8 @@ pub fn of_all(facts: &Facts) -> Vec<Check> {
 
 fn bar1(gpu: &PciDevice) -> Check {
     const ID: &str = "gpu.bar1";
-    // The registers lie in the first, the memory in the second. Which numbers they have depends on which of them
-    // are of 64 bits, which take two: 0 and 1 on an A100, 0 and 2 on an H100.
+    // The registers lie in the first, the memory in the second. Which numbers they have depends on
+    // which of them are of 64 bits, which take two: 0 and 1 on an A100, 0 and 2 on an H100.
     match gpu.bars.iter().copied().filter(|&size| size > 0).nth(1) {
         None => Check::unknown(
             ID,

@@ -119,11 +119,13 @@ impl CallGuard {
         Self
     }
 
+    /// Counts nothing: a GPU's mappings stay until the launch has ended.
     #[inline(always)]
     pub fn enter_any(_net: crate::Net) -> Self {
         Self
     }
 
+    /// As [`CallGuard::enter_any`].
     #[inline(always)]
     pub fn narrow(&self, _word: gpunet_abi::Word) {}
 }

@@ -34,7 +34,7 @@ pub enum Error {
     #[error(transparent)]
     Server(#[from] gpunet_serve_host::Error),
     /// There is no password in its file.
-    #[error("cannot read the password in {}: {source}", path.display())]
+    #[error("cannot read the password in {}", path.display())]
     Password {
         /// The file.
         path: std::path::PathBuf,

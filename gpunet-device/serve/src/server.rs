@@ -113,6 +113,7 @@ struct Parts<S: Service> {
     loads: Connections,
     readiness: (Memory, Memory, Topics),
     connections: Memory,
+    states: Memory,
     out: Memory,
     input: Memory,
     backlogs: Backlogs,
@@ -125,7 +126,8 @@ impl<S: Service> Parts<S> {
         Self {
             loads: Connections::carve(carve),
             readiness: Readiness::carve(carve, settings.room as usize, service.topics()),
-            connections: carve.take(places * Arena::<Connection<S>>::STRIDE),
+            connections: carve.take(places * Arena::<Connection>::STRIDE),
+            states: carve.take(places * Arena::<S::State>::STRIDE),
             out: carve.take(places * settings.out_bytes as usize),
             input: carve.take(carve.blocks() * S::COPIED_INPUT),
             backlogs: Backlogs::carve(carve, settings.backlog_bytes, settings.backlog_bytes_each),
@@ -152,7 +154,6 @@ impl<S: Service> Kernel for Server<S> {
         let mut carve = Carve::new(self.memory, g.count() as usize).with_seed(self.seed);
         let parts = Parts::carve(&self.service, &self.settings, &mut carve);
         let (block, room) = (g.index() as usize, self.settings.room as usize);
-        let stride = Arena::<Connection<S>>::STRIDE;
         let out_bytes = self.settings.out_bytes as usize;
         let started = g.broadcast(now_ns());
         let mut server = Block {
@@ -163,7 +164,8 @@ impl<S: Service> Kernel for Server<S> {
             board,
             loads: parts.loads,
             readiness: Readiness::new(g, parts.readiness, room),
-            connections: Arena::new(parts.connections.part(block * room * stride, room * stride)),
+            connections: Arena::of_block(parts.connections, block, room),
+            states: Arena::of_block(parts.states, block, room),
             out: parts.out.part(block * room * out_bytes, room * out_bytes),
             input: parts.input.part(block * S::COPIED_INPUT, S::COPIED_INPUT),
             backlogs: parts.backlogs,
@@ -194,7 +196,8 @@ struct Block<S: Service> {
     board: Board,
     loads: Connections,
     readiness: Readiness,
-    connections: Arena<Connection<S>>,
+    connections: Arena<Connection>,
+    states: Arena<S::State>,
     out: Memory,
     /// For [`Service::COPIED_INPUT`].
     input: Memory,

@@ -224,7 +224,7 @@ fn a_queue_is_asked_without_waiting() {
         assert_eq!(ask_often(), [0; 100], "nothing was enqueued");
         assert_eq!(gpunet_host_queue_wait_word(queue, &raw mut word, 1), 0);
         assert_eq!(ask_often(), [-libc::ETIMEDOUT; 100]);
-        assert_eq!(reason(), "the queue has operations under way after 0 ms");
+        assert_eq!(reason(), "the queue has operations under way after 0ns");
         std::sync::atomic::AtomicU64::from_ptr(&raw mut word).store(1, Ordering::Release);
         assert_eq!(gpunet_host_queue_synchronize(queue, -1), 0, "{}", reason());
         assert_eq!(ask_often(), [0; 100], "all is done");

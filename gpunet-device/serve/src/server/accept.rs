@@ -2,6 +2,7 @@
 
 use super::Block;
 use super::connection::Connection;
+use crate::arena::put_both;
 use crate::readiness::Interest;
 use crate::{Line, Service};
 use gpunet_device::{Error, Group, Listener, Result};
@@ -118,7 +119,8 @@ impl<S: Service> Block<S> {
                 self.counters.accepted += 1;
                 self.counters.open += 1;
                 self.loads.set(g, self.counters.open);
-                self.connections.put(g, place, Connection::new(self.now));
+                let connection = (&self.connections, Connection::new(self.now));
+                put_both(g, place, connection, (&self.states, S::State::default()));
                 self.readiness.watch(g, place, stream.handle(), (Interest::Input, false), self.now);
                 Ok(())
             }

@@ -1,11 +1,12 @@
 //! What a connection is between its turns.
 
 use crate::backlog::{Backlog, Full};
-use crate::service::Service;
 
-/// A connection between its turns. Equal on all lanes.
-pub(super) struct Connection<S: Service> {
-    pub(super) state: S::State,
+/// A connection between its turns, beside its service's state. Equal on all lanes.
+///
+/// The two are kept apart: LLVM copies a structure of 128 bytes or more byte by byte on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection {
     /// What is left in its buffer of answers: from where to where.
     pub(super) pending: (u32, u32),
     /// What is sent before that.
@@ -29,16 +30,7 @@ pub(super) struct Connection<S: Service> {
     pub(super) taken: u64,
 }
 
-// Derives would ask that of `S`.
-impl<S: Service> Clone for Connection<S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S: Service> Copy for Connection<S> {}
-
-impl<S: Service> Connection<S> {
+impl Connection {
     /// Returns whether answers wait for space to be sent.
     pub(super) const fn has_answers(&self) -> bool {
         self.pending.0 < self.pending.1 || !self.backlog.is_empty()
@@ -46,7 +38,6 @@ impl<S: Service> Connection<S> {
 
     pub(super) fn new(now: u64) -> Self {
         Self {
-            state: S::State::default(),
             pending: (0, 0),
             backlog: Backlog::default(),
             full: None,

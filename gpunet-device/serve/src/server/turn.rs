@@ -4,6 +4,7 @@ use super::Block;
 use super::connection::Connection;
 use super::round::{Begin, Moved, Then, look};
 use crate::Service;
+use crate::arena::put_both;
 use crate::readiness::{Interest, Ready};
 use gpunet_device::{Error, Group, Handle, Result, Stream, now_ns};
 
@@ -37,17 +38,19 @@ impl<S: Service> Block<S> {
     fn turn<G: Group>(&mut self, g: &G, place: usize, handle: Handle, ready: Ready) {
         // SAFETY: a place with a handle has a connection.
         let mut connection = unsafe { self.connections.get(place) };
+        // SAFETY: as above.
+        let mut state = unsafe { self.states.get(place) };
         self.counters.turns += 1;
         // Before the service looks at what is notified: what comes meanwhile gives another turn.
         let counted = self.readiness.notified(g, place);
         let next = match Stream::from_handle(g, self.net, handle) {
-            Ok(stream) => self.rounds(g, place, stream, &mut connection, ready),
+            Ok(stream) => self.rounds(g, place, stream, (&mut connection, &mut state), ready),
             Err(error) => Err(error),
         };
         let is_failed = next.is_err();
         let interest = next.unwrap_or(None);
         let (subscription, drains) = (connection.subscription, connection.has_answers());
-        self.connections.put(g, place, connection);
+        put_both(g, place, (&self.connections, connection), (&self.states, state));
         match interest {
             Some(interest) => {
                 self.readiness.watch(g, place, handle, (interest, drains), self.now);
@@ -66,7 +69,7 @@ impl<S: Service> Block<S> {
         g: &G,
         place: usize,
         stream: Stream,
-        connection: &mut Connection<S>,
+        (connection, state): (&mut Connection, &mut S::State),
         ready: Ready,
     ) -> Result<Option<Interest>> {
         let (mut sender, mut receiver) = stream.split();
@@ -87,7 +90,7 @@ impl<S: Service> Block<S> {
                 break Err(Error::ConnectionReset);
             }
             let halves = (&mut sender, &mut receiver);
-            match self.round(g, halves, buffer, connection, come, now, &mut moved) {
+            match self.round(g, halves, buffer, (connection, state), come, now, &mut moved) {
                 Ok(Then::Again { left }) if rounds < ROUNDS => {
                     begin = Begin::Again { left };
                     rounds += 1;
@@ -139,7 +142,9 @@ impl<S: Service> Block<S> {
         let context = self.context();
         // It fails only if the launch is over, and with it all memory.
         let _ = connection.backlog.clear(g, self.net, &self.backlogs);
-        self.service.closed(g, connection.state, &self.shared, &context);
+        // SAFETY: as above.
+        let state = unsafe { self.states.get(place) };
+        self.service.closed(g, state, &self.shared, &context);
         // It may be gone already; and whoever was cancelled learns it from the next poll.
         if let Ok(stream) = Stream::from_handle(g, self.net, handle) {
             let _ = stream.close(g);

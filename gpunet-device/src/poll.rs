@@ -44,7 +44,7 @@ pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, Po
 /// # Examples
 ///
 /// ```
-/// # use gpunet_device::{Group, Listener, Net, PollFd, PollSet, Result, poll, poll::POLLIN};
+/// # use gpunet_device::{Group, Listener, Net, PollFd, PollSet, Result, poll, poll::POLLIN, Timeout};
 /// # fn example<G: Group>(g: &G, net: Net, listener: Listener, set: PollSet) -> Result<()> {
 /// if g.is_leader() {
 ///     set.set(0, PollFd { handle: listener.handle().raw(), events: POLLIN, revents: 0 });
@@ -78,7 +78,7 @@ pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout: Timeout) -> Result
 ///
 /// ```
 /// # use core::sync::atomic::{AtomicU32, Ordering};
-/// # use gpunet_device::{Group, Net, PollSet, Result, poll_until};
+/// # use gpunet_device::{Group, Net, PollSet, Result, poll_until, Timeout};
 /// # fn example<G: Group>(g: &G, net: Net, set: PollSet, tasks: &AtomicU32) -> Result<()> {
 /// let seen = g.broadcast(tasks.load(Ordering::Relaxed) as u64) as u32;
 /// if poll_until(g, net, set, Timeout::ms(1), || tasks.load(Ordering::Relaxed) != seen)? == 0 {

@@ -49,7 +49,7 @@ use gpunet_abi::{Error, Handle, Options, Result};
 /// # Examples
 ///
 /// ```
-/// # use gpunet_device::{Buffer, Group, Handle, Listener, Net, PollGroup, RecvHalf, Result};
+/// # use gpunet_device::{Buffer, Group, Handle, Listener, Net, PollGroup, RecvHalf, Result, Timeout};
 /// # use gpunet_device::{poll::POLLIN, poll_group::Events};
 /// /// Counts the bytes of all connections; `memory` has room for the events.
 /// fn serve<G: Group>(g: &G, net: Net, listener: Listener, memory: Buffer) -> Result<u64> {
@@ -120,7 +120,7 @@ impl PollGroup {
     /// # Examples
     ///
     /// ```
-    /// # use gpunet_device::{Error, Group, Handle, Net, PollGroup, Result, poll_group::Events};
+    /// # use gpunet_device::{Error, Group, Handle, Net, PollGroup, Result, poll_group::Events, Timeout};
     /// # fn example<G: Group>(g: &G, net: Net, raw: i32, mut events: Events) -> Result<()> {
     /// // One block made the group and left `raw`, the handle's number, in memory.
     /// let handle = Handle::from_raw(raw).ok_or(Error::BadHandle)?;

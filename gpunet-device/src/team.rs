@@ -128,7 +128,7 @@ impl TeamHandle {
     /// # Examples
     ///
     /// ```
-    /// # use gpunet_device::{Group, Result, team::TeamHandle};
+    /// # use gpunet_device::{Group, Result, team::TeamHandle, Timeout};
     /// # fn example<G: Group>(g: &G, team: TeamHandle) -> Result<()> {
     /// team.timeout(Timeout::secs(1)).barrier(g)?;
     /// # Ok(())

@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use gpunet_device::trigger::{GateExt, PreparedExt, TriggerExt};
-//! use gpunet_device::{Buffer, Group, Net, Prepared, Result, copy::copy_into_ring};
+//! use gpunet_device::{Buffer, Group, Net, Prepared, Result, copy::copy_into_ring, Timeout};
 //!
 //! /// Sends `count` messages out of a buffer, in the ring that the host has taken; `first` is the first of them.
 //! fn play<G: Group>(g: &G, net: Net, first: Prepared, ring: u64, count: u64, buffer: Buffer) -> Result<()> {
@@ -115,7 +115,7 @@ pub trait GateExt {
     /// # Examples
     ///
     /// ```
-    /// # use gpunet_device::{Group, Net, Prepared, Result, trigger::{GateExt, PreparedExt, TriggerExt}};
+    /// # use gpunet_device::{Group, Net, Prepared, Result, trigger::{GateExt, PreparedExt, TriggerExt}, Timeout};
     /// # fn example<G: Group>(g: &G, net: Net, expected: Prepared) -> Result<()> {
     /// expected.arrived().wait(g, net, Timeout::secs(1))?;
     /// let span = expected.span(g, net)?;
@@ -239,7 +239,7 @@ impl PreparedExt for Prepared {
 /// # Examples
 ///
 /// ```
-/// # use gpunet_device::{Group, Net, Result, abi::Word, trigger::wait_word};
+/// # use gpunet_device::{Group, Net, Result, abi::Word, trigger::wait_word, Timeout};
 /// # fn example<G: Group>(g: &G, net: Net, epoch: Word) -> Result<()> {
 /// wait_word(g, net, epoch, 7, Timeout::NEVER)
 /// # }

@@ -131,13 +131,17 @@ impl PollGroup {
         let member = Member { net: self.net, slot: socket.slot() };
         let is_same =
             |state: PollState| state.phase() != Phase::None && state.generation() == socket.generation();
-        // Whoever stores the watch word just now goes on in some instructions.
-        member.change_settled(|state| is_same(state).then_some(state))?.ok_or(Error::NotFound)?;
-        let changed = queue(member, |state| {
-            (is_same(state) && state.phase() != Phase::Changing).then(|| change(state))
-        });
-        if !changed {
-            return self.find(socket).and_then(|_| self.queue_again(socket, change));
+        // A loop: how much stack a function needs that calls itself nobody knows on a GPU.
+        loop {
+            // Whoever stores the watch word just now goes on in some instructions.
+            member.change_settled(|state| is_same(state).then_some(state))?.ok_or(Error::NotFound)?;
+            let changed = queue(member, |state| {
+                (is_same(state) && state.phase() != Phase::Changing).then(|| change(state))
+            });
+            if changed {
+                break;
+            }
+            self.find(socket)?;
         }
         wake_own_pollers(self.net, self.handle.slot());
         Ok(0)

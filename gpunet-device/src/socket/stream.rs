@@ -131,7 +131,7 @@ impl Stream {
     /// # Examples
     ///
     /// ```
-    /// # use gpunet_device::{Group, Net, Result, SockAddr, Stream};
+    /// # use gpunet_device::{Group, Net, Result, SockAddr, Stream, Timeout};
     /// # fn example<G: Group>(g: &G, net: Net, addr: SockAddr) -> Result<()> {
     /// let stream = Stream::connect_timeout(g, net, addr, Timeout::secs(3))?;
     /// # stream.close(g)?;
@@ -610,7 +610,7 @@ impl Stream {
     /// # Examples
     ///
     /// ```
-    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind};
+    /// # use gpunet_device::{Buffer, Error, Group, Net, Options, Result, Stream, TransportKind, Timeout};
     /// # fn example<G: Group>(g: &G, net: Net, stream: &mut Stream, buffer: Buffer) -> Result<()> {
     /// // Receives give up after 1 s from now on.
     /// stream.set_options(g, stream.options().with_timeouts(Timeout::NEVER, Timeout::secs(1)))?;

@@ -19,7 +19,7 @@ use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Tim
 ///
 /// ```
 /// use gpunet_device::trigger::LockedDirection;
-/// use gpunet_device::{Buffer, Group, Net, Prepared, Result, copy::copy_into_ring};
+/// use gpunet_device::{Buffer, Group, Net, Prepared, Result, copy::copy_into_ring, Timeout};
 ///
 /// /// Sends `count` messages out of a buffer; `first` is the first of them.
 /// fn play<G: Group>(g: &G, net: Net, first: Prepared, count: u64, buffer: Buffer) -> Result<()> {

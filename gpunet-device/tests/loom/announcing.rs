@@ -4,7 +4,7 @@ use crate::world::{GENERATION, LAUNCH, World, buffer};
 use crate::{G, check, world};
 use gpunet_device::abi::atomic::Ordering;
 use gpunet_device::abi::entry::{Kind, SlotState, lock};
-use gpunet_device::{Error, Handle, PollFd, PollSet, RecvHalf, poll};
+use gpunet_device::{Error, Handle, PollFd, PollSet, RecvHalf, Timeout, poll};
 use gpunet_posix as posix;
 use loom::thread;
 
@@ -42,7 +42,7 @@ fn a_late_announcement_frees_no_half_of_the_slots_next_socket() {
             // SAFETY: the entry outlives the call.
             let set = unsafe { PollSet::from_raw_parts(entry.as_mut_ptr(), 1) };
             // It announces, and finds nothing, or that the handle is stale.
-            let _ = poll(&G, net, set, 0);
+            let _ = poll(&G, net, set, Timeout::NON_BLOCKING);
         });
         reopen(world);
         let receive = move || {

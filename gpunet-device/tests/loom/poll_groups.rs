@@ -2,6 +2,7 @@
 
 use crate::check;
 use crate::proxy::{G, Proxy, events, room};
+use gpunet_device::Timeout;
 use gpunet_device::poll::POLLIN;
 use loom::thread;
 
@@ -22,10 +23,10 @@ fn what_lands_while_a_socket_is_armed_is_delivered() {
         let proxy = thread::spawn(move || teller.land(SOCKET, 1));
         let mut memory = room(1);
         let mut own = events(&mut memory);
-        let mut delivered = group.wait(&G, &mut own, 0).unwrap();
+        let mut delivered = group.wait(&G, &mut own, Timeout::NON_BLOCKING).unwrap();
         proxy.join().unwrap();
         if delivered == 0 {
-            delivered = group.wait(&G, &mut own, 0).unwrap();
+            delivered = group.wait(&G, &mut own, Timeout::NON_BLOCKING).unwrap();
         }
         assert_eq!(delivered, 1, "something that landed was told to nobody");
     });

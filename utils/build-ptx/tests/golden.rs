@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use gpunet_build_ptx::shipped::{self, SHIPPED};
-use gpunet_build_ptx::text::{Function, Module};
+use gpunet_build_ptx::text::{Function, Instruction, Module};
 use gpunet_build_ptx::{lint, report};
 
 fn root() -> PathBuf {
@@ -81,6 +81,23 @@ fn servers_move_no_structure_byte_by_byte() {
             }
         }
         assert!(found.is_empty(), "{output}: pass these by reference\n{}", found.join("\n"));
+    }
+}
+
+/// ptxas cannot tell how much stack a thread needs that may call a function in itself. The driver
+/// then gives it 1,024 bytes, and what lies beyond is somebody else's memory.
+#[test]
+fn no_function_calls_itself() {
+    for shipped in SHIPPED {
+        let module = Module::parse(&read(shipped.output));
+        for function in &module.functions {
+            let called: std::collections::BTreeSet<&str> =
+                function.instructions.iter().filter_map(Instruction::callee).collect();
+            let calls_itself = called
+                .iter()
+                .any(|name| module.reachable(name).iter().any(|reached| reached.name == function.name));
+            assert!(!calls_itself, "{}: {} calls itself", shipped.output, function.name);
+        }
     }
 }
 

@@ -45,6 +45,9 @@ pub(crate) enum Outcome {
     Quit,
     /// It ends at once, because somebody uses its client to attack the server.
     Attack,
+    /// EXEC: its commands are to be carried out. [`execute`] does it and not `run`, which carries
+    /// them out: of functions that call each other nobody knows how much stack a GPU's thread needs.
+    Exec,
 }
 
 /// How far the answer to the present request is.
@@ -146,7 +149,10 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Bytes<'_>) -> R
     if cx.session.transaction != Transaction::None && row.flags & AT_ONCE == 0 {
         return transaction::queue(cx, &row, request);
     }
-    let outcome = run(cx, command, name, arguments)?;
+    let mut outcome = run(cx, command, name, arguments)?;
+    if outcome == Outcome::Exec {
+        outcome = transaction::exec(cx)?;
+    }
     if outcome != Outcome::Unfinished {
         cx.counters.own[own::COMMANDS] += 1;
     }

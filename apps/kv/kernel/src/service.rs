@@ -87,7 +87,7 @@ impl Service for Kv {
                         // The same request again when there is room, from the next step on.
                         Outcome::Unfinished if resume.sending.is_some() => continue,
                         Outcome::Unfinished => return Ok(Next::Output),
-                        Outcome::Done => {}
+                        Outcome::Done | Outcome::Exec => {}
                         Outcome::Quit => return Ok(Next::Close),
                         Outcome::Attack => {
                             turn.counters.own[own::PROTOCOL_ERRORS] += 1;

@@ -104,7 +104,7 @@ macro_rules! with_commands {
             HELLO(0, MANY; FAST | FOR_ALL; 0 0 0) "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
             CLIENT(1, MANY; 0; 0 0 0) "ID/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH" => session::client(cx, arguments)?;
             MULTI(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::multi(cx);
-            EXEC(0, 0; AT_ONCE; 0 0 0) => transaction::exec(cx)?;
+            EXEC(0, 0; AT_ONCE; 0 0 0) => Outcome::Exec;
             DISCARD(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::discard(cx)?;
             UNWATCH(0, 0; FAST; 0 0 0) => session::unwatch(cx);
             COMMAND(0, MANY; 0; 0 0 0) "(INFO, COUNT, LIST, GETKEYS)" => server::command(cx, arguments)?;

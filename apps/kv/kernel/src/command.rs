@@ -46,7 +46,8 @@ pub(crate) enum Outcome {
     /// It ends at once, because somebody uses its client to attack the server.
     Attack,
     /// EXEC: its commands are to be carried out. [`execute`] does it and not `run`, which carries
-    /// them out: of functions that call each other nobody knows how much stack a GPU's thread needs.
+    /// them out: of functions that call each other nobody knows how much stack a GPU's thread
+    /// needs.
     Exec,
 }
 

@@ -18,8 +18,8 @@ impl<T: Copy> Arena<T> {
     /// Bytes for each value.
     pub(crate) const STRIDE: usize = size_of::<T>().next_multiple_of(16);
 
-    /// The values of a block, of which none is there yet, in the memory of all blocks: each has
-    /// room for `room`.
+    /// The values of a block, in the memory of all blocks. Each block has room for `room`. None
+    /// is there yet.
     pub(crate) fn of_block(all: Memory, block: usize, room: usize) -> Self {
         const { assert!(align_of::<T>() <= 16, "a connection's state is aligned to 16 bytes at most") };
         let len = room * Self::STRIDE;

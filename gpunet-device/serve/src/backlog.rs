@@ -38,7 +38,7 @@ pub struct Backlogs {
 }
 
 impl Backlogs {
-    /// `all` bytes, of which a connection gets `each` at most; none if `all` is 0.
+    /// `all` bytes; none if that is 0. A connection gets `each` of them at most.
     pub(crate) fn carve(carve: &mut Carve, all: u64, each: u64) -> Self {
         let heap = if all == 0 { None } else { Some(Heap::new(carve, all as usize)) };
         Self { heap, words: carve.take(word::LEN), each: each as usize }

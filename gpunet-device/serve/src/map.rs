@@ -195,7 +195,7 @@ impl<S: Structure> Map<S> {
     }
 
     /// Makes an entry that [`Locked::put`] puts into the map: with that key, and with room for
-    /// `room` bytes of value, of which the first are `value`. Entries are evicted if there is no
+    /// `room` bytes of value. The first of them are `value`. Entries are evicted if there is no
     /// memory. `None`: there is none even so.
     ///
     /// # Cooperation

@@ -1,4 +1,4 @@
-//! The password of the server, of which the device has a tag only.
+//! The server's password. The device has a tag of it, and not the text.
 
 use gpunet_serve::Bytes;
 

@@ -124,8 +124,8 @@ impl Scene {
     }
 
     /// Hand-offs without sockets: over peer the two of a round trip. Over tcp what plain sockets
-    /// take, and two hand-offs of the four that a round trip between blocks has, of which both ends
-    /// are blocks: no round trip is shorter.
+    /// take, and two hand-offs. (A round trip between two blocks has four.) No round trip is
+    /// shorter.
     fn floors(&self, run: &mut Run<'_>, bench: &Bench) -> Outcome<()> {
         let rounds = run.effort.of(2000, 10_000, 20_000);
         let over_peer = self.transport == Transport::Peer;

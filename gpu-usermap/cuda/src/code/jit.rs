@@ -115,8 +115,8 @@ impl Device {
     /// As [`Device::link`], with code that blocks of `threads` threads can run.
     ///
     /// The assembler keeps every text's registers within a thread's share of the multiprocessor's.
-    /// Without it a kernel may take up to 255 registers per thread, of which 65536 are enough for
-    /// 256 threads.
+    /// Without it a kernel may take up to 255 registers per thread. A multiprocessor has 65,536,
+    /// enough for 256 threads.
     ///
     /// # Errors
     /// As [`Device::link`].

@@ -64,8 +64,8 @@ impl Group {
         }
     }
 
-    /// What `settle` does with a socket that the block holds, of which so much was read: returns
-    /// the state in which the block delivers it.
+    /// What `settle` does with a socket that the block holds and of whose words it has read `read`.
+    /// Returns the state in which the block delivers the socket.
     fn settle(&self, held: PollState, read: u64) -> Option<PollState> {
         let is_held = |state: PollState| state.phase() == Phase::Held && state.turn() == held.turn();
         loop {

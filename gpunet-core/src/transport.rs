@@ -165,6 +165,9 @@ pub struct Ready {
     pub readable: bool,
     /// [`StreamIo::offer`] may take something, or has an error to report.
     pub writable: bool,
+    /// The peer's end or a failure has come. It lies behind the bytes that [`StreamIo::take`] still
+    /// gives, and no later event tells of it: take until it shows.
+    pub ended: bool,
     /// The stream has failed: [`StreamIo::failure`] says why.
     pub failed: bool,
 }

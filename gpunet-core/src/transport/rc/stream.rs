@@ -186,12 +186,15 @@ impl StreamIo for RcIo {
         let consumed = if turn.discards { self.taken } else { turn.consumed };
         self.machine.handle_consumed(consumed);
         self.post();
+        let failed = self.machine.failure().is_some();
+        let ended = failed || self.machine.is_peer_shut();
         Ready {
-            readable: self.landed() > 0 || self.machine.is_peer_shut() || self.machine.failure().is_some(),
+            readable: ended || self.landed() > 0,
+            ended,
             writable: self.uncounted() > 0
                 || self.machine.may_send()
                 || self.machine.send_failure().is_some(),
-            failed: self.machine.failure().is_some(),
+            failed,
         }
     }
 

@@ -232,6 +232,7 @@ impl DrivenStream {
         let Some(io) = &mut self.io else { return false };
         let ready = io.turn(&Turn { now, events, consumed, discards });
         self.connection.handle_ready(ready.readable, ready.writable);
+        self.read_to_empty |= ready.ended;
         self.was_failure_announced |= ready.failed;
         self.release(state, slot)
     }

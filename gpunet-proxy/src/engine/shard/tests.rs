@@ -7,6 +7,7 @@ use crate::engine::control_queue::ControlReceiver;
 use crate::model::attachment_state::{ClientInfo, Inbox, Totals};
 use crate::model::config::Config;
 use crate::model::message::{Ring, Rings};
+use gpunet_core::transport::{Ready, StreamIo, Turn};
 
 fn gpu(config: &Config) -> Arc<AttachmentState> {
     device(config, true)
@@ -67,6 +68,8 @@ struct TestIo {
     /// Takes some of so many bytes that are offered, and gives up to so many.
     offer: Box<dyn FnMut(usize) -> io::Result<usize> + Send>,
     take: Box<dyn FnMut(usize) -> io::Result<usize> + Send>,
+    /// What a turn brings.
+    ready: Ready,
     fd: Option<std::os::fd::OwnedFd>,
     completed: u64,
 }
@@ -79,11 +82,16 @@ impl TestIo {
             Ok(len)
         };
         let nothing = |_| Err(io::ErrorKind::WouldBlock.into());
-        Self { offer: Box::new(offer), take: Box::new(nothing), fd: None, completed: 0 }
+        let ready = Ready::default();
+        Self { offer: Box::new(offer), take: Box::new(nothing), ready, fd: None, completed: 0 }
     }
 }
 
-impl gpunet_core::transport::StreamIo for TestIo {
+impl StreamIo for TestIo {
+    fn turn(&mut self, _: &Turn) -> Ready {
+        self.ready
+    }
+
     fn offer(&mut self, span: gpunet_abi::RingSpan) -> io::Result<usize> {
         let taken = (self.offer)(span.len())?;
         self.completed += taken as u64;
@@ -287,4 +295,29 @@ fn a_thread_that_has_stopped_keeps_nobody_waiting() {
     let _ = commands.send(Command::Detach { attachment: AttachmentId(1), done });
     assert_eq!(ended.try_recv(), Err(tokio::sync::mpsc::error::TryRecvError::Disconnected));
     drop(stopped);
+}
+
+/// A data thread that comes late finds bytes and what ended the stream in one turn. There is no
+/// later event.
+#[test]
+fn an_end_that_came_with_the_last_bytes_is_found() {
+    for failed in [false, true] {
+        let (mut shard, _requests) = shard(0);
+        let state = gpu(&Config::default());
+        shard.attach(state.clone());
+        let mut given = [Ok(100)].into_iter();
+        let take = move |_| {
+            given.next().unwrap_or_else(|| match failed {
+                true => Err(io::ErrorKind::ConnectionReset.into()),
+                false => Ok(0),
+            })
+        };
+        let (sent, _received) = crossbeam_channel::unbounded();
+        let ready = Ready { readable: true, ended: true, failed, ..Ready::default() };
+        open(&mut shard, &state, 7, 16, TestIo { take: Box::new(take), ready, ..TestIo::sink(sent) });
+        shard.turn();
+        let landed = StreamWord(state.memory.landed(7).observe());
+        assert_eq!((landed.position(), landed.end()), (100, !failed));
+        assert_eq!(gpunet_abi::Status(state.memory.status(7).observe()).error().is_some(), failed);
+    }
 }

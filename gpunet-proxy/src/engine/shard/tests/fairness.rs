@@ -39,7 +39,13 @@ impl Flooded {
                     Ok(len)
                 })
             });
-            open(&mut shard, &state, slot, FLOOD_LOG2, TestIo { offer, take, fd: None, completed: 0 });
+            open(
+                &mut shard,
+                &state,
+                slot,
+                FLOOD_LOG2,
+                TestIo { offer, take, ready: Ready::default(), fd: None, completed: 0 },
+            );
             moved
         });
         let moved = moved.collect();
@@ -86,6 +92,7 @@ fn many_streams_make_their_round_trips_while_others_flood() {
             let io = TestIo {
                 offer: Box::new(move |len| output.write(&vec![0; len])),
                 take: Box::new(move |len| input.read(&mut vec![0; len])),
+                ready: Ready::default(),
                 fd: Some(ours.into()),
                 completed: 0,
             };

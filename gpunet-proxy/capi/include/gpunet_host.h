@@ -471,7 +471,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns the library's version, such as "0.1.0". The text lives as long as the library.
+ * Returns the library's version, as "MAJOR.MINOR.PATCH". The text lives as long as the library.
  */
 const char *gpunet_host_version(void);
 

@@ -76,7 +76,7 @@ use std::ffi::c_char;
 /// goes; calls that are added do not change it.
 pub const GPUNET_HOST_ABI_VERSION: u32 = 2;
 
-/// Returns the library's version, such as "0.1.0". The text lives as long as the library.
+/// Returns the library's version, as "MAJOR.MINOR.PATCH". The text lives as long as the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpunet_host_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

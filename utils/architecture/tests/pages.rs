@@ -199,9 +199,19 @@ fn every_dependency_is_explained() {
         for line in text.lines() {
             let name = line.split(['.', ' ']).next().unwrap_or_default();
             let is_foreign = line.contains("workspace = true") && !name.starts_with("gpu");
-            let is_setting =
-                ["version", "edition", "rust-version", "license", "repository", "publish", "workspace"]
-                    .contains(&name);
+            let is_setting = [
+                "version",
+                "edition",
+                "rust-version",
+                "license",
+                "repository",
+                "keywords",
+                "categories",
+                "exclude",
+                "publish",
+                "workspace",
+            ]
+            .contains(&name);
             if is_foreign && !is_setting && !explained.contains(name) {
                 missing.insert(name.to_owned());
             }

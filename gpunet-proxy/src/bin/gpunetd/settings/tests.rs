@@ -113,3 +113,27 @@ fn defaults_of_settings_are_those_of_the_proxy() {
     let settings = load_text("", &[]).unwrap().settings;
     assert_eq!(format!("{:?}", settings.config()), format!("{:?}", Config::default()));
 }
+
+/// The file that is installed changes nothing, and has every key with its default.
+#[test]
+fn the_installed_file_has_every_default() {
+    let installed = include_str!("../../../../systemd/gpunetd.toml");
+    let written: String = installed
+        .lines()
+        .map(|line| line.strip_prefix('#').unwrap_or(line))
+        .filter(|line| {
+            line.starts_with('[') || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '))
+        })
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let [plain, installed, written] = ["", installed, &written].map(|text| load_text(text, &[]).unwrap());
+    assert_eq!((&installed.settings, &installed.access), (&plain.settings, &plain.access));
+    assert_eq!(written.settings, plain.settings);
+    assert_eq!(written.access.limits(), plain.access.limits());
+    // The command line has the path, which differs from user to user.
+    let given = written.origins.iter().filter(|origin| matches!(origin, Origin::File(_))).count();
+    assert_eq!(given, Settings::KEYS.len() - 1, "{:?}", written.origins);
+    let limits = toml::Table::try_from(&written.access).unwrap().remove("limits").expect("a table");
+    let known = toml::Table::try_from(plain.access.limits()).unwrap();
+    assert_eq!(limits.as_table().unwrap(), &known);
+}

@@ -111,12 +111,12 @@ struct Seat {
 }
 
 impl Socket {
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.local.ok_or_else(|| io_error(Error::NotConnected))
+    fn local(&self) -> Result<SocketAddr, Error> {
+        self.local.ok_or(Error::NotConnected)
     }
 
-    fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.peer.ok_or_else(|| io_error(Error::NotConnected))
+    fn peer(&self) -> Result<SocketAddr, Error> {
+        self.peer.ok_or(Error::NotConnected)
     }
 }
 
@@ -192,20 +192,25 @@ impl Stream {
         &self.read.seat.socket
     }
 
+    /// The peer's address.
+    pub(super) fn peer(&self) -> Result<SocketAddr, Error> {
+        self.socket().peer()
+    }
+
     /// Returns this end's address.
     ///
     /// # Errors
-    /// None in practice: an open stream has addresses.
+    /// None in practice: an open stream has addresses. The signature is that of tokio's streams.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket().local_addr()
+        self.socket().local().map_err(io_error)
     }
 
     /// Returns the peer's address.
     ///
     /// # Errors
-    /// None in practice: an open stream has addresses.
+    /// None in practice, as [`Stream::local_addr`].
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.socket().peer_addr()
+        self.peer().map_err(io_error)
     }
 
     /// Returns the transport that carries the stream.

@@ -1,8 +1,8 @@
 //! A queue's thread on the CPU device. It copies by raw addresses, as kernels there do.
 
 use super::team::TeamCall;
-use super::{Failure, Operation, Outcome};
-use crate::socket::{Appended, Hold, HostLaunch, HostSockets};
+use super::{Failure, Operation, Outcome, QueueError};
+use crate::socket::{Appended, DirectionError, Hold, HostLaunch, HostSockets};
 use gpu_usermap::threads;
 use gpunet_abi::{Direction, Error, Gate, Prepared, Result, Trigger, Word};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
@@ -36,7 +36,7 @@ struct Progress {
 }
 
 impl CpuQueue {
-    pub(super) fn new(sockets: &HostSockets) -> io::Result<Self> {
+    pub(super) fn new(sockets: &HostSockets) -> std::result::Result<Self, QueueError> {
         let host = sockets.launch()?.clone();
         let (operations, inbox) = crossbeam_channel::unbounded();
         let progress = Arc::<Mutex<Progress>>::default();
@@ -48,7 +48,7 @@ impl CpuQueue {
             // What it used was mapped until now.
             drop(player);
         };
-        threads::spawn("gpunet-queue", run)?;
+        threads::spawn("gpunet-queue", run).map_err(QueueError::Thread)?;
         Ok(Self { operations, progress, host, enqueued: 0, started: [0; 2] })
     }
 
@@ -67,7 +67,7 @@ impl CpuQueue {
     }
 
     /// The right to a direction that a trigger or a gate names.
-    pub(super) fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
+    pub(super) fn hold(&self, socket: i32, direction: u32) -> std::result::Result<Arc<Hold>, DirectionError> {
         self.host.hold(socket, direction)
     }
 

@@ -14,12 +14,12 @@ use super::Shared;
 use super::page::At;
 use super::plan::{publish, store};
 use super::record::Transfer;
+use crate::queue::QueueError;
 use crate::socket::Appended;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Device, Registration};
 use gpunet_abi::{Direction, Error, Prepared};
 use std::collections::VecDeque;
-use std::io;
 
 /// Less is not worth a fragment of its own: the copy engine of an H200 takes 8 us for so much, and
 /// not much less for less.
@@ -217,7 +217,7 @@ impl Engine {
         transfer: &Transfer,
         piece: Prepared,
         (fragment, depth): (usize, usize),
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let hold = transfer.message.hold();
         let nth = self.enqueued + 1;
         let at = piece.position - transfer.message.message.position;
@@ -226,9 +226,9 @@ impl Engine {
             let bounce = match &self.bounce {
                 Some(bounce) => bounce,
                 None => {
-                    let region =
-                        PinnedRegion::create("gpunet-bounce", fragment * depth).map_err(io::Error::other)?;
-                    self.bounce.insert(device.register(region).map_err(io::Error::other)?)
+                    let region = PinnedRegion::create("gpunet-bounce", fragment * depth)
+                        .map_err(QueueError::device)?;
+                    self.bounce.insert(device.register(region).map_err(QueueError::device)?)
                 }
             };
             let place = (nth as usize % depth) * fragment;
@@ -251,14 +251,14 @@ impl Engine {
                 let (to, from) =
                     if hold.direction() == Direction::Send { (ring, memory) } else { (memory, ring) };
                 if part.len > 0 {
-                    stream.copy(to, from, part.len).map_err(io::Error::other)?;
+                    stream.copy(to, from, part.len).map_err(QueueError::device)?;
                 }
                 memory += part.len as u64;
             }
             let mut batch = Vec::with_capacity(4);
             publish(&mut batch, hold, piece.trigger().position);
             batch.push(store(shared.page.address(At::Copied(hold.direction())), nth));
-            stream.batch(&batch).map_err(io::Error::other)?;
+            stream.batch(&batch).map_err(QueueError::device)?;
         }
         self.enqueued = nth;
         Ok(())

@@ -17,7 +17,7 @@ use super::page::At;
 use super::plan::store;
 use super::record::{PutCopy, Record, SignalWait};
 use super::{CudaQueue, Shared};
-use crate::queue::Failure;
+use crate::queue::{Failure, QueueError};
 use crate::team::TeamHold;
 use gpu_usermap::cuda::Device;
 use gpunet_abi::Error;
@@ -25,7 +25,6 @@ use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::team::{GONE, MAX_VALUE};
 use gpunet_device::{Buffer, Net};
 use std::collections::VecDeque;
-use std::io;
 
 impl CudaQueue {
     pub(in crate::queue) fn device(&self) -> &Device {
@@ -37,14 +36,11 @@ impl CudaQueue {
     }
 
     /// Checks that the copy engine and kernels reach the memory.
-    pub(in crate::queue) fn check_reachable(&self, memory: Buffer) -> io::Result<()> {
+    pub(in crate::queue) fn check_reachable(&self, memory: Buffer) -> Result<(), QueueError> {
         if self.shared.knows(memory)? {
             return Ok(());
         }
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "a stream does not put pageable memory: use memory of the device, symmetric memory, or pin it",
-        ))
+        Err(QueueError::Pageable)
     }
 }
 

@@ -2,9 +2,8 @@
 
 use super::hold::{Hold, Posted};
 use crate::model::ids::QueueId;
-use crate::socket::io_error;
+use crate::socket::DirectionError;
 use gpunet_abi::Error;
-use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -18,25 +17,21 @@ impl Hold {
     /// enqueues what does.
     ///
     /// # Errors
-    /// EBUSY, as long as another queue has not published what was enqueued there: the two have no
-    /// order; EPROTO, when a queue has given the direction up; those of `submit`.
-    pub(crate) fn post<T>(
+    /// [`DirectionError::InUseByQueue`], as long as another queue has not published what was
+    /// enqueued there; EPROTO, when a queue has given the direction up; those of `submit`.
+    pub(crate) fn post<T, E: From<DirectionError>>(
         &self,
         queue: QueueId,
         position: u64,
-        submit: impl FnOnce() -> io::Result<T>,
-    ) -> io::Result<T> {
+        submit: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         if self.is_given_up() {
-            return Err(io_error(Error::Protocol));
+            return Err(DirectionError::Failed(Error::Protocol).into());
         }
         let (before, after) = {
             let mut posted = self.posted();
             if posted.queue.is_some_and(|other| other != queue) && self.position()? < posted.position {
-                return Err(io::Error::new(
-                    io::ErrorKind::ResourceBusy,
-                    "another queue has operations of this direction under way, and the two have no order: \
-                     use one queue for a direction, or wait until the other is done",
-                ));
+                return Err(DirectionError::InUseByQueue.into());
             }
             let after = Posted { position: posted.position.max(position), queue: Some(queue) };
             (std::mem::replace(&mut *posted, after), after)
@@ -63,7 +58,7 @@ impl Hold {
     }
 
     /// How far the direction is published, or sure to be by what was enqueued.
-    pub(crate) fn published(&self) -> io::Result<u64> {
+    pub(crate) fn published(&self) -> Result<u64, DirectionError> {
         let posted = self.posted().position;
         Ok(posted.max(self.position()?))
     }

@@ -124,7 +124,7 @@ pub enum DaemonError {
         /// The system's answer.
         r#source: io::Error,
     },
-    /// This process may have no more file descriptors.
+    /// This process has reached its limit of file descriptors.
     #[error("no file descriptor is left for what the daemon passes: {source}{hint}", hint = hint(.source))]
     NoDescriptor {
         /// EMFILE.
@@ -240,7 +240,7 @@ impl OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// Pinned memory of that size could not be had.
+    /// The system does not give pinned memory of that size.
     #[error("cannot make the shared region ({bytes} bytes): {source}{hint}", hint = region_hint(.source))]
     Region {
         /// Size asked for.

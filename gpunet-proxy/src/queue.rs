@@ -2,27 +2,27 @@
 //!
 //! A [`Queue`] takes operations from the host program and carries them out one after another: on
 //! the CPU device by a thread of its own ([`Queue::cpu`]). Enqueueing never waits. The operations
-//! use directions that the program has [taken](crate::socket), beside kernels, which release
-//! triggers and wait at gates of the same directions.
+//! use directions that the program has [taken](crate::socket). Kernels may release triggers and
+//! wait at gates of the same directions.
 //!
 //! | operation | does |
 //! |---|---|
 //! | [`Queue::send`], [`Queue::recv`] | a message of any length, from and into memory of the device, pinned or pageable memory |
-//! | [`Queue::start_send`], [`Queue::start_recv`], [`Queue::finish`] | the same beside what follows on the queue |
+//! | [`Queue::start_send`], [`Queue::start_recv`], [`Queue::finish`] | the same, while the operations behind it proceed |
 //! | [`Queue::post`] | releases triggers of messages that kernels, or the program, have filled or read |
 //! | [`Queue::wait`] | waits at gates |
 //! | [`Queue::write`], [`Queue::wait_word`] | a word of the program's own |
 //! | [`Queue::put`], [`Queue::put_signal`], [`Queue::signal`], [`Queue::wait_until`] | what a member of a [team](crate::team) does |
 //! | [`Queue::barrier`], [`Queue::all_gather`], [`Queue::broadcast`], [`Queue::all_to_all`] | what all members do together |
-//! | [`Queue::check`] | stores how the queue has fared, for kernels behind it |
-//! | [`Queue::notify`], [`Queue::on_done`] | tells the program when all before it is done |
+//! | [`Queue::check`] | stores the queue's first failure in a word, for kernels behind it |
+//! | [`Queue::notify`], [`Queue::on_done`] | notifies the program when all earlier operations are done |
 //!
 //! # On a CUDA stream
 //! [`Queue::cuda`] enqueues stream memory operations and short kernels on the caller's stream;
 //! kernels and copies that the program enqueues there are in one order with them. A message that is
 //! longer than [`Settings::short`], or lies in pageable memory, goes in fragments, by a thread and
-//! streams of the queue's own, while the caller's stream waits for one word. So no program has to
-//! call anything for it to go on. A driver without such operations, a stream that is being
+//! streams of the queue's own, while the caller's stream waits for one word. So the program need
+//! not call anything to drive it. A driver without such operations, a stream that is being
 //! captured, and a direction that was captured get kernels of one block instead.
 //!
 //! # Failures
@@ -33,10 +33,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `queue` | [`Queue`]: what is enqueued |
-//! | `cpu` | what carries it out on the CPU device: a thread |
-//! | `cuda` and below it | what does on a CUDA stream: memory operations, kernels, a thread beside them |
+//! | `cpu` | the thread that carries it out on the CPU device |
+//! | `cuda` and below it | how it is carried out on a CUDA stream: memory operations, kernels, and a thread that follows the stream |
 //! | `team` | operations of teams |
-//! | `outcome` | how a queue has fared, and who is told |
+//! | `outcome` | what a queue has done, and the future that reports it |
 //! | `error` | [`QueueError`] |
 //! | `gpunet-proxy/kernel` | a crate: the kernels |
 //!
@@ -118,8 +118,8 @@ const MOST_AWAITED: usize = 64;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Messages of up to so many bytes are copied by a kernel of one block, 64 KiB unless it is
-    /// set. It needs a multiprocessor that is not full: take 0 beside kernels that fill the GPU and
+    /// Messages of up to this many bytes are copied by a kernel of one block. Default 64 KiB. The
+    /// kernel needs a multiprocessor that is not full: take 0 beside kernels that fill the GPU and
     /// do not end. Longer ones are copied by the copy engine.
     pub short: usize,
     /// The most bytes that the copy engine copies at a time, at most a quarter of the ring, and of
@@ -138,7 +138,7 @@ impl Default for Settings {
     }
 }
 
-/// A message that goes beside what follows on its queue: see [`Queue::start_send`].
+/// A message that is transferred while the operations behind it proceed: see [`Queue::start_send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the memory is in use until `Queue::finish` has waited for it"]
 pub struct Started {
@@ -423,8 +423,8 @@ impl Queue {
         }
     }
 
-    /// Publishes a value in a word of the program's own: what the queue did before is visible to
-    /// whoever observes it.
+    /// Publishes a value in a word of the program's own. An agent that observes the value sees what
+    /// the queue did before.
     ///
     /// The word lies in memory of the device, or in memory that is registered with it, and is
     /// aligned to 8 bytes.
@@ -446,8 +446,8 @@ impl Queue {
         self.enqueue(Operation::WaitWord { word, value })
     }
 
-    /// Stores how the queue has fared in a word, as [`Queue::write`] does: 0, or the errno of its
-    /// first failure. What is behind it on the queue, a kernel above all, finds it there.
+    /// Stores 0, or the errno of the queue's first failure, in a word, as [`Queue::write`] does.
+    /// Operations behind it on the stream, kernels above all, find it there.
     ///
     /// # Errors
     /// As [`Queue::write`]; [`QueueError::NoCheck`] where the queue's operations are kernels.
@@ -490,7 +490,7 @@ impl Queue {
         }
     }
 
-    /// How the queue has fared so far.
+    /// Returns what the queue has done so far, and its first failure.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match &self.engine {

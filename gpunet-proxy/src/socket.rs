@@ -51,7 +51,7 @@ pub(crate) struct HostLaunch {
     /// `None` once it is given back, by drop.
     token: Option<LaunchToken>,
     id: LaunchId,
-    /// What the program tells the proxy in shared memory; whoever tells it holds the lock.
+    /// What the program tells the proxy in shared memory. Writers hold the lock.
     published: Mutex<Published>,
     /// Its open sockets.
     sockets: Mutex<HashMap<Handle, Weak<Inner>>>,
@@ -143,7 +143,7 @@ pub(crate) struct Inner {
     left: AtomicBool,
     /// Where its rings and words lie.
     opened: Opened,
-    /// Who has each direction.
+    /// The holder of each direction.
     holders: [Mutex<Holder>; 2],
 }
 
@@ -376,8 +376,9 @@ impl Listener {
 
     /// Accepts a connection as a socket of this device.
     ///
-    /// Cancel safe: a dropped future has taken no connection, or closes the one that it was given
-    /// meanwhile. One that gives up without that loss is [abandoned](PendingSocket::abandon).
+    /// Cancel safe: a dropped future has taken no connection, or closes the one that it has just
+    /// received. To stop waiting without losing that connection, [abandon](PendingSocket::abandon)
+    /// the future.
     ///
     /// # Errors
     /// [`SocketError::TooManyHostSockets`]; [`SocketError::Failed`] with [`Error::BadHandle`], when
@@ -387,7 +388,7 @@ impl Listener {
         PendingSocket::new(self.accepting().map(|opening| (opening, self.inner.host.clone())), self.options)
     }
 
-    /// As [`Listener::accept`], blocking until a connection is there.
+    /// As [`Listener::accept`], blocking until a connection arrives.
     ///
     /// # Errors
     /// As [`Listener::accept`].

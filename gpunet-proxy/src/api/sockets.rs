@@ -18,7 +18,7 @@ impl Attachment {
     }
 
     /// As [`Attachment::connect`], for programs without an executor: blocks until the connection is
-    /// there, or cannot be.
+    /// established or has failed.
     ///
     /// # Errors
     /// As [`Attachment::connect`].

@@ -38,8 +38,9 @@ use tokio::sync::Mutex;
 /// ```
 #[derive(Debug)]
 pub struct Listener {
-    /// The accept that was asked for; it outlives the future that asked, so a connection that was
-    /// taken for a dropped future goes to the next. The lock keeps the order of those who accept.
+    /// The accept request under way. It outlives the future that made it, so a connection that was
+    /// taken for a dropped future goes to the next one. The lock keeps the order of the accepting
+    /// tasks.
     asking: Mutex<Option<Asking>>,
     device: gpunet_device::Listener,
     addr: SocketAddr,
@@ -116,7 +117,7 @@ impl Listener {
             }
             match self.core.reactor.register(self.id, Some(watch), cx.waker()) {
                 Err(error) => Poll::Ready(Err(error)),
-                // Once more, after the registration: see `reactor`.
+                // Checked again after the registration: see `reactor`.
                 Ok(()) if watch.is_over() => Poll::Ready(Ok(())),
                 Ok(()) => Poll::Pending,
             }

@@ -1,5 +1,5 @@
-//! Streams of host programs, as tokio reads and writes them. `ready` has what the halves do beside
-//! that: readiness and peeking.
+//! Streams of host programs, as tokio reads and writes them. `ready` has their other calls:
+//! readiness and peeking.
 
 mod ready;
 
@@ -81,7 +81,7 @@ pub struct ReadHalf {
 /// # async fn write(stream: gpunet_proxy::host::Stream) -> std::io::Result<()> {
 /// let (read, mut write) = stream.into_split();
 /// write.write_all(b"the last message").await?;
-/// drop(write); // the peer reads the end; `read` goes on
+/// drop(write); // the peer reads the end; `read` stays open
 /// # Ok(())
 /// # }
 /// ```
@@ -148,7 +148,7 @@ impl Seat {
         let reactor = &self.socket.core.reactor;
         let result = match call(ring) {
             Err(Error::WouldBlock) => match reactor.register(self.id, Some(watch(ring)), cx.waker()) {
-                // Once more, after the registration: see `reactor`.
+                // Called again after the registration: see `reactor`.
                 Ok(()) => match call(ring) {
                     Err(Error::WouldBlock) => return Poll::Pending,
                     result => result,

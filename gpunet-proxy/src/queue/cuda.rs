@@ -14,9 +14,9 @@
 //! What an operation puts on the stream is planned without the driver ([`plan`]) and issued in one
 //! place ([`CudaQueue::issue`]).
 //!
-//! A thread follows the stream ([`thread`]): it moves what is staged, tells who waits for
-//! [`Done`](super::Done), finds out what an operation that has passed was worth, and releases the
-//! stream where a word that it waits for will not come.
+//! A thread follows the stream ([`thread`]): it moves what is staged, completes
+//! [`Done`](super::Done), finds out whether an operation that has passed succeeded, and releases
+//! the stream from a wait that cannot succeed.
 //!
 //! | file | holds |
 //! |---|---|
@@ -25,7 +25,7 @@
 //! | `lane` | staged messages of one direction (not a lane of a group) |
 //! | `team` | operations of teams |
 //! | `page` | the words by which streams and thread tell one another how far they are |
-//! | `record` | what the thread has to know of an operation |
+//! | `record` | what the thread needs to know about an operation |
 //! | `streams` | the streams that all queues of an attachment share |
 //! | `thread` | the thread that follows the stream |
 
@@ -55,7 +55,7 @@ use std::time::{Duration, Instant};
 use thread::State;
 
 /// The most operations of the driver that a queue has on its stream. A stream takes about a
-/// thousand, and then holds up who enqueues.
+/// thousand, and then blocks the thread that enqueues.
 const MOST_ENQUEUED: u64 = 512;
 /// How long a full stream is waited for in which nothing passes.
 const STANDSTILL: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ struct Shared {
     host: Arc<HostLaunch>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Whoever holds it uses the page's scratch word.
+    /// Guards the page's scratch word.
     scratch: Mutex<()>,
 }
 
@@ -206,8 +206,8 @@ impl CudaQueue {
     /// Puts an operation on the stream, which was admitted.
     ///
     /// # Errors
-    /// What the driver refuses, or a part of which it refuses, is not carried out: its memory is
-    /// the caller's again.
+    /// An operation is not carried out if the driver refuses it or a part of it: its memory is the
+    /// caller's again.
     pub(super) fn enqueue(&mut self, operation: Operation) -> Result<(), QueueError> {
         let before = self.planner.counts;
         self.plan_and_issue(operation).inspect_err(|_| self.planner.counts = before)
@@ -296,8 +296,8 @@ impl CudaQueue {
         })
     }
 
-    /// Has the stream tell when it has passed an operation of which it has a part: until then that
-    /// uses its directions.
+    /// Makes the stream report that it has passed an operation of which only a part was enqueued:
+    /// until then the operation uses its directions.
     fn tell(&mut self) {
         let told = self.batch(&[store(self.shared.page.address(At::Passed), self.enqueued)]);
         // Else what is enqueued next tells it.

@@ -1,10 +1,10 @@
-//! How a queue has fared, and who is told.
+//! The outcome of a queue, and how the program gets it.
 
 use super::QueueError;
 use gpunet_abi::Error;
 use tokio::sync::oneshot;
 
-/// How a queue has fared.
+/// What a queue has done so far.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
@@ -27,7 +27,7 @@ pub struct Failure {
     pub bytes: u64,
 }
 
-/// Whom the end of all operations before is told.
+/// Called when all earlier operations are done.
 pub(super) type Notify = Box<dyn FnOnce(Outcome) + Send>;
 
 /// A future of what a queue has done: see [`Queue::notify`](super::Queue::notify).

@@ -24,7 +24,7 @@ pub(super) struct TeamCall {
     pub(super) hold: TeamHold,
 }
 
-/// Where elements go and where they come from; nowhere for operations without any.
+/// Destination and source of elements; both empty for operations without elements.
 struct Move {
     to: SymmetricPtr<u8>,
     /// Its address at the member that the operation names.
@@ -35,7 +35,7 @@ struct Move {
 impl Move {
     #[allow(unsafe_code)]
     const fn nothing() -> Self {
-        // SAFETY: no elements, and no bytes: nobody looks at the addresses.
+        // SAFETY: no elements, and no bytes: the addresses are never used.
         let to = unsafe { SymmetricPtr::from_raw_parts(0, 0, 0) };
         // SAFETY: as above.
         let from = unsafe { Buffer::from_raw_parts(std::ptr::null_mut(), 0) };
@@ -89,8 +89,8 @@ impl Queue {
         self.move_elements(TeamAction::Put, to.into(), from.into(), 1, with)
     }
 
-    /// Puts as [`Queue::put`], and then signals as [`Queue::signal`]: who sees the value sees the
-    /// elements.
+    /// Puts as [`Queue::put`], and then signals as [`Queue::signal`]: a member that sees the value
+    /// sees the elements.
     ///
     /// # Errors
     /// Those of both.
@@ -106,8 +106,8 @@ impl Queue {
         self.move_elements(TeamAction::PutSignal, to.into(), from.into(), 1, with)
     }
 
-    /// Sets this member's word of a signal at `member`: what the queue did before is there when the
-    /// member sees the value.
+    /// Sets this member's word of a signal at `member`. When the member sees the value, it sees
+    /// what the queue did before.
     ///
     /// Values only grow. One queue, or one group of kernels, at a time sets a signal of a member.
     ///
@@ -140,7 +140,7 @@ impl Queue {
         self.for_team(TeamAction::WaitUntil, team, With { member: source, signal, value })
     }
 
-    /// Waits until all members have come to the barrier: by a queue, or by a kernel.
+    /// Waits until all members have entered the barrier, by a queue or by a kernel.
     ///
     /// # Errors
     /// [Those of all](Queue#operations-of-teams). [`QueueError::CollectiveInUse`], as long as

@@ -6,7 +6,7 @@
 //! | `message` | [`SendMessage`], [`RecvMessage`], [`Outcome`] |
 //! | `taken` | where the next message lies |
 //! | `hold` | the right to a direction: the lock in the device's table |
-//! | `posting` | how far queues are sure to publish it |
+//! | `posting` | how far queues will certainly publish it |
 //! | `positions` | its words, and the other end's |
 //! | `settled` | what kernels find when they get it back |
 
@@ -119,7 +119,7 @@ impl Sender {
         self.0.hold.half.capacity as usize
     }
 
-    /// How far the direction has come. Sticky: once it has an error it keeps one.
+    /// Returns how far the direction has come, and why it has ended. An error stays.
     ///
     /// # Errors
     /// When the device's memory cannot be read.

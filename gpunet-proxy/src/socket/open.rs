@@ -29,8 +29,8 @@ impl SlotRing for HostRing<'_> {
         self.0.host_slots.taken.load(Ordering::Relaxed)
     }
 
-    // Ordering: AcqRel among this program's threads: the cell is read before (release), and who
-    // takes a slot sees what the thread that used it last left in the table (acquire).
+    // Ordering: AcqRel among this program's threads: the cell is read before (release), and the
+    // thread that takes a slot sees what its last user left in the table (acquire).
     fn advance(&self, ticket: u64, count: u64) -> Result<(), u64> {
         let taken = &self.0.host_slots.taken;
         taken.compare_exchange(ticket, ticket + count, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
@@ -150,7 +150,7 @@ impl Future for Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         let Some(mut reply) = self.reply.take() else { return };
-        // From here on the reply is either in the channel or goes back to who sends it.
+        // From here on the reply is either in the channel or goes back to its sender.
         reply.close();
         match reply.try_recv() {
             Ok(reply) => discard(&self.shared, self.handle, &reply),
@@ -193,8 +193,8 @@ impl AttachedDevice {
         entered.inspect_err(|_| self.close_socket(handle))
     }
 
-    /// Sets the line of a receive ring to zero, before anybody looks at it. In an arena whoever
-    /// gives rings back does.
+    /// Sets the line of a receive ring to zero before it is first read. In an arena, this is done
+    /// when rings are given back.
     fn clear_line(&self, line: RegionOffset) -> Result<(), SocketError> {
         match line.region() {
             SHARED if line.0 != 0 => {

@@ -14,9 +14,10 @@ use gpunet_queue_kernel::{
 };
 
 static PTX: Embedded = embedded!("gpunet_queue_kernel.ptx");
-/// One block of so many threads fills PCIe in both directions.
+/// Threads of a block. One block of this size fills PCIe in both directions.
 const THREADS: u32 = 512;
-/// So many move a message of up to [`FEW_BYTES`] as fast, and meet sooner.
+/// Threads for a message of up to [`FEW_BYTES`]: they move it as fast, and their barriers take less
+/// time.
 const FEW_THREADS: u32 = 128;
 const FEW_BYTES: u64 = 4096;
 

@@ -7,7 +7,7 @@
 //! it: the stream never waits, so all queues of an attachment share their streams (`streams`): two
 //! for each direction, or one where connections are few.
 //!
-//! A message comes here once the driver has taken all of its operation, and ends when no copy uses
+//! A message is staged once the driver has taken all of its operation, and ends when no copy uses
 //! its memory any more. One that the driver stops in the middle is the last of its direction.
 
 use super::Shared;
@@ -21,11 +21,11 @@ use gpu_usermap::cuda::{Device, Registration};
 use gpunet_abi::{Direction, Error, Prepared};
 use std::collections::VecDeque;
 
-/// Less is not worth a fragment of its own: the copy engine of an H200 takes 8 us for so much, and
-/// not much less for less.
+/// The smallest fragment: the copy engine of an H200 takes 8 us for it, and hardly less time for
+/// fewer bytes.
 const LEAST: u64 = 64 << 10;
 
-/// Why a message goes no further.
+/// Why a message has stopped.
 enum Stop {
     /// Its socket has ended or failed.
     Socket(Error),
@@ -100,8 +100,8 @@ impl Lane {
         self.transfers.is_empty()
     }
 
-    /// Goes on as far as is possible now. Returns whether anything moved, and the message that
-    /// ended.
+    /// Makes as much progress as is possible now. Returns whether anything moved, and the message
+    /// that ended.
     pub(super) fn step(&mut self, shared: &Shared, device: &Device) -> (bool, Option<Ended>) {
         let Some(transfer) = self.transfers.front() else { return (false, None) };
         if shared.page.observe(At::Started(self.direction)) < transfer.nth {
@@ -185,7 +185,7 @@ impl Lane {
                 let error = error.or_else(|| shared.is_over().then_some(Error::NetworkDown));
                 return match error.filter(|_| is_idle) {
                     Some(error) => Err(Stop::Socket(error)),
-                    // What is under way comes to its end before.
+                    // Copies that are under way end first.
                     None => Ok(moved),
                 };
             }

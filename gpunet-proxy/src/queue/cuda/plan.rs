@@ -59,7 +59,7 @@ impl Counts {
 pub(super) struct Planner {
     /// Whether all operations are kernels.
     pub(super) by_kernels: bool,
-    /// The longest message that goes on the caller's stream.
+    /// The longest message that is copied on the caller's stream.
     pub(super) short: u64,
     /// The queue's page in the device's address space.
     pub(super) page: u64,

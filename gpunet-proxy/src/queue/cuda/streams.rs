@@ -89,7 +89,7 @@ impl QueueStreams {
             // is atomic.
             let word = unsafe { AtomicU64::from_ptr(pinned.as_ptr()) };
             // Ordering: Release, as every store of a word. A store from the bus comes before or
-            // after it, since the CPU has the line for itself meanwhile.
+            // after it, since the CPU owns the cache line during it.
             word.fetch_or(GONE, Ordering::Release);
             return;
         }
@@ -104,7 +104,7 @@ impl QueueStreams {
         }
     }
 
-    /// Counts a queue no more.
+    /// Removes a queue from the count.
     pub(super) fn leave(&self) {
         // Ordering: Relaxed; only a count.
         self.queues.fetch_sub(1, Ordering::Relaxed);
@@ -117,7 +117,7 @@ mod tests {
     use gpu_usermap::cuda::fake::Fake;
     use gpunet_abi::team::MAX_VALUE;
 
-    /// Between the look at the word and the mark, the source signals.
+    /// The source signals between the load of the word and the mark.
     #[test]
     fn a_mark_takes_no_signal_back() {
         let fake = Fake::new();

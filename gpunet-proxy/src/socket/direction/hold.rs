@@ -27,7 +27,7 @@ pub(crate) struct Hold {
     pub(super) is_given_up: AtomicBool,
 }
 
-/// How far queues are sure to publish a direction.
+/// How far queues will certainly publish a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Posted {
     pub(super) position: u64,
@@ -35,7 +35,7 @@ pub(super) struct Posted {
     pub(super) queue: Option<QueueId>,
 }
 
-/// Who has a direction.
+/// The holder of a direction.
 #[derive(Debug, Default)]
 pub(in crate::socket) struct Holder {
     is_taken: bool,
@@ -87,9 +87,9 @@ impl Hold {
         let taken = lock::word(handle.generation(), lock::TAKEN);
         table.set_entry_flag(handle, lock_at(self.direction), taken).map_err(DirectionError::Memory)?;
         self.inner.host.tell_taken(handle, self.direction, true);
-        // Once more, after the store: a kernel that came in between is a user now, and one that
-        // comes later finds the lock. Not before that, its line: the lanes of a group load it one
-        // by one, and must find the same.
+        // Checked again after the store: a kernel that came in between is a user now, and one that
+        // comes later finds the lock. Only then is the line ended: the lanes of a group load it one
+        // by one, and must all find the same value.
         if let Err(error) = self.inner.check_unknown().and_then(|()| self.end_line()) {
             self.unlock()?;
             return Err(error);
@@ -99,8 +99,8 @@ impl Hold {
         Ok(())
     }
 
-    /// A queue clears no line as a kernel does, and tags could repeat: the stream sends none any
-    /// more.
+    /// A queue does not clear the line as a kernel does, and tags could repeat: so the stream sends
+    /// no lines from now on.
     fn end_line(&self) -> Result<(), DirectionError> {
         if self.direction == Direction::Recv {
             return Ok(());
@@ -164,8 +164,9 @@ impl Hold {
         self.inner.failure()
     }
 
-    /// Why the direction goes no further than the other end's word says: the socket's failure, or
-    /// its end. A peer that is closed by its host program writes no END between two devices.
+    /// Returns why the direction has ended where the other end's word says, if it has: by the
+    /// socket's failure, or by the peer's end. Between two devices, a peer that its host program
+    /// closes writes no END.
     pub(crate) fn end(&self) -> Option<Error> {
         let status = self.inner.status()?;
         let flag = match self.direction {
@@ -175,7 +176,7 @@ impl Hold {
         status.error().or_else(|| status.has(flag).then(|| self.ended()))
     }
 
-    /// Why the direction goes no further that its peer has ended in good order.
+    /// The error of a direction whose peer has ended it without a failure.
     pub(crate) const fn ended(&self) -> Error {
         match self.direction {
             Direction::Send => Error::BrokenPipe,

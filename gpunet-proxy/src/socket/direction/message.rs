@@ -43,7 +43,8 @@ pub struct Outcome {
     /// trigger has found last.
     pub position: u64,
     /// Why the direction has ended; `None` while it is open. [`Error::NoData`], when the peer has
-    /// ended the stream in good order; [`Error::BrokenPipe`], when the peer reads no more.
+    /// ended the stream without a failure; [`Error::BrokenPipe`], when the peer has stopped
+    /// reading.
     pub error: Option<Error>,
 }
 

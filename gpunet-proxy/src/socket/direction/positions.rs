@@ -26,8 +26,8 @@ impl Hold {
         }
     }
 
-    /// The words of the device's table that say how far the direction is published, in its address
-    /// space. Whoever publishes stores them before.
+    /// The addresses, for the device, of the words in its table that say how far the direction is
+    /// published. A publisher stores them before it publishes.
     pub(crate) fn table_words(&self) -> [Option<u64>; 2] {
         let entry = self.inner.shared.table.entry_address(self.inner.handle);
         let position = entry + (half_at(self.direction) + offset_of!(HalfEntry, position)) as u64;

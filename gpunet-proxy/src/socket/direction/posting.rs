@@ -1,4 +1,4 @@
-//! How far queues are sure to publish a direction, and whether anything may follow.
+//! How far queues will certainly publish a direction, and whether anything may follow.
 
 use super::hold::{Hold, Posted};
 use crate::model::ids::QueueId;
@@ -13,8 +13,8 @@ impl Hold {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a queue is sure to publish the direction up to that position, if `submit`
-    /// enqueues what does.
+    /// Records that a queue will publish the direction up to that position, if `submit` enqueues
+    /// the operation that does so.
     ///
     /// # Errors
     /// [`DirectionError::InUseByQueue`], as long as another queue has not published what was
@@ -44,7 +44,7 @@ impl Hold {
         })
     }
 
-    /// Notes that the rest of a message will not come: nothing may be published behind it.
+    /// Records that the rest of a message will not come, so nothing may be published behind it.
     pub(crate) fn give_up(&self) {
         // Ordering: Relaxed; a flag. The queue's thread, which sets it, carries out what comes
         // later itself.
@@ -57,7 +57,7 @@ impl Hold {
         self.is_given_up.load(Ordering::Relaxed)
     }
 
-    /// How far the direction is published, or sure to be by what was enqueued.
+    /// Returns how far the direction is published, or will be by operations that are enqueued.
     pub(crate) fn published(&self) -> Result<u64, DirectionError> {
         let posted = self.posted().position;
         Ok(posted.max(self.position()?))
@@ -65,7 +65,7 @@ impl Hold {
 
     /// Whether operations of it are in a graph.
     pub(crate) fn is_captured(&self) -> bool {
-        // Ordering: Relaxed; it is set once, by who enqueues.
+        // Ordering: Relaxed; it is set once, by the thread that enqueues.
         self.is_captured.load(Ordering::Relaxed)
     }
 }

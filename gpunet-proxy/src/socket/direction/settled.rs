@@ -26,7 +26,7 @@ impl Settled {
         let at = position.position();
         let limit = if direction == Direction::Send { at } else { at.saturating_add(capacity) };
         let seen = advance(seen, other, limit).unwrap_or(seen);
-        // So much must have been released, or have landed, if no end has cut it off.
+        // At least this much was released, or has landed, unless an end has cut it off.
         let (least, most) = match direction {
             Direction::Send if has_failed() => (0, seen.position().saturating_add(capacity)),
             Direction::Send => (at.saturating_sub(capacity), MASK),

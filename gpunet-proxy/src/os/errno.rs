@@ -29,8 +29,8 @@ pub fn of(error: &io::Error) -> i32 {
     })
 }
 
-/// Returns the kind of an I/O error with this errno. Where the standard library has none, it is the
-/// one of which [`of`] makes the errno, if there is one.
+/// Returns the kind of an I/O error with this errno. Where the standard library has no stable kind,
+/// it is one that [`of`] maps back to the errno, if there is one.
 pub(crate) fn kind(errno: i32) -> io::ErrorKind {
     match errno {
         libc::EPROTO => io::ErrorKind::InvalidData,
@@ -40,7 +40,7 @@ pub(crate) fn kind(errno: i32) -> io::ErrorKind {
     }
 }
 
-/// The errno that a device is told for an I/O error of the proxy.
+/// Returns the errno that a device gets for an I/O error of the proxy.
 ///
 /// EMFILE means one thing on a device: its socket table is full. Descriptors belong to the proxy,
 /// which to a kernel is the system: when they run out, whichever of their two limits it is, that is

@@ -111,8 +111,8 @@ pub(crate) fn next(socket: &OwnedFd, limit: Duration) -> io::Result<wire::Packet
     }
 }
 
-/// Asks the daemon at `path` what it holds. Users other than root, the daemon's own and those that
-/// its file makes admins are told of their own attachments only.
+/// Asks the daemon at `path` what it holds. Root, the daemon's own user and the admins in its file
+/// see all attachments; other users see their own only.
 ///
 /// # Errors
 /// [`DaemonError`], when no daemon listens at `path`, or it does not answer.

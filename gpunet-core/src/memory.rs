@@ -63,7 +63,7 @@ impl SharedMemory {
         let memory = Self::new(region, geometry, layout, 1);
         let header = memory.base().cast::<SharedHeader>();
         // SAFETY: the header lies at the start of the region, which is page-aligned and long
-        // enough (checked above); nobody else has the region yet.
+        // enough (checked above); no other agent has the region yet.
         unsafe {
             (&raw mut (*header).magic).write_volatile(MAGIC);
             (&raw mut (*header).version).write_volatile(VERSION);
@@ -433,7 +433,7 @@ impl SharedMemory {
         let mut reply = *reply;
         reply.seq = word.peek();
         // SAFETY: aligned and inside the region; only the proxy writes replies, and the device
-        // reads the body only after it observed `seq`. The old number stays in place meanwhile.
+        // reads the body only after it observed `seq`. The old number stays in place until then.
         unsafe { ptr.write_volatile(reply) };
         word.publish(seq);
         futex::wake_if_parked(self.control_park(index));
@@ -502,7 +502,7 @@ impl SharedMemory {
         self.status(slot).publish(Status::open(generation).0);
     }
 
-    /// Sets a slot's status and wakes whoever waits there.
+    /// Sets a slot's status and wakes the blocks that wait there.
     pub fn set_status(&self, slot: u32, status: Status) {
         self.status(slot).publish(status.0);
         self.wake_slot(slot);

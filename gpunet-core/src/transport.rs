@@ -165,8 +165,8 @@ pub struct Ready {
     pub readable: bool,
     /// [`StreamIo::offer`] may take something, or has an error to report.
     pub writable: bool,
-    /// The peer's end or a failure has come. It lies behind the bytes that [`StreamIo::take`] still
-    /// gives, and no later event tells of it: take until it shows.
+    /// The peer's end or a failure has arrived. It lies behind the bytes that [`StreamIo::take`]
+    /// still gives, and no later event announces it: take until it appears.
     pub ended: bool,
     /// The stream has failed: [`StreamIo::failure`] says why.
     pub failed: bool,
@@ -222,7 +222,7 @@ pub trait StreamIo: Send {
         None
     }
 
-    /// Announces that no more will be sent.
+    /// Announces the end of sending.
     ///
     /// # Errors
     /// The stream's failure.

@@ -50,7 +50,7 @@ pub trait Verbs {
     fn listen(&self, addr: SocketAddr, backlog: u32) -> io::Result<Box<dyn Listening>>;
 
     /// Finds the device and the route to `to`. The future fails with `NetworkUnreachable` or
-    /// `HostUnreachable` when no RDMA device leads there, with `TimedOut` when nobody answers.
+    /// `HostUnreachable` when no RDMA device leads there, with `TimedOut` when there is no answer.
     fn resolve(&self, to: SocketAddr, from: Option<SocketAddr>) -> Pending<Box<dyn Handshake>>;
 
     /// Forgets the registrations cached for memory of that owner (see [`Memory::owner`]); those in
@@ -223,8 +223,8 @@ pub trait Endpoint: Send {
     /// Takes the next completion, if there is one.
     fn poll(&mut self) -> Option<Completion>;
 
-    /// Asks for an event with the next completion, and takes the events that are there. The caller
-    /// then polls once more, or it may miss what came before.
+    /// Requests an event with the next completion, and takes the pending events. The caller then
+    /// polls again: otherwise it may miss an earlier completion.
     ///
     /// # Errors
     /// The failed call's errno.

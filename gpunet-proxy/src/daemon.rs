@@ -3,14 +3,14 @@
 //! [`start`] embeds a proxy and serves a listening socket on a thread of its own
 //! (`gpunet-sessions`, a tokio runtime with one task per connection), so that no client delays the
 //! control plane. Other threads make the regions, which takes a while for hundreds of megabytes.
-//! Files: this one (starting, stopping), `connections` (how many there may be), `admit` (what a
-//! client is and may have), `session` (the dialogue with an attached client), `outbox` (what other
-//! threads send to it), `operators` (snapshots for those who look).
+//! Files: this one (starting, stopping), `connections` (their limits), `admit` (a client's identity
+//! and limits), `session` (the dialogue with an attached client), `outbox` (frames that other
+//! threads send to it), `operators` (snapshots for operators).
 //!
 //! Clients are not trusted. Every frame is bounded, and the daemon or its control plane checks what
 //! it names; a violation closes that connection and no other. Threads of a client's user take and
-//! close the client's descriptors (`user_work`). The daemon reads a client that floods no faster
-//! than it serves it. It stops reading a client that does not read, and keeps for it no more than
+//! close the client's descriptors (`user_work`). The daemon reads from a client no faster than it
+//! serves its requests. It stops reading from a client that does not read, and keeps for it only
 //! the answers to its open requests; it does not disconnect such a client, since a program that was
 //! stopped for a while behaves the same. A connection that ends without a detach counts as a dead
 //! process.
@@ -50,10 +50,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, timeout};
 
-/// Connections that have not attached (yet): a program needs one at a time. With those that look,
-/// they are within the descriptors that the daemon keeps to itself.
+/// Connections that have not attached (yet): a program needs one at a time. Together with
+/// [`LOOKING`], they fit into the descriptors that the daemon reserves for itself.
 const PENDING: Bounds = Bounds { each: 64, all: 144, kept: 48, root: 48 };
-/// Connections that look at what the daemon holds: a person needs one or two.
+/// Connections that ask for snapshots: an operator needs one or two.
 const LOOKING: Bounds = Bounds { each: 8, all: 24, kept: 12, root: 8 };
 /// How often the sessions' thread shows that it lives.
 const PULSE: Duration = Duration::from_millis(250);
@@ -138,7 +138,7 @@ pub struct Drained {
 enum Phase {
     /// Serve, by the rules of that number.
     Serve(u64),
-    /// Take no more attachments, and let the sockets flush.
+    /// Accept no new attachments, and let the sockets flush.
     Drain,
     /// End at once.
     Stop,
@@ -221,7 +221,7 @@ impl DaemonState {
 /// listen(&listener, 128)?;
 /// let daemon = daemon::start(listener, Config::default(), Access::default())?;
 ///
-/// // The daemon's own user may attach, also when nobody is named.
+/// // The daemon's own user may attach even if the access rules name no user.
 /// let attachment = attach(&path, Config::small())?.attach_cpu()?;
 /// assert_eq!(daemon.snapshot().expect("an answer").clients.len(), 1);
 /// # drop(attachment);
@@ -307,8 +307,8 @@ impl Daemon {
         serves && silent_ms < bound.as_millis() as u64 && self.state.proxy.heart.beats(bound)
     }
 
-    /// Returns whether a thread of the daemon has ended by a panic. The daemon serves nobody any
-    /// more then, and does not recover.
+    /// Returns whether a thread of the daemon has ended by a panic. The daemon then no longer
+    /// serves any client, and does not recover.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
@@ -316,7 +316,7 @@ impl Daemon {
         self.state.proxy.has_failed() || (is_served && ended)
     }
 
-    /// Takes no more attachments, ends the existing ones, and stops the daemon.
+    /// Accepts no new attachments, ends the existing ones, and stops the daemon.
     ///
     /// Their devices report ENETDOWN at once. What they had sent is still delivered: the call
     /// blocks until then, for at most `bound`.
@@ -336,7 +336,7 @@ impl Daemon {
         *lock(&self.state.drained)
     }
 
-    /// Counts the streams that are cut off when the bound is over.
+    /// Counts the streams that are cut off when the bound expires.
     fn count_unfinished(&self) {
         let clients = self.snapshot().map_or(Vec::new(), |snapshot| snapshot.clients);
         for client in clients {
@@ -373,7 +373,7 @@ async fn serve(state: Arc<DaemonState>, listener: AsyncFd<OwnedFd>) {
         let accept = listener.async_io(tokio::io::Interest::READABLE, |fd| Ok(accept_with(fd, flags)?));
         tokio::select! {
             accepted = accept => match accepted {
-                // Who may not come is turned away here, and takes no more than a moment.
+                // A connection beyond the bounds is rejected here, which takes a moment only.
                 Ok(socket) => {
                     if let Some(pending) = session::PendingConnection::enter(&state, socket) {
                         sessions.spawn_local(session::serve(state.clone(), pending));

@@ -73,6 +73,7 @@ use crate::attached::device::{AttachedDevice, CloseReport, OwnedDevice, close_on
 use crate::launch::token::LaunchToken;
 use crate::model::attachment_state::{Stats, Usage};
 use crate::model::error::AttachError;
+use crate::socket::SocketError;
 use ask::Asking;
 use gpu_usermap::threads;
 use gpunet_device::cpu::deferred::Opening;
@@ -123,7 +124,7 @@ struct Core {
     own: Mutex<Option<OwnedDevice>>,
 }
 
-/// An error of the device API as a program of the host has it.
+/// An error of the device API as tokio's traits have it.
 fn io_error(error: Error) -> io::Error {
     io::Error::from_raw_os_error(error.errno())
 }
@@ -157,9 +158,9 @@ impl Host {
     /// The time limits in the options are for kernels; a task uses `tokio::time::timeout`.
     ///
     /// # Errors
-    /// ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, ETIMEDOUT, EMFILE (no socket slot), ENFILE (no file
-    /// descriptor), ENOBUFS (no ring memory), EINVAL (options), EOPNOTSUPP (no such transport
-    /// here), ENETDOWN, ECANCELED.
+    /// [`SocketError::TooManySockets`], [`SocketError::TooManyFiles`], [`SocketError::NoBuffers`];
+    /// [`SocketError::Failed`] with ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, ETIMEDOUT, EINVAL
+    /// (options), EOPNOTSUPP (no such transport here), ENETDOWN or ECANCELED.
     ///
     /// # Examples
     /// ```
@@ -175,18 +176,19 @@ impl Host {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn connect(&self, addr: SocketAddr, options: Options) -> io::Result<Stream> {
-        let opening = Opening::connect(self.core.net, SockAddr::from_std(addr), options).map_err(io_error)?;
-        let reply = Asking::new(&self.core, opening).await.map_err(io_error)?;
-        let stream = opening.stream(&reply).map_err(io_error)?;
+    pub async fn connect(&self, addr: SocketAddr, options: Options) -> Result<Stream, SocketError> {
+        let opening = Opening::connect(self.core.net, SockAddr::from_std(addr), options)?;
+        let reply = Asking::new(&self.core, opening).await?;
+        let stream = opening.stream(&reply)?;
         Ok(Stream::new(&self.core, stream, &reply.descriptor))
     }
 
     /// Listens at `addr`; port 0 takes a free one. Accepted streams inherit the options.
     ///
     /// # Errors
-    /// EADDRINUSE, EADDRNOTAVAIL, EACCES, EMFILE (no socket slot), ENFILE (no file descriptor),
-    /// ENOBUFS (rings that can never be had), EINVAL, EOPNOTSUPP, ENETDOWN, ECANCELED.
+    /// [`SocketError::TooManySockets`], [`SocketError::TooManyFiles`]; [`SocketError::NoBuffers`],
+    /// when the proxy can never have such rings; [`SocketError::Failed`] with EADDRINUSE,
+    /// EADDRNOTAVAIL, EACCES, EINVAL, EOPNOTSUPP, ENETDOWN or ECANCELED.
     ///
     /// # Examples
     /// ```
@@ -200,11 +202,16 @@ impl Host {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn bind(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+    pub async fn bind(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+        backlog: u32,
+    ) -> Result<Listener, SocketError> {
         let addr = SockAddr::from_std(addr);
-        let opening = Opening::bind(self.core.net, addr, options, backlog).map_err(io_error)?;
-        let reply = Asking::new(&self.core, opening).await.map_err(io_error)?;
-        Listener::new(&self.core, opening.listener(&reply).map_err(io_error)?)
+        let opening = Opening::bind(self.core.net, addr, options, backlog)?;
+        let reply = Asking::new(&self.core, opening).await?;
+        Listener::new(&self.core, opening.listener(&reply)?)
     }
 
     /// Returns the totals of the attachment behind it.

@@ -40,12 +40,12 @@ pub use launch::token::LaunchToken;
 pub use model::access;
 pub use model::attachment_state::{Stats, Usage};
 pub use model::config::{self, Config};
-pub use model::error::{AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
+pub use model::error::{AttachError, DaemonError, EmbedError, OpenError, SnapshotError, TooManyLaunches};
 pub use model::launch::{FinishPolicy, FinishReport};
 #[cfg(feature = "settings")]
 pub use model::settings;
 pub use model::snapshot;
-pub use os::{descriptors, files, places};
+pub use os::{descriptors, errno, files, places};
 
 /// Returns the RDMA devices of this machine.
 ///

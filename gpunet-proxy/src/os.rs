@@ -14,7 +14,7 @@ pub(crate) mod client_socket;
 pub(crate) mod cpus;
 pub mod descriptors;
 pub(crate) mod doorbell;
-pub(crate) mod errno;
+pub mod errno;
 pub mod files;
 pub(crate) mod log_limiter;
 #[allow(unsafe_code)]

@@ -2,27 +2,27 @@
 //!
 //! A [`Queue`] takes operations from the host program and carries them out one after another: on
 //! the CPU device by a thread of its own ([`Queue::cpu`]). Enqueueing never waits. The operations
-//! use directions that the program has [taken](crate::socket), beside kernels, which release
-//! triggers and wait at gates of the same directions.
+//! use directions that the program has [taken](crate::socket). Kernels may release triggers and
+//! wait at gates of the same directions.
 //!
 //! | operation | does |
 //! |---|---|
 //! | [`Queue::send`], [`Queue::recv`] | a message of any length, from and into memory of the device, pinned or pageable memory |
-//! | [`Queue::start_send`], [`Queue::start_recv`], [`Queue::finish`] | the same beside what follows on the queue |
+//! | [`Queue::start_send`], [`Queue::start_recv`], [`Queue::finish`] | the same, while the operations behind it proceed |
 //! | [`Queue::post`] | releases triggers of messages that kernels, or the program, have filled or read |
 //! | [`Queue::wait`] | waits at gates |
 //! | [`Queue::write`], [`Queue::wait_word`] | a word of the program's own |
 //! | [`Queue::put`], [`Queue::put_signal`], [`Queue::signal`], [`Queue::wait_until`] | what a member of a [team](crate::team) does |
 //! | [`Queue::barrier`], [`Queue::all_gather`], [`Queue::broadcast`], [`Queue::all_to_all`] | what all members do together |
-//! | [`Queue::check`] | stores how the queue has fared, for kernels behind it |
-//! | [`Queue::notify`], [`Queue::on_done`] | tells the program when all before it is done |
+//! | [`Queue::check`] | stores the queue's first failure in a word, for kernels behind it |
+//! | [`Queue::notify`], [`Queue::on_done`] | notifies the program when all earlier operations are done |
 //!
 //! # On a CUDA stream
 //! [`Queue::cuda`] enqueues stream memory operations and short kernels on the caller's stream;
 //! kernels and copies that the program enqueues there are in one order with them. A message that is
 //! longer than [`Settings::short`], or lies in pageable memory, goes in fragments, by a thread and
-//! streams of the queue's own, while the caller's stream waits for one word. So no program has to
-//! call anything for it to go on. A driver without such operations, a stream that is being
+//! streams of the queue's own, while the caller's stream waits for one word. So the program need
+//! not call anything to drive it. A driver without such operations, a stream that is being
 //! captured, and a direction that was captured get kernels of one block instead.
 //!
 //! # Failures
@@ -33,10 +33,11 @@
 //! | file | holds |
 //! |---|---|
 //! | `queue` | [`Queue`]: what is enqueued |
-//! | `cpu` | what carries it out on the CPU device: a thread |
-//! | `cuda` and below it | what does on a CUDA stream: memory operations, kernels, a thread beside them |
+//! | `cpu` | the thread that carries it out on the CPU device |
+//! | `cuda` and below it | how it is carried out on a CUDA stream: memory operations, kernels, and a thread that follows the stream |
 //! | `team` | operations of teams |
-//! | `outcome` | how a queue has fared, and who is told |
+//! | `outcome` | what a queue has done, and the future that reports it |
+//! | `error` | [`QueueError`] |
 //! | `gpunet-proxy/kernel` | a crate: the kernels |
 //!
 //! Where a message lies in its ring, [`Sender`] and [`Receiver`] find out (`socket/direction`).
@@ -46,6 +47,7 @@
 mod cpu;
 #[allow(unsafe_code)]
 mod cuda;
+mod error;
 mod outcome;
 mod team;
 
@@ -54,12 +56,12 @@ use crate::socket::{Appended, Hold, HostSockets, Receiver, Sender};
 use cpu::CpuQueue;
 use cuda::CudaQueue;
 pub(crate) use cuda::QueueStreams;
+pub use error::QueueError;
 use gpu_usermap::cuda::CudaStream;
-use gpunet_abi::{Direction, Error, Gate, Timeout, Trigger, Word};
+use gpunet_abi::{Direction, Gate, Timeout, Trigger, Word};
 use gpunet_device::Buffer;
 use outcome::Notify;
 pub use outcome::{Done, Failure, Outcome};
-use std::io;
 use std::sync::{Arc, OnceLock};
 use team::TeamCall;
 
@@ -116,8 +118,8 @@ const MOST_AWAITED: usize = 64;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Messages of up to so many bytes are copied by a kernel of one block, 64 KiB unless it is
-    /// set. It needs a multiprocessor that is not full: take 0 beside kernels that fill the GPU and
+    /// Messages of up to this many bytes are copied by a kernel of one block. Default 64 KiB. The
+    /// kernel needs a multiprocessor that is not full: take 0 beside kernels that fill the GPU and
     /// do not end. Longer ones are copied by the copy engine.
     pub short: usize,
     /// The most bytes that the copy engine copies at a time, at most a quarter of the ring, and of
@@ -136,7 +138,7 @@ impl Default for Settings {
     }
 }
 
-/// A message that goes beside what follows on its queue: see [`Queue::start_send`].
+/// A message that is transferred while the operations behind it proceed: see [`Queue::start_send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the memory is in use until `Queue::finish` has waited for it"]
 pub struct Started {
@@ -174,15 +176,15 @@ enum Engine {
 
 impl Engine {
     /// The right to a direction that a trigger or a gate names.
-    fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
+    fn hold(&self, socket: i32, direction: u32) -> Result<Arc<Hold>, QueueError> {
         match self {
-            Self::Cpu(queue) => queue.hold(socket, direction),
-            Self::Cuda(queue) => queue.hold(socket, direction),
+            Self::Cpu(queue) => Ok(queue.hold(socket, direction)?),
+            Self::Cuda(queue) => Ok(queue.hold(socket, direction)?),
         }
     }
 
     /// Checks that an operation could be enqueued now. Returns whether it goes into a graph.
-    fn admit(&self) -> io::Result<bool> {
+    fn admit(&self) -> Result<bool, QueueError> {
         match self {
             Self::Cpu(_) => Ok(false),
             Self::Cuda(queue) => queue.admit(),
@@ -190,7 +192,7 @@ impl Engine {
     }
 
     /// The same for a message, before it takes its place in a direction.
-    fn admit_message(&self, hold: &Hold, memory: Buffer) -> io::Result<bool> {
+    fn admit_message(&self, hold: &Hold, memory: Buffer) -> Result<bool, QueueError> {
         match self {
             Self::Cpu(_) => Ok(false),
             Self::Cuda(queue) => queue.admit_message(hold, memory),
@@ -198,7 +200,7 @@ impl Engine {
     }
 
     /// The same for one that is started.
-    fn admit_start(&self, hold: &Hold) -> io::Result<()> {
+    fn admit_start(&self, hold: &Hold) -> Result<(), QueueError> {
         match self {
             Self::Cpu(_) => Ok(()),
             Self::Cuda(queue) => queue.admit_start(hold),
@@ -258,9 +260,9 @@ impl Operation {
 
 impl Queue {
     /// See [`Queue::cpu`].
-    pub(crate) fn on_cpu(sockets: &HostSockets) -> io::Result<Self> {
+    pub(crate) fn on_cpu(sockets: &HostSockets) -> Result<Self, QueueError> {
         if sockets.device().cuda().is_some() {
-            return Err(crate::socket::io_error(Error::NotSupported));
+            return Err(QueueError::WrongAttachment);
         }
         Ok(Self::of(Engine::Cpu(CpuQueue::new(sockets)?)))
     }
@@ -272,7 +274,7 @@ impl Queue {
         streams: &OnceLock<Arc<QueueStreams>>,
         stream: CudaStream,
         settings: Settings,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, QueueError> {
         Ok(Self::of(Engine::Cuda(CudaQueue::new(sockets, streams, stream, settings)?)))
     }
 
@@ -283,14 +285,24 @@ impl Queue {
     /// Sends `from`, of any length: of the device's memory, or memory of the host.
     ///
     /// # Errors
-    /// EALREADY, when messages that were prepared before are neither published nor posted on a
-    /// queue: they would be published before they are filled. EBUSY, as long as another queue has
-    /// operations of the direction. ENOBUFS, when the stream has no more positions. EINVAL for 0
-    /// bytes. On a CUDA stream: the CUDA error of the enqueueing; EAGAIN, when the stream is full
-    /// of operations and none of them passes for a second; EPROTO, when the driver has stopped a
-    /// message of the direction in the middle. Nothing is sent then, and the memory is the
-    /// caller's.
-    pub fn send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<()> {
+    /// [`QueueError::Direction`] with
+    /// - [`DirectionError::Unpublished`], when messages that were prepared before are neither
+    ///   published nor posted on a queue: they would be published before they are filled;
+    /// - [`DirectionError::InUseByQueue`], as long as another queue has operations of the
+    ///   direction;
+    /// - [`DirectionError::EmptyMessage`], [`DirectionError::NoPositions`].
+    ///
+    /// On a CUDA stream also [`QueueError::Device`] with the CUDA error of the enqueueing;
+    /// [`QueueError::StreamFull`]; [`QueueError::Pageable`], when the operation is a kernel; and
+    /// [`DirectionError::Failed`] with EPROTO, when the driver has stopped a message of the
+    /// direction in the middle. Nothing is sent then, and the memory is the caller's.
+    ///
+    /// [`DirectionError::Unpublished`]: crate::socket::DirectionError::Unpublished
+    /// [`DirectionError::InUseByQueue`]: crate::socket::DirectionError::InUseByQueue
+    /// [`DirectionError::EmptyMessage`]: crate::socket::DirectionError::EmptyMessage
+    /// [`DirectionError::NoPositions`]: crate::socket::DirectionError::NoPositions
+    /// [`DirectionError::Failed`]: crate::socket::DirectionError::Failed
+    pub fn send(&mut self, sender: &mut Sender, from: Buffer) -> Result<(), QueueError> {
         let captures = self.engine.admit_message(sender.hold(), from)?;
         let (len, id) = (from.len(), self.id);
         sender.append(len, id, captures, |message| self.submit(Operation::Send(message, from), captures))
@@ -300,7 +312,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::send`].
-    pub fn recv(&mut self, receiver: &mut Receiver, to: Buffer) -> io::Result<()> {
+    pub fn recv(&mut self, receiver: &mut Receiver, to: Buffer) -> Result<(), QueueError> {
         let captures = self.engine.admit_message(receiver.hold(), to)?;
         let (len, id) = (to.len(), self.id);
         receiver.append(len, id, captures, |message| self.submit(Operation::Recv(message, to), captures))
@@ -311,9 +323,9 @@ impl Queue {
     /// sends and receives at once.
     ///
     /// # Errors
-    /// As [`Queue::send`]; EOPNOTSUPP while the stream is being captured, and on a driver that
-    /// needs kernels for operations.
-    pub fn start_send(&mut self, sender: &mut Sender, from: Buffer) -> io::Result<Started> {
+    /// As [`Queue::send`]; [`QueueError::NotCapturable`] while the stream is being captured;
+    /// [`QueueError::NoStart`] where the direction's operations are kernels.
+    pub fn start_send(&mut self, sender: &mut Sender, from: Buffer) -> Result<Started, QueueError> {
         self.engine.admit_start(sender.hold())?;
         let (len, id) = (from.len(), self.id);
         sender.append(len, id, false, |message| self.start(Direction::Send, message, from))
@@ -323,13 +335,18 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::start_send`].
-    pub fn start_recv(&mut self, receiver: &mut Receiver, to: Buffer) -> io::Result<Started> {
+    pub fn start_recv(&mut self, receiver: &mut Receiver, to: Buffer) -> Result<Started, QueueError> {
         self.engine.admit_start(receiver.hold())?;
         let (len, id) = (to.len(), self.id);
         receiver.append(len, id, false, |message| self.start(Direction::Recv, message, to))
     }
 
-    fn start(&mut self, direction: Direction, message: Appended, buffer: Buffer) -> io::Result<Started> {
+    fn start(
+        &mut self,
+        direction: Direction,
+        message: Appended,
+        buffer: Buffer,
+    ) -> Result<Started, QueueError> {
         self.submit(Operation::Start(message, buffer), false)?;
         Ok(Started { queue: self.id, direction, nth: self.engine.started(direction) })
     }
@@ -337,15 +354,14 @@ impl Queue {
     /// Waits until what was started is done.
     ///
     /// # Errors
-    /// EINVAL for what this queue has not started: then it waits for none of them. Otherwise as
-    /// [`Queue::write`].
-    pub fn finish(&mut self, started: &[Started]) -> io::Result<()> {
+    /// [`QueueError::NotStarted`] for what this queue has not started: then it waits for none of
+    /// them. Otherwise as [`Queue::write`].
+    pub fn finish(&mut self, started: &[Started]) -> Result<(), QueueError> {
         let is_own = |&Started { queue, direction, nth }: &Started| {
             queue == self.id && (1..=self.engine.started(direction)).contains(&nth)
         };
         if !started.iter().all(is_own) {
-            let text = "a message that is to be finished was not started on this queue";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            return Err(QueueError::NotStarted);
         }
         started.iter().try_for_each(|&started| self.enqueue(Operation::Finish(started)))
     }
@@ -353,14 +369,15 @@ impl Queue {
     /// Releases triggers, in this order. One that comes too late does nothing.
     ///
     /// # Errors
-    /// EBADF, when the program has no such socket; EINVAL, when it has not taken that direction.
-    /// Then none is released. EBUSY, as long as another queue has operations of the direction.
-    /// EDEADLK for a trigger that opens a gate at which this queue waits before it: only a kernel,
-    /// or another thread's queue, could release it in time. Otherwise as [`Queue::write`].
-    pub fn post(&mut self, triggers: &[Trigger]) -> io::Result<()> {
+    /// [`QueueError::Direction`], when the program has no such socket or has not taken that
+    /// direction; [`QueueError::Deadlock`] for a trigger that opens a gate at which this queue
+    /// waits before it: only a kernel, or another thread's queue, could release it in time. Then
+    /// none is released. [`QueueError::Direction`] also as long as another queue has operations of
+    /// the direction. Otherwise as [`Queue::write`].
+    pub fn post(&mut self, triggers: &[Trigger]) -> Result<(), QueueError> {
         self.check_not_captured("post")?;
         let hold = |trigger: &Trigger| Ok((*trigger, self.engine.hold(trigger.socket, trigger.direction)?));
-        let posts = triggers.iter().map(hold).collect::<io::Result<Vec<_>>>()?;
+        let posts = triggers.iter().map(hold).collect::<Result<Vec<_>, QueueError>>()?;
         posts.iter().try_for_each(|(trigger, hold)| self.check_order(trigger, hold))?;
         for (trigger, hold) in posts {
             self.engine.admit()?;
@@ -374,10 +391,10 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::post`].
-    pub fn wait(&mut self, gates: &[Gate]) -> io::Result<()> {
+    pub fn wait(&mut self, gates: &[Gate]) -> Result<(), QueueError> {
         self.check_not_captured("wait")?;
         let hold = |gate: &Gate| Ok((*gate, self.engine.hold(gate.socket, gate.direction)?));
-        let waits = gates.iter().map(hold).collect::<io::Result<Vec<_>>>()?;
+        let waits = gates.iter().map(hold).collect::<Result<Vec<_>, QueueError>>()?;
         for (gate, hold) in waits {
             let is_open = gate.position == 0 || hold.direction() == Direction::Recv;
             self.enqueue(Operation::Wait(gate, hold))?;
@@ -393,7 +410,7 @@ impl Queue {
     }
 
     /// Checks that the queue does not wait for what a trigger is to publish behind that wait.
-    fn check_order(&mut self, trigger: &Trigger, hold: &Hold) -> io::Result<()> {
+    fn check_order(&mut self, trigger: &Trigger, hold: &Hold) -> Result<(), QueueError> {
         let concerns = |gate: &Gate| gate.socket == trigger.socket && hold.direction() == Direction::Send;
         if !self.awaited.iter().any(concerns) {
             return Ok(());
@@ -402,27 +419,21 @@ impl Queue {
         self.awaited.retain(|gate| !concerns(gate) || gate.position > published);
         match self.awaited.iter().find(|gate| concerns(gate) && gate.position <= trigger.position) {
             None => Ok(()),
-            Some(gate) => Err(io::Error::new(
-                io::ErrorKind::Deadlock,
-                format!(
-                    "the queue waits for position {} of this direction at a gate that was enqueued before, and would release it \
-                     only behind that wait: post first, then wait; or let a kernel release the trigger",
-                    gate.position
-                ),
-            )),
+            Some(gate) => Err(QueueError::Deadlock { position: gate.position }),
         }
     }
 
-    /// Publishes a value in a word of the program's own: what the queue did before is visible to
-    /// whoever observes it.
+    /// Publishes a value in a word of the program's own. An agent that observes the value sees what
+    /// the queue did before.
     ///
     /// The word lies in memory of the device, or in memory that is registered with it, and is
     /// aligned to 8 bytes.
     ///
     /// # Errors
-    /// On a CUDA stream: the CUDA error of the enqueueing; EAGAIN as in [`Queue::send`]; EOPNOTSUPP
-    /// while the stream is being captured, because the graph would repeat it with the same value.
-    pub fn write(&mut self, word: Word, value: u64) -> io::Result<()> {
+    /// On a CUDA stream: [`QueueError::Device`] with the CUDA error of the enqueueing;
+    /// [`QueueError::StreamFull`]; [`QueueError::NotCapturable`] while the stream is being
+    /// captured, because the graph would repeat it with the same value.
+    pub fn write(&mut self, word: Word, value: u64) -> Result<(), QueueError> {
         self.enqueue(Operation::Write { word, value })
     }
 
@@ -431,21 +442,21 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::write`].
-    pub fn wait_word(&mut self, word: Word, value: u64) -> io::Result<()> {
+    pub fn wait_word(&mut self, word: Word, value: u64) -> Result<(), QueueError> {
         self.enqueue(Operation::WaitWord { word, value })
     }
 
-    /// Stores how the queue has fared in a word, as [`Queue::write`] does: 0, or the errno of its
-    /// first failure. What is behind it on the queue, a kernel above all, finds it there.
+    /// Stores 0, or the errno of the queue's first failure, in a word, as [`Queue::write`] does.
+    /// Operations behind it on the stream, kernels above all, find it there.
     ///
     /// # Errors
-    /// As [`Queue::write`].
-    pub fn check(&mut self, word: Word) -> io::Result<()> {
+    /// As [`Queue::write`]; [`QueueError::NoCheck`] where the queue's operations are kernels.
+    pub fn check(&mut self, word: Word) -> Result<(), QueueError> {
         self.enqueue(Operation::Check(word))
     }
 
     /// Returns a future that completes when all that was enqueued before is done: with the queue's
-    /// first failure, if it has one by then. ECANCELED, when the queue ends before.
+    /// first failure, if it has one by then. [`QueueError::Canceled`], when the queue ends before.
     pub fn notify(&mut self) -> Done {
         let (notify, done) = Done::new();
         // One that cannot be enqueued is dropped, and the future knows.
@@ -458,15 +469,15 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::write`]; the function was dropped then.
-    pub fn on_done(&mut self, function: impl FnOnce(Outcome) + Send + 'static) -> io::Result<()> {
+    pub fn on_done(&mut self, function: impl FnOnce(Outcome) + Send + 'static) -> Result<(), QueueError> {
         self.enqueue(Operation::Notify(Box::new(function)))
     }
 
     /// Blocks until all that was enqueued is done.
     ///
     /// # Errors
-    /// The first failure of the queue.
-    pub fn synchronize(&mut self) -> io::Result<()> {
+    /// [`QueueError::Failed`] with the first failure of the queue; [`QueueError::Canceled`].
+    pub fn synchronize(&mut self) -> Result<(), QueueError> {
         self.notify().wait()
     }
 
@@ -479,7 +490,7 @@ impl Queue {
         }
     }
 
-    /// How the queue has fared so far.
+    /// Returns what the queue has done so far, and its first failure.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match &self.engine {
@@ -488,17 +499,17 @@ impl Queue {
         }
     }
 
-    fn check_not_captured(&self, operation: &'static str) -> io::Result<()> {
-        if self.engine.admit()? { Err(not_captured(operation)) } else { Ok(()) }
+    fn check_not_captured(&self, operation: &'static str) -> Result<(), QueueError> {
+        if self.engine.admit()? { Err(QueueError::NotCapturable { operation }) } else { Ok(()) }
     }
 
-    fn enqueue(&mut self, operation: Operation) -> io::Result<()> {
+    fn enqueue(&mut self, operation: Operation) -> Result<(), QueueError> {
         let captures = self.engine.admit()?;
         self.submit(operation, captures)
     }
 
     /// Enqueues what was admitted.
-    fn submit(&mut self, operation: Operation, captures: bool) -> io::Result<()> {
+    fn submit(&mut self, operation: Operation, captures: bool) -> Result<(), QueueError> {
         match &mut self.engine {
             Engine::Cpu(queue) => queue.enqueue(operation),
             Engine::Cuda(queue) if captures => return queue.capture(operation),
@@ -506,15 +517,4 @@ impl Queue {
         }
         Ok(())
     }
-}
-
-/// Why a graph cannot have an operation.
-fn not_captured(operation: &'static str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        format!(
-            "the stream is being captured, and a graph would repeat {operation} with the same positions and values: \
-             capture send and recv only"
-        ),
-    )
 }

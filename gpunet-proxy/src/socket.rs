@@ -11,9 +11,11 @@
 //! | `socket` | [`Socket`], [`Listener`], and what they share |
 //! | `open`, `pending` | a slot, a request, an entry in the device's table; sockets that are being opened |
 //! | `direction` | [`Sender`] and [`Receiver`]: directions that the program has taken, and messages in them |
+//! | `error` | [`SocketError`], [`DirectionError`] |
 //! | `operations` | what the program tells the proxy in shared memory |
 
 mod direction;
+mod error;
 mod open;
 mod operations;
 mod pending;
@@ -21,6 +23,7 @@ mod pending;
 use direction::Holder;
 pub(crate) use direction::{Appended, Hold};
 pub use direction::{Outcome, Receiver, RecvMessage, SendMessage, Sender};
+pub use error::{DirectionError, SocketError};
 pub(crate) use operations::StreamOperations;
 #[cfg(test)]
 pub(crate) use operations::tell_operations;
@@ -28,6 +31,7 @@ pub use pending::PendingSocket;
 
 use crate::attached::device::AttachedDevice;
 use crate::launch::token::LaunchToken;
+use crate::model::error::TooManyLaunches;
 use gpunet_abi::control::{Op, Reply, Request};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::{Direction, Error, Handle, Options, SockAddr, TransportKind};
@@ -37,7 +41,6 @@ use gpunet_device::Net;
 use open::Opening;
 use operations::Published;
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -48,7 +51,7 @@ pub(crate) struct HostLaunch {
     /// `None` once it is given back, by drop.
     token: Option<LaunchToken>,
     id: LaunchId,
-    /// What the program tells the proxy in shared memory; whoever tells it holds the lock.
+    /// What the program tells the proxy in shared memory. Writers hold the lock.
     published: Mutex<Published>,
     /// Its open sockets.
     sockets: Mutex<HashMap<Handle, Weak<Inner>>>,
@@ -83,12 +86,12 @@ impl HostLaunch {
     /// The right to a direction that the program has taken.
     ///
     /// # Errors
-    /// EBADF, when the program has no such socket; EINVAL, when it has not taken the direction.
-    pub(crate) fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
-        let handle = Handle::from_raw(socket).ok_or_else(|| io_error(Error::BadHandle))?;
-        let direction = Direction::from_raw(direction).ok_or_else(|| io_error(Error::InvalidArgument))?;
+    /// [`DirectionError::BadHandle`] and [`DirectionError::NotTaken`].
+    pub(crate) fn hold(&self, socket: i32, direction: u32) -> Result<Arc<Hold>, DirectionError> {
+        let handle = Handle::from_raw(socket).ok_or(DirectionError::BadHandle)?;
+        let direction = Direction::from_raw(direction).ok_or(DirectionError::NotTaken)?;
         let inner = self.sockets().get(&handle).cloned();
-        let inner = inner.and_then(|inner| inner.upgrade()).ok_or_else(|| io_error(Error::BadHandle))?;
+        let inner = inner.and_then(|inner| inner.upgrade()).ok_or(DirectionError::BadHandle)?;
         inner.hold(direction)
     }
 }
@@ -100,11 +103,6 @@ impl Drop for HostLaunch {
             token.release();
         }
     }
-}
-
-/// An error of the device API as a program of the host has it.
-pub(crate) fn io_error(error: Error) -> io::Error {
-    io::Error::from_raw_os_error(error.errno())
 }
 
 /// A connected stream of a device, opened by the host program.
@@ -145,7 +143,7 @@ pub(crate) struct Inner {
     left: AtomicBool,
     /// Where its rings and words lie.
     opened: Opened,
-    /// Who has each direction.
+    /// The holder of each direction.
     holders: [Mutex<Holder>; 2],
 }
 
@@ -194,13 +192,12 @@ impl HostSockets {
     }
 
     /// The launch that the sockets belong to, from the first on.
-    pub(crate) fn launch(&self) -> io::Result<&Arc<HostLaunch>> {
+    pub(crate) fn launch(&self) -> Result<&Arc<HostLaunch>, TooManyLaunches> {
         if let Some(launch) = self.launch.get() {
             return Ok(launch);
         }
         // Streams count as running launches while they have work.
-        let token = LaunchToken::number(&self.device)
-            .map_err(|error| io::Error::new(io::ErrorKind::QuotaExceeded, error))?;
+        let token = LaunchToken::number(&self.device)?;
         let launch = Arc::new(HostLaunch {
             id: token.launch(),
             token: Some(token),
@@ -213,7 +210,11 @@ impl HostSockets {
     }
 
     /// Asks for a socket of these options; `request` is for the slot that it gets.
-    fn open(&self, options: Options, mut request: Request) -> io::Result<(Opening, Arc<HostLaunch>)> {
+    fn open(
+        &self,
+        options: Options,
+        mut request: Request,
+    ) -> Result<(Opening, Arc<HostLaunch>), SocketError> {
         let host = self.launch()?;
         request.options = options;
         let opening = Opening::ask(&self.device, host, request, |request, handle| {
@@ -222,7 +223,11 @@ impl HostSockets {
         Ok((opening, host.clone()))
     }
 
-    fn connecting(&self, addr: SocketAddr, options: Options) -> io::Result<(Opening, Arc<HostLaunch>)> {
+    fn connecting(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+    ) -> Result<(Opening, Arc<HostLaunch>), SocketError> {
         let mut request = Request::new(Op::Connect, 0, 0, 0);
         request.address = SockAddr::from_std(addr);
         self.open(options, request)
@@ -233,7 +238,7 @@ impl HostSockets {
         addr: SocketAddr,
         options: Options,
         backlog: u32,
-    ) -> io::Result<(Opening, Arc<HostLaunch>)> {
+    ) -> Result<(Opening, Arc<HostLaunch>), SocketError> {
         let mut request = Request::new(Op::Bind, 0, 0, 0);
         (request.flags, request.backlog) = (Request::LISTEN, backlog);
         request.address = SockAddr::from_std(addr);
@@ -251,7 +256,7 @@ impl HostSockets {
         addr: SocketAddr,
         options: Options,
         backlog: u32,
-    ) -> io::Result<Listener> {
+    ) -> Result<Listener, SocketError> {
         let (mut opening, host) = self.listening(addr, options, backlog)?;
         let reply = (&mut opening).await?;
         Listener::new(&self.device, host, opening.handle(), options, &reply)
@@ -263,7 +268,7 @@ impl HostSockets {
         addr: SocketAddr,
         options: Options,
         backlog: u32,
-    ) -> io::Result<Listener> {
+    ) -> Result<Listener, SocketError> {
         let (opening, host) = self.listening(addr, options, backlog)?;
         let (opening, reply) = opening.wait()?;
         Listener::new(&self.device, host, opening.handle(), options, &reply)
@@ -295,7 +300,7 @@ impl Socket {
         handle: Handle,
         options: Options,
         reply: &Reply,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, SocketError> {
         let descriptor = &reply.descriptor;
         let opened = shared.enter_stream(handle, &host, options, descriptor)?;
         let data_thread = descriptor.link.data_thread();
@@ -332,16 +337,16 @@ impl Socket {
     ///
     /// # Errors
     /// None in practice: an open stream has addresses.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.local.ok_or_else(|| io_error(Error::NotConnected))
+    pub fn local_addr(&self) -> Result<SocketAddr, SocketError> {
+        self.local.ok_or(SocketError::Failed(Error::NotConnected))
     }
 
     /// Returns the peer's address.
     ///
     /// # Errors
     /// None in practice: an open stream has addresses.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.peer.ok_or_else(|| io_error(Error::NotConnected))
+    pub fn peer_addr(&self) -> Result<SocketAddr, SocketError> {
+        self.peer.ok_or(SocketError::Failed(Error::NotConnected))
     }
 }
 
@@ -352,15 +357,15 @@ impl Listener {
         handle: Handle,
         options: Options,
         reply: &Reply,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, SocketError> {
         let local = reply.descriptor.local;
         shared.enter_listener(handle, &host, options, local)?;
         let inner = Inner::new(shared, host, handle, Opened::default(), Default::default());
-        let local = local.to_std().ok_or_else(|| io_error(Error::Protocol))?;
+        let local = local.to_std().ok_or(SocketError::Failed(Error::Protocol))?;
         Ok(Self { inner, local, options })
     }
 
-    fn accepting(&self) -> io::Result<Opening> {
+    fn accepting(&self) -> Result<Opening, SocketError> {
         let Inner { shared, host, handle, .. } = &*self.inner;
         let mut request = Request::new(Op::Accept, handle.slot(), handle.generation(), 0);
         (request.options, request.value) = (self.options, Request::UNCOUNTED);
@@ -371,21 +376,23 @@ impl Listener {
 
     /// Accepts a connection as a socket of this device.
     ///
-    /// Cancel safe: a dropped future has taken no connection, or closes the one that it was given
-    /// meanwhile. One that gives up without that loss is [abandoned](PendingSocket::abandon).
+    /// Cancel safe: a dropped future has taken no connection, or closes the one that it has just
+    /// received. To stop waiting without losing that connection, [abandon](PendingSocket::abandon)
+    /// the future.
     ///
     /// # Errors
-    /// EMFILE, as in [`Attachment::connect`](crate::Attachment::connect); EBADF, when a kernel has
-    /// closed the listener; ENETDOWN; ECANCELED, when the attachment is closed.
+    /// [`SocketError::TooManyHostSockets`]; [`SocketError::Failed`] with [`Error::BadHandle`], when
+    /// a kernel has closed the listener, [`Error::NetworkDown`], or [`Error::Canceled`], when the
+    /// attachment is closed or the accept was [abandoned](PendingSocket::abandon).
     pub fn accept(&self) -> PendingSocket {
         PendingSocket::new(self.accepting().map(|opening| (opening, self.inner.host.clone())), self.options)
     }
 
-    /// As [`Listener::accept`], blocking until a connection is there.
+    /// As [`Listener::accept`], blocking until a connection arrives.
     ///
     /// # Errors
     /// As [`Listener::accept`].
-    pub fn accept_blocking(&self) -> io::Result<Socket> {
+    pub fn accept_blocking(&self) -> Result<Socket, SocketError> {
         self.accept().wait()
     }
 

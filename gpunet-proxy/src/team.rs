@@ -298,10 +298,7 @@ pub(crate) fn join(
 ) -> Result<Team, TeamError> {
     check(rank, size, &options)?;
     if rank == Rank(0) {
-        let listen = TeamListener::with_id(id);
-        let listener =
-            listen.map_err(TeamError::io(format!("member 0 cannot listen at {}", id.address())))?;
-        return lead(device, listener, size, options);
+        return lead(device, TeamListener::with_id(id)?, size, options);
     }
     form(device, id, (rank, size), options, Parent::default())
 }

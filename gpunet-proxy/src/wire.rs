@@ -1,8 +1,8 @@
-//! What a program and a daemon say to each other.
+//! The protocol between a program and a daemon.
 //!
 //! One frame is one packet of a SOCK_SEQPACKET socket: at most 64 KiB of `postcard`, and as many
-//! file descriptors as the frame's type says. A connection carries one attachment, so that its end
-//! is the attachment's end, whatever ended it.
+//! file descriptors as the frame's type says. A connection carries one attachment: when the
+//! connection ends, for whatever reason, the attachment ends.
 //!
 //! ```text
 //! program                                  daemon
@@ -19,9 +19,9 @@
 //! its own (SO_PASSRIGHTS, where the kernel has it).
 //!
 //! A hello begins with eight bytes that every version has (magic and version, little-endian), and
-//! so does the first answer, so that two programs that do not fit can say so. Files: `frames` (what
-//! is said), `numbers` (which answer belongs to which question), `packet` (how it travels), `check`
-//! (which descriptors are what they should be).
+//! so does the first answer, so that two programs of different versions can report that. Files:
+//! `frames` (the frames), `numbers` (which answer belongs to which request), `packet` (their
+//! transport), `check` (whether descriptors are what they should be).
 
 mod check;
 mod frames;
@@ -50,14 +50,14 @@ pub(crate) const PROTOCOL: u32 = 4;
 /// No frame is longer.
 pub(crate) const MAX_FRAME: usize = 64 * 1024;
 
-/// A frame that cannot be.
+/// An invalid frame.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadFrame {
     #[error("{0} bytes are no frame of this protocol")]
     Garbage(usize),
     #[error("a frame with {found} descriptors, where it has {expected}")]
     Descriptors { expected: usize, found: usize },
-    /// This process may have no more of them.
+    /// This process has reached its limit of descriptors.
     #[error("no file descriptor is left for what came with a frame{}", out_of_descriptors_hint())]
     NoDescriptor,
     #[error("not a gpunet connection")]
@@ -121,7 +121,8 @@ pub(crate) fn encode_first<F: Frame>(frame: &F) -> Vec<u8> {
     bytes
 }
 
-/// The first frame of a connection. Another version is told apart from garbage.
+/// Decodes the first frame of a connection. A frame of another version is distinguished from
+/// garbage.
 pub(crate) fn decode_first<F: Frame>(mut packet: Packet) -> Result<(F, Vec<OwnedFd>), BadFrame> {
     let Some((magic, rest)) = packet.bytes.split_first_chunk::<4>() else { return Err(BadFrame::Magic) };
     let Some((version, rest)) = rest.split_first_chunk::<4>() else { return Err(BadFrame::Magic) };

@@ -1,6 +1,8 @@
 //! What can go wrong.
 
+use gpu_usermap::cuda::StreamError;
 use gpunet_app::error::AppError;
+use gpunet_proxy::queue::QueueError;
 
 /// Why an example did not come to its end, or came to a wrong one.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +23,10 @@ pub enum Error {
     },
     /// A queue.
     #[error(transparent)]
-    Queue(std::io::Error),
+    Queue(QueueError),
+    /// CUDA has no stream for a queue.
+    #[error("cannot make a stream: {0}")]
+    Stream(StreamError),
     /// An element is not what it should be.
     #[error("element {at} of {what} is {found} instead of {expected}")]
     Differs {

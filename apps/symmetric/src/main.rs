@@ -19,7 +19,7 @@ use args::Args;
 use error::Error;
 use gpunet_app::device::load_driver;
 use gpunet_proxy::device::Rank;
-use gpunet_proxy::team::{Team, TeamError, TeamListener, TeamOptions};
+use gpunet_proxy::team::{Team, TeamListener, TeamOptions};
 use gpunet_proxy::{Attachment, Config, Proxy};
 use member::Member;
 use std::process::ExitCode;
@@ -72,8 +72,7 @@ fn launched(args: &Args) -> Result<(), Error> {
 fn all(args: &Args) -> Result<(), Error> {
     let proxy = open(args)?;
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener = TeamListener::bind(local)
-        .map_err(|source| TeamError::Io { doing: "cannot listen at 127.0.0.1".to_owned(), source })?;
+    let listener = TeamListener::bind(local)?;
     let id = listener.id();
     let attachments =
         (0..args.members).map(|rank| attach(&proxy, args, rank)).collect::<Result<Vec<_>, _>>()?;

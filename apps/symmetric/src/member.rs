@@ -109,10 +109,10 @@ impl Member {
     pub fn queue(&self) -> Result<Queue, Error> {
         let queue = match self.attachment.cuda() {
             None => Queue::cpu(&self.attachment),
-            Some(device) => device
-                .create_stream(StreamPriority::Normal)
-                .map_err(std::io::Error::other)
-                .and_then(|stream| Queue::cuda(&self.attachment, stream)),
+            Some(device) => {
+                let stream = device.create_stream(StreamPriority::Normal).map_err(Error::Stream)?;
+                Queue::cuda(&self.attachment, stream)
+            }
         };
         queue.map_err(Error::Queue)
     }

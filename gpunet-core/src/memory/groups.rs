@@ -62,8 +62,8 @@ impl GroupLists {
 }
 
 impl SharedMemory {
-    /// Begins the lists of a group in memory at offset `at` that nobody else uses, before its
-    /// device learns of it.
+    /// Begins the lists of a group in unused memory at offset `at`, before its device learns of the
+    /// group.
     pub fn open_group(&self, group: Handle, at: u64, lists: GroupLists) {
         assert!(at >= self.layout.rings && at + lists.bytes() <= self.layout.len, "lists outside the region");
         for index in 0..size_of::<ListHeader>() as u64 / 8 {
@@ -82,7 +82,7 @@ impl SharedMemory {
         groups.any.store(true, Ordering::Release);
     }
 
-    /// Ends the lists of a group: nobody writes them afterwards.
+    /// Ends the lists of a group: no thread writes them afterwards.
     pub fn close_group(&self, group: Handle) {
         let mut groups = self.groups.groups.write().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = groups.get(&group.slot()) else { return };
@@ -108,8 +108,8 @@ impl SharedMemory {
         if !groups.any.load(Ordering::Acquire) || slot >= self.geometry.slots() {
             return None;
         }
-        // Pairs with the device's publish in `arm`: the socket's state, for whoever claims the
-        // entry.
+        // Pairs with the device's publish in `arm`: the socket's state, for the block that claims
+        // the entry.
         let watch = WatchWord(self.watch(slot).observe());
         let group = watch.group()?;
         hand_off::at(HandOff::WatchRead);

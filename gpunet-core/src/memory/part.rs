@@ -27,7 +27,7 @@ impl PartMemory {
         let region = PinnedRegion::create("gpunet-arena", layout.len as usize)?;
         let header = region.base().as_ptr().cast::<PartHeader>();
         // SAFETY: the header lies at the start of the region, which is page-aligned and long
-        // enough; nobody else has it yet.
+        // enough; no other agent has it yet.
         unsafe {
             (&raw mut (*header).magic).write_volatile(MAGIC);
             (&raw mut (*header).version).write_volatile(VERSION);

@@ -128,7 +128,7 @@ mod tests {
         let table = Table::new(3);
         assert_eq!(table.take(1), None);
         let sge = Sge { address: 0x1234_5678_9abc, rkey: 7, len: 4096 };
-        // SAFETY: 16 bytes inside the table; nobody else uses it.
+        // SAFETY: 16 bytes inside the table, which no other thread uses.
         unsafe {
             std::ptr::copy_nonoverlapping(sge.to_bytes().as_ptr(), (table.address() + 16) as *mut u8, 16)
         };

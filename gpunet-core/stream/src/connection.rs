@@ -43,7 +43,7 @@ pub enum Action {
         /// Number of bytes.
         len: u64,
     },
-    /// Tell the transport that no more will be sent, then [`Connection::handle_shutdown`].
+    /// Announce the end of sending to the transport, then call [`Connection::handle_shutdown`].
     ShutdownWrite,
     /// Take bytes into this free ring space, then [`Connection::handle_received`],
     /// [`Connection::handle_eof`] or [`Connection::handle_recv_blocked`].
@@ -70,7 +70,7 @@ pub enum Action {
 pub struct Outcome {
     /// Bytes that were accepted from the device and not handed to the transport.
     pub unsent: u64,
-    /// Reset the transport instead of closing it in good order.
+    /// Reset the transport instead of closing it normally.
     pub reset: bool,
 }
 
@@ -220,7 +220,7 @@ impl Connection {
         self.writable = false;
     }
 
-    /// Notes that the transport was told of the end of sending.
+    /// Records that the end of sending was announced to the transport.
     pub const fn handle_shutdown(&mut self, now: u64) {
         self.send.handle_shutdown();
         if let Phase::Flushing { until, limit } = self.phase {

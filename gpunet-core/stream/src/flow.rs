@@ -72,12 +72,12 @@ impl SendFlow {
         self.published = self.published.with_end();
     }
 
-    /// Notes that the transport was told of the end.
+    /// Records that the end was announced to the transport.
     pub const fn handle_shutdown(&mut self) {
         self.shut = true;
     }
 
-    /// Returns whether the transport was told of the end.
+    /// Returns whether the end was announced to the transport.
     #[must_use]
     pub const fn is_shut(&self) -> bool {
         self.shut
@@ -140,7 +140,7 @@ impl RecvFlow {
         self.consumed.position()
     }
 
-    /// Returns whether the device wants no more data: what comes in is to be discarded.
+    /// Returns whether the device has stopped reading: incoming data is then discarded.
     #[must_use]
     pub const fn reader_left(&self) -> bool {
         self.consumed.end()

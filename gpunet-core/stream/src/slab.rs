@@ -43,8 +43,7 @@ impl Slab {
         self.free_bytes
     }
 
-    /// Returns whether rings of these sizes (log2 of bytes) fit together into `len` bytes of which
-    /// nobody uses any.
+    /// Returns whether rings of these sizes (log2 of bytes) fit together into `len` unused bytes.
     #[must_use]
     pub fn could_hold(len: u64, rings: &[u8]) -> bool {
         // No ring is larger than the largest class: more memory than that for each changes nothing.

@@ -334,7 +334,7 @@ typedef struct gpunet_host_recv_message {
 } gpunet_host_recv_message;
 
 /**
- * How far a taken direction has come, and why it comes no further.
+ * How far a taken direction has come, and why it has ended.
  */
 typedef struct gpunet_host_direction_report {
     /**
@@ -1013,14 +1013,14 @@ int gpunet_host_sender_capacity(const struct gpunet_host_sender_t *sender, size_
 int gpunet_host_receiver_capacity(const struct gpunet_host_receiver_t *receiver, size_t *capacity);
 
 /**
- * Leaves how far the direction has come, and why it comes no further. An error stays.
+ * Leaves how far the direction has come, and why it has ended. An error stays.
  *
  * Errors: -EBADF; -EFAULT; -EIO when the device's memory cannot be read.
  */
 int gpunet_host_sender_outcome(const struct gpunet_host_sender_t *sender, struct gpunet_host_direction_report *outcome);
 
 /**
- * Leaves how far the direction has come, and why it comes no further. An error stays.
+ * Leaves how far the direction has come, and why it has ended. An error stays.
  *
  * Errors: as gpunet_host_sender_outcome.
  */

@@ -1,10 +1,13 @@
 //! Errors: a negative errno for the caller, the reason in words for `gpunet_host_last_error`.
 
-use gpu_usermap::RegionError;
 use gpu_usermap::cuda::{CoResidencyError, CudaError, StreamError, Unavailable};
+use gpunet_proxy::queue::QueueError;
 use gpunet_proxy::settings::SettingsError;
-use gpunet_proxy::team::{InvalidTeamId, TeamError, TeamFailure};
-use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
+use gpunet_proxy::socket::{DirectionError, SocketError};
+use gpunet_proxy::team::{InvalidTeamId, TeamError};
+use gpunet_proxy::{
+    AllocError, AttachError, DaemonError, EmbedError, OpenError, SnapshotError, TooManyLaunches, errno,
+};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -36,30 +39,7 @@ impl Failure {
         Self::new(errno, text[..end].to_owned())
     }
 
-    /// A failure of a call on a socket. What is short is not always what the name of the number
-    /// says.
-    pub(crate) fn of_socket(errno: i32) -> Self {
-        let text = match errno {
-            libc::EMFILE => {
-                "all socket slots of the attachment are in use, or still closing; raise the setting sockets, or close sooner \
-                 (under gpunetd the user may also have reached its limit)"
-            }
-            libc::ENFILE => "the proxy has no file descriptor left; raise `ulimit -n` where it runs",
-            libc::ENOBUFS => {
-                "no ring memory is free for these rings; raise the setting shared_rings, or ask for smaller rings (SO_SNDBUF, \
-                 SO_RCVBUF)"
-            }
-            _ => return Self::of(errno),
-        };
-        Self::new(errno, text)
-    }
-
-    /// The same, of a host socket.
-    pub(crate) fn of_host(error: io::Error) -> Self {
-        error.raw_os_error().map_or_else(|| Self::from(error), Self::of_socket)
-    }
-
-    /// The same, with the address that it is about.
+    /// The same failure, with the address that it is about.
     pub(crate) fn at(self, address: SocketAddr) -> Self {
         Self { text: format!("{address}: {}", self.text).into(), ..self }
     }
@@ -70,7 +50,7 @@ impl Failure {
             "the system refuses a thread for a thread block: {error}; launch fewer blocks, or raise the limits of threads and \
              memory"
         );
-        Self::new(errno_of(error), text)
+        Self::new(errno::of(error), text)
     }
 
     /// EAGAIN, which is no misfortune and must cost nothing.
@@ -90,37 +70,45 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The errno of an I/O error, or what comes nearest.
-fn errno_of(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(match error.kind() {
-        io::ErrorKind::TimedOut => libc::ETIMEDOUT,
-        io::ErrorKind::Deadlock => libc::EDEADLK,
-        io::ErrorKind::InvalidInput => libc::EINVAL,
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => libc::EPROTO,
-        io::ErrorKind::ConnectionReset => libc::ECONNRESET,
-        io::ErrorKind::NotFound => libc::ENOENT,
-        io::ErrorKind::PermissionDenied => libc::EACCES,
-        io::ErrorKind::WouldBlock => libc::EAGAIN,
-        io::ErrorKind::ResourceBusy => libc::EBUSY,
-        io::ErrorKind::Unsupported => libc::EOPNOTSUPP,
-        // All launch numbers are in use.
-        io::ErrorKind::QuotaExceeded => libc::EBUSY,
-        _ => libc::EIO,
-    })
-}
-
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(errno) => Self::of(errno),
-            None => Self::new(errno_of(&error), error.to_string()),
+            None => Self::new(errno::of(&error), error.to_string()),
         }
     }
 }
 
 impl From<gpunet_device::Error> for Failure {
     fn from(error: gpunet_device::Error) -> Self {
-        Self::of_socket(error.errno())
+        SocketError::from(error).into()
+    }
+}
+
+impl From<SocketError> for Failure {
+    fn from(error: SocketError) -> Self {
+        match error {
+            SocketError::Failed(error) => Self::of(error.errno()),
+            error => Self::new(error.errno(), error.to_string()),
+        }
+    }
+}
+
+impl From<DirectionError> for Failure {
+    fn from(error: DirectionError) -> Self {
+        match error {
+            DirectionError::Failed(error) => Self::of(error.errno()),
+            error => Self::new(error.errno(), error.to_string()),
+        }
+    }
+}
+
+impl From<QueueError> for Failure {
+    fn from(error: QueueError) -> Self {
+        match error {
+            QueueError::Direction(error) => error.into(),
+            error => Self::new(error.errno(), error.to_string()),
+        }
     }
 }
 
@@ -144,25 +132,14 @@ macro_rules! failures {
 
 failures! {
     SettingsError: |_error| libc::EINVAL;
-    EmbedError: |error| embed_errno(&error);
-    DaemonError: |error| daemon_errno(&error);
-    OpenError: |error| match &error {
-        OpenError::Daemon(error) => daemon_errno(error),
-        OpenError::Embed(error) => embed_errno(error),
-        _ => libc::EIO,
-    };
-    AttachError: |error| match &error {
-        AttachError::Region { source: RegionError::FileLimit { .. }, .. } => libc::EFBIG,
-        AttachError::Region { .. } | AttachError::Alloc(_) => libc::ENOMEM,
-        AttachError::Stopped => libc::ENETDOWN,
-        AttachError::TooMany(_) => libc::EBUSY,
-        AttachError::HostOnGpu | AttachError::Placement(_) => libc::EOPNOTSUPP,
-        AttachError::Thread(error) | AttachError::Doorbell(error) => errno_of(error),
-        AttachError::Daemon(error) => daemon_errno(error),
-        AttachError::Layout | AttachError::Register(_) | AttachError::Copy(_) => libc::EIO,
-    };
-    TooManyLaunches: |_error| libc::EBUSY;
-    AllocError: |_error| libc::ENOMEM;
+    EmbedError: |error| error.errno();
+    DaemonError: |error| error.errno();
+    OpenError: |error| error.errno();
+    AttachError: |error| error.errno();
+    SnapshotError: |error| error.errno();
+    TooManyLaunches: |error| error.errno();
+    AllocError: |error| error.errno();
+    TeamError: |error| error.errno();
     gpu_usermap::cuda::CopyError: |_error| libc::EIO;
     Unavailable: |_error| libc::ENODEV;
     CudaError: |_error| libc::EIO;
@@ -171,57 +148,12 @@ failures! {
         StreamError::Cuda(_) => libc::EIO,
         _ => libc::EINVAL,
     };
-    TeamError: |error| team_errno(&error);
     InvalidTeamId: |_error| libc::EINVAL;
     CoResidencyError: |error| match &error {
         CoResidencyError::NotCoResident(_) => libc::ENOSPC,
         CoResidencyError::OtherDevice { .. } => libc::EINVAL,
         _ => libc::EIO,
     };
-}
-
-fn embed_errno(error: &EmbedError) -> i32 {
-    match error {
-        EmbedError::Config(_) => libc::EINVAL,
-        EmbedError::Start { source, .. } => errno_of(source),
-    }
-}
-
-fn daemon_errno(error: &DaemonError) -> i32 {
-    match error {
-        DaemonError::NotThere { source, .. }
-        | DaemonError::Connect { source, .. }
-        | DaemonError::Silent { source, .. }
-        | DaemonError::NoDescriptor { source } => errno_of(source),
-        DaemonError::Refused { errno, .. } => *errno,
-        DaemonError::Version { .. } => libc::EPROTONOSUPPORT,
-        DaemonError::Config(_) => libc::EINVAL,
-        _ => libc::EPROTO,
-    }
-}
-
-fn team_errno(error: &TeamError) -> i32 {
-    let failure = match error {
-        TeamError::Io { source, .. } => return errno_of(source),
-        TeamError::Silent(_) => return libc::ETIMEDOUT,
-        TeamError::Memory(_) => return libc::ENOMEM,
-        TeamError::Failed(failure) | TeamError::FailedInPart { failure, .. } => failure,
-        _ => return libc::EIO,
-    };
-    match failure {
-        TeamFailure::Missing { .. } | TeamFailure::TimedOut { .. } => libc::ETIMEDOUT,
-        TeamFailure::SameRank { .. }
-        | TeamFailure::NoSuchRank { .. }
-        | TeamFailure::Unequal { .. }
-        | TeamFailure::Different { .. } => libc::EINVAL,
-        TeamFailure::WrongId | TeamFailure::Complete => libc::ECONNREFUSED,
-        TeamFailure::WrongVersion { .. } => libc::EPROTONOSUPPORT,
-        TeamFailure::OtherMachine { .. } | TeamFailure::CannotMap { .. } => libc::EOPNOTSUPP,
-        TeamFailure::OtherUser { .. } => libc::EACCES,
-        TeamFailure::Died { .. } => libc::ECONNRESET,
-        TeamFailure::Left { .. } => libc::ENOTCONN,
-        _ => libc::EPROTO,
-    }
 }
 
 thread_local! {
@@ -323,14 +255,14 @@ mod tests {
 
     #[test]
     fn what_is_short_is_said() {
-        let of_host = |errno| Failure::of_host(io::Error::from_raw_os_error(errno));
+        let of_socket = |errno| Failure::from(gpunet_device::Error::from_errno(errno));
         for (errno, what) in
             [(libc::EMFILE, "setting sockets"), (libc::ENFILE, "ulimit -n"), (libc::ENOBUFS, "shared_rings")]
         {
-            let failure = of_host(errno);
+            let failure = of_socket(errno);
             assert!(failure.errno() == errno && failure.to_string().contains(what), "{failure}");
         }
-        assert_eq!(of_host(libc::ECONNREFUSED).to_string(), "Connection refused");
+        assert_eq!(of_socket(libc::ECONNREFUSED).to_string(), "Connection refused");
         let failure = Failure::no_thread(&io::Error::from_raw_os_error(libc::EAGAIN));
         assert_eq!(failure.errno(), libc::EAGAIN);
         assert!(failure.to_string().contains("refuses a thread"), "{failure}");

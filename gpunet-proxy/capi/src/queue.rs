@@ -24,7 +24,6 @@ use crate::handle::handles;
 use crate::memory::Out;
 use callback::Callbacks;
 use gpunet_proxy::queue::Queue;
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Operations on sockets of a device, in order. Any thread may use it; operations of several
@@ -55,31 +54,5 @@ impl QueueObject {
     fn with<R>(&self, body: impl FnOnce(&mut Queue) -> Result<R, Failure>) -> Result<R, Failure> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.as_mut().ok_or_else(|| Failure::of(libc::EBADF)).and_then(body)
-    }
-}
-
-/// A failure of a call that enqueues. What it is about is not always what the name of the number
-/// says.
-fn failure(error: io::Error) -> Failure {
-    let text = match error.raw_os_error() {
-        Some(libc::EALREADY) => {
-            "messages that were prepared before are neither published nor posted: they would be published before they are filled"
-        }
-        Some(libc::EBADF) => "the program has no socket of that number",
-        Some(libc::EINVAL) => "the program has not taken that direction of the socket",
-        Some(libc::ENOBUFS) => "the socket's stream has no more positions",
-        _ => return Failure::from(error),
-    };
-    Failure::new(error.raw_os_error().unwrap_or(libc::EIO), text)
-}
-
-/// The system refused a thread to a queue.
-fn no_thread(error: io::Error) -> Failure {
-    match error.raw_os_error() {
-        Some(errno @ (libc::EAGAIN | libc::ENOMEM)) => {
-            let text = "the system refuses a thread for a queue; raise the limits of threads and memory";
-            Failure::new(errno, text)
-        }
-        _ => Failure::from(error),
     }
 }

@@ -91,7 +91,7 @@ impl Attachment {
     }
 
     /// Checks that kernels of these shapes (entry, blocks, threads) fit on the device at the same
-    /// time, beside the kernels that already run. Kernels that wait for each other must fit.
+    /// time, together with the kernels that already run. Kernels that wait for each other must fit.
     ///
     /// On the CPU device everything fits.
     ///

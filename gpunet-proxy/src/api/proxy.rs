@@ -8,11 +8,10 @@ use crate::attached::remote::{DaemonInfo, Remote};
 use crate::attached::session;
 use crate::engine::runtime::{self, Runtime};
 use crate::model::config::Config;
-use crate::model::error::{AttachError, DaemonError, EmbedError, OpenError};
+use crate::model::error::{AttachError, DaemonError, EmbedError, OpenError, SnapshotError};
 use crate::model::snapshot::Snapshot;
 use crate::os::places;
 use gpu_usermap::cuda::Device;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -162,8 +161,8 @@ impl Proxy {
     /// Blocks until the control plane, or the daemon, has answered.
     ///
     /// # Errors
-    /// TimedOut when the control plane does not answer; the system's error when the daemon cannot
-    /// be asked.
+    /// [`SnapshotError::NoAnswer`], when the control plane does not answer;
+    /// [`SnapshotError::Daemon`], when the daemon cannot be asked.
     ///
     /// # Examples
     /// ```
@@ -174,10 +173,10 @@ impl Proxy {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn snapshot(&self) -> io::Result<Snapshot> {
+    pub fn snapshot(&self) -> Result<Snapshot, SnapshotError> {
         match &self.side {
-            Side::Embedded(runtime) => runtime.snapshot().ok_or_else(|| io::ErrorKind::TimedOut.into()),
-            Side::Daemon(remote) => session::snapshot(&remote.info.path),
+            Side::Embedded(runtime) => runtime.snapshot().ok_or(SnapshotError::NoAnswer),
+            Side::Daemon(remote) => Ok(session::snapshot(&remote.info.path)?),
         }
     }
 

@@ -1,17 +1,16 @@
 //! Queues of an attachment.
 
 use crate::api::attachment::Attachment;
-use crate::queue::{Queue, Settings};
+use crate::queue::{Queue, QueueError, Settings};
 use gpu_usermap::cuda::CudaStream;
-use std::io;
 
 impl Queue {
     /// A queue of the CPU device: a thread carries out what is enqueued.
     ///
     /// # Errors
-    /// EOPNOTSUPP for the attachment of a GPU; [`QuotaExceeded`](io::ErrorKind::QuotaExceeded),
-    /// when all launch numbers are in use; what the system says when it refuses a thread.
-    pub fn cpu(attachment: &Attachment) -> io::Result<Self> {
+    /// [`QueueError::WrongAttachment`] for the attachment of a GPU;
+    /// [`QueueError::TooManyLaunches`]; [`QueueError::Thread`].
+    pub fn cpu(attachment: &Attachment) -> Result<Self, QueueError> {
         Self::on_cpu(&attachment.sockets)
     }
 
@@ -23,20 +22,24 @@ impl Queue {
     /// for all streams.
     ///
     /// # Errors
-    /// EOPNOTSUPP for the attachment of the CPU device; what [`Device::stream_memory_operations`]
-    /// says of the environment; what the system says when it refuses a thread or memory.
-    ///
-    /// [`Device::stream_memory_operations`]: gpu_usermap::cuda::Device::stream_memory_operations
-    pub fn cuda(attachment: &Attachment, stream: CudaStream) -> io::Result<Self> {
+    /// [`QueueError::WrongAttachment`] for the attachment of the CPU device;
+    /// [`QueueError::NoStreamMemoryOperations`]; [`QueueError::TooManyQueues`];
+    /// [`QueueError::TooManyLaunches`]; [`QueueError::Device`], when the driver or the system
+    /// refuses memory; [`QueueError::Thread`].
+    pub fn cuda(attachment: &Attachment, stream: CudaStream) -> Result<Self, QueueError> {
         Self::cuda_with(attachment, stream, Settings::default())
     }
 
     /// As [`Queue::cuda`], with settings.
     ///
     /// # Errors
-    /// EINVAL for a fragment of 0 bytes, or a depth that is not from 1 to 64; otherwise as
-    /// [`Queue::cuda`].
-    pub fn cuda_with(attachment: &Attachment, stream: CudaStream, settings: Settings) -> io::Result<Self> {
+    /// [`QueueError::Settings`] for a fragment of 0 bytes, or a depth that is not from 1 to 64;
+    /// otherwise as [`Queue::cuda`].
+    pub fn cuda_with(
+        attachment: &Attachment,
+        stream: CudaStream,
+        settings: Settings,
+    ) -> Result<Self, QueueError> {
         Self::on_stream(&attachment.sockets, &attachment.queue_streams, stream, settings)
     }
 }

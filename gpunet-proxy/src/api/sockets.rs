@@ -1,9 +1,8 @@
 //! Sockets that the host program opens on an attachment's device.
 
 use crate::api::attachment::Attachment;
-use crate::socket::{Listener, PendingSocket, Socket};
+use crate::socket::{Listener, PendingSocket, Socket, SocketError};
 use gpunet_abi::Options;
-use std::io;
 use std::net::SocketAddr;
 
 impl Attachment {
@@ -12,18 +11,18 @@ impl Attachment {
     /// Cancel safe: a dropped future keeps no socket.
     ///
     /// # Errors
-    /// As [`Host::connect`](crate::Host::connect). EMFILE, when all of the 256 slots for sockets of
-    /// the host program are in use.
+    /// As [`Host::connect`](crate::Host::connect). [`SocketError::TooManyHostSockets`], when all of
+    /// the 256 slots for sockets of the host program are in use.
     pub fn connect(&self, addr: SocketAddr, options: Options) -> PendingSocket {
         self.sockets.connect(addr, options)
     }
 
     /// As [`Attachment::connect`], for programs without an executor: blocks until the connection is
-    /// there, or cannot be.
+    /// established or has failed.
     ///
     /// # Errors
     /// As [`Attachment::connect`].
-    pub fn connect_blocking(&self, addr: SocketAddr, options: Options) -> io::Result<Socket> {
+    pub fn connect_blocking(&self, addr: SocketAddr, options: Options) -> Result<Socket, SocketError> {
         self.connect(addr, options).wait()
     }
 
@@ -31,8 +30,13 @@ impl Attachment {
     /// inherit the options.
     ///
     /// # Errors
-    /// As [`Host::bind`](crate::Host::bind). EMFILE as in [`Attachment::connect`].
-    pub async fn listen(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+    /// As [`Host::bind`](crate::Host::bind). [`SocketError::TooManyHostSockets`].
+    pub async fn listen(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+        backlog: u32,
+    ) -> Result<Listener, SocketError> {
         self.sockets.listen(addr, options, backlog).await
     }
 
@@ -40,7 +44,12 @@ impl Attachment {
     ///
     /// # Errors
     /// As [`Attachment::listen`].
-    pub fn listen_blocking(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+    pub fn listen_blocking(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+        backlog: u32,
+    ) -> Result<Listener, SocketError> {
         self.sockets.listen_blocking(addr, options, backlog)
     }
 }

@@ -81,8 +81,7 @@ impl Team {
     /// Joins as what a launcher has started this program as: [`Launched`] says which are known.
     ///
     /// # Errors
-    /// As [`Team::join`]; what is wrong with the environment is [`TeamError::Io`] with the kind
-    /// NotFound.
+    /// As [`Team::join`]; [`TeamError::Environment`], when the environment names no team.
     ///
     /// # Examples
     /// ```no_run
@@ -93,10 +92,7 @@ impl Team {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn launched(attachment: &Attachment, options: &TeamOptions) -> Result<Self, TeamError> {
-        let launched = Launched::from_environment().map_err(|error| {
-            let error = std::io::Error::new(std::io::ErrorKind::NotFound, error);
-            TeamError::io("cannot find this program's team")(error)
-        })?;
+        let launched = Launched::from_environment().map_err(TeamError::Environment)?;
         Self::join_with(attachment, launched.id, launched.rank, launched.size, options)
     }
 }

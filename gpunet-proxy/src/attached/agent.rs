@@ -195,8 +195,8 @@ impl Agent {
         for ((number, part), flags) in parts {
             let memory = self.memory(map.arena, part)?;
             let region = memory.region(flags);
-            // Also if something fails: whoever could not map an arena is asked to unmap what there
-            // is.
+            // Even if a later part fails: the proxy asks an agent that could not map an arena to
+            // unmap the parts that it has mapped.
             self.mapped.entry(map.arena).or_default().push((number, memory));
             self.enter(number, &region)?;
         }

@@ -39,8 +39,8 @@ pub struct CloseReport {
     pub unfinished: u64,
 }
 
-/// What the program's side shares of an attachment: its regions, its socket table, its launches,
-/// and the way to the proxy.
+/// The program's side of an attachment: its regions, its socket table, its launches, and the link
+/// to the proxy.
 #[derive(Debug)]
 pub(crate) struct AttachedDevice {
     pub(crate) link: Link,
@@ -142,7 +142,8 @@ impl Drop for OwnedDevice {
         if tokio::runtime::Handle::try_current().is_err() {
             return finish();
         }
-        // An async context must not be held up. The thread keeps the proxy running meanwhile.
+        // An async context must not block. The thread keeps the proxy running until the close has
+        // ended.
         if let Err(error) = threads::spawn("gpunet-close", finish) {
             tracing::warn!(%error, "no thread to wait for a close: what is not sent yet may be lost");
         }
@@ -158,7 +159,7 @@ pub(crate) async fn close_on_thread(close: impl FnOnce() -> CloseReport + Send +
     match threads::spawn("gpunet-close", close) {
         Ok(_) => report.await.unwrap_or_default(),
         Err(error) => {
-            // Dropped with the thread's body: the proxy closes it all the same.
+            // Dropped with the thread's body: the proxy closes it nevertheless.
             tracing::warn!(%error, "no thread to wait for a close");
             CloseReport::default()
         }

@@ -29,14 +29,14 @@ pub(crate) struct Heap {
     layout: Layout,
 }
 
-// SAFETY: plain memory; who writes where is settled by the rules of the rings and words in it.
+// SAFETY: plain memory; the rules of the rings and words in it settle which agent writes where.
 unsafe impl Send for Heap {}
 // SAFETY: as above: no method reads or writes through `&self` but `Heap::copy_*`, whose callers own
 // the bytes they name.
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// `None` when the machine has no such memory, or this process may not have it.
+    /// `None` if the machine does not have the memory, or this process may not have it.
     fn new(len: usize) -> Option<Self> {
         // The system gives addresses freely, and ends the process that writes to more of them than
         // there is memory.
@@ -121,8 +121,8 @@ impl DeviceMemory {
     pub(crate) fn enter_region(&self, offset: usize, region: &Region) -> Result<(), CopyError> {
         assert!(offset + size_of::<Region>() <= self.len(), "write past the end");
         if let Self::Gpu(_) = self {
-            // The copy engine may write the entry in any order: no kernel looks at it before it is
-            // told to, which is after this call.
+            // The copy engine may write the entry in any order: no kernel reads it before the proxy
+            // names the region, which is after this call.
             return self.write(offset, bytes_of(region));
         }
         let entry = (self.address() as *mut u8).wrapping_add(offset).cast::<Region>();
@@ -135,8 +135,8 @@ impl DeviceMemory {
                 Word::from_ptr(&raw mut (*entry).flags),
             )
         };
-        // Who has seen the flags of an entry that is taken out loads its base next: that stays what
-        // it was.
+        // A thread that has seen the flags of an entry before its removal loads the base next: so
+        // the base stays unchanged.
         if region.flags & Region::VALID != 0 {
             base.set(region.base);
             len.set(region.len);
@@ -207,8 +207,8 @@ impl DeviceMemory {
 
     /// Stores words of a table at `offset`. Kernels may be looking at them.
     ///
-    /// What is loaded afterwards was there after the store: the copy engine works in order, and the
-    /// CPU fences.
+    /// A later load returns a value from after the store: the copy engine works in order, and the
+    /// CPU executes a fence.
     pub(crate) fn store_words<T: TableWord>(&self, offset: usize, words: &[T]) -> Result<(), CopyError> {
         let len = size_of_val(words);
         if let Self::Gpu(_) = self {

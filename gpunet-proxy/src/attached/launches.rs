@@ -14,7 +14,7 @@ pub(crate) struct Launches {
     /// Sockets that were closed for a launch that has ended, and a bit for each running launch that
     /// knows them.
     known: Vec<(Handle, u64)>,
-    /// Sockets without a bind or connect that their launch left for whoever comes.
+    /// Sockets without a bind or connect that their launch left for later launches.
     kept: HashSet<Handle>,
     /// Open sockets of the host program.
     open: HashSet<Handle>,
@@ -23,7 +23,7 @@ pub(crate) struct Launches {
     closing: Vec<(Handle, u64)>,
 }
 
-/// What the end of a launch makes possible.
+/// Sockets that the end of a launch allows to be released or closed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
     /// Closed sockets that no running launch knows any more.
@@ -66,8 +66,8 @@ impl Launches {
         self.open.remove(&handle);
     }
 
-    /// The open sockets of the host program, if only its own launch is left: no kernel runs, and
-    /// none knows them.
+    /// The open sockets of the host program, if only its own launch is left, so that no kernel runs
+    /// that knows them.
     pub(crate) fn unknown_sockets(&self, host: LaunchId) -> Vec<Handle> {
         if self.used & !bit(host) == 0 { self.open.iter().copied().collect() } else { Vec::new() }
     }
@@ -92,9 +92,8 @@ impl Launches {
         free
     }
 
-    /// Of the sockets that a launch made and did not use, those that are its own; the others were
-    /// kept for whoever comes, by an earlier launch of that number. `fresh` are all there are at
-    /// present.
+    /// Returns which of the unused sockets belong to the launch. An earlier launch of that number
+    /// has kept the others for later launches. `fresh` are all unused sockets at present.
     pub(crate) fn own(&mut self, fresh: Vec<(Handle, LaunchId)>, launch: LaunchId) -> Vec<Handle> {
         self.kept.retain(|kept| fresh.iter().any(|(handle, _)| handle == kept));
         let of_launch =
@@ -102,7 +101,7 @@ impl Launches {
         of_launch.map(|(handle, _)| handle).collect()
     }
 
-    /// Notes that a launch left sockets of that kind for whoever comes.
+    /// Records that a launch left unused sockets for later launches.
     pub(crate) fn keep(&mut self, fresh: Vec<Handle>) {
         self.kept.extend(fresh);
     }
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(launches.own(fresh.clone(), a), [socket(1)]);
         launches.keep(vec![socket(1)]);
         assert_eq!(launches.own(fresh, a), []);
-        // It was used meanwhile, and its slot taken anew.
+        // It was used in the meantime, and its slot was taken for another socket.
         let anew = Handle::new(1, 2);
         assert_eq!(launches.own(vec![(anew, a)], a), [anew]);
         assert!(launches.kept.is_empty());

@@ -16,8 +16,8 @@ use std::time::Duration;
 /// How much longer than the linger bound a detach may take.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// What the program's side asks of the proxy. If the proxy has stopped, calls return empty results,
-/// and answers are dropped.
+/// The program's requests to the proxy. If the proxy has stopped, calls return empty results, and
+/// answers are dropped.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// The proxy is in this process.
@@ -68,7 +68,7 @@ impl Link {
         }
     }
 
-    /// Waits until the proxy has done what it was told so far.
+    /// Waits until the proxy has handled all earlier requests.
     pub(crate) fn settle(&self) {
         // It handles one message after another.
         let _ = self.usage();

@@ -8,8 +8,8 @@ use gpunet_abi::Word;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Memory grows by so much at least: a call of the system for each small piece would cost more than
-/// the pages.
+/// Memory grows by at least this much: a system call for each small piece would cost more than the
+/// pages.
 const GROWTH: usize = 64 << 20;
 
 /// Memory in the device's address space.
@@ -18,7 +18,7 @@ pub(crate) enum MappedMemory {
     /// Of the CPU device. Its descriptor is closed: a team of many members in one process would
     /// have too many.
     Cpu(RegionMapping),
-    /// The CPU device's own, of which the first pages exist, so many bytes.
+    /// The CPU device's own memory. The number says how many of its first bytes exist.
     Growing(Arc<PinnedRegion>, Mutex<usize>),
     /// Pinned memory as a GPU has it. Its drop waits until no kernel runs.
     Registered(Registration, usize),
@@ -29,7 +29,7 @@ pub(crate) enum MappedMemory {
 }
 
 impl MappedMemory {
-    /// Maps pinned memory: a sealed memfd, once more and with its own lifetime.
+    /// Maps pinned memory, a sealed memfd, a second time, with a lifetime of its own.
     ///
     /// # Errors
     /// What the system or CUDA says.
@@ -41,8 +41,8 @@ impl MappedMemory {
         }
     }
 
-    /// As [`MappedMemory::pinned`], of a region that nobody else has. Returns a descriptor of it,
-    /// too.
+    /// As [`MappedMemory::pinned`], of a region that no other process has yet. Also returns a
+    /// descriptor of it.
     ///
     /// # Errors
     /// What the system or CUDA says.
@@ -56,8 +56,8 @@ impl MappedMemory {
         Ok((Self::registered(device, region)?, fd))
     }
 
-    /// Addresses of the CPU device of which next to nothing exists before [`grow`](Self::grow), and
-    /// a descriptor of them.
+    /// Reserves addresses of the CPU device, and returns them with a descriptor. Almost no memory
+    /// exists before [`grow`](Self::grow).
     ///
     /// # Errors
     /// What the system says.
@@ -68,7 +68,8 @@ impl MappedMemory {
         Ok((Self::Growing(region, Mutex::new(0)), fd))
     }
 
-    /// Maps what another process has made so. Nobody touches what does not exist yet.
+    /// Maps memory that another process has made in this way. No agent accesses the part that does
+    /// not exist yet.
     ///
     /// # Errors
     /// What the system or CUDA says.

@@ -65,7 +65,7 @@ struct State {
     stats: Stats,
 }
 
-/// Who waits for the answer to a call.
+/// The waiter for the answer to a call.
 enum Call {
     Finish(Sender<Finished>),
     Usage(Sender<(Usage, Stats)>),
@@ -246,8 +246,8 @@ impl ProgramSession {
             tracing::error!(reason = ended, "the daemon is gone: sockets report ENETDOWN");
         }
         self.hang_up();
-        // The daemon is gone or has forgotten this attachment: the heartbeat has no other writer
-        // any more.
+        // The daemon is gone or has forgotten this attachment: no other thread writes the heartbeat
+        // now.
         self.memory.beat_down();
     }
 
@@ -321,7 +321,7 @@ impl ProgramSession {
     /// Declines a request whose descriptors are lost.
     ///
     /// # Errors
-    /// It is none that can be declined.
+    /// The packet has no request that can be declined.
     fn decline(&self, packet: &Packet) -> Result<(), BadFrame> {
         match wire::without_descriptors(&packet.bytes)? {
             ToProgram::Agent(AgentRequest::Map { arena, .. }) => {
@@ -349,7 +349,8 @@ impl ProgramSession {
     }
 }
 
-/// Cleans up when the session's thread ends, by return or by panic: nobody reads any more.
+/// Cleans up when the session's thread ends, by return or by panic: from then on no thread reads
+/// the connection.
 struct Ended<'a>(&'a ProgramSession);
 
 impl Drop for Ended<'_> {

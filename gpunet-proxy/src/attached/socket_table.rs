@@ -5,8 +5,8 @@
 //! which launches ever used them. Both are needed before a slot may be given out again: a kernel of
 //! another launch finds the handle dead, or it is among the users, and its launch is waited for.
 //!
-//! *Opening.* Slots of the host program are taken and entered here. No kernel takes one, and none
-//! knows its handle before it is open, so the host writes their part of the table alone.
+//! *Opening.* Slots of the host program are taken and entered here. No kernel takes one, and no
+//! kernel knows its handle before it is open, so only the host writes this part of the table.
 
 use crate::attached::device_memory::{DeviceMemory, bytes_of};
 use gpu_usermap::cuda::CopyError;

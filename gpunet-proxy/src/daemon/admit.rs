@@ -1,4 +1,4 @@
-//! Admission: who a client is, and what it may have.
+//! Admission: identifies a client, and checks it against the access rules and its limits.
 
 use super::outbox::{AgentRequests, Outbox, agent_link};
 use super::{DaemonState, lock};
@@ -39,7 +39,7 @@ impl Refusal {
     }
 }
 
-/// A new attachment of which the client does not know yet.
+/// A new attachment that was not reported to the client yet.
 pub(super) struct Admitted {
     pub(super) attachment: Arc<AttachmentState>,
     pub(super) agent_requests: AgentRequests,

@@ -1,7 +1,7 @@
 //! How many connections of a kind a user may have.
 //!
-//! A few users together must not keep the others out: the last places are only for users who have
-//! none, and root has its own.
+//! A few users together must not keep the others out: the last places are reserved for users
+//! without a connection, and root has places of its own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ pub(super) struct Bounds {
     pub(super) each: usize,
     /// Of all users together but root.
     pub(super) all: usize,
-    /// Of these so many are for users who have none yet.
+    /// How many of these are reserved for users who have none yet.
     pub(super) kept: usize,
     /// Of root.
     pub(super) root: usize,

@@ -1,5 +1,5 @@
-//! Snapshots for connections that only look: one at a time for each user, and no faster than the
-//! control plane can afford.
+//! Snapshots for connections that only ask for them: one at a time for each user, and no faster
+//! than the control plane can afford.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep_until};
 /// its time at most.
 const INTERVAL: Duration = Duration::from_millis(2);
 const INTERVAL_OF_A_SOCKET: Duration = Duration::from_micros(2);
-/// So much may come at once.
+/// The longest burst, in time at the average rate.
 const BURST: Duration = Duration::from_millis(200);
 
-/// The users that look.
+/// The users that ask for snapshots.
 #[derive(Default)]
 pub(super) struct Operators {
     users: Mutex<HashMap<u32, Arc<TurnLock<Instant>>>>,
@@ -24,8 +24,8 @@ pub(super) struct Operators {
 pub(super) struct SnapshotTurn(OwnedMutexGuard<Instant>);
 
 impl Operators {
-    /// Waits until a user may have a snapshot. Whoever has one holds the turn until it is sent: a
-    /// user that does not read has one in the daemon's memory.
+    /// Waits until a user may have a snapshot. A connection holds the turn until its snapshot is
+    /// sent, so a user that does not read keeps one snapshot in the daemon's memory at most.
     pub(super) async fn turn(&self, uid: u32) -> SnapshotTurn {
         let next = self.of(uid).lock_owned().await;
         sleep_until(*next).await;

@@ -39,12 +39,12 @@ impl Outbox {
     }
 }
 
-/// What the agent of a client was asked and has not answered. No other answers are accepted.
+/// Requests to the agent of a client that it has not answered. No other answers are accepted.
 #[derive(Clone, Default)]
 pub(super) struct AgentRequests(Arc<Mutex<HashMap<u32, OpenRequests>>>);
 
-/// The open requests about one arena. They are counted: who answers as often as it was asked is in
-/// the right, whatever was asked twice.
+/// The open requests about one arena. They are counted, because a request may be sent twice: an
+/// agent may answer as often as it was asked.
 #[derive(Clone, Copy, Default)]
 struct OpenRequests {
     /// How many bytes it is to provide.

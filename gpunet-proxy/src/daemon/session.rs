@@ -1,6 +1,6 @@
-//! One connection of a client, from its hello to its end: `greeting` is how it begins, `teardown`
-//! how its attachment ends, `connection` what carries it; what an attached client says is served
-//! here.
+//! One connection of a client, from its hello to its end. `greeting` handles the beginning,
+//! `teardown` the end of its attachment, `connection` the transport. The frames of an attached
+//! client are served here.
 
 mod connection;
 mod greeting;
@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// How long a client may take to send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Calls (usage, finish, reset) are paced, because the control plane scans every socket for them:
-/// one per interval, and a burst of so many intervals at once.
+/// one per interval, and a burst of as many as fit into this time.
 const CALL_BURST: Duration = Duration::from_millis(200);
 const CALL_INTERVAL: Duration = Duration::from_millis(1);
 /// Unanswered calls and requests to the client's agent that a client may have beyond two for each
@@ -90,7 +90,7 @@ enum Next {
 
 impl DaemonSession {
     async fn run(mut self, mut phase: watch::Receiver<Phase>) {
-        // The daemon may have begun to end while the client was told that it has attached.
+        // The daemon may have begun to shut down while the client received its confirmation.
         if !matches!(*phase.borrow(), Phase::Serve(_)) {
             return self.drain().await;
         }
@@ -184,7 +184,7 @@ impl DaemonSession {
                 Message::Ask { attachment, id, request: Box::new(request), answer }
             }
             ToDaemon::Abandon { id } => {
-                // A request that was answered meanwhile is not there any more.
+                // A request that was answered in the meantime is no longer in the map.
                 let waits = self.requests.get_mut(&id);
                 if waits.is_none_or(|abandoned| std::mem::replace(abandoned, true)) {
                     return Ok(false);
@@ -273,7 +273,7 @@ impl DaemonSession {
         Ok(())
     }
 
-    /// Handles a detach: closes everything in good order, and tells the client.
+    /// Handles a detach: closes all sockets with their data delivered, and reports to the client.
     async fn detach(mut self, mut phase: watch::Receiver<Phase>) {
         let before = self.teardown.attachment.totals.snapshot();
         let mut done = self.teardown.detach(Error::Canceled);
@@ -311,14 +311,15 @@ impl DaemonSession {
                     Ok(None) | Err(_) => return,
                 },
                 Some(out) = self.frames.recv() => {
-                    // If the client is gone, the next read says so.
+                    // If the client is gone, the next read fails.
                     let _ = self.write(out).await;
                 }
             }
         }
     }
 
-    /// Forgets the attachment and then tells the client, which may use the quota again at once.
+    /// Forgets the attachment and then reports to the client, which may use the quota again at
+    /// once.
     async fn say_goodbye(self) {
         let stats = self.teardown.attachment.totals.snapshot().into();
         self.teardown.forget().await;

@@ -22,7 +22,7 @@ use tokio::task::{LocalSet, spawn_blocking, yield_now};
 /// Connections of three users: each has as many as one may have.
 const CROWD: usize = 3 * PENDING.each;
 
-/// A directory that every user can look into, with a socket in it that every user can connect to.
+/// A directory that every user can read, with a socket in it that every user can connect to.
 struct Door(PathBuf);
 
 impl Door {
@@ -43,8 +43,8 @@ impl Door {
         self.0.join("sock")
     }
 
-    /// Connections of other users, who may not attach and say nothing. Only root can be other
-    /// users; whoever is not is a crowd itself.
+    /// Connections of other users, who may not attach and send nothing. Only root can connect as
+    /// other users; a test that is not root connects as itself.
     fn crowd(&self) -> Vec<OwnedFd> {
         let path = self.path();
         let is_root = geteuid().is_root();
@@ -102,7 +102,7 @@ fn memory_of_all_users_together_is_bounded() {
     let (door, socket) = Door::new("memory");
     let proxy = runtime::start(Config::small()).expect("a proxy");
     let size = SharedLayout::new(&Config::small().geometry(0)).len;
-    // Room for two, whoever they are.
+    // Room for two users.
     let accounts = Accounts::new(Descriptors::default(), RingMemory::of_process((size * 5 / 2) * 4 / 3));
     let state = Arc::new(DaemonState::new(proxy, pool(), accounts, Access::default()));
     let _daemon = Daemon { state: state.clone(), thread: None };
@@ -170,7 +170,7 @@ fn users_who_may_attach_leave_places_for_others() {
     turn_away("allowed", everyone, if geteuid().is_root() { PENDING.all - PENDING.kept } else { alone });
 }
 
-/// A crowd of which `stay` remain. Whoever else comes is served meanwhile.
+/// A crowd of which `stay` remain. Other connections are served at the same time.
 fn turn_away(name: &str, access: Access, stay: usize) {
     let (door, socket) = Door::new(name);
     let backlog = socket.try_clone().expect("a descriptor");
@@ -198,7 +198,7 @@ fn turn_away(name: &str, access: Access, stay: usize) {
             writeln!(io::stderr(), "NOT RUN: another client beside a crowd: only root can be another user");
         return;
     }
-    // Root is served meanwhile.
+    // Root is served at the same time.
     let path = door.path();
     let client = move || attach(&path, Config::small()).expect("served").attach_cpu().map(drop);
     sessions.block_on(&runtime, async {

@@ -12,12 +12,12 @@
 //! | `at` | a message's attachment, found once, and the control plane around it |
 //! | `tables` | what is kept for an attachment: sockets, requests without an answer, what is short |
 //! | `request` | the checks of requests, and who carries them out |
-//! | `listener`, `shortage` | listeners and waiting accepts; when one that was short of something tries again |
+//! | `listener`, `shortage` | listeners and waiting accepts; when an accept tries again after a shortage |
 //! | `ahead`, `handshake` | connections before an accept; clients before that |
 //! | `connect`, `route` | connects, and what all driven streams begin with; which transport |
 //! | `pair`, `join`, `arena` | direct streams: within an attachment, between two; the memory that two share |
 //! | `data_threads` | which data thread a stream belongs to |
-//! | `descriptor` | what a device is told of a stream |
+//! | `descriptor` | how a stream is described to its device |
 //! | `rings`, `grow`, `quota` | ring memory, and what of it is allocated later; what a user may take |
 //! | `poll_group` | the memory of the lists of poll groups |
 //! | `close`, `reap` | the end of a socket; what a finished launch, a detach or a dead process leaves |
@@ -94,11 +94,11 @@ impl ShardLink {
 /// The control plane's state.
 pub(crate) struct Control {
     attachments: Attachments,
-    /// Those that are over: they are removed after the message.
+    /// Attachments that have ended: they are removed after the message.
     ended: Vec<AttachmentId>,
     threads: DataThreads,
     messages: ControlSender,
-    /// What takes long and is no task of this thread.
+    /// Runs slow work that is no task of this thread.
     pool: ThreadPool,
     routes: Routes,
     /// Where connects and listeners of all attachments meet.
@@ -107,7 +107,7 @@ pub(crate) struct Control {
     peer_listeners: HashMap<SocketAddr, (AttachmentId, u32)>,
     arenas: Arenas,
     joins: Joins,
-    /// What closed streams and detached attachments have carried.
+    /// Totals of closed streams and detached attachments.
     past: Past,
     started: Instant,
     linger: Duration,
@@ -213,7 +213,7 @@ impl At<'_> {
             }
             Message::Abandon { id, .. } => {
                 self.state.inbox.leave_abandon(id);
-                // Answers at once a request that nobody waits for any more, unless it was answered
+                // Answers at once a request whose requester no longer waits, unless it was answered
                 // before.
                 self.cancel(id, Error::Canceled);
             }

@@ -20,8 +20,8 @@ use tokio::sync::Notify;
 const TURN: Duration = Duration::from_micros(250);
 
 /// How long the control thread looks for the next message before it sleeps, where there are cores
-/// enough: a connection takes several messages one after the other, and to be woken for each costs
-/// 10 to 50 us in a virtual machine.
+/// enough: a connection takes several messages one after the other, and each wake-up costs 10 to 50
+/// us in a virtual machine.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Makes the queue, and its two ends.
@@ -109,7 +109,7 @@ impl ControlSender {
         if state.closed {
             return Err(Closed);
         }
-        // Who died is not served any more, however much it had asked for.
+        // A client that has died is no longer served, however many requests it has left.
         let moot = match &message {
             Message::Gone { attachment, .. } => state.take_moot(*attachment),
             _ => VecDeque::new(),
@@ -117,8 +117,8 @@ impl ControlSender {
         state.push(message);
         let wakes = std::mem::take(&mut state.asleep);
         drop(state);
-        // Not under the lock: dropping a message tells whoever waits for its answer, and that may
-        // use the queue.
+        // Not under the lock: dropping a message wakes the task that waits for its answer, and that
+        // task may use the queue.
         drop(moot);
         if wakes {
             self.0.wake.notify_one();
@@ -155,8 +155,8 @@ impl ControlReceiver {
                     self.last = Some(now);
                     return message;
                 }
-                // The thread's other tasks run meanwhile, and it takes events without waiting for
-                // them.
+                // In between the thread runs its other tasks, and it takes events without waiting
+                // for them.
                 None if spins => tokio::task::yield_now().await,
                 None => self.queue.wake.notified().await,
             }
@@ -187,7 +187,8 @@ impl Drop for ControlReceiver {
                 std::mem::take(&mut state.turns),
             )
         };
-        // Dropping a message tells whoever waits for its answer, and that may use the queue.
+        // Dropping a message wakes the task that waits for its answer, and that task may use the
+        // queue.
         drop(left);
     }
 }
@@ -283,7 +284,7 @@ mod tests {
         state.push(abandon(3, 0));
         state.push(Message::Ping);
         assert_eq!(taken(state.pop(start)), Some((9, 9)));
-        // Its turn goes on, and is over.
+        // Its turn continues, and then ends.
         assert_eq!(taken(state.pop(start + TURN / 2)), Some((1, 1)));
         assert_eq!(taken(state.pop(start + TURN)), Some((2, 0)));
         assert_eq!(taken(state.pop(start + TURN)), Some((3, 0)));
@@ -305,7 +306,7 @@ mod tests {
         let many = [1, 1, 2, 2, 3, 3].into_iter().enumerate();
         many.for_each(|(control, attachment)| state.push(abandon(attachment, control as u32)));
         (0..3).for_each(|control| state.push(abandon(8, control)));
-        // Each is served so slowly that its turn is over.
+        // Each is served so slowly that its turn ends.
         let mut order =
             (0..).map_while(|n| taken(state.pop(start + n * TURN))).map(|(attachment, _)| attachment);
         assert_eq!(order.by_ref().collect::<Vec<_>>(), [1, 8, 2, 8, 3, 8, 1, 2, 3]);

@@ -1,4 +1,4 @@
-//! The region that a device and the proxy share: made here, by whoever runs the proxy.
+//! The region that a device and the proxy share: made here, in the process that runs the proxy.
 
 use crate::model::attachment_state::first_rings;
 use crate::model::error::AttachError;

@@ -46,11 +46,11 @@ pub(crate) use watched::WatchedThread;
 use watched::WatchedWords;
 
 /// Control slots, of all attachments together, that a turn scans if the turn before it did
-/// something. Each takes 3 ns, of which a message that is under way has its share.
+/// something. Each takes 3 ns, which delays messages that are in flight.
 const REQUESTS: usize = 512;
 /// Transports that one turn polls without a system call.
 const POLLS: usize = 64;
-/// What a data thread is given.
+/// The setup of a data thread.
 pub(crate) struct ShardSetup {
     pub(crate) index: usize,
     pub(crate) spin: Duration,
@@ -83,7 +83,7 @@ pub(crate) struct Shard {
     was_busy: bool,
     /// Busy time of the other data threads when this one last looked.
     others_busy_ns: u64,
-    /// When thread 0 looks at the words of threads that sleep for long.
+    /// When thread 0 next polls the words of threads in a long sleep.
     next_watch: Instant,
     stop: bool,
 }
@@ -116,7 +116,7 @@ impl Shard {
         while !self.stop {
             self.turn();
         }
-        // Nobody takes what comes now: whoever waits for it is told by the drop.
+        // No thread takes further commands: dropping them wakes those who wait for an answer.
         self.setup.commands = crossbeam_channel::never();
         self
     }
@@ -157,7 +157,7 @@ impl Shard {
         }
         let polled = self.served().any(|attachment| attachment.state.polled);
         if polled && self.setup.index == 0 && self.others_were_busy() {
-            // What devices that are active on other threads ask for is found here.
+            // This thread finds the requests of devices that are active on other threads.
             self.idle.stay_alert();
         }
         if let Some(limit) = self.idle.sleep_for(now, polled) {
@@ -169,7 +169,7 @@ impl Shard {
                 self.idle.active(self.turn_began);
             }
         } else if self.idle.yields() {
-            // Others had the core meanwhile.
+            // Other threads may have had the core in the meantime.
             self.turn_began = Instant::now();
         }
     }
@@ -222,7 +222,7 @@ impl Shard {
         let found = self.scan(Extent::Whole);
         if !found && self.setup.commands.is_empty() {
             if watched {
-                // What changes from now on, and since the scan, thread 0 finds.
+                // Thread 0 finds changes since the scan, and from now on.
                 self.setup.watched_threads[self.setup.index].leave(self.words());
                 hand_off::at(HandOff::WordsLeft);
             }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
-/// Posts a request of which nobody needs the answer: a close.
+/// Posts a request whose answer is not needed: a close.
 pub(super) fn tell(shared: &AttachedDevice, request: Request) {
     shared.link.ask(next_host_request(), request, Box::new(|_| {}));
 }
@@ -73,7 +73,7 @@ impl Future for Asking {
                     Error::NetworkDown
                 }))
             }
-            // The reply comes by itself; the reactor tells if the proxy has failed.
+            // The reply wakes the task; the reactor wakes it if the proxy has failed.
             Poll::Pending => match this.core.reactor.register(this.wait, None, cx.waker()) {
                 Ok(()) => Poll::Pending,
                 Err(error) => Poll::Ready(Err(error)),
@@ -86,7 +86,7 @@ impl Drop for Asking {
     fn drop(&mut self) {
         self.core.reactor.forget(self.wait);
         let Some(mut reply) = self.reply.take() else { return };
-        // From here on the reply is either in the channel or goes back to who sends it.
+        // From here on the reply is either in the channel or goes back to its sender.
         reply.close();
         match reply.try_recv() {
             Ok(reply) => discard(&self.core.shared, self.opening, &reply),

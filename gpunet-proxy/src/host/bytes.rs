@@ -70,7 +70,8 @@ impl Receiving {
         Self(half)
     }
 
-    /// Receives what has come into the unfilled part of `buf`; nothing at the end of the stream.
+    /// Receives the bytes that have arrived into the unfilled part of `buf`; nothing at the end of
+    /// the stream.
     ///
     /// # Errors
     /// As [`RecvHalf::try_recv`].
@@ -86,8 +87,8 @@ impl Receiving {
         Ok(())
     }
 
-    /// Copies what has come into the unfilled part of `buf`, and leaves it in the ring; nothing at
-    /// the end of the stream.
+    /// Copies the bytes that have arrived into the unfilled part of `buf`, and leaves them in the
+    /// ring; nothing at the end of the stream.
     ///
     /// # Errors
     /// As [`RecvHalf::try_recv`].

@@ -2,7 +2,8 @@
 
 use super::ask::{Asking, tell};
 use super::reactor::WaitId;
-use super::{Core, Stream, io_error};
+use super::{Core, Stream};
+use crate::socket::SocketError;
 use gpunet_abi::Error;
 use gpunet_device::cpu::deferred::{self, Opening};
 use gpunet_device::cpu::watch::Watch;
@@ -37,8 +38,9 @@ use tokio::sync::Mutex;
 /// ```
 #[derive(Debug)]
 pub struct Listener {
-    /// The accept that was asked for; it outlives the future that asked, so a connection that was
-    /// taken for a dropped future goes to the next. The lock keeps the order of those who accept.
+    /// The accept request under way. It outlives the future that made it, so a connection that was
+    /// taken for a dropped future goes to the next one. The lock keeps the order of the accepting
+    /// tasks.
     asking: Mutex<Option<Asking>>,
     device: gpunet_device::Listener,
     addr: SocketAddr,
@@ -47,8 +49,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(core: &Arc<Core>, device: gpunet_device::Listener) -> io::Result<Self> {
-        let addr = device.local_addr().to_std().ok_or_else(|| io_error(Error::Protocol))?;
+    pub(super) fn new(core: &Arc<Core>, device: gpunet_device::Listener) -> Result<Self, SocketError> {
+        let addr = device.local_addr().to_std().ok_or(Error::Protocol)?;
         Ok(Self { asking: Mutex::new(None), device, addr, id: core.reactor.id(), core: core.clone() })
     }
 
@@ -61,8 +63,9 @@ impl Listener {
     /// the accept waits.
     ///
     /// # Errors
-    /// EMFILE, when there is no socket slot for it (the connection stays in the backlog); ENETDOWN;
-    /// ECANCELED after [`Host::close`](super::Host::close).
+    /// [`SocketError::TooManySockets`], when there is no socket slot for it (the connection stays
+    /// in the backlog); [`SocketError::Failed`] with ENETDOWN, or with ECANCELED after
+    /// [`Host::close`](super::Host::close).
     ///
     /// # Examples
     /// ```
@@ -79,12 +82,12 @@ impl Listener {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+    pub async fn accept(&self) -> Result<(Stream, SocketAddr), SocketError> {
         let mut asking = self.asking.lock().await;
         loop {
             if asking.is_none() {
-                self.await_ready().await.map_err(io_error)?;
-                let opening = Opening::accept(self.core.net, self.device.handle()).map_err(io_error)?;
+                self.await_ready().await?;
+                let opening = Opening::accept(self.core.net, self.device.handle())?;
                 *asking = Some(Asking::new(&self.core, opening));
             }
             let Some(pending) = asking.as_mut() else { continue };
@@ -93,14 +96,14 @@ impl Listener {
             match reply.and_then(|reply| Ok((opening.stream(&reply)?, reply))) {
                 Ok((stream, reply)) => {
                     let stream = Stream::new(&self.core, stream, &reply.descriptor);
-                    let peer = stream.peer_addr()?;
+                    let peer = stream.peer()?;
                     return Ok((stream, peer));
                 }
                 // Another listener of that address, or a client that went away, was faster; or
                 // there is no ring memory or descriptor for it now, and the listener is not ready
                 // until there may be.
                 Err(Error::WouldBlock | Error::NoBuffers | Error::TooManyFiles) => {}
-                Err(error) => return Err(io_error(error)),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -114,7 +117,7 @@ impl Listener {
             }
             match self.core.reactor.register(self.id, Some(watch), cx.waker()) {
                 Err(error) => Poll::Ready(Err(error)),
-                // Once more, after the registration: see `reactor`.
+                // Checked again after the registration: see `reactor`.
                 Ok(()) if watch.is_over() => Poll::Ready(Ok(())),
                 Ok(()) => Poll::Pending,
             }

@@ -1,16 +1,16 @@
-//! The host's one thread: looks at words and wakes the tasks that wait for them.
+//! The host's one thread: polls words and wakes the tasks that wait for them.
 //!
-//! A task whose call would wait registers its waker together with a [`Watch`], a copy of what it
-//! believes, and then makes the call once more. The thread takes the attachment's epoch (and the
-//! bell of each arena, which the text below does not name again), looks at every watch, wakes the
-//! tasks whose watch is over, and sleeps on that epoch (a futex).
+//! A task whose call would wait registers its waker together with a [`Watch`], a copy of the values
+//! that it has seen, and then repeats the call. The thread takes the attachment's epoch (and the
+//! bell of each arena, which the text below does not name again), checks every watch, wakes the
+//! tasks whose watched words have changed, and sleeps on that epoch (a futex).
 //!
 //! # No wake-up is lost
 //!
-//! Whoever changes a word (a data thread, the control thread, the other end of a peer stream) does
-//! this: store the word; move the epoch on; SeqCst fence; if somebody is counted, wake the futex.
-//! (For space in a send ring a data thread does it only if the ring was full: nobody waits
-//! otherwise.)
+//! An agent that changes a word (a data thread, the control thread, the other end of a peer stream)
+//! stores the word, advances the epoch, executes a SeqCst fence, and wakes the futex if a waiter is
+//! counted. (For space in a send ring a data thread does this only if the ring was full: otherwise
+//! no task waits.)
 //!
 //! 1. *The change comes before the task's second call*: the call sees it, and the task does not
 //!    wait.
@@ -21,9 +21,9 @@
 //! 3. *It comes later, and after the thread took the epoch*: the epoch is not the one that the
 //!    thread sleeps on, so the sleep does not begin, or ends at once if the thread is counted. Case
 //!    2 follows.
-//! 4. *Nobody is counted*: the task that registers counts the thread in, under the lock, before its
-//!    second call; the fence after it and the fence of whoever changes the word (the pattern of
-//!    `gpunet_abi::park`) leave no run in which neither sees the other.
+//! 4. *No waiter is counted*: the task that registers counts the thread in, under the lock, before
+//!    its second call. The fence after it and the fence of the agent that changes the word (the
+//!    pattern of `gpunet_abi::park`) exclude a run in which neither sees the other.
 //!
 //! The thread takes itself out again, and parks for good, once nobody has waited for a while: an
 //! idle host costs nothing, and a stream that never waits costs its data thread no system calls.
@@ -40,11 +40,11 @@ use std::thread::Thread;
 /// answers requests does, then finds it ready; each such round costs one needless wake-up.
 const IDLE_ROUNDS: u32 = 8;
 
-/// Names who waits: a half of a stream, a listener, a request. Never given twice.
+/// Identifies a waiter: a half of a stream, a listener, a request. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WaitId(u64);
 
-/// Who waits, and the thread that wakes them.
+/// The waiters, and the thread that wakes them.
 #[derive(Debug)]
 pub(super) struct Reactor {
     net: Net,
@@ -58,7 +58,7 @@ struct Table {
     waiting: HashMap<WaitId, Waiting>,
     /// Where the thread is counted among those that sleep, if it is.
     counted: Option<PollerRegistration>,
-    /// Why no call can go on: the proxy has stopped or hangs, or the attachment is being closed.
+    /// Why all calls fail: the proxy has stopped or hangs, or the attachment is being closed.
     fault: Option<Error>,
     stop: bool,
     next: u64,
@@ -96,11 +96,11 @@ impl Reactor {
         WaitId(table.next)
     }
 
-    /// Wakes `waker` once `watch` is over. The caller makes its call once more afterwards. An
+    /// Wakes `waker` once `watch` is over. The caller then repeats its call. An
     /// earlier registration under this name is replaced.
     ///
     /// # Errors
-    /// NetworkDown or Canceled, when no call can go on.
+    /// NetworkDown or Canceled, when all calls fail.
     pub(super) fn register(&self, id: WaitId, watch: Option<Watch>, waker: &Waker) -> Result<(), Error> {
         let waiting = Waiting { waker: waker.clone(), watch };
         let mut table = self.lock();
@@ -158,7 +158,7 @@ impl Reactor {
                 Next::Sleep => sleeper.sleep(&counts),
                 Next::Park => {
                     std::thread::park();
-                    // What was silent meanwhile was not watched.
+                    // Words were not watched while the thread was parked.
                     sleeper = Sleeper::new(self.net);
                 }
                 Next::Stop => return,
@@ -166,7 +166,7 @@ impl Reactor {
         }
     }
 
-    /// Looks at every watch; returns those that are over, and what to do next.
+    /// Checks every watch; returns those whose words have changed, and what to do next.
     fn round(&self, fault: Option<Error>, idle: &mut u32) -> (Vec<Waiting>, Next) {
         let mut table = self.lock();
         if table.stop {
@@ -176,7 +176,7 @@ impl Reactor {
         let over = |waiting: &Waiting| fault.is_some() || waiting.watch.is_some_and(|watch| watch.is_over());
         let woken: Vec<_> = table.waiting.extract_if(|_, waiting| over(waiting)).map(|(_, w)| w).collect();
         *idle = if woken.is_empty() && table.waiting.is_empty() { *idle + 1 } else { 0 };
-        // While nothing goes on the thread has to look whether it goes on again.
+        // During a fault the thread keeps checking whether the fault has ended.
         if *idle <= IDLE_ROUNDS || fault.is_some() {
             return (woken, Next::Sleep);
         }

@@ -1,5 +1,5 @@
-//! Streams of host programs, as tokio reads and writes them. `ready` has what the halves do beside
-//! that: readiness and peeking.
+//! Streams of host programs, as tokio reads and writes them. `ready` has their other calls:
+//! readiness and peeking.
 
 mod ready;
 
@@ -81,7 +81,7 @@ pub struct ReadHalf {
 /// # async fn write(stream: gpunet_proxy::host::Stream) -> std::io::Result<()> {
 /// let (read, mut write) = stream.into_split();
 /// write.write_all(b"the last message").await?;
-/// drop(write); // the peer reads the end; `read` goes on
+/// drop(write); // the peer reads the end; `read` stays open
 /// # Ok(())
 /// # }
 /// ```
@@ -111,12 +111,12 @@ struct Seat {
 }
 
 impl Socket {
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.local.ok_or_else(|| io_error(Error::NotConnected))
+    fn local(&self) -> Result<SocketAddr, Error> {
+        self.local.ok_or(Error::NotConnected)
     }
 
-    fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.peer.ok_or_else(|| io_error(Error::NotConnected))
+    fn peer(&self) -> Result<SocketAddr, Error> {
+        self.peer.ok_or(Error::NotConnected)
     }
 }
 
@@ -148,7 +148,7 @@ impl Seat {
         let reactor = &self.socket.core.reactor;
         let result = match call(ring) {
             Err(Error::WouldBlock) => match reactor.register(self.id, Some(watch(ring)), cx.waker()) {
-                // Once more, after the registration: see `reactor`.
+                // Called again after the registration: see `reactor`.
                 Ok(()) => match call(ring) {
                     Err(Error::WouldBlock) => return Poll::Pending,
                     result => result,
@@ -192,20 +192,25 @@ impl Stream {
         &self.read.seat.socket
     }
 
+    /// The peer's address.
+    pub(super) fn peer(&self) -> Result<SocketAddr, Error> {
+        self.socket().peer()
+    }
+
     /// Returns this end's address.
     ///
     /// # Errors
-    /// None in practice: an open stream has addresses.
+    /// None in practice: an open stream has addresses. The signature is that of tokio's streams.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket().local_addr()
+        self.socket().local().map_err(io_error)
     }
 
     /// Returns the peer's address.
     ///
     /// # Errors
-    /// None in practice: an open stream has addresses.
+    /// None in practice, as [`Stream::local_addr`].
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.socket().peer_addr()
+        self.peer().map_err(io_error)
     }
 
     /// Returns the transport that carries the stream.

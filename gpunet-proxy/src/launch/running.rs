@@ -357,7 +357,7 @@ impl Drop for Launch {
         let Some((running, token)) = self.parts.take() else { return };
         token.cancel();
         // The token keeps the attachment's memory for as long as the kernel runs, on a thread of
-        // its own: a kernel that waits for nothing may go on for ever.
+        // its own: a kernel that waits for nothing may run for ever.
         let (done, wait) = crossbeam_channel::bounded(1);
         let end = move || {
             let result = running.wait(&token);

@@ -55,10 +55,10 @@ impl AttachedDevice {
         }
     }
 
-    /// A launch is over: gives its number back, and what only it knew.
+    /// Ends a launch: gives back its number, and the sockets that only it knew.
     fn end_launch(&self, launch: LaunchId) {
         match self.table.note_ended(launch) {
-            // Blocks that wait for a poll group look for what it held.
+            // Wakes blocks that wait for a poll group which the launch held.
             Ok(()) => self.memory.bump_epoch(None),
             Err(error) => tracing::debug!(%error, "cannot reach the device's memory"),
         }
@@ -93,7 +93,8 @@ pub struct LaunchToken {
     launch: LaunchId,
     shared: Arc<AttachedDevice>,
     finished: bool,
-    /// The program may launch by its own CUDA calls: nothing is given back to the driver meanwhile.
+    /// The program may launch kernels by its own CUDA calls: no memory is given back to the driver
+    /// until the launch has ended.
     _announced: Option<ForeignLaunches>,
 }
 
@@ -140,12 +141,12 @@ impl LaunchToken {
         self.shared.memory.panic_record()
     }
 
-    /// Resets all sockets of the device: none of its kernels lives any more.
+    /// Resets all sockets of the device, whose kernels have all ended.
     pub(crate) fn reset_device(&self) {
         self.shared.link.reset_all();
     }
 
-    /// The same, for who holds no token.
+    /// As [`LaunchToken::reset_device`], for a thread that holds no token.
     pub(crate) fn fail_device(&self) -> impl Fn() + Send + 'static {
         let shared = Arc::downgrade(&self.shared);
         move || {
@@ -172,14 +173,14 @@ impl LaunchToken {
     /// Handles of sockets that are closed here become stale, also for kernels of other launches.
     /// Their slots and rings are reused when the launches that know them have ended.
     ///
-    /// Blocks until the proxy has answered, for at most ten seconds per answer; after that a thread
-    /// goes on.
+    /// Blocks until the proxy has answered, for at most ten seconds per answer; after that, a
+    /// thread finishes the work.
     pub fn finish(mut self, policy: FinishPolicy) -> FinishReport {
         self.reap(policy)
     }
 
-    /// Gives the number back without asking what the launch left, which would wait for the answer:
-    /// for who has closed everything.
+    /// Gives the number back without asking the proxy what the launch left, which would wait for
+    /// the answer. For callers that have closed all sockets.
     pub(crate) fn release(mut self) {
         self.finished = true;
         self.shared.end_launch(self.launch);
@@ -217,7 +218,7 @@ struct Reap {
     policy: FinishPolicy,
     /// Sockets that only the device knows, and that the proxy was not told of yet.
     fresh: Vec<Handle>,
-    /// What it was told of, and where its answer comes.
+    /// The sockets that the proxy was asked about, and the channel of its answer.
     asked: Option<(Vec<Handle>, Receiver<Finished>)>,
     left_open: usize,
 }
@@ -234,8 +235,8 @@ impl Reap {
         Self { shared, launch, policy, fresh, asked: None, left_open: 0 }
     }
 
-    /// Goes on to the end, and waits for each answer as long as `limit`. Returns whether it came to
-    /// the end.
+    /// Runs to the end, and waits for each answer for at most `limit`. Returns whether it has
+    /// reached the end.
     fn run(&mut self, limit: Option<Duration>) -> bool {
         loop {
             let (part, answer) = self.asked.take().unwrap_or_else(|| self.ask());

@@ -43,9 +43,9 @@ pub struct Limits {
     /// Memory registered with network cards, which the system locks, bytes. Default 4 GiB: all the
     /// ring memory. Beyond it: ENOBUFS.
     pub registered_memory: u64,
-    /// Connects of any transport, and binds, a second; a second's worth may come at once. Default
-    /// 10,000: more than a program that means it makes, few enough that the control thread serves
-    /// others too. Beyond it: EAGAIN.
+    /// Connects of any transport, and binds, a second; a burst may have as many as one second
+    /// allows. Default 10,000: more than a real program makes, and few enough that the control
+    /// thread still serves others. Calls beyond the limit get EAGAIN.
     pub connects_per_second: u32,
     /// File descriptors of the daemon: one for each socket but those of `peer` streams, two for
     /// each rc stream, three for each listener, and a few for each attachment. Default: half of
@@ -97,7 +97,7 @@ impl Limits {
     }
 }
 
-/// The limits that a table sets; the others come from a more general table.
+/// The limits that one table sets. Limits that it leaves out come from a more general table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Overrides {
@@ -147,8 +147,8 @@ impl Overrides {
 /// | key | what |
 /// |---|---|
 /// | `allow_users`, `allow_groups` | names or numbers; `"*"` among the users is everyone. Root and the daemon's own user always may; with both empty, which is the default, nobody else |
-/// | `[limits]` | [`Limits`] of everyone, as far as it differs from the defaults |
-/// | `[group.NAME]` | limits of the members of a group; who is in several of them gets the largest of each |
+/// | `[limits]` | [`Limits`] of everyone; a key that is left out keeps its default |
+/// | `[group.NAME]` | limits of the members of a group; a user in several groups gets the largest of each limit |
 /// | `[user.NAME]` | limits of one user, above the groups' |
 ///
 /// Tables of users and groups limit and do not allow. Root's ports and admin, and admin of the
@@ -208,7 +208,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// Why an [`Access`] cannot be.
+/// Why an [`Access`] is invalid.
 ///
 /// # Examples
 /// ```

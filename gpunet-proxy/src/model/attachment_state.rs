@@ -43,11 +43,11 @@ pub(crate) struct AttachmentState {
     pub(crate) client: ClientInfo,
     /// When it was made.
     pub(crate) since: Instant,
-    /// What it takes of the account, given back when the last thread has forgotten the attachment.
+    /// Its charge to the account, given back when the last thread has forgotten the attachment.
     pub(crate) _quota: Option<Quota>,
 }
 
-/// What an attachment takes of its owner's account.
+/// What an attachment is charged to its owner's account.
 #[derive(Debug)]
 pub(crate) struct Quota {
     account: Arc<Account>,

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// As [`Config::data_threads`]: as many as the machine has use for.
+/// As [`Config::data_threads`]: the number is chosen for the machine.
 pub const AUTO_THREADS: usize = 0;
 /// The largest number of data threads that is chosen automatically.
 const MOST_AUTO_THREADS: usize = 8;
@@ -53,8 +53,8 @@ pub struct Config {
     /// sleep. Default [`AUTO_THREADS`]: half the cores that this process may use (of `cpus`, if
     /// that names fewer: one for each), at least 1 and at most 8.
     pub data_threads: usize,
-    /// CPUs that data threads are pinned to: thread N to the Nth, from the first again where there
-    /// are fewer. Default none: the scheduler knows what else the machine does.
+    /// CPUs that data threads are pinned to: thread N to the Nth, starting over if there are fewer
+    /// CPUs than threads. Default none: the scheduler knows what else the machine does.
     pub cpus: Vec<usize>,
     /// How long a data thread spins after activity before it sleeps. Default 250 us: longer than a
     /// client takes to come back to a connection after some others, shorter than anyone's time
@@ -88,8 +88,8 @@ pub struct Config {
 }
 
 /// Which streams have [lines](gpunet_abi::line): memory in which a message of up to 256 bytes
-/// travels a second time, with its flag, so that a GPU that waits for it has it after one look.
-/// Rings below 64 KiB have none.
+/// travels a second time, with its flag, so that a waiting GPU receives it with one load. Rings
+/// below 64 KiB have no lines.
 ///
 /// # Examples
 /// ```
@@ -277,7 +277,8 @@ impl Config {
     }
 }
 
-/// The number of data threads on so many cores, pinned to `cpus` if there are any.
+/// Returns the number of data threads for a machine with `cores` cores; with `cpus`, they are
+/// pinned to those.
 fn automatic_threads(cores: usize, cpus: &[usize]) -> usize {
     let pinned = if cpus.is_empty() { MOST_AUTO_THREADS } else { cpus.len() };
     (cores / 2).min(pinned).clamp(1, MOST_AUTO_THREADS)

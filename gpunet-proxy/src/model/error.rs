@@ -2,11 +2,28 @@
 
 use super::config::BadConfig;
 use crate::os::descriptors::hint;
+use crate::os::errno;
 use gpu_usermap::RegionError;
 use gpu_usermap::cuda::{CopyError, CudaError};
 use gpunet_abi::layout::LAUNCHES;
 use std::io;
 use std::path::PathBuf;
+
+/// Makes `?` convert errors that have an errno to [`io::Error`]: one of the errno's kind, which
+/// holds the error itself.
+macro_rules! into_io_error {
+    ($($error:ty),*) => {$(
+        impl From<$error> for std::io::Error {
+            /// Converts to an error of the errno's kind that holds this one.
+            fn from(error: $error) -> Self {
+                Self::new($crate::os::errno::kind(error.errno()), error)
+            }
+        }
+    )*};
+}
+pub(crate) use into_io_error;
+
+into_io_error!(EmbedError, DaemonError, OpenError, AttachError, TooManyLaunches, AllocError, SnapshotError);
 
 /// Why a proxy could not be started.
 ///
@@ -18,6 +35,7 @@ use std::path::PathBuf;
 /// assert!(matches!(refused, Err(EmbedError::Config(bad)) if bad.setting == "data_threads"));
 /// ```
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EmbedError {
     /// A setting is invalid.
     #[error(transparent)]
@@ -30,6 +48,17 @@ pub enum EmbedError {
         /// The system's answer.
         r#source: io::Error,
     },
+}
+
+impl EmbedError {
+    /// Returns the Linux errno, positive.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Config(_) => libc::EINVAL,
+            Self::Start { source, .. } => errno::of(source),
+        }
+    }
 }
 
 /// Why a daemon does not serve this program.
@@ -95,7 +124,7 @@ pub enum DaemonError {
         /// The system's answer.
         r#source: io::Error,
     },
-    /// This process may have no more file descriptors.
+    /// This process has reached its limit of file descriptors.
     #[error("no file descriptor is left for what the daemon passes: {source}{hint}", hint = hint(.source))]
     NoDescriptor {
         /// EMFILE.
@@ -106,20 +135,56 @@ pub enum DaemonError {
     Config(#[from] BadConfig),
 }
 
-impl From<DaemonError> for io::Error {
-    /// Converts to an error of the kind of the system's error, where there is one.
-    fn from(error: DaemonError) -> Self {
-        let kind = match &error {
-            DaemonError::NotThere { source, .. }
-            | DaemonError::Connect { source, .. }
-            | DaemonError::Silent { source, .. }
-            | DaemonError::NoDescriptor { source } => source.kind(),
-            DaemonError::Refused { errno, .. } => Self::from_raw_os_error(*errno).kind(),
-            DaemonError::Version { .. } => io::ErrorKind::Unsupported,
-            DaemonError::Strange { .. } => io::ErrorKind::InvalidData,
-            DaemonError::Config(_) => io::ErrorKind::InvalidInput,
-        };
-        Self::new(kind, error)
+impl DaemonError {
+    /// Returns the Linux errno, positive.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotThere { source, .. }
+            | Self::Connect { source, .. }
+            | Self::Silent { source, .. }
+            | Self::NoDescriptor { source } => errno::of(source),
+            Self::Refused { errno, .. } => *errno,
+            Self::Version { .. } => libc::EPROTONOSUPPORT,
+            Self::Strange { .. } => libc::EPROTO,
+            Self::Config(_) => libc::EINVAL,
+        }
+    }
+}
+
+/// Why [`Proxy::snapshot`](crate::Proxy::snapshot) has no answer.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::SnapshotError;
+///
+/// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
+/// match proxy.snapshot() {
+///     Ok(snapshot) => println!("{} attachments", snapshot.clients.len()),
+///     Err(SnapshotError::Daemon(error)) => eprintln!("the daemon has ended: {error}"),
+///     Err(error) => eprintln!("{error}"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// ETIMEDOUT: the proxy in this process has stopped, or its control thread does not answer.
+    #[error("the proxy does not answer: it has stopped, or the machine is overloaded")]
+    NoAnswer,
+    /// The daemon cannot be asked, or refuses.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}
+
+impl SnapshotError {
+    /// Returns the Linux errno, positive.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NoAnswer => libc::ETIMEDOUT,
+            Self::Daemon(error) => error.errno(),
+        }
     }
 }
 
@@ -147,6 +212,17 @@ pub enum OpenError {
     Embed(#[from] EmbedError),
 }
 
+impl OpenError {
+    /// Returns the Linux errno, positive.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Daemon(error) => error.errno(),
+            Self::Embed(error) => error.errno(),
+        }
+    }
+}
+
 /// Why a device could not be attached.
 ///
 /// # Examples
@@ -162,8 +238,9 @@ pub enum OpenError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AttachError {
-    /// Pinned memory of that size could not be had.
+    /// The system does not give pinned memory of that size.
     #[error("cannot make the shared region ({bytes} bytes): {source}{hint}", hint = region_hint(.source))]
     Region {
         /// Size asked for.
@@ -206,6 +283,24 @@ pub enum AttachError {
     Daemon(#[from] DaemonError),
 }
 
+impl AttachError {
+    /// Returns the Linux errno, positive.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Region { source: RegionError::FileLimit { .. }, .. } => libc::EFBIG,
+            Self::Region { .. } => libc::ENOMEM,
+            Self::Alloc(error) => error.errno(),
+            Self::Stopped => libc::ENETDOWN,
+            Self::TooMany(error) => error.errno(),
+            Self::HostOnGpu | Self::Placement(_) => libc::EOPNOTSUPP,
+            Self::Thread(error) | Self::Doorbell(error) => errno::of(error),
+            Self::Daemon(error) => error.errno(),
+            Self::Layout | Self::Register(_) | Self::Copy(_) => libc::EIO,
+        }
+    }
+}
+
 /// Returns what to do about it, where the error does not say so itself.
 fn region_hint(error: &RegionError) -> &'static str {
     match error {
@@ -229,6 +324,14 @@ fn region_hint(error: &RegionError) -> &'static str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{LAUNCHES} launches are running on this attachment; finish one first")]
 pub struct TooManyLaunches;
+
+impl TooManyLaunches {
+    /// Returns the Linux errno, positive: EBUSY.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        libc::EBUSY
+    }
+}
 
 /// Why a device has no memory of that size.
 ///
@@ -259,4 +362,12 @@ pub enum AllocError {
         /// The driver's answer.
         r#source: CudaError,
     },
+}
+
+impl AllocError {
+    /// Returns the Linux errno, positive: ENOMEM.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        libc::ENOMEM
+    }
 }

@@ -1,4 +1,4 @@
-//! What happens to the sockets that a launch leaves.
+//! How the sockets are treated that a launch leaves open.
 
 use gpunet_abi::Handle;
 

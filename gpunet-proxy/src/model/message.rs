@@ -26,7 +26,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum Command {
     /// Serve this attachment's words.
     Attach(Arc<AttachmentState>),
-    /// Stop serving it, and answer once nothing of it is used any more.
+    /// Stop serving the attachment, and answer once nothing uses its memory any more.
     Detach { attachment: AttachmentId, done: UnboundedSender<()> },
     /// Drive a new stream.
     Open { attachment: AttachmentId, slot: u32, stream: OpenStream },
@@ -113,8 +113,8 @@ impl Rings {
     }
 }
 
-/// Ends all requests and sockets of an attachment or a launch, a batch in each turn, so that nobody
-/// else waits long.
+/// Ends all requests and sockets of an attachment or a launch, a batch in each turn, so that others
+/// do not wait long.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     /// Requests to end, from the end of the list.
@@ -164,11 +164,11 @@ pub(crate) fn answer_to<T: Send + 'static>(waiting: oneshot::Sender<T>) -> Done<
 pub(crate) enum Message {
     /// A control slot holds a new request.
     Request { attachment: AttachmentId, id: RequestId, request: Box<Request> },
-    /// Ring memory is allocated up to `rings`; no more will be if it is the `last`.
+    /// Ring memory is allocated up to `rings`. With `last`, no more will follow.
     Grown { attachment: AttachmentId, rings: u64, last: bool },
     /// A host program's request.
     Ask { attachment: AttachmentId, id: HostRequestId, request: Box<Request>, answer: Answer },
-    /// Nobody waits for the answer to that request any more.
+    /// The requester no longer waits for the answer.
     Abandon { attachment: AttachmentId, id: RequestId },
     /// An attempt to connect ended, and nothing uses its rings any more unless it succeeded.
     Attempted { attachment: AttachmentId, id: RequestId, attempt: Box<Attempt>, result: io::Result<Opened> },
@@ -197,7 +197,7 @@ pub(crate) enum Message {
     Agent { attachment: AttachmentId, answer: FromAgent },
     /// The pinned parts of an arena, or why they could not be allocated.
     ArenaParts { arena: u32, parts: Result<[PartMemory; 2], String> },
-    /// The time for agents to map an arena is over.
+    /// The time for agents to map an arena has expired.
     ArenaTimeout { arena: u32 },
     /// A launch ended: reap what it left. `fresh` are sockets that only the device knows.
     FinishLaunch {
@@ -222,7 +222,7 @@ pub(crate) enum Message {
     Gone { attachment: AttachmentId, done: Done<()> },
     /// Report what the proxy holds: for one user, or for all.
     Snapshot { of: Option<u32>, done: Done<Snapshot> },
-    /// The time for a detach to deliver what was sent is over.
+    /// The time for a detach to deliver what was sent has expired.
     DetachTimeout { attachment: AttachmentId },
     /// A liveness check.
     Ping,
@@ -237,8 +237,8 @@ impl Message {
     /// Returns whether it serves only a program that lives: it is not handled once its program has
     /// died.
     ///
-    /// Closes are handled, and the options by which sockets close: the device may have been told
-    /// already that its socket is closed, and the peer is to see the end that the program gave it.
+    /// Closes are handled, and the options by which sockets close: the device may know already that
+    /// its socket is closed, and the peer must see the end that the program chose.
     pub(crate) fn dies_with_program(&self) -> bool {
         match self {
             Self::Request { request, .. } | Self::Ask { request, .. } => {

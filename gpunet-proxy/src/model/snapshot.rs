@@ -233,9 +233,9 @@ pub enum State {
     Opening,
     /// Both directions are open.
     Established,
-    /// This side sends no more.
+    /// This side has ended its stream.
     SendClosed,
-    /// The peer sends no more.
+    /// The peer has ended its stream.
     RecvClosed,
     /// Closed by the device; what it accepted is still being sent.
     Closing,

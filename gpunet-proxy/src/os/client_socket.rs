@@ -66,7 +66,7 @@ impl AsRawFd for ClientSocket {
 
 impl Drop for ClientSocket {
     fn drop(&mut self) {
-        // The client sees it at once, and its queue grows no more.
+        // The client notices at once, and its queue stops growing.
         self.shut_down();
         let takes_descriptors = *self.takes_descriptors.get_mut();
         if let (true, Some(socket)) = (takes_descriptors, self.socket.take()) {

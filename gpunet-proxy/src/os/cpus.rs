@@ -14,16 +14,16 @@ pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The first of `cpus` that a thread cannot be pinned to. Only trying tells: the thread's own mask
-/// may be widened, the cpuset of its control group may not.
+/// Returns the first of `cpus` that a thread cannot be pinned to. Only an attempt shows that: a
+/// thread may widen its own mask, but not the cpuset of its control group.
 pub(crate) fn impossible(cpus: &[usize]) -> Option<usize> {
     if cpus.is_empty() {
         return None;
     }
     let cpus = cpus.to_vec();
-    // A thread of its own, whose mask nobody keeps.
+    // On a separate thread, because the attempts change its mask.
     let tried = move || cpus.into_iter().find(|&cpu| pin(cpu).is_err());
-    // Without a thread nothing is known; the start that follows says that there is none.
+    // Without a thread there is no answer; the start that follows reports the missing thread.
     let thread = threads::spawn("gpunet-cpus", tried).ok()?;
     thread.join().unwrap_or_default()
 }

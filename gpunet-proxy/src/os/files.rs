@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Reads a text of at most `most` bytes.
 ///
-/// Only from a regular file: a FIFO waits for whoever writes it, and a device may never end.
+/// Only from a regular file: a FIFO waits for a writer, and a device may never end.
 ///
 /// # Errors
 /// The system's, or what is wrong with the file.
@@ -28,7 +28,7 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
     let mut text = String::new();
-    // Not by its length, which says nothing of /proc, and may change.
+    // Not by its length, which is 0 for files of /proc, and may change.
     if file.take(most + 1).read_to_string(&mut text)? as u64 > most {
         let why = format!("it is longer than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));

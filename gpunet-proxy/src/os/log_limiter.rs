@@ -1,4 +1,4 @@
-//! A limit for what the log would be told again and again.
+//! A limit for events that would be logged again and again.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 /// Lets an event of each kind pass once in a period, and counts those that it holds back.
 ///
-/// For events that repeat as long as their cause lasts: the first one says all there is to say.
-/// Whoever has a limiter decides what it covers, such as one attachment.
+/// For events that repeat as long as their cause lasts: the first one carries all the information.
+/// The owner of a limiter decides what it covers, such as one attachment.
 #[derive(Debug)]
 pub(crate) struct LogLimiter<K> {
     period: Duration,
@@ -26,8 +26,8 @@ impl<K: Eq + Hash> LogLimiter<K> {
         Self { period, kinds: HashMap::new() }
     }
 
-    /// Returns how many events of that kind were held back since the last one that passed, or
-    /// `None` if this one is to be held back as well.
+    /// Returns how many events of this kind were suppressed since the last one that passed, or
+    /// `None` if this one is suppressed, too.
     pub(crate) fn pass(&mut self, kind: K, now: Instant) -> Option<u64> {
         let known = self.kinds.get_mut(&kind);
         if let Some(known) = known

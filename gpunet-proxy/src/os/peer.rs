@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// Who is at the other end of a connection.
+/// The process at the other end of a connection.
 ///
 /// # Examples
 /// ```
@@ -32,7 +32,7 @@ impl Credentials {
     /// were at that time.
     ///
     /// The kernel keeps them with the connection (SO_PEERCRED and SO_PEERGROUPS), so they cannot
-    /// change meanwhile. `/proc/PID/status` might by now be of another process with the same
+    /// change afterwards. `/proc/PID/status` might by now belong to another process with the same
     /// number, and getgrouplist returns the groups that the user database gives the user, not those
     /// of the process.
     ///
@@ -124,7 +124,7 @@ impl Plain for u32 {}
 /// Reads a socket option of several values; returns how many there are.
 fn option<T: Plain>(socket: BorrowedFd<'_>, name: i32, values: &mut [T]) -> io::Result<usize> {
     let mut len = size_of_val(values) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `values`, of which any are a valid `T`.
+    // SAFETY: the kernel writes at most `len` bytes to `values`, and any bytes are a valid `T`.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, values.as_mut_ptr().cast(), &mut len)
     };

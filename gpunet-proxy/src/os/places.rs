@@ -28,7 +28,7 @@ pub fn listen_path() -> Option<PathBuf> {
 }
 
 /// Returns where a client finds a daemon: at `GPUNETD_LISTEN_PATH` if that is set, else in the
-/// user's runtime directory if a socket is there, else at [`SYSTEM`].
+/// user's runtime directory if it has a socket, else at [`SYSTEM`].
 ///
 /// # Examples
 /// ```

@@ -1,7 +1,7 @@
 //! Threads for work that takes long: memory that is made and given back, and large answers.
 //!
-//! They are there from the start. A thread that is started when it is needed may be refused then (a
-//! limit of processes, no memory), and whoever needs it could not go on.
+//! The threads exist from the start. The system may refuse a thread at the time when it is needed
+//! (a limit of processes, no memory), and then the caller could not proceed.
 
 use crossbeam_channel::{Sender, unbounded};
 use gpu_usermap::threads;
@@ -20,7 +20,7 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct PoolThreads(Vec<JoinHandle<()>>);
 
 impl PoolThreads {
-    /// Waits until they have ended. Whoever calls has dropped all pools.
+    /// Waits until the threads have ended. The caller has dropped all pools.
     pub(crate) fn join(self) {
         for thread in self.0 {
             // It catches panics.
@@ -32,7 +32,7 @@ impl PoolThreads {
 /// A pool of threads. They end once its last clone is dropped and its work is done.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadPool {
-    /// `None`: whoever calls does the work.
+    /// `None`: the caller does the work itself.
     jobs: Option<Sender<Job>>,
 }
 
@@ -48,8 +48,8 @@ impl ThreadPool {
             let queue = queue.clone();
             let work = move || {
                 for job in queue {
-                    // The panic was reported by its hook. Whoever waits for the job sees that it
-                    // has no result.
+                    // The panic hook has reported the panic. The caller that waits for the job gets
+                    // no result.
                     let _ = catch_unwind(AssertUnwindSafe(job));
                 }
             };
@@ -67,7 +67,7 @@ impl ThreadPool {
     /// Has a job done.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         match &self.jobs {
-            // The threads are there as long as this sender.
+            // The threads exist as long as this sender.
             Some(jobs) => drop(jobs.send(Box::new(job))),
             None => job(),
         }

@@ -1,8 +1,8 @@
 //! A queue's thread on the CPU device. It copies by raw addresses, as kernels there do.
 
 use super::team::TeamCall;
-use super::{Failure, Operation, Outcome};
-use crate::socket::{Appended, Hold, HostLaunch, HostSockets};
+use super::{Failure, Operation, Outcome, QueueError};
+use crate::socket::{Appended, DirectionError, Hold, HostLaunch, HostSockets};
 use gpu_usermap::threads;
 use gpunet_abi::{Direction, Error, Gate, Prepared, Result, Trigger, Word};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
@@ -36,7 +36,7 @@ struct Progress {
 }
 
 impl CpuQueue {
-    pub(super) fn new(sockets: &HostSockets) -> io::Result<Self> {
+    pub(super) fn new(sockets: &HostSockets) -> std::result::Result<Self, QueueError> {
         let host = sockets.launch()?.clone();
         let (operations, inbox) = crossbeam_channel::unbounded();
         let progress = Arc::<Mutex<Progress>>::default();
@@ -48,7 +48,7 @@ impl CpuQueue {
             // What it used was mapped until now.
             drop(player);
         };
-        threads::spawn("gpunet-queue", run)?;
+        threads::spawn("gpunet-queue", run).map_err(QueueError::Thread)?;
         Ok(Self { operations, progress, host, enqueued: 0, started: [0; 2] })
     }
 
@@ -57,7 +57,7 @@ impl CpuQueue {
             self.started[message.hold().direction() as usize] += 1;
         }
         self.enqueued += 1;
-        // The thread takes operations for as long as this end is there.
+        // The thread takes operations for as long as this end exists.
         let _ = self.operations.send(operation);
     }
 
@@ -67,7 +67,7 @@ impl CpuQueue {
     }
 
     /// The right to a direction that a trigger or a gate names.
-    pub(super) fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
+    pub(super) fn hold(&self, socket: i32, direction: u32) -> std::result::Result<Arc<Hold>, DirectionError> {
         self.host.hold(socket, direction)
     }
 
@@ -145,7 +145,7 @@ impl Lane {
 
     fn start(&self, message: StartedMessage) {
         self.count.set(self.count.get() + 1);
-        // The thread takes messages for as long as this end is there.
+        // The thread takes messages for as long as this end exists.
         let _ = self.started.send(message);
     }
 
@@ -225,7 +225,8 @@ impl Player {
             }
             Operation::Team(TeamCall { operation, hold, .. }) => {
                 let result = operation.perform(&SOLO);
-                // Whoever learns that the operation is done finds the team as it was before.
+                // Released first: a caller that learns that the operation is done may take the team
+                // at once.
                 drop(hold);
                 result
             }
@@ -250,9 +251,9 @@ impl Player {
     }
 }
 
-/// Releases a trigger. What a stream's end has cut off is not given back: the wait for it has
-/// failed and the queue goes on, but the proxy would find a reader ahead of the sender, and end the
-/// other direction, too.
+/// Releases a trigger. Bytes that the stream's end has cut off are not given back: the wait for
+/// them has failed and the queue continues, but the proxy would find a reader ahead of the sender
+/// and end the other direction, too.
 fn post(net: Net, trigger: Trigger) -> Result<()> {
     let Trigger { socket, direction, position } = trigger;
     if direction == Direction::Recv as u32 {
@@ -297,7 +298,7 @@ fn recv(net: Net, message: &Appended, to: Buffer, bytes: &mut u64) -> Result<()>
     Ok(())
 }
 
-/// Longest sleep between two looks at a word of the program's own, which wakes nobody.
+/// Longest sleep between two loads of a word of the program's own, whose writer wakes no thread.
 const LONGEST_NAP: Duration = Duration::from_micros(200);
 
 fn wait_word(net: Net, word: Word, value: u64) -> Result<()> {

@@ -14,9 +14,9 @@
 //! What an operation puts on the stream is planned without the driver ([`plan`]) and issued in one
 //! place ([`CudaQueue::issue`]).
 //!
-//! A thread follows the stream ([`thread`]): it moves what is staged, tells who waits for
-//! [`Done`](super::Done), finds out what an operation that has passed was worth, and releases the
-//! stream where a word that it waits for will not come.
+//! A thread follows the stream ([`thread`]): it moves what is staged, completes
+//! [`Done`](super::Done), finds out whether an operation that has passed succeeded, and releases
+//! the stream from a wait that cannot succeed.
 //!
 //! | file | holds |
 //! |---|---|
@@ -25,7 +25,7 @@
 //! | `lane` | staged messages of one direction (not a lane of a group) |
 //! | `team` | operations of teams |
 //! | `page` | the words by which streams and thread tell one another how far they are |
-//! | `record` | what the thread has to know of an operation |
+//! | `record` | what the thread needs to know about an operation |
 //! | `streams` | the streams that all queues of an attachment share |
 //! | `thread` | the thread that follows the stream |
 
@@ -40,23 +40,22 @@ mod thread;
 
 pub(crate) use streams::QueueStreams;
 
-use super::{Operation, Outcome, Settings, not_captured};
-use crate::socket::{Hold, HostLaunch, HostSockets, io_error};
+use super::{Operation, Outcome, QueueError, Settings};
+use crate::socket::{DirectionError, Hold, HostLaunch, HostSockets};
 use gpu_usermap::cuda::{CudaStream, ForeignLaunches, MemOp, NoStreamMemoryOperations};
-use gpunet_abi::{Direction, Error};
+use gpunet_abi::Direction;
 use gpunet_device::Buffer;
 use kernels::Kernels;
 use page::{At, Page};
 use plan::{Counts, OperationKernel, Plan, Planner, store};
 use record::Record;
-use std::io;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thread::State;
 
 /// The most operations of the driver that a queue has on its stream. A stream takes about a
-/// thousand, and then holds up who enqueues.
+/// thousand, and then blocks the thread that enqueues.
 const MOST_ENQUEUED: u64 = 512;
 /// How long a full stream is waited for in which nothing passes.
 const STANDSTILL: Duration = Duration::from_secs(1);
@@ -89,14 +88,14 @@ struct Shared {
     host: Arc<HostLaunch>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Whoever holds it uses the page's scratch word.
+    /// Guards the page's scratch word.
     scratch: Mutex<()>,
 }
 
 impl Shared {
     /// Returns whether the driver knows memory: whether kernels and the copy engine reach it.
-    fn knows(&self, memory: Buffer) -> io::Result<bool> {
-        self.stream.device().knows(memory.as_ptr() as u64).map_err(io::Error::other)
+    fn knows(&self, memory: Buffer) -> Result<bool, QueueError> {
+        self.stream.device().knows(memory.as_ptr() as u64).map_err(QueueError::device)
     }
 }
 
@@ -118,18 +117,15 @@ impl CudaQueue {
         shared_streams: &OnceLock<Arc<QueueStreams>>,
         stream: CudaStream,
         settings: Settings,
-    ) -> io::Result<Self> {
-        let Some(device) = sockets.device().cuda() else { return Err(io_error(Error::NotSupported)) };
+    ) -> Result<Self, QueueError> {
+        let Some(device) = sockets.device().cuda() else { return Err(QueueError::WrongAttachment) };
         if settings.fragment == 0 || !(1..=64).contains(&settings.depth) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a queue copies fragments of at least 1 byte, and 1 to 64 of them at a time",
-            ));
+            return Err(QueueError::Settings);
         }
         let by_kernels = match device.stream_memory_operations() {
             Ok(()) => settings.kernels,
             Err(NoStreamMemoryOperations::NotSupported) => true,
-            Err(refused) => return Err(io::Error::new(io::ErrorKind::Unsupported, refused)),
+            Err(refused) => return Err(QueueError::NoStreamMemoryOperations(refused)),
         };
         let host = sockets.launch()?.clone();
         let kernels = Kernels::load(sockets.device(), host.net())?;
@@ -146,7 +142,7 @@ impl CudaQueue {
         let scratch = Mutex::default();
         let shared = Shared { stream, streams, lane, page, settings, host, state, changed, scratch };
         let shared = Arc::new(shared);
-        let thread = Some(thread::start(shared.clone(), device.clone())?);
+        let thread = Some(thread::start(shared.clone(), device.clone()).map_err(QueueError::Thread)?);
         let (short, page, scratch) =
             (settings.short as u64, shared.page.address(At::Passed), shared.page.scratch());
         let planner = Planner { by_kernels, short, page, scratch, counts: Counts::default() };
@@ -155,47 +151,41 @@ impl CudaQueue {
     }
 
     /// The right to a direction that a trigger or a gate names.
-    pub(super) fn hold(&self, socket: i32, direction: u32) -> io::Result<Arc<Hold>> {
+    pub(super) fn hold(&self, socket: i32, direction: u32) -> Result<Arc<Hold>, DirectionError> {
         self.shared.host.hold(socket, direction)
     }
 
     /// Checks that an operation could be enqueued now, before it takes a place in a direction.
     /// Returns whether it goes into a graph.
-    pub(super) fn admit(&self) -> io::Result<bool> {
-        let captures = self.shared.stream.is_capturing().map_err(io::Error::other)?;
+    pub(super) fn admit(&self) -> Result<bool, QueueError> {
+        let captures = self.shared.stream.is_capturing().map_err(QueueError::device)?;
         if !captures {
             self.wait_for_room()?;
         } else if self.planner.counts.has_unfinished() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "messages that were started are not finished, and a graph cannot wait for them: \
-                 finish them before the capture",
-            ));
+            return Err(QueueError::Unfinished);
         }
         Ok(captures)
     }
 
     /// The same for a message.
-    pub(super) fn admit_message(&self, hold: &Hold, memory: Buffer) -> io::Result<bool> {
+    pub(super) fn admit_message(&self, hold: &Hold, memory: Buffer) -> Result<bool, QueueError> {
         let captures = self.admit()?;
         if (captures || self.planner.is_by_kernel(hold)) && !self.shared.knows(memory)? {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "the operation is a kernel, which does not reach pageable memory: use memory of the device, or pin it",
-            ));
+            return Err(QueueError::Pageable);
         }
         Ok(captures)
     }
 
     /// The same for one that is started.
-    pub(super) fn admit_start(&self, hold: &Hold) -> io::Result<()> {
+    pub(super) fn admit_start(&self, hold: &Hold) -> Result<(), QueueError> {
         if self.planner.is_by_kernel(hold) {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "the direction's operations are kernels, which nothing runs beside: use send and recv",
-            ));
+            return Err(QueueError::NoStart);
         }
-        if self.admit()? { Err(not_captured("start_send and start_recv")) } else { Ok(()) }
+        if self.admit()? {
+            Err(QueueError::NotCapturable { operation: "start_send and start_recv" })
+        } else {
+            Ok(())
+        }
     }
 
     /// How many messages of a direction were started.
@@ -216,14 +206,14 @@ impl CudaQueue {
     /// Puts an operation on the stream, which was admitted.
     ///
     /// # Errors
-    /// What the driver refuses, or a part of which it refuses, is not carried out: its memory is
-    /// the caller's again.
-    pub(super) fn enqueue(&mut self, operation: Operation) -> io::Result<()> {
+    /// An operation is not carried out if the driver refuses it or a part of it: its memory is the
+    /// caller's again.
+    pub(super) fn enqueue(&mut self, operation: Operation) -> Result<(), QueueError> {
         let before = self.planner.counts;
         self.plan_and_issue(operation).inspect_err(|_| self.planner.counts = before)
     }
 
-    fn plan_and_issue(&mut self, operation: Operation) -> io::Result<()> {
+    fn plan_and_issue(&mut self, operation: Operation) -> Result<(), QueueError> {
         let shared = self.shared.clone();
         let (plan, record) =
             self.planner.plan(self.enqueued + 1, operation, &|memory| shared.knows(memory))?;
@@ -231,20 +221,20 @@ impl CudaQueue {
     }
 
     /// Adds an operation to the graph that is being captured.
-    pub(super) fn capture(&mut self, operation: Operation) -> io::Result<()> {
+    pub(super) fn capture(&mut self, operation: Operation) -> Result<(), QueueError> {
         let (Operation::Send(message, memory) | Operation::Recv(message, memory)) = operation else {
-            return Err(not_captured(operation.name()));
+            return Err(QueueError::NotCapturable { operation: operation.name() });
         };
         if self.captured.is_none() {
             let device = self.shared.stream.device();
-            self.captured = Some(device.announce_launches().map_err(io::Error::other)?);
+            self.captured = Some(device.announce_launches().map_err(QueueError::device)?);
         }
         self.shared.keep(message.hold());
         self.kernels.message(&self.shared.stream, &self.shared.page, &message, memory, 0)
     }
 
     /// Waits until the stream has room for an operation.
-    fn wait_for_room(&self) -> io::Result<()> {
+    fn wait_for_room(&self) -> Result<(), QueueError> {
         let mut state = self.shared.lock();
         let (mut passed, mut since) = (state.passed, Instant::now());
         while self.issued.saturating_sub(state.passed) > MOST_ENQUEUED {
@@ -255,20 +245,14 @@ impl CudaQueue {
             if state.passed != passed {
                 (passed, since) = (state.passed, Instant::now());
             } else if since.elapsed() > STANDSTILL {
-                return Err(io::Error::new(
-                    io::ErrorKind::WouldBlock,
-                    format!(
-                        "the stream holds {MOST_ENQUEUED} operations, and none has passed for a second: \
-                         let what they wait for happen before you enqueue more"
-                    ),
-                ));
+                return Err(QueueError::StreamFull { enqueued: MOST_ENQUEUED });
             }
         }
         Ok(())
     }
 
     /// Puts an operation on the stream.
-    fn issue(&mut self, plan: Plan, mut record: Record) -> io::Result<()> {
+    fn issue(&mut self, plan: Plan, mut record: Record) -> Result<(), QueueError> {
         let number = record.number;
         let Plan { mut before, kernel, mut after } = plan;
         self.issued += 1 + (before.len() + after.len()) as u64;
@@ -312,15 +296,15 @@ impl CudaQueue {
         })
     }
 
-    /// Has the stream tell when it has passed an operation of which it has a part: until then that
-    /// uses its directions.
+    /// Makes the stream report that it has passed an operation of which only a part was enqueued:
+    /// until then the operation uses its directions.
     fn tell(&mut self) {
         let told = self.batch(&[store(self.shared.page.address(At::Passed), self.enqueued)]);
         // Else what is enqueued next tells it.
         self.is_untold = told.is_err();
     }
 
-    fn launch(&self, kernel: OperationKernel, number: u64) -> io::Result<()> {
+    fn launch(&self, kernel: OperationKernel, number: u64) -> Result<(), QueueError> {
         let (kernels, stream, page) = (&self.kernels, &self.shared.stream, &self.shared.page);
         match kernel {
             OperationKernel::Message(message, memory) => {
@@ -334,11 +318,11 @@ impl CudaQueue {
         }
     }
 
-    fn batch(&self, operations: &[MemOp]) -> io::Result<()> {
+    fn batch(&self, operations: &[MemOp]) -> Result<(), QueueError> {
         // SAFETY: words of the queue's page, of the device's table and of a stream's rings, which
         // are mapped while the direction is held: until the thread has found that the operation has
         // passed. Words of the program's own are its promise.
-        unsafe { self.shared.stream.batch(operations) }.map_err(io::Error::other)
+        unsafe { self.shared.stream.batch(operations) }.map_err(QueueError::device)
     }
 }
 

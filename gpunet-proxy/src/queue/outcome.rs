@@ -1,10 +1,10 @@
-//! How a queue has fared, and who is told.
+//! The outcome of a queue, and how the program gets it.
 
+use super::QueueError;
 use gpunet_abi::Error;
-use std::io;
 use tokio::sync::oneshot;
 
-/// How a queue has fared.
+/// What a queue has done so far.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
@@ -27,7 +27,7 @@ pub struct Failure {
     pub bytes: u64,
 }
 
-/// Whom the end of all operations before is told.
+/// Called when all earlier operations are done.
 pub(super) type Notify = Box<dyn FnOnce(Outcome) + Send>;
 
 /// A future of what a queue has done: see [`Queue::notify`](super::Queue::notify).
@@ -46,14 +46,15 @@ impl Done {
     /// Blocks until it is done.
     ///
     /// # Errors
-    /// The first failure of the queue; ECANCELED, when its attachment was closed before.
-    pub fn wait(self) -> io::Result<()> {
+    /// [`QueueError::Failed`] with the first failure of the queue; [`QueueError::Canceled`], when
+    /// its attachment was closed before.
+    pub fn wait(self) -> Result<(), QueueError> {
         result(self.0.blocking_recv().ok())
     }
 }
 
 impl Future for Done {
-    type Output = io::Result<()>;
+    type Output = Result<(), QueueError>;
 
     fn poll(
         mut self: std::pin::Pin<&mut Self>,
@@ -63,11 +64,10 @@ impl Future for Done {
     }
 }
 
-fn result(outcome: Option<Outcome>) -> io::Result<()> {
-    let error = match outcome {
-        Some(Outcome { failure: None, .. }) => return Ok(()),
-        Some(Outcome { failure: Some(failure), .. }) => failure.error,
-        None => Error::Canceled,
-    };
-    Err(crate::socket::io_error(error))
+fn result(outcome: Option<Outcome>) -> Result<(), QueueError> {
+    match outcome {
+        Some(Outcome { failure: None, .. }) => Ok(()),
+        Some(Outcome { failure: Some(failure), .. }) => Err(QueueError::Failed(failure)),
+        None => Err(QueueError::Canceled),
+    }
 }

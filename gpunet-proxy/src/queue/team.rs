@@ -5,7 +5,7 @@
 //! stream see `cuda/team.rs`. Both use the words that kernels use, so a kernel's signal ends a
 //! queue's wait, and a queue's barrier meets kernels at theirs.
 
-use super::{Engine, Operation, Queue};
+use super::{Engine, Operation, Queue, QueueError};
 use crate::team::{PutSource, SymmetricSlice, Team, TeamHold};
 use gpu_usermap::cuda::Device;
 use gpunet_abi::team::{MAX_VALUE, Rank, Signal};
@@ -13,7 +13,6 @@ use gpunet_device::Buffer;
 use gpunet_device::Timeout;
 use gpunet_device::team::{Element, SymmetricPtr};
 use gpunet_queue_kernel::{TeamAction, TeamOperation};
-use std::io;
 
 /// An operation of a team, with what a queue needs for it.
 pub(super) struct TeamCall {
@@ -25,7 +24,7 @@ pub(super) struct TeamCall {
     pub(super) hold: TeamHold,
 }
 
-/// Where elements go and where they come from; nowhere for operations without any.
+/// Destination and source of elements; both empty for operations without elements.
 struct Move {
     to: SymmetricPtr<u8>,
     /// Its address at the member that the operation names.
@@ -36,7 +35,7 @@ struct Move {
 impl Move {
     #[allow(unsafe_code)]
     const fn nothing() -> Self {
-        // SAFETY: no elements, and no bytes: nobody looks at the addresses.
+        // SAFETY: no elements, and no bytes: the addresses are never used.
         let to = unsafe { SymmetricPtr::from_raw_parts(0, 0, 0) };
         // SAFETY: as above.
         let from = unsafe { Buffer::from_raw_parts(std::ptr::null_mut(), 0) };
@@ -54,12 +53,11 @@ struct With {
 
 /// # Operations of teams
 /// The queue is of the device with which the member has joined. Each operation keeps the team and
-/// the memory that it names until it is done. They fail with
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) (EINVAL), and nothing is enqueued, for a member or
-/// signal that does not exist, a value above [`MAX_VALUE`], a source that is longer than its
-/// destination or has no whole number of elements, and a queue of another device; with
-/// [`ConnectionReset`](io::ErrorKind::ConnectionReset), when the team is known to be broken; and
-/// otherwise as [`Queue::write`].
+/// the memory that it names until it is done. They fail, and nothing is enqueued, with
+/// [`QueueError::NoSuchMember`], [`QueueError::NoSuchSignal`] and [`QueueError::ValueTooLarge`];
+/// [`QueueError::WrongLength`], when the source is longer than its destination or has no whole
+/// number of elements; [`QueueError::OtherDevice`]; [`QueueError::TeamBroken`], when the team is
+/// known to be broken; and otherwise as [`Queue::write`].
 ///
 /// What fails later is in [`Queue::outcome`], with the errors of the same calls in kernels:
 /// ConnectionReset, when a member has died; NotConnected, when the member that is waited for has
@@ -80,19 +78,19 @@ impl Queue {
     /// this queue tells it.
     ///
     /// # Errors
-    /// [Those of all](Queue#operations-of-teams). EOPNOTSUPP on a CUDA stream for pageable memory.
+    /// [Those of all](Queue#operations-of-teams). [`QueueError::Pageable`] on a CUDA stream.
     pub fn put<'a, T: Element>(
         &mut self,
         to: impl Into<SymmetricSlice<'a, T>>,
         from: impl Into<PutSource<T>>,
         member: Rank,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let with = With { member, ..With::default() };
         self.move_elements(TeamAction::Put, to.into(), from.into(), 1, with)
     }
 
-    /// Puts as [`Queue::put`], and then signals as [`Queue::signal`]: who sees the value sees the
-    /// elements.
+    /// Puts as [`Queue::put`], and then signals as [`Queue::signal`]: a member that sees the value
+    /// sees the elements.
     ///
     /// # Errors
     /// Those of both.
@@ -103,19 +101,25 @@ impl Queue {
         signal: Signal,
         value: u64,
         member: Rank,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let with = With { member, signal, value };
         self.move_elements(TeamAction::PutSignal, to.into(), from.into(), 1, with)
     }
 
-    /// Sets this member's word of a signal at `member`: what the queue did before is there when the
-    /// member sees the value.
+    /// Sets this member's word of a signal at `member`. When the member sees the value, it sees
+    /// what the queue did before.
     ///
     /// Values only grow. One queue, or one group of kernels, at a time sets a signal of a member.
     ///
     /// # Errors
     /// [Those of all](Queue#operations-of-teams).
-    pub fn signal(&mut self, team: &Team, signal: Signal, value: u64, member: Rank) -> io::Result<()> {
+    pub fn signal(
+        &mut self,
+        team: &Team,
+        signal: Signal,
+        value: u64,
+        member: Rank,
+    ) -> Result<(), QueueError> {
         self.for_team(TeamAction::Signal, team, With { member, signal, value })
     }
 
@@ -126,18 +130,24 @@ impl Queue {
     ///
     /// # Errors
     /// [Those of all](Queue#operations-of-teams).
-    pub fn wait_until(&mut self, team: &Team, signal: Signal, source: Rank, value: u64) -> io::Result<()> {
+    pub fn wait_until(
+        &mut self,
+        team: &Team,
+        signal: Signal,
+        source: Rank,
+        value: u64,
+    ) -> Result<(), QueueError> {
         self.for_team(TeamAction::WaitUntil, team, With { member: source, signal, value })
     }
 
-    /// Waits until all members have come to the barrier: by a queue, or by a kernel.
+    /// Waits until all members have entered the barrier, by a queue or by a kernel.
     ///
     /// # Errors
-    /// [Those of all](Queue#operations-of-teams). EBUSY, as long as another queue has collectives
-    /// of the team under way. Later: Busy, when a kernel of this member is in a collective;
-    /// ConnectionAborted, when an earlier collective of this member has failed between its
-    /// barriers.
-    pub fn barrier(&mut self, team: &Team) -> io::Result<()> {
+    /// [Those of all](Queue#operations-of-teams). [`QueueError::CollectiveInUse`], as long as
+    /// another queue has collectives of the team under way. Later: Busy, when a kernel of this
+    /// member is in a collective; ConnectionAborted, when an earlier collective of this member has
+    /// failed between its barriers.
+    pub fn barrier(&mut self, team: &Team) -> Result<(), QueueError> {
         self.for_team(TeamAction::Barrier, team, With::default())
     }
 
@@ -145,12 +155,13 @@ impl Queue {
     /// everybody's `to`, where `n` is the length of a source, which is the same for all.
     ///
     /// # Errors
-    /// As [`Queue::put`] and [`Queue::barrier`]; EINVAL for a destination that has no room for all.
+    /// As [`Queue::put`] and [`Queue::barrier`]; [`QueueError::WrongLength`] for a destination that
+    /// has no room for all.
     pub fn all_gather<'a, T: Element>(
         &mut self,
         to: impl Into<SymmetricSlice<'a, T>>,
         from: impl Into<PutSource<T>>,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let to = to.into();
         let count = to.team().size() as usize;
         self.move_elements(TeamAction::AllGather, to, from.into(), count, With::default())
@@ -166,7 +177,7 @@ impl Queue {
         to: impl Into<SymmetricSlice<'a, T>>,
         from: impl Into<PutSource<T>>,
         root: Rank,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let with = With { member: root, ..With::default() };
         self.move_elements(TeamAction::Broadcast, to.into(), from.into(), 1, with)
     }
@@ -175,21 +186,17 @@ impl Queue {
     /// of member `i`'s `to`. A source has as many parts as there are members, all of one length.
     ///
     /// # Errors
-    /// As [`Queue::put`] and [`Queue::barrier`]; EINVAL for a source that has not a whole number of
-    /// elements for each member.
+    /// As [`Queue::put`] and [`Queue::barrier`]; [`QueueError::Indivisible`] for a source that does
+    /// not have a whole number of elements for each member.
     pub fn all_to_all<'a, T: Element>(
         &mut self,
         to: impl Into<SymmetricSlice<'a, T>>,
         from: impl Into<PutSource<T>>,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let (to, from) = (to.into(), from.into());
         let part = to.team().size() as usize * size_of::<T>();
         if !from.bytes.len().is_multiple_of(part) {
-            return Err(invalid(format!(
-                "a source of {} bytes does not have a whole number of elements for each of {} members",
-                from.bytes.len(),
-                to.team().size()
-            )));
+            return Err(QueueError::Indivisible { len: from.bytes.len(), size: to.team().size() });
         }
         self.move_elements(TeamAction::AllToAll, to, from, 1, With::default())
     }
@@ -202,13 +209,10 @@ impl Queue {
         from: PutSource<T>,
         count: usize,
         with: With,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let (len, room) = (from.bytes.len(), to.bytes());
         if !len.is_multiple_of(size_of::<T>()) || len.checked_mul(count).is_none_or(|all| all > room) {
-            return Err(invalid(format!(
-                "{count} times {len} bytes do not fit into {room}, in whole elements of {}",
-                size_of::<T>()
-            )));
+            return Err(QueueError::WrongLength { count, len, room, element: size_of::<T>() });
         }
         self.check_team(to.team(), with)?;
         if from.memory.is_some() {
@@ -226,7 +230,7 @@ impl Queue {
     }
 
     /// Enqueues what moves nothing.
-    fn for_team(&mut self, action: TeamAction, team: &Team, with: With) -> io::Result<()> {
+    fn for_team(&mut self, action: TeamAction, team: &Team, with: With) -> Result<(), QueueError> {
         self.check_team(team, with)?;
         self.enqueue_for_team(action, Move::nothing(), with, TeamHold::new(team, [None, None]))
     }
@@ -237,10 +241,10 @@ impl Queue {
         Move { to, address, from }: Move,
         With { member, signal, value }: With,
         mut hold: TeamHold,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         self.check_not_captured("operations of teams")?;
-        if action.is_collective() {
-            hold.take_turn(self.id)?;
+        if action.is_collective() && !hold.take_turn(self.id) {
+            return Err(QueueError::CollectiveInUse);
         }
         let team = hold.handle(self.engine.net()).timeout(self.team_timeout);
         let (action, signal, member, reserved) = (action as u32, signal.0, member.0, 0);
@@ -250,40 +254,29 @@ impl Queue {
     }
 
     /// Checks what an operation names.
-    fn check_team(&self, team: &Team, With { member, signal, value }: With) -> io::Result<()> {
+    fn check_team(&self, team: &Team, With { member, signal, value }: With) -> Result<(), QueueError> {
         self.engine.check_device(team.device())?;
         if member.0 >= team.size() {
-            return Err(invalid(format!("there is no member {member} in a team of {}", team.size())));
+            return Err(QueueError::NoSuchMember { member, size: team.size() });
         }
         // Operations without a signal have number 0, which a team without signals lacks.
         if signal.0 >= team.signals().max(1) {
-            return Err(invalid(format!(
-                "there is no signal {} in a team with {}",
-                signal.0,
-                team.signals()
-            )));
+            return Err(QueueError::NoSuchSignal { signal, signals: team.signals() });
         }
         if value > MAX_VALUE {
-            return Err(invalid(format!("the value of a signal is at most {MAX_VALUE}, and not {value}")));
+            return Err(QueueError::ValueTooLarge(value));
         }
-        match team.broken_error() {
-            None => Ok(()),
-            Some(why) => Err(io::Error::new(io::ErrorKind::ConnectionReset, why)),
-        }
+        team.broken_error().map_or(Ok(()), |why| Err(QueueError::TeamBroken(why)))
     }
-}
-
-fn invalid(text: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 impl Engine {
     /// Checks that a team's memory is mapped where the queue's operations run.
-    fn check_device(&self, device: Option<&Device>) -> io::Result<()> {
+    fn check_device(&self, device: Option<&Device>) -> Result<(), QueueError> {
         match (self, device) {
             (Self::Cpu(_), None) => Ok(()),
             (Self::Cuda(queue), Some(device)) if queue.device().shares_context(device) => Ok(()),
-            _ => Err(invalid("the queue is not of the device with which the member has joined".to_owned())),
+            _ => Err(QueueError::OtherDevice),
         }
     }
 
@@ -296,7 +289,7 @@ impl Engine {
     }
 
     /// Checks that copies on the device reach the memory.
-    fn check_reachable(&self, memory: Buffer) -> io::Result<()> {
+    fn check_reachable(&self, memory: Buffer) -> Result<(), QueueError> {
         match self {
             Self::Cpu(_) => Ok(()),
             Self::Cuda(queue) => queue.check_reachable(memory),

@@ -6,7 +6,7 @@
 //! | `message` | [`SendMessage`], [`RecvMessage`], [`Outcome`] |
 //! | `taken` | where the next message lies |
 //! | `hold` | the right to a direction: the lock in the device's table |
-//! | `posting` | how far queues are sure to publish it |
+//! | `posting` | how far queues will certainly publish it |
 //! | `positions` | its words, and the other end's |
 //! | `settled` | what kernels find when they get it back |
 
@@ -22,10 +22,9 @@ pub(super) use hold::Holder;
 pub(crate) use message::Appended;
 pub use message::{Outcome, RecvMessage, SendMessage};
 
-use super::Socket;
+use super::{DirectionError, Socket};
 use crate::model::ids::QueueId;
 use gpunet_abi::Direction;
-use std::io;
 use taken::Taken;
 
 /// The sending direction of a socket, taken by the host program.
@@ -62,9 +61,10 @@ impl Socket {
     /// Takes the sending direction from the kernels.
     ///
     /// # Errors
-    /// EBUSY, when a launch that runs knows the socket, or may: finish it first. EALREADY, when the
-    /// program has the direction. EBADF, when a kernel has closed the socket.
-    pub fn take_send(&self) -> io::Result<Sender> {
+    /// [`DirectionError::InUseByLaunch`], when a launch that is running knows the socket, or may:
+    /// finish it first. [`DirectionError::AlreadyTaken`]. [`DirectionError::BadHandle`], when a
+    /// kernel has closed the socket.
+    pub fn take_send(&self) -> Result<Sender, DirectionError> {
         Taken::take(self, Direction::Send).map(Sender)
     }
 
@@ -72,7 +72,7 @@ impl Socket {
     ///
     /// # Errors
     /// As [`Socket::take_send`].
-    pub fn take_recv(&self) -> io::Result<Receiver> {
+    pub fn take_recv(&self) -> Result<Receiver, DirectionError> {
         Taken::take(self, Direction::Recv).map(Receiver)
     }
 }
@@ -84,13 +84,13 @@ impl Sender {
     }
 
     /// Places a message for a queue.
-    pub(crate) fn append<T>(
+    pub(crate) fn append<T, E: From<DirectionError>>(
         &mut self,
         len: usize,
         queue: QueueId,
         captures: bool,
-        submit: impl FnOnce(Appended) -> io::Result<T>,
-    ) -> io::Result<T> {
+        submit: impl FnOnce(Appended) -> Result<T, E>,
+    ) -> Result<T, E> {
         self.0.append(len as u64, queue, captures, submit)
     }
 
@@ -104,9 +104,10 @@ impl Sender {
     /// [`Prepared::nth`]: gpunet_abi::Prepared::nth
     ///
     /// # Errors
-    /// ENOBUFS, when what is prepared and not published would not fit into the ring; EMSGSIZE, for
-    /// a message longer than the ring; EINVAL, for 0 bytes; the stream's failure.
-    pub fn prepare(&mut self, len: usize) -> io::Result<SendMessage> {
+    /// [`DirectionError::RingFull`], when what is prepared and not published would not fit into the
+    /// ring; [`DirectionError::MessageTooLong`]; [`DirectionError::EmptyMessage`];
+    /// [`DirectionError::Captured`]; [`DirectionError::Failed`] with the stream's failure.
+    pub fn prepare(&mut self, len: usize) -> Result<SendMessage, DirectionError> {
         let (prepared, span) = self.0.place(len as u64)?;
         let (room, post) = (prepared.room(self.capacity() as u64), prepared.trigger());
         Ok(SendMessage { prepared, span, room, post, done: prepared.done() })
@@ -118,11 +119,11 @@ impl Sender {
         self.0.hold.half.capacity as usize
     }
 
-    /// How far the direction has come. Sticky: once it has an error it keeps one.
+    /// Returns how far the direction has come, and why it has ended. An error stays.
     ///
     /// # Errors
     /// When the device's memory cannot be read.
-    pub fn outcome(&self) -> io::Result<Outcome> {
+    pub fn outcome(&self) -> Result<Outcome, DirectionError> {
         self.0.hold.outcome()
     }
 
@@ -130,9 +131,10 @@ impl Sender {
     /// void.
     ///
     /// # Errors
-    /// EBUSY, when a launch that runs knows the socket, or a queue has operations of the direction:
-    /// it stays taken until those are done, and [`Socket::take_send`] gives it again.
-    pub fn give_back(self) -> io::Result<()> {
+    /// [`DirectionError::InUseByLaunch`], when a launch that is running knows the socket;
+    /// [`DirectionError::InUseByQueue`], when a queue has operations of the direction. It stays
+    /// taken until those are done, and [`Socket::take_send`] gives it again.
+    pub fn give_back(self) -> Result<(), DirectionError> {
         self.0.give_back()
     }
 }
@@ -144,23 +146,23 @@ impl Receiver {
     }
 
     /// Places a message for a queue.
-    pub(crate) fn append<T>(
+    pub(crate) fn append<T, E: From<DirectionError>>(
         &mut self,
         len: usize,
         queue: QueueId,
         captures: bool,
-        submit: impl FnOnce(Appended) -> io::Result<T>,
-    ) -> io::Result<T> {
+        submit: impl FnOnce(Appended) -> Result<T, E>,
+    ) -> Result<T, E> {
         self.0.append(len as u64, queue, captures, submit)
     }
 
     /// Names the next `len` bytes of the stream as a message to come.
     ///
     /// # Errors
-    /// ENOBUFS, when the ring has no room for it beside what is prepared and not consumed. Over rc
-    /// the ring counts as smaller by a quarter, or by 64 KiB if that is less: the rest comes only
-    /// after some is consumed. Otherwise as [`Sender::prepare`].
-    pub fn prepare(&mut self, len: usize) -> io::Result<RecvMessage> {
+    /// [`DirectionError::RingFull`], when the ring has no room for it beside what is prepared and
+    /// not consumed. Over rc the ring counts as smaller by a quarter, or by 64 KiB if that is less:
+    /// the rest comes only after some is consumed. Otherwise as [`Sender::prepare`].
+    pub fn prepare(&mut self, len: usize) -> Result<RecvMessage, DirectionError> {
         let (prepared, span) = self.0.place(len as u64)?;
         Ok(RecvMessage { prepared, span, arrived: prepared.arrived(), consume: prepared.trigger() })
     }
@@ -175,7 +177,7 @@ impl Receiver {
     ///
     /// # Errors
     /// When the device's memory cannot be read.
-    pub fn outcome(&self) -> io::Result<Outcome> {
+    pub fn outcome(&self) -> Result<Outcome, DirectionError> {
         self.0.hold.outcome()
     }
 
@@ -183,7 +185,7 @@ impl Receiver {
     ///
     /// # Errors
     /// As [`Sender::give_back`].
-    pub fn give_back(self) -> io::Result<()> {
+    pub fn give_back(self) -> Result<(), DirectionError> {
         self.0.give_back()
     }
 }

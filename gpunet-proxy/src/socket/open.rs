@@ -1,12 +1,12 @@
 //! How the host program's sockets are opened and closed: a slot, a request to the proxy, an entry
 //! in the device's table.
 
-use super::{HostLaunch, io_error};
+use super::HostLaunch;
+use super::error::SocketError;
 use crate::attached::device::AttachedDevice;
 use crate::attached::socket_table::listener_entry;
 use crate::model::ids::next_host_request;
 use crate::model::message::Answer;
-use gpu_usermap::cuda::CopyError;
 use gpunet_abi::control::{Descriptor, Reply, Request};
 use gpunet_abi::entry::{Entry, Kind};
 use gpunet_abi::opened::Opened;
@@ -14,7 +14,6 @@ use gpunet_abi::recycle::{self, SlotRing};
 use gpunet_abi::region::{DEVICE, RegionOffset, SHARED};
 use gpunet_abi::{Direction, Error, Handle, Options, SockAddr};
 use gpunet_core::ids::HostRequestId;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,8 +29,8 @@ impl SlotRing for HostRing<'_> {
         self.0.host_slots.taken.load(Ordering::Relaxed)
     }
 
-    // Ordering: AcqRel among this program's threads: the cell is read before (release), and who
-    // takes a slot sees what the thread that used it last left in the table (acquire).
+    // Ordering: AcqRel among this program's threads: the cell is read before (release), and the
+    // thread that takes a slot sees what its last user left in the table (acquire).
     fn advance(&self, ticket: u64, count: u64) -> Result<(), u64> {
         let taken = &self.0.host_slots.taken;
         taken.compare_exchange(ticket, ticket + count, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
@@ -45,11 +44,6 @@ impl SlotRing for HostRing<'_> {
     fn cell(&self, ticket: u64) -> u32 {
         self.0.memory.host_cell(ticket)
     }
-}
-
-/// An error of the device's memory, which the program cannot do anything about.
-pub(super) fn copy_error(error: CopyError) -> io::Error {
-    io::Error::other(error)
 }
 
 /// A socket that is being opened. Dropped, it is given up, and closed if it was opened after all.
@@ -70,18 +64,18 @@ impl Opening {
         host: &HostLaunch,
         mut request: Request,
         name: impl FnOnce(&mut Request, Handle),
-    ) -> io::Result<Self> {
-        let slot = recycle::take(&HostRing(shared)).ok_or_else(|| io_error(Error::TooManySockets))?;
+    ) -> Result<Self, SocketError> {
+        let slot = recycle::take(&HostRing(shared)).ok_or(SocketError::TooManyHostSockets)?;
         let geometry = shared.memory.geometry();
         if !(geometry.sockets..geometry.slots()).contains(&slot) {
             // Not what a proxy of this version wrote.
-            return Err(io_error(Error::Protocol));
+            return Err(SocketError::Failed(Error::Protocol));
         }
         // As a device does before a request names the slot. Nobody else writes these words now.
         shared.memory.published_words().get(slot as usize).set(0);
         shared.memory.lines_sent_words().get(slot as usize).set(0);
         shared.memory.consumed_words().get(slot as usize).set(0);
-        let handle = shared.table.make(slot, host.id(), &request.options).map_err(copy_error)?;
+        let handle = shared.table.make(slot, host.id(), &request.options).map_err(SocketError::Memory)?;
         // The slot's last socket may have been closed with directions that stayed locked.
         for direction in [Direction::Send, Direction::Recv] {
             host.tell_taken(handle, direction, false);
@@ -110,22 +104,22 @@ impl Opening {
         &self.shared
     }
 
-    fn replied(&mut self, reply: Option<Reply>) -> io::Result<Reply> {
+    fn replied(&mut self, reply: Option<Reply>) -> Result<Reply, SocketError> {
         self.reply = None;
         let Some(reply) = reply else {
             // There will be no reply: the proxy is gone.
             let _ = self.shared.table.end(self.handle);
-            return Err(io_error(Error::NetworkDown));
+            return Err(SocketError::Failed(Error::NetworkDown));
         };
         if reply.errno == 0 {
             return Ok(reply);
         }
         let _ = self.shared.table.end(self.handle);
-        Err(io_error(Error::from_errno(reply.errno as i32)))
+        Err(Error::from_errno(reply.errno as i32).into())
     }
 
     /// Blocks until the reply comes.
-    pub(super) fn wait(mut self) -> io::Result<(Self, Reply)> {
+    pub(super) fn wait(mut self) -> Result<(Self, Reply), SocketError> {
         let reply = self.reply.take().and_then(|reply| reply.blocking_recv().ok());
         let reply = self.replied(reply)?;
         Ok((self, reply))
@@ -140,11 +134,11 @@ impl Opening {
 }
 
 impl Future for Opening {
-    type Output = io::Result<Reply>;
+    type Output = Result<Reply, SocketError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(reply) = &mut self.reply else {
-            return Poll::Ready(Err(io_error(Error::InvalidArgument)));
+            return Poll::Ready(Err(SocketError::Failed(Error::InvalidArgument)));
         };
         match Pin::new(reply).poll(cx) {
             Poll::Ready(reply) => Poll::Ready(self.replied(reply.ok())),
@@ -156,7 +150,7 @@ impl Future for Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         let Some(mut reply) = self.reply.take() else { return };
-        // From here on the reply is either in the channel or goes back to who sends it.
+        // From here on the reply is either in the channel or goes back to its sender.
         reply.close();
         match reply.try_recv() {
             Ok(reply) => discard(&self.shared, self.handle, &reply),
@@ -182,31 +176,32 @@ impl AttachedDevice {
         host: &HostLaunch,
         options: Options,
         d: &Descriptor,
-    ) -> io::Result<Opened> {
+    ) -> Result<Opened, SocketError> {
         let geometry = self.memory.geometry();
         let resolve = |place, len| self.table.resolve(place, len);
-        let entered =
-            Opened::of(d, geometry.slots(), geometry.shards, resolve).map_err(io_error).and_then(|opened| {
+        let entered = Opened::of(d, geometry.slots(), geometry.shards, resolve)
+            .map_err(SocketError::from)
+            .and_then(|opened| {
                 let mut entry = Entry::fresh(handle.generation(), options);
                 (entry.send, entry.recv, entry.remote_part) = (opened.send, opened.recv, opened.remote_part);
                 (entry.local, entry.peer) = (d.local, d.peer);
                 (entry.link, entry.transport) = (d.link, d.transport);
                 self.clear_line(d.recv_line)?;
-                self.table.enter(handle, Kind::Stream, host.id(), &entry).map_err(copy_error)?;
+                self.table.enter(handle, Kind::Stream, host.id(), &entry).map_err(SocketError::Memory)?;
                 Ok(opened)
             });
         entered.inspect_err(|_| self.close_socket(handle))
     }
 
-    /// Sets the line of a receive ring to zero, before anybody looks at it. In an arena whoever
-    /// gives rings back does.
-    fn clear_line(&self, line: RegionOffset) -> io::Result<()> {
+    /// Sets the line of a receive ring to zero before it is first read. In an arena, this is done
+    /// when rings are given back.
+    fn clear_line(&self, line: RegionOffset) -> Result<(), SocketError> {
         match line.region() {
             SHARED if line.0 != 0 => {
                 self.memory.clear_line(line.offset());
                 Ok(())
             }
-            DEVICE => self.table.clear_line(line.offset()).map_err(copy_error),
+            DEVICE => self.table.clear_line(line.offset()).map_err(SocketError::Memory),
             _ => Ok(()),
         }
     }
@@ -218,9 +213,10 @@ impl AttachedDevice {
         host: &HostLaunch,
         options: Options,
         local: SockAddr,
-    ) -> io::Result<()> {
+    ) -> Result<(), SocketError> {
         let entry = listener_entry(handle.generation(), options, local);
-        let entered = self.table.enter(handle, Kind::Listener, host.id(), &entry).map_err(copy_error);
+        let entered =
+            self.table.enter(handle, Kind::Listener, host.id(), &entry).map_err(SocketError::Memory);
         entered.inspect_err(|_| self.close_socket(handle))
     }
 

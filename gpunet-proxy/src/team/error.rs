@@ -1,5 +1,8 @@
-//! Why a team cannot be, or cannot go on.
+//! Why a team cannot be formed, or has failed.
 
+use crate::model::error::into_io_error;
+use crate::os::errno;
+use crate::team::environment::EnvironmentError;
 use gpunet_abi::team::Rank;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,6 +10,23 @@ use std::io;
 use std::time::Duration;
 
 /// Why a call of a team failed.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::device::Rank;
+/// use gpunet_proxy::team::{Team, TeamError, TeamFailure, TeamListener};
+///
+/// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
+/// let listener = TeamListener::bind("127.0.0.1:0".parse()?)?;
+/// let (id, size) = (listener.id(), 2);
+/// match Team::join(&attachment, id, Rank(7), size) {
+///     Ok(team) => println!("{} members", team.size()),
+///     Err(TeamError::Failed(TeamFailure::NoSuchRank { rank, size })) => println!("{rank} of {size}?"),
+///     Err(TeamError::Silent(_)) => println!("is member 0 stopped?"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TeamError {
@@ -36,11 +56,33 @@ pub enum TeamError {
     /// CUDA, or the system's memory, refused something to this member after all had agreed.
     #[error("cannot prepare this member's memory: {0}")]
     Memory(String),
+    /// [`TeamListener::bind`](super::TeamListener::bind) got an address that stands for all of the
+    /// machine's.
+    #[error("members cannot connect to an unspecified address; name one of this machine's")]
+    UnspecifiedAddress,
+    /// The environment of [`Team::launched`](super::Team::launched) names no team.
+    #[error("cannot find this program's team: {0}")]
+    Environment(EnvironmentError),
 }
+
+into_io_error!(TeamError);
 
 impl TeamError {
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         |source| Self::Io { doing: doing.into(), source }
+    }
+
+    /// Returns the Linux errno, positive.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Io { source, .. } => errno::of(source),
+            Self::Silent(_) => libc::ETIMEDOUT,
+            Self::Memory(_) => libc::ENOMEM,
+            Self::Failed(failure) | Self::FailedInPart { failure, .. } => failure.errno(),
+            Self::UnspecifiedAddress => libc::EINVAL,
+            Self::Environment(_) => libc::ENOENT,
+        }
     }
 
     /// What the team said, if it did.
@@ -273,6 +315,25 @@ pub enum TeamFailure {
 }
 
 impl TeamFailure {
+    /// Returns the Linux errno, positive.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::Missing { .. } | Self::TimedOut { .. } => libc::ETIMEDOUT,
+            Self::SameRank { .. }
+            | Self::NoSuchRank { .. }
+            | Self::Unequal { .. }
+            | Self::Different { .. } => libc::EINVAL,
+            Self::WrongId | Self::Complete => libc::ECONNREFUSED,
+            Self::WrongVersion { .. } => libc::EPROTONOSUPPORT,
+            Self::OtherMachine { .. } | Self::CannotMap { .. } => libc::EOPNOTSUPP,
+            Self::OtherUser { .. } => libc::EACCES,
+            Self::Died { .. } => libc::ECONNRESET,
+            Self::Left { .. } => libc::ENOTCONN,
+            Self::Protocol { .. } | Self::Ahead { .. } | Self::InParent(_) => libc::EPROTO,
+        }
+    }
+
     /// The members that it names.
     fn ranks(&mut self) -> Vec<&mut Rank> {
         match self {

@@ -1,5 +1,6 @@
 //! Where the members of a team meet.
 
+use super::error::TeamError;
 use std::fmt;
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -30,9 +31,10 @@ impl TeamId {
     /// Makes the id of a new team that meets at `address`, where member 0 will listen.
     ///
     /// # Errors
-    /// The system has no random numbers.
-    pub fn new(address: SocketAddr) -> io::Result<Self> {
-        Ok(Self { address, nonce: random()? })
+    /// [`TeamError::Io`], when the system has no random numbers.
+    pub fn new(address: SocketAddr) -> Result<Self, TeamError> {
+        let nonce = random().map_err(TeamError::io("cannot read random numbers"))?;
+        Ok(Self { address, nonce })
     }
 
     /// The id of the team that all who say the same `name` mean.

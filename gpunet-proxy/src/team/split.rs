@@ -42,12 +42,13 @@ impl Team {
         let origins: Vec<_> = members.iter().map(|&(_, rank)| Rank(rank)).collect();
         let own = members.iter().position(|&(_, rank)| rank == local.rank.0);
         let rank = Rank(own.ok_or(TeamFailure::Protocol { rank: local.rank })? as u32);
-        let listener = match rank {
-            Rank(0) => TeamListener::bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
-            _ => Err(std::io::ErrorKind::Unsupported.into()),
-        };
+        let bind = || TeamListener::bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
+        let listener = (rank == Rank(0)).then(bind);
         // Who cannot listen says nothing, and all of its team know.
-        let id = listener.as_ref().map_or_else(|_| String::new(), |listener| listener.id().to_string());
+        let id = match &listener {
+            Some(Ok(listener)) => listener.id().to_string(),
+            _ => String::new(),
+        };
         let ids = local.member.together(Collective::Exchange, id.as_bytes())?;
         let (device, options) = (local.device.clone(), local.options.clone());
         // Nobody else of this team knows what a member shares with the first one.
@@ -55,9 +56,8 @@ impl Team {
         let known_failure = local
             .member
             .known_failure(local.rank, &members.iter().map(|&(_, rank)| rank).collect::<Vec<_>>());
-        let (id, secret) = if rank == Rank(0) {
-            let listener =
-                listener.map_err(TeamError::io("cannot listen for the members of a part of the team"))?;
+        let (id, secret) = if let Some(listener) = listener {
+            let listener = listener?;
             let id = listener.id();
             let exports = device.as_ref().map(Device::export_check);
             listener.start_part(size, &options, exports, secrets, Box::new(known_failure.clone()))?;

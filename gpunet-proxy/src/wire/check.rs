@@ -1,4 +1,4 @@
-//! What a descriptor is, before it is used.
+//! Checks of descriptors before they are used.
 
 use rustix::fs::{FileType, fstat, fstatfs, major};
 use std::os::fd::BorrowedFd;

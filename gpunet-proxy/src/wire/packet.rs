@@ -15,19 +15,20 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 /// The most descriptors of a packet: a region and the doorbells.
 pub(crate) const MAX_FDS: usize = 1 + SHARDS;
 
-/// What one `recvmsg` gave.
+/// The result of one `recvmsg`.
 #[derive(Debug)]
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) fds: Vec<OwnedFd>,
-    /// This process may have no more descriptors: some of the packet's are lost.
+    /// This process has reached its limit of descriptors: some of the packet's are lost.
     pub(crate) lost: bool,
 }
 
 /// Sends a packet whole or not at all; never waits.
 ///
 /// # Errors
-/// WouldBlock, while the other side has too much to read already; else the connection is over.
+/// WouldBlock, while the other side's queue is full; any other error means that the connection has
+/// ended.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -87,9 +88,9 @@ fn recv_once(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Pac
 pub(crate) enum Incoming {
     /// Without descriptors.
     Plain(Packet),
-    /// With descriptors: it stays in the queue. Whoever receives it ([`recv`]) or closes the socket
-    /// may be the last to close a descriptor, and that can take as long as its sender likes: a TCP
-    /// socket may linger for hours.
+    /// With descriptors: it stays in the queue. The thread that receives it ([`recv`]) or closes
+    /// the socket may be the last to close a descriptor, and the sender decides how long that
+    /// takes: a TCP socket may linger for hours.
     WithDescriptors,
 }
 

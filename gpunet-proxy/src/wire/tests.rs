@@ -1,4 +1,4 @@
-//! What decoding refuses.
+//! Frames that decoding rejects.
 
 use super::*;
 use gpunet_core::ids::HostRequestId;
@@ -28,7 +28,7 @@ fn a_frame_and_its_descriptors_arrive_as_they_were_sent() {
     assert!(recv(b.as_fd(), &mut vec![0; MAX_FRAME]).expect("the end").is_none());
 }
 
-/// Makes a look pass over empty packets that another look has seen.
+/// Makes a peek pass over empty packets that an earlier peek has seen.
 #[allow(unsafe_code)]
 fn pass_over_empty_packets(socket: &OwnedFd) {
     let from: libc::c_int = 0;
@@ -39,9 +39,9 @@ fn pass_over_empty_packets(socket: &OwnedFd) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The kernel can say that nothing comes any more although a packet is there: one that comes, and
-/// the end after it, between its look for packets and its look for the end. An empty packet makes
-/// it say the same every time.
+/// The kernel can report the end although a packet is queued: if a packet and then the end arrive
+/// between its check for packets and its check for the end. An empty packet produces the same
+/// report every time.
 #[test]
 fn an_end_is_believed_when_it_is_seen_twice() {
     let (frame, mut buffer) = (encode(&ToDaemon::Detach), vec![0; MAX_FRAME]);
@@ -53,7 +53,7 @@ fn an_end_is_believed_when_it_is_seen_twice() {
     assert!(matches!(decode::<ToDaemon>(packet), Ok((ToDaemon::Detach, _))));
     assert!(recv(b.as_fd(), &mut buffer).expect("the end").is_none());
 
-    // And by one that only looks.
+    // And by one that only peeks.
     let (a, b) = pair();
     pass_over_empty_packets(&b);
     send(a.as_fd(), &[], &[]).expect("sent");

@@ -3,12 +3,13 @@
 use crate::support::{Kind, Memory, World, pattern};
 use gpunet_device::abi::{Options, Word};
 use gpunet_device::{Error, TransportKind};
+use gpunet_proxy::queue::QueueError;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-fn errno(error: &std::io::Error) -> Option<i32> {
-    error.raw_os_error()
+fn errno(error: &QueueError) -> Option<i32> {
+    matches!(error, QueueError::Failed(_) | QueueError::Canceled).then(|| error.errno())
 }
 
 /// Ends a connection with a reset.

@@ -3,7 +3,8 @@
 use crate::support::{Kind, Memory, World, not_run, pattern};
 use gpunet_device::abi::Options;
 use gpunet_proxy::queue::{Queue, Settings};
-use std::io::{ErrorKind, Read, Write};
+use gpunet_proxy::socket::DirectionError;
+use std::io::{Read, Write};
 
 fn echo(mut peer: std::net::TcpStream) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
@@ -41,7 +42,7 @@ fn a_captured_exchange_replays_with_new_content() {
     queue.recv(&mut receiver, to.buffer(LEN)).expect("captured");
     let refused = queue.synchronize().expect_err("no graph has it");
     let message = sender.prepare(64).expect_err("its place is not known");
-    assert_eq!(message.kind(), ErrorKind::ResourceBusy);
+    assert!(matches!(message, DirectionError::Captured), "{message:?}");
     let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     let graph = theirs.end_capture(flags).expect("a graph").expect("not empty");
     drop(refused);

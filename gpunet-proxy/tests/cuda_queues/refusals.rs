@@ -6,9 +6,9 @@ use crate::support::{Kind, Memory, World, pattern};
 use gpunet_device::TransportKind;
 use gpunet_device::abi::Options;
 use gpunet_device::team::{Rank, Signal};
-use gpunet_proxy::queue::{Outcome, Queue, Settings};
+use gpunet_proxy::queue::{Outcome, Queue, QueueError, Settings};
 use gpunet_proxy::team::{Team, TeamListener, TeamOptions};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::time::Duration;
 
 const LEN: usize = 150_000;
@@ -65,13 +65,13 @@ struct Script {
 }
 
 impl Script {
-    fn accepted<T>(&mut self, result: io::Result<T>) -> Option<T> {
+    fn accepted<T>(&mut self, result: Result<T, QueueError>) -> Option<T> {
         self.operations += u64::from(result.is_ok());
         result.ok()
     }
 
     /// Does what may be the one thing that is refused.
-    fn retried(&mut self, mut call: impl FnMut() -> io::Result<()>) -> Option<()> {
+    fn retried(&mut self, mut call: impl FnMut() -> Result<(), QueueError>) -> Option<()> {
         self.accepted(call()).or_else(|| self.accepted(call()))
     }
 }

@@ -7,6 +7,7 @@ use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::{Options, TransportKind};
 use gpunet_proxy::config::Rdma;
 use gpunet_proxy::host::{Host, Listener, Stream};
+use gpunet_proxy::socket::SocketError;
 use gpunet_proxy::{Config, Proxy};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -115,12 +116,29 @@ pub fn bytes(seed: u64, start: usize, len: usize) -> Vec<u8> {
     (start..start + len).map(|i| pattern(seed, i)).collect()
 }
 
+/// What calls of host sockets fail with.
+pub trait HasErrno {
+    fn number(&self) -> i32;
+}
+
+impl HasErrno for std::io::Error {
+    fn number(&self) -> i32 {
+        self.raw_os_error().expect("an errno")
+    }
+}
+
+impl HasErrno for SocketError {
+    fn number(&self) -> i32 {
+        self.errno()
+    }
+}
+
 /// The errno of a failed call.
 #[track_caller]
-pub fn errno<T>(result: std::io::Result<T>) -> i32 {
+pub fn errno<T>(result: Result<T, impl HasErrno>) -> i32 {
     match result {
         Ok(_) => panic!("the call succeeded"),
-        Err(error) => error.raw_os_error().expect("an errno"),
+        Err(error) => error.number(),
     }
 }
 

@@ -97,7 +97,7 @@ pub async fn dropped_connects_leave_nothing_behind(bench: Bench) {
         let connected = nudge(bench.host.connect(addr, bench.options()), round % 5).await;
         // Slots and rings come back when the other end, too, is closed, which may take a while.
         if let Some(Err(error)) = connected {
-            let errno = error.raw_os_error().expect("an errno");
+            let errno = error.errno();
             assert!([libc::EMFILE, libc::ENOBUFS].contains(&errno), "{error}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -2,8 +2,9 @@
 
 use crate::bench::{Bench, Case, LOOPBACK, errno, eventually};
 use crate::support::client::nobody;
-use gpunet_device::TransportKind;
+use gpunet_device::{Error, TransportKind};
 use gpunet_proxy::Config;
+use gpunet_proxy::socket::SocketError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -83,6 +84,8 @@ pub async fn who_waits_hears_of_a_close(bench: Bench) {
 pub async fn connects_to_nobody_are_refused(bench: Bench) {
     let addr = nobody().to_std().expect("an address");
     let error = bench.host.connect(addr, bench.options()).await.expect_err("nobody is there");
+    assert!(matches!(error, SocketError::Failed(Error::ConnectionRefused)), "{error:?}");
+    let error = std::io::Error::from(error);
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
     assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
     bench.end().await;

@@ -62,9 +62,9 @@ impl<T> Waiting<T> {
     /// Checks that the first operation fails so, and that the second one follows.
     #[track_caller]
     fn expect_failure(self, errors: &[Error]) -> Failed<T> {
-        let error = self.done.wait().expect_err("the other rank failed").raw_os_error();
+        let error = self.done.wait().expect_err("the other rank failed").errno();
         let failure = self.queue.outcome().failure.expect("it stays");
-        assert_eq!((failure.operation, Some(failure.error.errno())), (0, error));
+        assert_eq!((failure.operation, failure.error.errno()), (0, error));
         assert!(errors.contains(&failure.error), "{failure:?}");
         assert_eq!((self.words.at(0).observe(), self.queue.outcome().done), (1, 3), "it goes on");
         let errors = errors.to_vec();
@@ -97,8 +97,7 @@ struct Failed<T> {
 
 #[track_caller]
 fn expect_error(outcome: &Outcome, errors: &[Error]) {
-    let error = outcome.error.as_ref().and_then(|error| error.raw_os_error());
-    assert!(errors.iter().any(|expected| Some(expected.errno()) == error), "{outcome:?}");
+    assert!(outcome.error.is_some_and(|error| errors.contains(&error)), "{outcome:?}");
 }
 
 /// Waits for a message of which a part has come.

@@ -5,6 +5,7 @@ use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, bounded, until};
 use gpunet_device::{Error, Handle, Listener, Net, Options, Stream, TransportKind};
 use gpunet_proxy::FinishPolicy;
+use gpunet_proxy::socket::SocketError;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -71,7 +72,8 @@ fn slots_are_used_again_and_more_than_there_are_cannot_be_opened() {
         }
         let listen = || world.attachment().listen_blocking(ANY.parse().expect("an address"), TCP, 1);
         let all: Vec<_> = (0..255).map(|_| listen().expect("a slot")).collect();
-        assert_eq!(listen().expect_err("none is left").raw_os_error(), Some(Error::TooManySockets.errno()));
+        let refused = listen().expect_err("none is left");
+        assert!(matches!(refused, SocketError::TooManyHostSockets), "{refused:?}");
         drop(all);
         until("all are closed", || world.attachment().usage().sockets == 1);
         listen().expect("a slot");
@@ -86,7 +88,9 @@ fn a_connect_that_fails_says_why_and_keeps_nothing() {
         let world = World::new();
         for _ in 0..300 {
             let refused = world.attachment().connect_blocking(std_addr(nobody()), TCP);
-            assert_eq!(refused.expect_err("nobody is there").kind(), ErrorKind::ConnectionRefused);
+            let refused = refused.expect_err("nobody is there");
+            assert!(matches!(refused, SocketError::Failed(Error::ConnectionRefused)), "{refused:?}");
+            assert_eq!(std::io::Error::from(refused).kind(), ErrorKind::ConnectionRefused);
         }
         assert_eq!(world.attachment().usage().sockets, 0);
         world.expect_all_free();

@@ -5,8 +5,8 @@ use crate::support::{Memory, SOLO, World, bounded};
 use crate::taking::KINDS;
 use gpunet_device::abi::Word;
 use gpunet_device::{Error, Options, Shutdown, Stream, TransportKind};
-use gpunet_proxy::queue::Queue;
-use gpunet_proxy::socket::Socket;
+use gpunet_proxy::queue::{Queue, QueueError};
+use gpunet_proxy::socket::{DirectionError, Socket};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
@@ -103,12 +103,15 @@ fn what_was_prepared_is_posted_before_what_is_sent() {
         }
         let tail = Memory::from_fn(4, |_| b'z');
         let early = queue.send(&mut sender, tail.buffer()).expect_err("three messages are not posted");
-        assert_eq!(early.raw_os_error(), Some(Error::Busy.errno()));
+        assert!(matches!(early, QueueError::Direction(DirectionError::Unpublished)), "{early:?}");
         // Behind its own gate no trigger would ever be released.
         let mut other = Queue::cpu(world.attachment()).expect("a queue");
         other.wait(&[messages[1].room, messages[1].done]).expect("open");
         let late = other.post(&[messages[2].post]).expect_err("it waits for that");
+        assert!(matches!(late, QueueError::Deadlock { .. }), "{late:?}");
+        let late = std::io::Error::from(late);
         assert_eq!(late.kind(), std::io::ErrorKind::Deadlock, "{late}");
+        assert!(late.to_string().contains("post first, then wait"), "{late}");
         // A later trigger publishes all before it, and those do nothing afterwards.
         queue.post(&[messages[1].post, messages[0].post, messages[2].post]).expect("open");
         queue.wait(&[messages[2].done]).expect("open");
@@ -145,11 +148,11 @@ fn the_end_of_a_stream_in_the_middle_of_a_message_is_the_outcome() {
             }
             let error = done.wait().expect_err("it ended");
             let expected = if reset { Error::ConnectionReset } else { Error::NoData };
-            assert_eq!(error.raw_os_error(), Some(expected.errno()));
+            assert!(matches!(error, QueueError::Failed(failure) if failure.error == expected), "{error:?}");
             let failure = queue.outcome().failure.expect("it ended");
             assert_eq!((failure.operation, failure.error), (0, expected));
             let outcome = receiver.outcome().expect("readable");
-            assert_eq!(outcome.error.and_then(|error| error.raw_os_error()), Some(expected.errno()));
+            assert_eq!(outcome.error, Some(expected));
             assert!(outcome.position >= 4096, "{}", outcome.position);
         }
         // The next socket works.
@@ -190,7 +193,7 @@ fn an_end_does_not_harm_the_other_direction() {
             assert_eq!(stream.recv_exact(&SOLO, heard.buffer()), Ok(10), "{kind:?}");
             assert!(heard.holds(0, 10, 1, 0));
             let outcome = receiver.outcome().expect("readable");
-            assert_eq!(outcome.error.and_then(|error| error.raw_os_error()), Some(Error::NoData.errno()));
+            assert_eq!(outcome.error, Some(Error::NoData));
             assert_eq!(outcome.position, 100);
             assert!(sender.outcome().expect("readable").error.is_none());
         }
@@ -234,8 +237,8 @@ fn a_queue_that_waits_is_released_when_its_attachment_is_closed() {
         let done = queue.notify();
         let (_proxy, attachment, token) = world.apart();
         drop((attachment, token));
-        let error = done.wait().expect_err("nothing came").raw_os_error();
-        let ended = [Error::Canceled, Error::NetworkDown, Error::NoData].map(|error| Some(error.errno()));
+        let error = done.wait().expect_err("nothing came").errno();
+        let ended = [Error::Canceled, Error::NetworkDown, Error::NoData].map(Error::errno);
         assert!(ended.contains(&error), "{error:?}");
     });
 }

@@ -10,15 +10,14 @@ use gpunet_device::{Error, Handle, Net, Options, Prepared, Stream, Timeout, Tran
 use gpunet_posix as posix;
 use gpunet_proxy::config::Lines;
 use gpunet_proxy::queue::Queue;
-use gpunet_proxy::socket::Outcome;
+use gpunet_proxy::socket::{DirectionError, Outcome};
 use gpunet_proxy::{Config, FinishPolicy};
-use std::io;
 use std::sync::Barrier;
 
 pub const KINDS: [TransportKind; 2] = [TransportKind::Tcp, TransportKind::Peer];
 
-fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().expect("an errno")
+fn errno(error: &DirectionError) -> i32 {
+    error.errno()
 }
 
 const EBUSY: i32 = 16;
@@ -68,7 +67,7 @@ fn kernels_play_thousands_of_messages_that_were_prepared_at_once() {
                 scope.spawn(move || play_sends(net, first, ring, COUNT, 5));
                 scope.spawn(move || play_receives(net, expected, COUNT, 5));
             });
-            assert_eq!(receiver.outcome().expect("readable").error.map(|error| errno(&error)), None);
+            assert_eq!(receiver.outcome().expect("readable").error, None);
             // The launch knows them: nothing is given back, or closed, before its end.
             assert_eq!(errno(&sender.give_back().expect_err("known")), EBUSY);
             drop(receiver);
@@ -159,11 +158,10 @@ fn a_direction_has_ended_when_the_peer_has_left() {
             drop(near);
             let ended = message.expect("room").arrived.wait(&SOLO, world.net(), Timeout::NEVER);
             assert_eq!(ended, Err(Error::NoData));
-            let error =
-                |outcome: io::Result<Outcome>| outcome.expect("readable").error.map(|error| errno(&error));
-            assert_eq!(error(receiver.outcome()), Some(Error::NoData.errno()), "{kind:?}");
+            let error = |outcome: Result<Outcome, DirectionError>| outcome.expect("readable").error;
+            assert_eq!(error(receiver.outcome()), Some(Error::NoData), "{kind:?}");
             if kind == TransportKind::Peer {
-                assert_eq!(error(sender.outcome()), Some(Error::BrokenPipe.errno()));
+                assert_eq!(error(sender.outcome()), Some(Error::BrokenPipe));
             }
         }
     });

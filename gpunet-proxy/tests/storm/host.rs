@@ -33,7 +33,7 @@ pub async fn client(watch: &Arc<Watch>, host: &Host, target: Target, rng: &mut R
             seat.gets_on();
             as_client(watch, &seat, stream, rng).await
         }
-        Err(error) => Err(at("connect")(error)),
+        Err(error) => Err(broken("connect", error.errno())),
     };
     judge(watch, seat, result).await
 }
@@ -84,12 +84,12 @@ pub async fn serve(watch: Arc<Watch>, listener: Listener, stop: Arc<AtomicBool>,
                     judge(&watch, seat, result).await;
                 });
             }
-            Ok(Err(error)) => match error.raw_os_error() {
-                Some(libc::ENETDOWN | libc::ECANCELED) if watch.mortal => {
+            Ok(Err(error)) => match error.errno() {
+                libc::ENETDOWN | libc::ECANCELED if watch.mortal => {
                     watch.down.store(true, Ordering::Relaxed);
                     return;
                 }
-                Some(libc::EMFILE | libc::ENOBUFS) => {
+                libc::EMFILE | libc::ENOBUFS => {
                     watch.retries.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }

@@ -8,10 +8,9 @@ use crate::world::{anywhere, options};
 use gpu_usermap::cuda::{Device, StreamPriority};
 use gpunet_device::team::{Rank, Signal};
 use gpunet_device::{Buffer, Error};
-use gpunet_proxy::queue::{Queue, Settings};
+use gpunet_proxy::queue::{Queue, QueueError, Settings};
 use gpunet_proxy::team::{Symmetric, Team, TeamId};
 use gpunet_proxy::{Attachment, embed};
-use std::io::ErrorKind;
 use std::time::Duration;
 
 const DATA: Signal = Signal(0);
@@ -119,17 +118,17 @@ fn a_stream_puts_no_pageable_memory() {
             // SAFETY: nothing is enqueued.
             let heap = unsafe { Buffer::from_raw_parts(heap.as_mut_ptr(), 8) };
             let refused = queue.put(&x, heap, Rank(0)).expect_err("no kernel reaches it");
-            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+            assert!(matches!(refused, QueueError::Pageable), "{refused:?}");
             let cpu = embed(small()).expect("a proxy").attach_cpu().expect("attached");
             let refused = Queue::cpu(&cpu).expect("a queue").signal(&team, DATA, 1, Rank(0));
-            assert_eq!(refused.expect_err("another device").kind(), ErrorKind::InvalidInput);
+            assert!(matches!(refused, Err(QueueError::OtherDevice)), "{refused:?}");
         });
     });
 }
 
 fn has_left(queue: &mut Queue) {
     let error = queue.synchronize().expect_err("it has left");
-    assert_eq!(error.raw_os_error(), Some(Error::NotConnected.errno()));
+    assert_eq!(error.errno(), Error::NotConnected.errno());
     assert_eq!(queue.outcome().failure.expect("a failure").operation, 1);
 }
 
@@ -198,7 +197,7 @@ fn a_team_that_is_dropped_releases_a_stream() {
             queue.wait_until(&team, DATA, Rank(0), 1).expect("enqueued");
             drop(team);
             let error = queue.synchronize().expect_err("nobody signals");
-            assert_eq!(error.raw_os_error(), Some(Error::NotConnected.errno()));
+            assert_eq!(error.errno(), Error::NotConnected.errno());
         });
     });
 }
@@ -213,7 +212,8 @@ fn a_closed_attachment_releases_a_stream() {
             queue.wait_until(&team, DATA, Rank(0), 1).expect("enqueued");
             let done = queue.notify();
             let _ = attachment.close();
-            assert!(done.wait().expect_err("it was closed").raw_os_error().is_some());
+            let error = done.wait().expect_err("it was closed");
+            assert!(matches!(error, QueueError::Failed(_) | QueueError::Canceled), "{error:?}");
         });
     });
 }
@@ -231,10 +231,10 @@ fn a_member_that_is_killed_releases_streams() {
             let live = |team: Team, mut queue: Queue| {
                 let _x = team.alloc::<u64>(1000);
                 queue.wait_until(&team, Signal(5), Rank(2), 1).map_or_else(
-                    |refused| assert_eq!(refused.kind(), ErrorKind::ConnectionReset),
+                    |refused| assert!(matches!(refused, QueueError::TeamBroken(_)), "{refused:?}"),
                     |()| {
                         let error = queue.synchronize().expect_err("it is dead");
-                        assert_eq!(error.raw_os_error(), Some(Error::ConnectionReset.errno()));
+                        assert_eq!(error.errno(), Error::ConnectionReset.errno());
                     },
                 );
             };
@@ -279,7 +279,7 @@ fn a_stream_meets_a_thread_in_collectives() {
                 queue.set_team_timeout(Some(Duration::from_millis(100)));
                 queue.wait_until(&team, DATA, other, 2).expect("enqueued");
                 let error = queue.synchronize().expect_err("nobody signals");
-                assert_eq!(error.raw_os_error(), Some(Error::TimedOut.errno()));
+                assert_eq!(error.errno(), Error::TimedOut.errno());
                 drop((x, y));
                 team.leave().expect("both leave");
             };

@@ -7,9 +7,9 @@ use gpunet_stream::rc::{Config, Failure, Hello, Machine, Message};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A peer whose host has sent nothing for so long, while requests are under way, is given up, in
-/// nanoseconds. The card's own retries (about 8 s) end first, unless the peer chose to retry
-/// forever, as rsockets do on devices that take seven retries for that.
+/// Nanoseconds after which a peer is given up whose host has sent nothing while requests are under
+/// way. The card's own retries (about 8 s) end first, unless the peer chose to retry forever, as
+/// rsockets do on devices that take seven retries for that.
 const ANSWER_TIMEOUT_NS: u64 = 60_000_000_000;
 /// Deadlines are whole multiples of this, in nanoseconds.
 const ROUND_NS: u64 = 50_000_000;
@@ -75,8 +75,8 @@ impl RcIo {
         }
     }
 
-    /// When all messages of a peer that may wait for the last acknowledgement are sure to be
-    /// acknowledged.
+    /// The time at which all messages are certainly acknowledged, for a peer that may wait for the
+    /// last acknowledgement.
     fn acknowledged_at(&self) -> Option<u64> {
         let is_over = self.reset || self.is_disconnected || self.machine.failure().is_some();
         let waits = !(is_over || self.machine.is_peer_gpunet());

@@ -114,7 +114,7 @@ impl Domain {
 fn same(a: &Ring, b: &Ring) -> bool {
     let same_memory = match (&a.memory, &b.memory) {
         (RingMemory::Mapped, RingMemory::Mapped) => true,
-        // The domain holds its descriptor, so the number names no other file meanwhile.
+        // The domain holds its descriptor, so the number cannot name another file.
         (RingMemory::DmaBuf { fd: a, offset: at }, RingMemory::DmaBuf { fd: b, offset }) => {
             a.as_raw_fd() == b.as_raw_fd() && at == offset
         }

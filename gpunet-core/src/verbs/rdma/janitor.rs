@@ -1,4 +1,4 @@
-//! A thread that ends connections: what takes time and needs nobody's attention.
+//! A thread that ends connections, which takes time and needs no caller.
 
 use gpu_usermap::threads;
 use std::io;

@@ -16,7 +16,7 @@ use super::stack::Stack;
 
 /// Takes the requests that come to an address.
 ///
-/// They wait in the kernel, in order and no more than the backlog, until they are asked for.
+/// They wait in the kernel, in order and up to the backlog, until the listener takes them.
 pub(super) struct RdmaListening {
     id: Id,
     stack: Arc<Stack>,
@@ -56,7 +56,7 @@ impl Listening for RdmaListening {
     fn next(&mut self) -> io::Result<Request> {
         loop {
             let (event, id) = self.id.next_request(self.stack.pool.counts())?;
-            // Other events of a listener concern devices: it goes on with those that are left.
+            // Other events of a listener concern devices: it continues with the remaining devices.
             let Some(id) = id else { continue };
             match self.request(event, id) {
                 Ok(Some(request)) => return Ok(request),

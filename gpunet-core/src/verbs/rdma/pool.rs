@@ -67,7 +67,7 @@ impl Pool {
         if let Some(device) = self.state().devices.get(&key) {
             return Ok(Arc::clone(&device.context));
         }
-        // Only the control thread comes here, so nobody adds the same meanwhile.
+        // Only the control thread runs this, so no other thread adds the same context.
         let context = Arc::new(Context::of(id)?);
         let device = Device { context: Arc::clone(&context), idle: VecDeque::new() };
         self.state().devices.insert(key, device);

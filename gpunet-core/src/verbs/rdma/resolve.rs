@@ -42,7 +42,7 @@ pub(super) async fn resolve(
     Ok(Box::new(RdmaHandshake::new(connection, context, parameters, stack)))
 }
 
-/// Asks, and asks again when nobody answers.
+/// Asks, and repeats the question when there is no answer.
 async fn persist(
     id: &mut Id,
     ask: impl Fn(&mut Id) -> io::Result<()>,

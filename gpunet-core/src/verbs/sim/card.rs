@@ -81,7 +81,7 @@ fn settle(mut state: MutexGuard<'_, State>) {
     let trash = std::mem::take(&mut state.trash);
     drop(state);
     for answer in answers {
-        // It fails when nobody waits any more.
+        // It fails when the caller no longer waits.
         let _ = answer.to.send(answer.what);
     }
     drop(trash);

@@ -160,7 +160,7 @@ impl State {
         }
     }
 
-    /// The client of an accepted request goes on with its answer, and its last message goes out.
+    /// The client of an accepted request takes the answer, and sends its last message.
     pub fn take_answer(&mut self, number: u64) {
         let Some(request) = self.accepted.get(&number) else { return };
         // A message that is lost is as one that was not sent: the accept ends in its time.

@@ -46,8 +46,8 @@ impl Fabric {
         });
     }
 
-    /// Kills a host's process: its connections and listeners are gone, and peers are told. What the
-    /// test still holds of them is dead; the host can be used again.
+    /// Kills a host's process: its connections and listeners are gone, and peers get disconnect
+    /// events. Objects of them that the test still holds are dead; the host can be used again.
     pub fn kill(&self, host: HostId) {
         self.0.with(|state| state.kill(host, true));
     }

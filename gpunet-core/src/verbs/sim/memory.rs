@@ -139,7 +139,7 @@ pub(super) fn write_table(table: &Table, offset: u64, bytes: &[u8]) {
         words.2.store(len, Ordering::Release);
         return;
     }
-    // No peer of ours writes parts of descriptors; a card would do it all the same.
+    // No peer of ours writes parts of descriptors, but a card would.
     for (i, byte) in bytes.iter().enumerate() {
         // SAFETY: inside the table (checked).
         let cell = unsafe { AtomicU8::from_ptr(at.add(i)) };

@@ -23,7 +23,7 @@ pub struct Settings {
     ///
     /// [`CompletionStatus::RetryExceeded`]: crate::verbs::CompletionStatus::RetryExceeded
     pub retry_time: Duration,
-    /// Time after which a connect that nobody answers fails.
+    /// Time after which an unanswered connect fails.
     pub connect_timeout: Duration,
     /// How long a sender waits when its message found no receive, before the receiver shortens it:
     /// 655.36 ms, as rdma_cm leaves it.
@@ -74,7 +74,7 @@ pub(super) struct Dice(u64);
 
 impl Dice {
     /// The dice of one queue pair: what it throws depends on the seed and its number alone, not on
-    /// what other connections do meanwhile.
+    /// other connections.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut dice = Self(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95));
         dice.next();

@@ -46,7 +46,7 @@ impl Sim {
 
     /// An address of this host for a connection to `to`.
     fn address_to(&self, to: SocketAddr, from: Option<SocketAddr>) -> SocketAddr {
-        // Loopback is its own other end. Other addresses are made up: nobody can be reached there.
+        // Loopback is its own other end. Other addresses are made up: no host can be reached there.
         let made_up = match to.ip() {
             ip if ip.is_loopback() => ip,
             IpAddr::V4(_) => IpAddr::from([10, 0, (self.id.0 >> 8) as u8, self.id.0 as u8]),

@@ -117,7 +117,7 @@ pub(super) enum Event {
     Pump(u64),
     /// A connection request arrives.
     Request(u64),
-    /// Nobody answered a connection request.
+    /// A connection request was not answered.
     Unanswered(u64),
     /// The client did not take the answer.
     Untaken(u64),

@@ -22,8 +22,8 @@ fn bytes_go_out_and_come_in_as_the_transport_allows() {
     assert_eq!(c.poll_action(0), Action::Send { position: 60, len: 40 });
 }
 
-/// What a driver does in so many actions, if the transport takes and gives without end: sends,
-/// receives, discards.
+/// Counts what a driver does in `count` actions if the transport takes and gives without end:
+/// sends, receives, discards.
 fn actions(c: &mut Connection, count: usize) -> [u64; 3] {
     let mut done = [0; 3];
     for _ in 0..count {
@@ -51,7 +51,7 @@ fn neither_direction_waits_until_the_other_has_nothing_left() {
     let mut c = open();
     c.handle_published(StreamWord::at(4096)).unwrap();
     assert_eq!(actions(&mut c, 16), [8, 8, 0]);
-    // What nobody will read is discarded in turns, too.
+    // Bytes that will not be read are discarded in turns, too.
     c.handle_consumed(StreamWord::at(8).with_end()).unwrap();
     assert_eq!(actions(&mut c, 16), [8, 0, 8]);
     // One that has nothing leaves the turns to the other.
@@ -241,7 +241,7 @@ fn a_device_that_is_gone_has_its_data_delivered_and_then_the_peer_sees_a_reset()
     assert_eq!((c.poll_action(1), c.deadline()), (Action::Idle, Some(1_000_000_000)));
     c.handle_ready(false, true);
     c.handle_sent(10);
-    // No end of stream: nobody closed it.
+    // No end of stream: neither side closed it.
     assert_eq!(c.poll_action(2), Action::Settle);
     c.handle_unacknowledged(2, 10);
     assert_eq!((c.poll_action(2), c.deadline()), (Action::Idle, Some(2 + ABORT_SETTLE_NS)));
@@ -320,7 +320,7 @@ fn a_stream_that_runs_on_after_an_end_does_no_harm() {
     c.handle_eof();
     c.handle_consumed(StreamWord::at(1000)).unwrap();
     assert_eq!((c.consumed(), c.counts().unread), (100, 0));
-    // The other direction goes on.
+    // The other direction continues.
     c.handle_published(StreamWord::at(10)).unwrap();
     assert_eq!(c.poll_action(0), Action::Send { position: 0, len: 10 });
 

@@ -33,7 +33,7 @@ pub struct Config {
     pub sends: u32,
     /// Receives that the peer knows of; [`Config::SPARE_RECEIVES`] more are posted.
     pub receives: u16,
-    /// After so many nanoseconds without proof that the peer's host lives, proof is asked for.
+    /// Nanoseconds without a sign of life from the peer's host after which one is requested.
     pub keepalive: u64,
 }
 
@@ -106,9 +106,9 @@ pub struct Machine {
     shutdown: Ending,
     disconnect: Ending,
     reset: Ending,
-    /// The peer sends no more.
+    /// The peer has ended its sending direction.
     peer_shut: bool,
-    /// The peer takes no more.
+    /// The peer has stopped receiving.
     peer_gone: bool,
     failure: Option<Failure>,
     /// When the peer's host last showed a sign of life.
@@ -220,8 +220,8 @@ impl Machine {
     /// Notes that the oldest request in the send queue has failed.
     pub fn handle_send_failed(&mut self, failure: Failure) {
         let Some(failed) = self.in_flight.pop_front() else { return };
-        // When both ends disconnect at once, one of the messages finds no queue pair any more. Data
-        // is another matter, unless the peer has announced that it takes no more.
+        // When both ends disconnect at once, one of the messages finds no queue pair. That is a
+        // failure for data, unless the peer has announced that it has stopped receiving.
         if !(failed.last || self.peer_gone || (self.is_over() && failed.control)) {
             self.handle_failure(failure);
         }
@@ -263,7 +263,7 @@ impl Machine {
         self.offered = self.offered.max(position);
     }
 
-    /// Queues the message that no more data will come, behind what was offered.
+    /// Queues the message that announces the end of data, behind the data that was offered.
     pub fn shutdown(&mut self) {
         if self.shutdown == Ending::No {
             self.shutdown = Ending::Wanted;
@@ -298,8 +298,8 @@ impl Machine {
         self.disconnect == Ending::Sent || self.reset == Ending::Sent
     }
 
-    /// Both directions have ended: an rsocket peer takes no more messages, but what is under way to
-    /// it still has to arrive.
+    /// Both directions have ended: an rsocket peer takes no further messages, but messages that are
+    /// under way must still arrive.
     fn is_over(&self) -> bool {
         self.peer_shut && self.shutdown == Ending::Sent
     }
@@ -366,7 +366,7 @@ impl Machine {
         self.failure.or(self.peer_gone.then_some(Failure::Closed))
     }
 
-    /// Why the connection is over, if it did not end in good order.
+    /// Why the connection has ended, if by a failure.
     #[must_use]
     pub const fn failure(&self) -> Option<Failure> {
         self.failure

@@ -3,7 +3,7 @@
 use super::violation::Violation;
 
 /// Control messages (grants, credits, ends, signs of life) that may be under way at a time, in work
-/// requests: a peer keeps so many receives beyond its credits.
+/// requests: a peer keeps this many receives beyond its credits.
 pub const CONTROL_LIMIT: u32 = 4;
 
 const DATA: u32 = 0;
@@ -21,14 +21,14 @@ const RESET: u32 = 3;
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// So many bytes were written, by this very request.
+    /// This many bytes were written, by the same request.
     Data(u32),
     /// The sender of this accepts data messages up to that number; perhaps it has published a
     /// buffer.
     Credits(u16),
-    /// No more data will come either way.
+    /// The end of both directions.
     Disconnect,
-    /// No more data will come this way.
+    /// The end of this direction.
     Shutdown,
     /// The connection is given up (gpunet ends only).
     Reset,

@@ -5,9 +5,8 @@
 //! consumed since, published by writing a descriptor into the sender's table. At most two areas are
 //! under way: an entry of the table may be written again only after every byte of the area it named
 //! has come. An area is granted as soon as there is an entry for it and it reaches a quarter of the
-//! ring or 64 KiB, whichever is less, or cannot grow because the ring ends there. A sender is
-//! therefore never made to wait for half a ring, and never given small pieces while more can be
-//! had.
+//! ring or 64 KiB, whichever is less, or cannot grow because the ring ends there. So a sender never
+//! waits for half a ring, and never gets small pieces while larger ones are available.
 //!
 //! # Credits
 //! A credit stands for a posted receive. The driver posts one in the place of each that completed,
@@ -20,11 +19,11 @@ use super::violation::Violation;
 
 /// Areas under way.
 const AREAS: usize = 2;
-/// An area of so many bytes is always worth granting.
+/// An area of this many bytes is always granted.
 const WORTH: u64 = 64 * 1024;
 
-/// The least that is granted of a ring of so many bytes, unless the ring ends there. So a receiver
-/// that gives nothing back gets all of its ring but less than this.
+/// Returns the least area that is granted of a ring of this many bytes, unless the ring ends there.
+/// So a receiver that gives nothing back gets all of its ring except for less than this.
 #[must_use]
 pub const fn least_area(capacity: u64) -> u64 {
     if capacity / 4 < WORTH { capacity / 4 } else { WORTH }
@@ -147,7 +146,7 @@ impl Receiver {
         if half == 0 { 1 } else { half }
     }
 
-    /// Bytes worth granting now.
+    /// Bytes to grant now.
     const fn next_area(&self) -> u64 {
         let capacity = self.ring.len as u64;
         let free = self.consumed + capacity - self.granted;

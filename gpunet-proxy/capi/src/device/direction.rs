@@ -7,9 +7,8 @@ use crate::handle::handles;
 use crate::memory::Out;
 use gpunet_device::{Gate, Prepared, Trigger};
 use gpunet_posix::in_place::Span;
-use gpunet_proxy::socket::{Outcome, Receiver, Sender};
+use gpunet_proxy::socket::{DirectionError, Outcome, Receiver, Sender};
 use std::ffi::c_int;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The sending direction of a device's socket, taken from the kernels. Any thread may use it.
@@ -82,7 +81,7 @@ pub struct gpunet_host_recv_message {
     pub consume: Trigger,
 }
 
-/// How far a taken direction has come, and why it comes no further.
+/// How far a taken direction has come, and why it has ended.
 #[repr(C)]
 pub struct gpunet_host_direction_report {
     /// Bytes since the stream was opened: of a sender those that the peer, or the proxy, has
@@ -95,36 +94,19 @@ pub struct gpunet_host_direction_report {
     pub reserved: c_int,
 }
 
-fn failure(error: io::Error, busy: &'static str) -> Failure {
-    match error.raw_os_error() {
-        Some(libc::EBUSY) => Failure::new(libc::EBUSY, busy),
-        Some(libc::EALREADY) => Failure::new(libc::EALREADY, "the program has the direction already"),
-        Some(libc::ENOBUFS) => {
-            let text = "the ring is full of messages that are prepared and not published, or not consumed";
-            Failure::new(libc::ENOBUFS, text)
-        }
-        Some(libc::EINVAL) => Failure::new(libc::EINVAL, "a message has at least 1 byte"),
-        Some(libc::EMSGSIZE) => Failure::new(libc::EMSGSIZE, "the message is longer than the ring"),
-        _ => Failure::from(error),
-    }
-}
-
-const KNOWN: &str = "a launch that runs knows the socket, or may; finish it first";
-const IN_USE: &str = "a launch that runs knows the socket, or a queue has operations of the direction";
-
 impl From<Outcome> for gpunet_host_direction_report {
     fn from(outcome: Outcome) -> Self {
-        let error = outcome.error.map_or(0, |error| -Failure::from(error).errno());
+        let error = outcome.error.map_or(0, |error| -error.errno());
         Self { position: outcome.position, error, reserved: 0 }
     }
 }
 
 fn take<T>(
     socket: *const gpunet_host_device_socket_t,
-    take: impl FnOnce(&gpunet_proxy::socket::Socket) -> io::Result<T>,
+    take: impl FnOnce(&gpunet_proxy::socket::Socket) -> Result<T, DirectionError>,
 ) -> Result<Arc<TakenObject<T>>, Failure> {
     gpunet_host_device_socket_t::of(socket)?.with(|role| match role {
-        Role::Stream(socket) => take(socket).map(TakenObject::new).map_err(|error| failure(error, KNOWN)),
+        Role::Stream(socket) => Ok(TakenObject::new(take(socket)?)),
         Role::Listener(_) => Err(Failure::new(libc::ENOTCONN, "the socket listens, and is not connected")),
     })
 }
@@ -186,8 +168,7 @@ pub unsafe extern "C" fn gpunet_host_sender_prepare(
 ) -> c_int {
     done(|| {
         let out = Out::new(message, "message")?;
-        let made = gpunet_host_sender_t::of(sender)?
-            .with(|sender| sender.prepare(len).map_err(|error| failure(error, IN_USE)))?;
+        let made = gpunet_host_sender_t::of(sender)?.with(|sender| Ok(sender.prepare(len)?))?;
         let (prepared, span) = (made.prepared, Span::from(made.span));
         let (room, post, done) = (made.room, made.post, made.done);
         out.put(gpunet_host_send_message { prepared, span, room, post, done });
@@ -212,8 +193,7 @@ pub unsafe extern "C" fn gpunet_host_receiver_prepare(
 ) -> c_int {
     done(|| {
         let out = Out::new(message, "message")?;
-        let made = gpunet_host_receiver_t::of(receiver)?
-            .with(|receiver| receiver.prepare(len).map_err(|error| failure(error, IN_USE)))?;
+        let made = gpunet_host_receiver_t::of(receiver)?.with(|receiver| Ok(receiver.prepare(len)?))?;
         let (prepared, span) = (made.prepared, Span::from(made.span));
         let (arrived, consume) = (made.arrived, made.consume);
         out.put(gpunet_host_recv_message { prepared, span, arrived, consume });
@@ -251,7 +231,7 @@ pub unsafe extern "C" fn gpunet_host_receiver_capacity(
     })
 }
 
-/// Leaves how far the direction has come, and why it comes no further. An error stays.
+/// Leaves how far the direction has come, and why it has ended. An error stays.
 ///
 /// Errors: -EBADF; -EFAULT; -EIO when the device's memory cannot be read.
 #[unsafe(no_mangle)]
@@ -266,7 +246,7 @@ pub unsafe extern "C" fn gpunet_host_sender_outcome(
     })
 }
 
-/// Leaves how far the direction has come, and why it comes no further. An error stays.
+/// Leaves how far the direction has come, and why it has ended. An error stays.
 ///
 /// Errors: as gpunet_host_sender_outcome.
 #[unsafe(no_mangle)]
@@ -291,7 +271,7 @@ pub unsafe extern "C" fn gpunet_host_receiver_outcome(
 pub unsafe extern "C" fn gpunet_host_sender_give_back(sender: *mut gpunet_host_sender_t) -> c_int {
     done(|| {
         let sender = gpunet_host_sender_t::take(sender)?.take()?;
-        sender.give_back().map_err(|error| failure(error, IN_USE))
+        Ok(sender.give_back()?)
     })
 }
 
@@ -303,6 +283,6 @@ pub unsafe extern "C" fn gpunet_host_sender_give_back(sender: *mut gpunet_host_s
 pub unsafe extern "C" fn gpunet_host_receiver_give_back(receiver: *mut gpunet_host_receiver_t) -> c_int {
     done(|| {
         let receiver = gpunet_host_receiver_t::take(receiver)?.take()?;
-        receiver.give_back().map_err(|error| failure(error, IN_USE))
+        Ok(receiver.give_back()?)
     })
 }

@@ -5,12 +5,11 @@ use crate::attachment::gpunet_host_attachment_t;
 use crate::failure::{Failure, done, int};
 use crate::memory::{self, Out};
 use crate::socket::Notify;
-use gpunet_device::Options;
+use gpunet_device::{Error, Options};
 use gpunet_posix::open::CallOptions;
-use gpunet_proxy::socket::{PendingSocket, Socket};
+use gpunet_proxy::socket::{PendingSocket, Socket, SocketError};
 use libc::{sockaddr, socklen_t};
 use std::ffi::c_int;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -18,15 +17,6 @@ use std::time::{Duration, Instant};
 
 /// How long an attempt that was given up may take to end.
 const LONGEST_END: Duration = Duration::from_secs(1);
-
-fn failure(error: io::Error) -> Failure {
-    let full =
-        "all slots of the device for sockets of the host program are in use, or still closing; close sooner";
-    match error.raw_os_error() {
-        Some(libc::EMFILE) => Failure::new(libc::EMFILE, full),
-        _ => Failure::of_host(error),
-    }
-}
 
 fn options(from: *const CallOptions) -> Result<Options, Failure> {
     if from.is_null() {
@@ -59,10 +49,8 @@ fn opened(
             return Err(Failure::new(libc::EBADF, "the socket was closed meanwhile"));
         }
         match Pin::new(&mut pending).poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(Err(error)) if is_late && error.raw_os_error() == Some(libc::ECANCELED) => {
-                return Err(late());
-            }
-            Poll::Ready(result) => return result.map_err(failure),
+            Poll::Ready(Err(SocketError::Failed(Error::Canceled))) if is_late => return Err(late()),
+            Poll::Ready(result) => return Ok(result?),
             Poll::Pending => {}
         }
         if !notify.wait(seen, limit) {
@@ -140,7 +128,7 @@ pub unsafe extern "C" fn gpunet_host_device_listen(
         let (address, options) = (memory::address(address, len)?, self::options(options)?);
         let backlog = backlog.max(1).unsigned_abs();
         let listener = object
-            .with(|attachment| attachment.listen_blocking(address, options, backlog).map_err(failure))
+            .with(|attachment| Ok(attachment.listen_blocking(address, options, backlog)?))
             .map_err(|failure| failure.at(address))?;
         out.put(DeviceSocket::enter(Role::Listener(listener))?);
         Ok(())

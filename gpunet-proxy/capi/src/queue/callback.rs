@@ -1,10 +1,9 @@
 //! The callbacks of a queue: a thread waits for what they are to be told, in order.
 
-use super::no_thread;
 use super::outcome::error_of;
 use crate::failure::Failure;
 use gpu_usermap::threads;
-use gpunet_proxy::queue::Outcome;
+use gpunet_proxy::queue::{Outcome, QueueError};
 use std::ffi::{c_int, c_void};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -49,7 +48,7 @@ impl Callbacks {
                         unsafe { callback(user, error) };
                     }
                 };
-                threads::spawn("gpunet-callback", run).map_err(no_thread)?;
+                threads::spawn("gpunet-callback", run).map_err(QueueError::Thread)?;
                 none.insert(told)
             }
         };

@@ -1,6 +1,6 @@
 //! How queues are made.
 
-use super::{QueueObject, gpunet_host_queue_t, no_thread};
+use super::{QueueObject, gpunet_host_queue_t};
 use crate::attachment::gpunet_host_attachment_t;
 use crate::failure::{Failure, done};
 use crate::memory::Out;
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn gpunet_host_queue_cpu(
                     "the queues of a GPU are on streams: gpunet_host_queue_cuda",
                 ));
             }
-            Queue::cpu(attachment).map_err(no_thread)
+            Ok(Queue::cpu(attachment)?)
         })?;
         QueueObject::enter(made, &out)
     })
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn gpunet_host_queue_cuda_with(
             // SAFETY: a live stream that outlives the queue and its operations: the caller's
             // promise.
             let stream = unsafe { device.borrow_stream(custream) }?;
-            Queue::cuda_with(attachment, stream, settings).map_err(no_thread)
+            Ok(Queue::cuda_with(attachment, stream, settings)?)
         })?;
         QueueObject::enter(made, &out)
     })

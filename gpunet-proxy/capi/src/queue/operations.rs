@@ -1,14 +1,13 @@
 //! The operations of a queue.
 
-use super::{failure, gpunet_host_queue_t};
+use super::gpunet_host_queue_t;
 use crate::device::{TakenObject, gpunet_host_receiver_t, gpunet_host_sender_t};
 use crate::failure::{Failure, done};
 use crate::memory::{self, Out};
 use gpunet_device::{Buffer, Gate, Trigger};
 use gpunet_proxy::abi::Word;
-use gpunet_proxy::queue::{Queue, Started};
+use gpunet_proxy::queue::{Queue, QueueError, Started};
 use std::ffi::{c_int, c_void};
-use std::io;
 
 /// A message that goes beside what follows on its queue: what gpunet_host_queue_start_send and
 /// gpunet_host_queue_start_recv leave, for gpunet_host_queue_finish. A plain value: it may be
@@ -49,26 +48,25 @@ fn buffer(data: *mut c_void, len: usize) -> Result<Buffer, Failure> {
 /// Uses a queue in a call that enqueues.
 fn enqueue(
     queue: *const gpunet_host_queue_t,
-    body: impl FnOnce(&mut Queue) -> io::Result<()>,
+    body: impl FnOnce(&mut Queue) -> Result<(), QueueError>,
 ) -> Result<(), Failure> {
-    gpunet_host_queue_t::of(queue)?.with(|queue| body(queue).map_err(failure))
+    gpunet_host_queue_t::of(queue)?.with(|queue| Ok(body(queue)?))
 }
 
 /// The same for a message of a direction.
 fn enqueue_message<T, R>(
     queue: *const gpunet_host_queue_t,
     direction: &TakenObject<T>,
-    body: impl FnOnce(&mut Queue, &mut T) -> io::Result<R>,
+    body: impl FnOnce(&mut Queue, &mut T) -> Result<R, QueueError>,
 ) -> Result<R, Failure> {
-    gpunet_host_queue_t::of(queue)?
-        .with(|queue| direction.with(|direction| body(queue, direction).map_err(failure)))
+    gpunet_host_queue_t::of(queue)?.with(|queue| direction.with(|direction| Ok(body(queue, direction)?)))
 }
 
 /// The same for a word of the program's own.
 fn enqueue_word(
     queue: *const gpunet_host_queue_t,
     address: *mut u64,
-    body: impl FnOnce(&mut Queue, Word) -> io::Result<()>,
+    body: impl FnOnce(&mut Queue, Word) -> Result<(), QueueError>,
 ) -> Result<(), Failure> {
     let word = match address.addr() {
         0 => return Err(Failure::new(libc::EFAULT, "the word is null")),

@@ -5,10 +5,9 @@ use crate::failure::{Failure, done};
 use crate::team::{gpunet_host_symmetric_t, gpunet_host_team_t, within};
 use gpunet_device::Buffer;
 use gpunet_device::team::{Rank, Signal};
-use gpunet_proxy::queue::Queue;
+use gpunet_proxy::queue::{Queue, QueueError};
 use gpunet_proxy::team::{PutSource, Symmetric, SymmetricSlice, Team};
 use std::ffi::{c_int, c_void};
-use std::io;
 use std::time::Duration;
 
 /// Where elements go: everything from `offset` on.
@@ -45,7 +44,7 @@ fn enqueue_into(
 fn enqueue_for(
     queue: *const gpunet_host_queue_t,
     team: *const gpunet_host_team_t,
-    body: impl FnOnce(&mut Queue, &Team) -> io::Result<()>,
+    body: impl FnOnce(&mut Queue, &Team) -> Result<(), QueueError>,
 ) -> Result<(), Failure> {
     let (queue, team) = (gpunet_host_queue_t::of(queue)?, gpunet_host_team_t::of(team)?);
     team.with(|team| queue.with(|queue| Ok(body(queue, team)?)))

@@ -76,7 +76,7 @@ pub unsafe extern "C" fn gpunet_host_listen(socket: *const gpunet_host_socket_t,
         let address = bound.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         let mut listening = Box::pin(object.host.bind(address, options, backlog.max(1).unsigned_abs()));
         let listener = object.until_ready(Wait::Until(None), |cx| {
-            listening.as_mut().poll(cx).map_err(|error| Failure::of_host(error).at(address))
+            listening.as_mut().poll(cx).map_err(|error| Failure::from(error).at(address))
         })?;
         let mut inner = lock(&object.inner);
         match inner.state {

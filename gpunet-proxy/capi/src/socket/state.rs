@@ -5,13 +5,14 @@ use super::settings::Settings;
 use crate::failure::Failure;
 use gpunet_proxy::abi::TransportKind;
 use gpunet_proxy::host::{Host, Listener, ReadHalf, Stream, WriteHalf};
+use gpunet_proxy::socket::SocketError;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-type Pending<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
+type Pending<T> = Pin<Box<dyn Future<Output = Result<T, SocketError>> + Send>>;
 
 /// Locks something of which no call under the lock leaves a half.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -58,7 +59,7 @@ struct Accepting {
     /// Begun by a call that did not wait for its end.
     pending: Option<Pending<(Stream, SocketAddr)>>,
     /// Taken by a poll, for the next accept.
-    taken: Option<io::Result<(Stream, SocketAddr)>>,
+    taken: Option<Result<(Stream, SocketAddr), SocketError>>,
 }
 
 fn closed() -> Failure {
@@ -86,7 +87,7 @@ impl Connected {
         call: impl FnOnce(&mut ReadHalf) -> Poll<io::Result<R>>,
     ) -> Poll<Result<R, Failure>> {
         match &mut *lock(&self.read) {
-            Some(read) => call(read).map_err(Failure::of_host),
+            Some(read) => call(read).map_err(Failure::from),
             None => Poll::Ready(Err(closed())),
         }
     }
@@ -100,7 +101,7 @@ impl Connected {
         call: impl FnOnce(&mut WriteHalf) -> Poll<io::Result<R>>,
     ) -> Poll<Result<R, Failure>> {
         match &mut *lock(&self.write) {
-            Some(write) => call(write).map_err(Failure::of_host),
+            Some(write) => call(write).map_err(Failure::from),
             None => Poll::Ready(Err(closed())),
         }
     }
@@ -124,8 +125,8 @@ impl Listening {
         let mut accepting = lock(&self.accepting);
         let Some(accepting) = &mut *accepting else { return Poll::Ready(Err(closed())) };
         match accepting.taken.take() {
-            Some(taken) => Poll::Ready(taken.map_err(Failure::of_host)),
-            None => accepting.poll(cx).map_err(Failure::of_host),
+            Some(taken) => Poll::Ready(taken.map_err(Failure::from)),
+            None => accepting.poll(cx).map_err(Failure::from),
         }
     }
 
@@ -143,7 +144,7 @@ impl Listening {
 }
 
 impl Accepting {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Stream, SocketAddr), SocketError>> {
         let listener = &self.listener;
         let pending = self.pending.get_or_insert_with(|| {
             let listener = listener.clone();
@@ -198,7 +199,7 @@ impl Inner {
         let State::Connecting(pending, to) = &mut self.state else { return };
         let to = *to;
         let Poll::Ready(connected) = pending.as_mut().poll(cx) else { return };
-        let connected = connected.map_err(|error| Failure::of_host(error).at(to));
+        let connected = connected.map_err(|error| Failure::from(error).at(to));
         self.state = match connected.and_then(Connected::new) {
             Ok(stream) => State::Stream(stream),
             Err(error) => {

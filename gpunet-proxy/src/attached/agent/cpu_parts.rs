@@ -8,10 +8,10 @@
 //! [`GracePeriod::can_end`]), each arena takes addresses of its own, and only the mappings are
 //! bounded.
 //!
-//! A GPU has its arenas by registrations, exports and imports of CUDA. These have no such end: a
-//! kernel says nothing of its calls, and CUDA may wait for all kernels when memory is unregistered.
-//! They are given back when no kernel of the device runs (`gpu_usermap`), together with their
-//! addresses, and the pages of a part stay pinned until then.
+//! A GPU has its arenas by registrations, exports and imports of CUDA. These cannot end in this
+//! way: a kernel does not announce its calls, and CUDA may wait for all kernels when memory is
+//! unregistered. They are given back when no kernel of the device runs (`gpu_usermap`), together
+//! with their addresses, and the pages of a part stay pinned until then.
 
 use gpu_usermap::{AddressPool, PinnedRegion, PooledRegion, Vacated};
 use gpunet_device::cpu::GracePeriod;
@@ -21,9 +21,9 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct CpuParts {
     pool: AddressPool,
-    /// The address of the device's own memory, by which its calls are known.
+    /// The address of the device's own memory, which identifies its calls.
     device: u64,
-    /// What was unmapped and may still be in use.
+    /// Parts that were unmapped and may still be in use.
     vacated: Vec<(GracePeriod, Vec<Vacated>)>,
 }
 
@@ -38,7 +38,7 @@ impl CpuParts {
         self.pool.map(region).map_err(|error| error.to_string())
     }
 
-    /// Unmaps the parts of an arena, which are in the device's table no more.
+    /// Unmaps the parts of an arena, which are no longer in the device's table.
     pub(super) fn unmap(&mut self, parts: Vec<PooledRegion>) {
         let range = |part: &PooledRegion| part.address()..part.address() + part.len() as u64;
         let addresses: Vec<Range<u64>> = parts.iter().map(range).collect();
@@ -50,7 +50,7 @@ impl CpuParts {
             }
         };
         let vacated: Vec<_> = parts.into_iter().filter_map(vacate).collect();
-        // After both: what a call stores from now on cannot reach what comes next.
+        // After both: stores of a call from now on cannot reach the next part at these addresses.
         self.vacated.push((GracePeriod::begin(self.device, &addresses), vacated));
         self.reclaim();
     }

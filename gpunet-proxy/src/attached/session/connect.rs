@@ -111,26 +111,28 @@ pub(crate) fn next(socket: &OwnedFd, limit: Duration) -> io::Result<wire::Packet
     }
 }
 
-/// Asks the daemon at `path` what it holds. Users other than root, the daemon's own and those that
-/// its file makes admins are told of their own attachments only.
+/// Asks the daemon at `path` what it holds. Root, the daemon's own user and the admins in its file
+/// see all attachments; other users see their own only.
 ///
 /// # Errors
-/// The system's; with the daemon's words when it refuses.
-pub fn snapshot(path: &Path) -> io::Result<Snapshot> {
+/// [`DaemonError`], when no daemon listens at `path`, or it does not answer.
+pub fn snapshot(path: &Path) -> Result<Snapshot, DaemonError> {
+    let silent = |source| DaemonError::Silent { path: path.to_owned(), source };
+    let strange = |what| DaemonError::Strange { path: path.to_owned(), what };
     let (socket, _) = Connection::ready(path, &Hello::Admin)?;
-    wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[])?;
+    wire::send(socket.as_fd(), &wire::encode(&ToDaemon::Snapshot), &[]).map_err(silent)?;
     let mut bytes = Vec::new();
     loop {
-        let packet = next(&socket, ANSWER_TIMEOUT)?;
+        let packet = next(&socket, ANSWER_TIMEOUT).map_err(silent)?;
         match wire::decode::<ToProgram>(packet) {
             Ok((ToProgram::Snapshot { piece, last }, _)) => {
                 bytes.extend(piece);
                 if last {
-                    return postcard::from_bytes(&bytes).map_err(io::Error::other);
+                    return postcard::from_bytes(&bytes).map_err(|error| strange(error.to_string()));
                 }
             }
-            Ok((other, _)) => return Err(io::Error::other(format!("the daemon said {other:?}"))),
-            Err(error) => return Err(io::Error::other(error)),
+            Ok((other, _)) => return Err(strange(format!("it said {other:?}"))),
+            Err(error) => return Err(strange(error.to_string())),
         }
     }
 }

@@ -15,9 +15,9 @@ mod threads;
 
 use args::{Cli, Command, SsArgs, ThreadsArgs};
 use clap::Parser;
-use gpunet_proxy::daemon;
 use gpunet_proxy::places;
 use gpunet_proxy::snapshot::Snapshot;
+use gpunet_proxy::{DaemonError, daemon};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,8 +36,8 @@ enum Error {
         path = path.display()
     )]
     NoDaemon { path: PathBuf, r#source: io::Error },
-    #[error("gpunetd at {path} does not answer: {source}", path = path.display())]
-    NoAnswer { path: PathBuf, r#source: io::Error },
+    #[error(transparent)]
+    Daemon(DaemonError),
     #[error("gpunetd at {path} speaks version {found} of its snapshots, this is {}; use the gpunetctl that came with it",
         Snapshot::VERSION, path = path.display())]
     Version { path: PathBuf, found: u32 },
@@ -79,11 +79,9 @@ fn run(cli: &Cli) -> Result<(), Error> {
 }
 
 fn ask(path: &Path) -> Result<Snapshot, Error> {
-    let snapshot = daemon::snapshot(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            Error::NoDaemon { path: path.to_owned(), source }
-        }
-        _ => Error::NoAnswer { path: path.to_owned(), source },
+    let snapshot = daemon::snapshot(path).map_err(|error| match error {
+        DaemonError::NotThere { path, source } => Error::NoDaemon { path, source },
+        error => Error::Daemon(error),
     })?;
     match snapshot.version {
         Snapshot::VERSION => Ok(snapshot),

@@ -19,7 +19,7 @@ pub fn inherited() -> Result<Option<OwnedFd>, SocketError> {
         return Err(wrong(format!("{count} sockets are too many")));
     }
     // SAFETY: `listen_fds` found it open and made it close-on-exec; LISTEN_PID says that it was
-    // opened for this process, where nobody else knows of it.
+    // opened for this process, in which no other code knows of it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let unix = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
     let packets = sockopt::socket_type(&fd) == Ok(SocketType::SEQPACKET);

@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 const PER_SECOND: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Starts the log. The result is to be asked once a second to [`Limiter::tell`].
+/// Starts the log. The caller calls [`Limiter::tell`] of the result once a second.
 pub fn init(filter: &Filter, format: LogFormat) -> Limiter {
     let limiter = Limiter::default();
     // journald has the time, and the level from a prefix.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what is wanted | `args` (command line), `settings` (every key, from file, environment and flags), `values` (their types) |
 //! | where it listens | `socket` (a path of its own), `activation` (a socket of systemd's: the one module with unsafe code) |
-//! | running | `serve` (signals, reload, drain), `supervisor` (what systemd is told), `metrics`, `log` |
+//! | running | `serve` (signals, reload, drain), `supervisor` (notifications to systemd), `metrics`, `log` |
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 fn printed(outcome: io::Result<()>) -> ExitCode {
     match outcome.and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            // Where this cannot be printed either, the exit code tells.
+            // If this cannot be printed either, the exit code reports the failure.
             let _ = writeln!(io::stderr(), "gpunetd: cannot write to stdout: {error}");
             ExitCode::FAILURE
         }

@@ -35,8 +35,8 @@ const GRACE: Duration = Duration::from_millis(50);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How far apart snapshots are taken: everyone who reaches the port can ask, and each costs the
-/// control plane time.
+/// The least time between two snapshots: everyone who reaches the port can request one, and each
+/// costs the control plane time.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Serves metrics until the runtime ends.
@@ -65,7 +65,7 @@ struct Source {
 }
 
 impl Source {
-    /// Returns a snapshot that is no older than the call. Those who wait at the same time share
+    /// Returns a snapshot that is no older than the call. Callers that wait at the same time share
     /// one.
     async fn snapshot(&self) -> Option<Arc<Snapshot>> {
         let asked = Instant::now();
@@ -98,7 +98,7 @@ struct Guests {
 struct Guest {
     task: AbortHandle,
     since: Instant,
-    /// Whether its request has come and the answer is being made.
+    /// Whether its request has arrived and the answer is being prepared.
     answering: Arc<AtomicBool>,
 }
 
@@ -131,7 +131,7 @@ impl Guests {
                 continue;
             };
             let ended = timeout_at(self.all[at].since + GRACE, self.tasks.join_next()).await;
-            // Its request may have come by now.
+            // Its request may have arrived by now.
             if ended.is_err() && self.all[at].can_go() {
                 self.all[at].task.abort();
                 self.all.remove(at);
@@ -140,7 +140,7 @@ impl Guests {
     }
 }
 
-/// Answers one request and closes, so that nobody keeps a place by repeating requests.
+/// Answers one request and closes, so that no client keeps a place by repeating requests.
 async fn converse(client: TcpStream, source: Arc<Source>, answering: Arc<AtomicBool>) {
     let answered = Notify::new();
     let service = service_fn(|request| async {

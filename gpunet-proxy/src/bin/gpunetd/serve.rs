@@ -53,7 +53,7 @@ pub enum ServeError {
 /// The daemon, until it is drained.
 pub type Running = Arc<RwLock<Option<Daemon>>>;
 
-/// Runs the daemon until it is told to end.
+/// Runs the daemon until a signal ends it.
 ///
 /// # Errors
 /// [`ServeError`], when it cannot start, or has failed.
@@ -193,7 +193,7 @@ fn start_drains() -> io::Result<mpsc::Sender<Drain>> {
         for Drain { daemon, bound, done } in told {
             let daemon = daemon.write().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(daemon) = daemon {
-                // Nobody waits for it after a second signal.
+                // The result is not awaited after a second signal.
                 let _ = done.send(daemon.drain(bound));
             }
         }
@@ -273,8 +273,8 @@ impl Signals {
 }
 
 fn raise_descriptor_limit() {
-    // Every TCP stream is a descriptor. Whoever set a lower hard limit meant it, and connections
-    // beyond it are refused in order.
+    // Every TCP stream is a descriptor. A lower hard limit is intended: connections beyond it are
+    // refused.
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, "cannot raise the limit of file descriptors");

@@ -10,7 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The file that is read if nobody names one and it exists.
+/// The file that is read if no other is named and it exists.
 const FILE: &str = "/etc/gpunet/gpunetd.toml";
 
 /// The longest file of settings: many times what all users of a machine need.
@@ -403,7 +403,8 @@ impl fmt::Display for Loaded {
     }
 }
 
-/// Says so if the memory of this process is too little for one program with the default settings.
+/// Returns a warning if this process has too little memory for one program with the default
+/// settings.
 pub fn memory_shortage() -> Option<String> {
     let (limit, usual) = (RingMemory::here().limit(), Config::default().shared_rings);
     (limit < usual).then(|| {

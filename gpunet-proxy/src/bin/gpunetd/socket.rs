@@ -1,15 +1,15 @@
 //! The socket where clients attach.
 //!
-//! Whether a daemon has the path is known from the socket there: somebody answers at it, or nobody
-//! does and it is replaced. The file `PATH.lock` is locked as long as the daemon runs, only so that
-//! two daemons that start at the same time do not replace each other's socket; it stays, since
-//! removing it would let a third one lock another file.
+//! The socket at the path shows whether a daemon has the path: if no process answers at it, it is
+//! replaced. The file `PATH.lock` is locked as long as the daemon runs, only so that two daemons
+//! that start at the same time do not replace each other's socket; it stays, since removing it
+//! would let a third one lock another file.
 //!
 //! Others may be able to write to the directory, as to /tmp. Links at these two paths are not
-//! followed, and no FIFO is waited for. Only a lock file of this user counts. Somebody else's, or
-//! what is no file, could be locked by others for ever: it does not keep the daemon from starting,
-//! which then does without a lock. (Any other name that two daemons can agree on, in the directory
-//! or in the abstract namespace, can be taken by others as well.)
+//! followed, and no FIFO is waited for. Only a lock file of this user counts. Others could lock a
+//! file of another user, or something that is no file, for ever: it does not keep the daemon from
+//! starting, which then runs without a lock. (Any other name that two daemons can agree on, in the
+//! directory or in the abstract namespace, can be taken by others as well.)
 
 use crate::activation;
 use crate::values::Mode;
@@ -73,7 +73,7 @@ pub enum SocketError {
 pub struct Endpoint {
     /// The socket.
     pub listener: OwnedFd,
-    /// What is to be given up at the end; `None` if it is systemd's.
+    /// The path and lock to release at the end; `None` if the socket is systemd's.
     pub place: Option<Place>,
 }
 
@@ -83,7 +83,7 @@ pub struct Place {
     path: PathBuf,
     /// Device and inode: another daemon's file at the same path stays.
     file: Option<(u64, u64)>,
-    /// `None` if somebody else's file is in its place.
+    /// `None` if a file of another user is in its place.
     _lock: Option<File>,
 }
 
@@ -147,8 +147,7 @@ fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     clear(path)?;
     let mut place = Place { path: path.to_owned(), file: None, _lock: lock };
     let listener = socket().map_err(failed("make a socket for", path))?;
-    // Before it has a file: that one is made with this mode, and nobody can put another in its
-    // place.
+    // Before it has a file: the file is created with this mode, and no other user can replace it.
     let set = rustix::fs::fchmod(&listener, Bits::from_raw_mode(mode.0));
     set.map_err(|errno| failed("set the mode of", path)(errno.into()))?;
     let bound = SocketAddrUnix::new(path).and_then(|addr| rustix::net::bind(&listener, &addr));
@@ -159,8 +158,8 @@ fn make(path: &Path, mode: Mode) -> Result<Endpoint, SocketError> {
     Ok(Endpoint { listener, place: Some(place) })
 }
 
-/// Opens the file to be locked, and makes it if it is missing; `None` if what is there is not this
-/// user's file.
+/// Opens the lock file, and creates it if it is missing. `None` if the path is not a file of this
+/// user.
 fn lock_file(path: &Path) -> Result<Option<File>, SocketError> {
     let failed = |what| move |source| SocketError::System { what, path: path.to_owned(), source };
     // A link would be followed, and a FIFO would wait for a reader.
@@ -208,7 +207,7 @@ fn clear(path: &Path) -> Result<(), SocketError> {
             tracing::info!(path = %path.display(), "a daemon that is gone has left its socket: replaced");
             std::fs::remove_file(path).map_err(failed("remove the old socket"))
         }
-        // Somebody listens there and answers in another way.
+        // Another program listens there, and the socket is of another type.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTOTYPE) => Err(in_the_way()),
         Err(source) => Err(failed("find out who listens at")(source)),
     }
@@ -231,7 +230,7 @@ fn socket() -> io::Result<OwnedFd> {
 }
 
 impl Place {
-    /// Removes the file: from now on nobody finds the daemon.
+    /// Removes the file: from now on no client finds the daemon.
     pub fn remove(&mut self) {
         let Some(own) = self.file.take() else { return };
         let there = std::fs::symlink_metadata(&self.path);

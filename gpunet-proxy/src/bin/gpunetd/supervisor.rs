@@ -39,7 +39,7 @@ pub fn reloading() {
     }
 }
 
-/// Reports that the daemon stops, which may take so long.
+/// Reports that the daemon is stopping, which may take up to `bound`.
 pub fn stopping(bound: Duration) {
     let micros = u32::try_from(bound.as_micros()).unwrap_or(u32::MAX);
     tell(&[

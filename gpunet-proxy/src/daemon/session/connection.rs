@@ -12,8 +12,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
-/// How long receiving a descriptor may take. One that takes longer depends on its user, and
-/// meanwhile the session would not see the connection's end.
+/// How long receiving a descriptor may take. A longer wait would depend on the client's user, and
+/// the session would not notice the end of the connection during it.
 const DESCRIPTOR_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take to read the last frame of its connection.
 pub(super) const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);

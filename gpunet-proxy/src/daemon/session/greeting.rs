@@ -1,4 +1,4 @@
-//! How a connection begins: who the client is, and what it wants.
+//! The beginning of a connection: the client's identity, and its request.
 
 use super::connection::{ClientConnection, GOODBYE_TIMEOUT, SessionError, UNEXPECTED};
 use super::teardown::Teardown;
@@ -123,7 +123,7 @@ async fn greet(
                 connection.refuse(refusal).await;
                 return Ok(None);
             };
-            // From here on it counts as one that looks.
+            // From here on it counts as a connection that asks for snapshots.
             drop(count);
             serve_admin(daemon, connection, who.uid, limits.admin).await.map(|()| None)
         }

@@ -2,7 +2,7 @@
 //! device has prepared ([`gpunet_abi::accept`]).
 //!
 //! Only connections of driven transports that wait in a system's queue are accepted ahead, while no
-//! accept waits, no other connection waits for one, and ring memory is to be had. Until a group
+//! accept waits, no other connection waits for an accept, and ring memory is free. Until a group
 //! takes it, such a stream belongs to its listener, and afterwards to the launch that the device
 //! names.
 
@@ -66,8 +66,8 @@ impl AttachmentEntry {
     fn has_room_ahead(&self, listener_slot: u32) -> bool {
         let Some(listener) = self.slots.listener(listener_slot) else { return false };
         let backlog = listener.backlog as usize;
-        // What a failed launch has left was counted: it is closed in several turns, and with it
-        // nothing that comes now.
+        // The sockets that a failed launch has left were counted. They are closed in several turns,
+        // together with nothing that arrives now.
         !self.slots[listener_slot].retiring
             && (backlog >= PREPARED || self.untaken(&listener.ahead).count() < backlog)
     }
@@ -101,8 +101,8 @@ impl AttachmentEntry {
         }
     }
 
-    /// Passes over the positions of a request that could prepare slots and is refused: whoever
-    /// takes one finds that nothing is there. Before the slots are free again.
+    /// Passes over the positions of a request that could prepare slots and is refused: a group that
+    /// takes one of them finds no connection there. Called before the slots are free again.
     pub(super) fn pass_over(&mut self, request: &Request) {
         let memory = self.state.memory.clone();
         let Some(listener) = self.slots.listener_mut(request.slot) else { return };
@@ -161,16 +161,17 @@ impl At<'_> {
         self.serve(request.slot);
     }
 
-    /// Accepts a connection of a listener at which no accept waits, if one has come and can be
-    /// opened; returns whether to go on. What is left is for accepts, which are told what is short.
+    /// Accepts a connection of a listener at which no accept waits, if one has arrived and can be
+    /// opened. Returns whether to try the next. Connections that are left are for accepts, which
+    /// report the shortage.
     pub(super) fn accept_ahead(&mut self, listener_slot: u32) -> bool {
         let spare = self.has_spare_rings(SHARED);
         let may_accept = !self.ending && spare && self.has_room_ahead(listener_slot);
         let Some(listener) = self.slots.listener_mut(listener_slot) else { return false };
         let options = listener.bound.options;
         let Some(&slot) = listener.ahead.prepared.get(&listener.ahead.accepted) else { return false };
-        // Groups take what came ahead before they ask: at a busy listener the others would wait for
-        // ever.
+        // Groups take connections that were accepted ahead before they send a request: at a busy
+        // listener the others would wait for ever.
         if listener.must_be_asked() {
             return false;
         }

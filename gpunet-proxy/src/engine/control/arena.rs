@@ -71,13 +71,13 @@ struct Side {
     clearing: Vec<(u64, u8)>,
     /// Bytes of the arena that its owner's account counts.
     counted: u64,
-    /// What its agent was asked for.
+    /// What its agent was asked to do.
     agent: AgentState,
     /// Its agent has mapped both parts.
     mapped: bool,
 }
 
-/// What the agent of one side was asked for. An agent answers each request once, so each is made
+/// What the agent of one side was asked to do. An agent answers each request once, so each is sent
 /// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AgentState {
@@ -129,7 +129,7 @@ pub(super) enum Taken {
     Rings(ArenaRings, ArenaRings),
     /// An arena is being made.
     Pending,
-    /// There is none with room, and none is being made.
+    /// No arena has room, and none is being made.
     None,
 }
 
@@ -147,7 +147,7 @@ impl Arena {
         usize::from(self.sides[1].attachment == attachment)
     }
 
-    /// Returns whether nobody has it mapped any more.
+    /// Returns whether no agent has it mapped any more.
     fn is_left(&self) -> bool {
         self.sides.iter().all(|side| side.agent == AgentState::Left)
     }

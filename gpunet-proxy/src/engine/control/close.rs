@@ -152,7 +152,7 @@ impl At<'_> {
 }
 
 impl Control {
-    /// Returns whether that end of a direct stream is there, open, closed or retired.
+    /// Returns whether that end of a direct stream still exists, open, closed or retired.
     fn holds_rings(&self, end: Partner) -> bool {
         let attachment = self.attachments.get(end.attachment);
         let entry = attachment.and_then(|attachment| attachment.slots.socket(end.socket));

@@ -138,8 +138,8 @@ impl At<'_> {
                 self.control.routes.note(connect.to, kind, true);
                 return self.open_driven(id, slot, rings, &options, opened);
             }
-            // Given up meanwhile: the connection closes as `result` is dropped here, before its
-            // rings are free for others.
+            // The connect was given up in the meantime: the connection closes as `result` is
+            // dropped here, before its rings are free for others.
             (_, None) => {
                 self.give_rings(rings);
                 self.recycle(slot);

@@ -46,7 +46,7 @@ pub(super) struct DataThreads {
 }
 
 impl DataThreads {
-    /// At least one, and none has a stream.
+    /// At least one thread; none has a stream.
     pub(super) fn new(links: Vec<ShardLink>) -> Self {
         let open = vec![0; links.len()];
         Self { links, open, single: HashMap::new(), next: 0 }
@@ -207,7 +207,7 @@ mod tests {
         for stream in [&other, &again] {
             threads.release(stream);
         }
-        // What has ended is no other end.
+        // A stream that has ended is not another end.
         let late = tcp(&mut threads, client, server);
         assert_eq!((thread(&late), threads.singles(), threads.open()), (0, 1, &[1, 0][..]));
         threads.release(&late);

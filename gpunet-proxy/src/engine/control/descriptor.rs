@@ -1,4 +1,4 @@
-//! Descriptors: where the rings and words of a stream lie, as its device is told.
+//! Descriptors: they tell a device where the rings and words of a stream lie.
 
 use super::tables::Assignment;
 use super::tables::AttachmentEntry;

@@ -2,7 +2,8 @@
 //!
 //! Allocating hundreds of megabytes takes a tenth of a second, and a program that attaches need not
 //! wait for it: an attachment begins with a little, and a thread allocates the rest piece by piece.
-//! Meanwhile, whatever needs more waits: connects as deferred requests, accepts in their queue.
+//! Until then, calls that need more memory wait: connects as deferred requests, accepts in their
+//! queue.
 
 use super::Control;
 use super::at::At;

@@ -3,8 +3,8 @@
 //! Over rc a connection needs rings before its client is answered, and the client's last message
 //! before it is established. A client can stop in between, so no accept waits for a particular one:
 //! the listener answers its clients by itself and keeps those that are established, as a kernel
-//! does with TCP's. Only these count as ready. What a client can hold meanwhile is bounded in
-//! number (`ListenerEntry::has_room`) and in time.
+//! does with TCP's. Only these count as ready. The clients that have begun and not finished are
+//! bounded in number (`ListenerEntry::has_room`) and in time.
 
 use super::at::At;
 use super::tables::handshakes::{Handshakes, Pending};
@@ -26,8 +26,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ListenerEntry {
     /// Returns whether one more client may have rings. There is always one client more than waiting
-    /// accepts, so that a single client that stops holds up nobody; there are more only while the
-    /// attachment has rings to spare.
+    /// accepts, so that a single stopped client does not block others; there are more only while
+    /// the attachment has rings to spare.
     fn has_room(&self, spare: bool) -> bool {
         let (clients, accepts) = (self.handshakes.len(), self.waiters.len());
         clients <= accepts || (spare && clients < accepts + MAX_AHEAD.min(self.backlog as usize))

@@ -1,10 +1,9 @@
 //! Direct streams between two attachments: a connect that has met an accept needs rings in an
 //! arena.
 //!
-//! While the two have no arena with room, one is made, and the connect waits for it. The accept
-//! serves other connections meanwhile, since the connecting process may take its time to map
-//! memory, or have stopped. Once there is an arena, the connect is the first in the listener's
-//! backlog again.
+//! While the two have no arena with room, one is made, and the connect waits for it. Until then the
+//! accept serves other connections, since the connecting process may be slow to map memory, or may
+//! have stopped. Once the arena exists, the connect is the first in the listener's backlog again.
 
 use super::Control;
 use super::arena::{Pair, Room, Taken, pair_of};
@@ -21,7 +20,7 @@ use gpunet_core::transport::Connect;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// The connects that wait, in the order in which they came.
+/// The waiting connects, in the order of their arrival.
 #[derive(Default)]
 pub(super) struct Joins {
     waiting: BTreeMap<u64, Join>,
@@ -56,7 +55,7 @@ impl Join {
 }
 
 impl At<'_> {
-    /// Makes sure that there is an arena with room before a connect to another attachment's
+    /// Ensures that an arena with room exists before a connect to another attachment's
     /// listener joins the backlog, so that even an accept that does not wait finds it. Returns
     /// whether the connect waits for an arena.
     pub(super) fn prepare(&mut self, id: RequestId, launch: LaunchId, connect: &Connect) -> bool {
@@ -72,7 +71,8 @@ impl At<'_> {
         let making = match control.arenas.room_for(connector, listener.0, down, up) {
             Room::Available => false,
             Room::Pending => true,
-            // If none can be made, the accept finds out, and the connect tries another transport.
+            // If no arena can be made, the accept finds that out, and the connect tries another
+            // transport.
             Room::None => control.make_arena((connector, listener.0), (down, up), &options),
         };
         if making {

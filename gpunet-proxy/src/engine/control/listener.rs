@@ -1,4 +1,4 @@
-//! Listeners: ready counts, waiting accepts, and who is served next.
+//! Listeners: ready counts, waiting accepts, and the order in which they are served.
 //!
 //! The words of a listener's line have other meanings than those of a stream: `landed` counts the
 //! connections that wait for a request, `released` those that were ever accepted ahead
@@ -37,7 +37,7 @@ const REFUSE_BATCH: usize = 512;
 enum Served {
     /// The accept was answered, or waits for something else than a connection.
     Answered,
-    /// No connection was there after all.
+    /// There was no connection after all.
     Nothing,
     /// Something was short; both wait where they were.
     Short(Shortage),
@@ -190,14 +190,15 @@ impl At<'_> {
             memory.wake_slot(slot);
         }
         if ready > 0 && !is_awaited && is_full {
-            // The device finds no free slot to accept with, so it makes no request that could be
-            // refused.
+            // The device has no free slot to accept with, so it sends no request that the proxy
+            // could refuse.
             self.warn(Shortage::Slots, format_args!("connections at {addr} wait"), None);
         }
         short
     }
 
-    /// Serves the first waiter, or accepts ahead, if a connection waits; returns whether to go on.
+    /// If a connection waits, serves the first waiter or accepts ahead. Returns whether to try the
+    /// next.
     fn serve_one(&mut self, slot: u32) -> bool {
         let attachment: &mut AttachmentEntry = self;
         let Some(listener) = attachment.slots.listener_mut(slot) else { return false };
@@ -205,12 +206,13 @@ impl At<'_> {
             return self.accept_ahead(slot);
         };
         if waiter.taken != Request::UNCOUNTED && waiter.taken != listener.ahead.accepted() {
-            // One was accepted ahead since the device looked for it: it is to look again.
+            // A connection was accepted ahead since the device last looked for one: the device must
+            // look again.
             self.cancel(waiter.request, Error::WouldBlock);
             return true;
         }
         if attachment.state.memory.is_abandoned(waiter.request) {
-            // Nobody waits for the reply any more: the next accept gets the connection.
+            // The accept no longer waits for the reply: the next accept gets the connection.
             self.cancel(waiter.request, Error::Canceled);
             return true;
         }
@@ -331,16 +333,16 @@ impl Control {
 }
 
 impl ListenerEntry {
-    /// How many connections accepts can get. Those that cannot be accepted are not counted: a
-    /// kernel that polls for them would try again and again in vain.
+    /// Returns how many connections accepts can get. Connections that no accept can get now are not
+    /// counted: a kernel that polls would retry again and again without success.
     fn ready(&mut self) -> u64 {
         let backlogs = self.backlogs.iter_mut().filter(|backlog| backlog.short.is_none());
         self.handshakes.established() + backlogs.map(|backlog| backlog.listen.ready()).sum::<u64>()
     }
 
-    /// The backlog that the next accept is served from, or, for one with handshakes, from what it
-    /// has established. Each has its turn, so that nobody waits for ever behind those of another
-    /// transport.
+    /// Returns the backlog that serves the next accept; a backlog with handshakes serves from the
+    /// connections that it has established. Each backlog has its turn, so that no client waits for
+    /// ever behind clients of another transport.
     fn next_backlog(&mut self) -> Option<usize> {
         let (count, established) = (self.backlogs.len(), self.handshakes.established() > 0);
         let backlogs = &mut self.backlogs;
@@ -353,8 +355,9 @@ impl ListenerEntry {
 }
 
 impl AttachmentEntry {
-    /// Shows the device that fewer connections are ready, if so, before a group learns that it has
-    /// one of them: whoever has accepted the only connection does not find the listener readable.
+    /// If fewer connections are ready, shows that to the device before a group learns that it has
+    /// one of them: a group that has accepted the only connection then finds the listener not
+    /// readable.
     pub(super) fn show_taken(&mut self, slot: u32) {
         let memory = self.state.memory.clone();
         let Some(listener) = self.slots.listener_mut(slot).filter(|listener| listener.shown > 0) else {
@@ -402,8 +405,9 @@ async fn watch(fd: OwnedFd, rearm: Arc<Notify>, messages: ControlSender, ready: 
         if messages.send(Message::ListenerReady { attachment, socket }).is_err() {
             return;
         }
-        // The control plane accepts until nothing waits and then re-arms this task. An event that
-        // came meanwhile is newer than `guard`, and clearing this guard does not clear it.
+        // The control plane accepts until no connection waits, and then re-arms this task. An event
+        // that has arrived in between is newer than `guard`, and clearing this guard does not clear
+        // it.
         rearm.notified().await;
         guard.clear_ready();
     }

@@ -91,8 +91,8 @@ impl At<'_> {
                     self.reply_end(end, descriptor);
                 }
             }
-            // They would not fit into empty ring memory either: whoever waits behind would wait for
-            // ever.
+            // They would not fit into empty ring memory either, and connects behind this one would
+            // wait for ever.
             None if !self.could_hold(region, least.0, least.1) => {
                 self.wait_first(listener_slot, *waiter);
                 self.cancel(client.request, Error::NoBuffers);
@@ -108,7 +108,7 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Collects the two ends; `None` if the connect does not wait any more.
+    /// Collects the two ends; `None` if the connect no longer waits.
     fn pairing(&mut self, listener_slot: u32, waiter: &Waiter, ticket: Ticket) -> Option<Pairing> {
         let listener = self.slots.listener(listener_slot)?;
         let (accept_options, at) = (listener.bound.options, listener.addr);

@@ -1,4 +1,4 @@
-//! For tests: a control plane that does what it is told when it is told.
+//! For tests: a control plane that handles each message when the test sends it.
 
 use super::at::At;
 use super::{Control, ShardLink};
@@ -27,7 +27,7 @@ pub(super) fn run(test: impl Future<Output = ()>) {
 /// Data threads of a [`Plane`].
 const THREADS: usize = 3;
 
-/// Data threads that nobody runs.
+/// Links of data threads that do not run.
 pub(super) fn shard_links(count: usize) -> Vec<ShardLink> {
     let link = || {
         let (commands, _) = crossbeam_channel::unbounded();
@@ -51,14 +51,14 @@ impl Plane {
         Self { control, inbox, messages }
     }
 
-    /// An attachment of a user of its own, whose agent does at once what it is asked.
+    /// An attachment of a user of its own. Its agent carries out requests at once.
     pub(super) fn attach(&mut self, id: AttachmentId, shareable: bool) -> Arc<Account> {
         let answers = self.messages.clone();
         let agent = move |request| {
             let answer = match request {
                 ToAgent::Map(map) => FromAgent::Mapped { arena: map.arena },
                 ToAgent::Unmap { arena } => FromAgent::Unmapped { arena },
-                // What is exported is of no interest here.
+                // The exported memory does not matter here.
                 ToAgent::Provide { arena, len } if shareable => {
                     FromAgent::Provided { arena, fd: doorbell::new().expect("an eventfd"), len }
                 }
@@ -76,7 +76,7 @@ impl Plane {
         (requests, self.attach_with(id, false, Box::new(agent)))
     }
 
-    /// An attachment that is there.
+    /// An existing attachment.
     pub(super) fn at(&mut self, id: AttachmentId) -> At<'_> {
         self.control.at(id).expect("attached")
     }
@@ -103,7 +103,7 @@ impl Plane {
         account
     }
 
-    /// Asks as a host program does; the reply comes by the channel.
+    /// Sends a request as a host program does; the reply arrives on the channel.
     pub(super) fn ask(
         &mut self,
         attachment: AttachmentId,

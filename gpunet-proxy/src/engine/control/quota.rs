@@ -1,4 +1,4 @@
-//! What an attachment takes of its owner's account.
+//! What an attachment is charged to its owner's account.
 
 use super::tables::AttachmentEntry;
 use super::tables::shortage::Shortage;

@@ -99,8 +99,9 @@ impl At<'_> {
         Handle::new(slot, generation)
     }
 
-    /// Sets BadHandle in the socket's status for everybody who waits there, and keeps the slot out
-    /// of use until it is released, whoever closes it. Returns whether that is new.
+    /// Sets BadHandle in the socket's status for all groups that wait there, and keeps the slot out
+    /// of use until it is released, no matter who closes the socket. Returns whether the slot was
+    /// not retired before.
     fn mark_retired(&mut self, slot: u32) -> bool {
         let entry = &mut self.slots[slot];
         if std::mem::replace(&mut entry.retiring, true) {
@@ -194,12 +195,12 @@ impl At<'_> {
         }
     }
 
-    /// Closes everything of an attachment; `done` is called when it is over, at the latest after
-    /// the linger bound.
+    /// Closes everything of an attachment; `done` is called when all of it has ended, at the latest
+    /// after the linger bound.
     pub(super) fn detach(&mut self, why: Error, done: Done<()>) {
         self.begin_end(self.control.linger + DRAIN_MARGIN, done);
-        // The daemon ends, not the program: an end of stream would wrongly tell the peer that
-        // everything was said.
+        // The daemon ends, not the program: an end of stream would wrongly tell the peer that the
+        // data is complete.
         let action =
             if why == Error::NetworkDown { SweepAction::CloseOrReset } else { SweepAction::Close(None) };
         self.sweep_all(why, action, true);
@@ -207,7 +208,7 @@ impl At<'_> {
 
     /// Ends the attachment of a dead process, which closed nothing: what it sent is delivered and
     /// what it left open is then reset, all within [`GONE_TIMEOUT`]. Its peers see a reset after
-    /// the data, not an end of stream that nobody meant.
+    /// the data, not an end of stream that the program did not intend.
     pub(super) fn gone(&mut self, done: Done<()>) {
         // A process can end while its attachment is being closed.
         self.begin_end(GONE_TIMEOUT, done);
@@ -270,7 +271,8 @@ impl At<'_> {
     pub(super) fn check_detach(&mut self) {
         let attachment: &mut AttachmentEntry = self;
         let Some(Detaching { delivering: Some(delivering), .. }) = &mut attachment.detaching else { return };
-        // What a closed end has sent through an arena lies in its peer's part: nothing to wait for.
+        // Bytes that a closed end has sent through an arena lie in its peer's part: there is
+        // nothing to wait for.
         let on_its_way = |role: &Role| match role {
             Role::Stream(stream) => !(stream.closed && matches!(stream.memory, StreamMemory::Arena(_))),
             _ => false,

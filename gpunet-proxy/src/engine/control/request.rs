@@ -31,8 +31,8 @@ impl At<'_> {
 
     pub(super) fn handle_request(&mut self, id: RequestId, request: &Request) {
         // A device waits for one answer before it makes the next request in that slot. If the word
-        // changes meanwhile, a kernel has overwritten it: whoever waits there gets an error, and
-        // the new request is not read.
+        // changes meanwhile, a kernel has overwritten it: the group that waits there gets an error,
+        // and the new request is not read.
         if let Some(waiting) = self.waiting_in_place_of(id) {
             tracing::warn!(
                 control = id.control(),

@@ -16,12 +16,12 @@ use std::sync::Arc;
 /// bandwidth`): while a block copies one part of a ring, the data thread must find room in another.
 const MAX_AUTO_LOG2: u8 = 20;
 
-/// A ring that the proxy chooses takes at most this part of the memory that nobody has a claim to.
+/// A ring that the proxy chooses takes at most this part of the memory that is not reserved.
 const AUTO_SHARE: u64 = 32;
 
 /// The size of a ring (log2) that the proxy chooses when `free` of `total` bytes are free and
-/// `unused` of `sockets` socket slots: half of the memory is there for every socket's equal share,
-/// the other half for those who come first.
+/// `unused` of `sockets` socket slots: half of the memory is reserved in equal shares for all
+/// sockets, the other half goes to the sockets that come first.
 fn automatic_ring(total: u64, free: u64, sockets: u64, unused: u64) -> u8 {
     let equal = (total / (4 * sockets.max(1))).max(1 << MIN_RING_LOG2).ilog2();
     let claimed = unused * (2 << equal);
@@ -89,8 +89,8 @@ impl AttachmentEntry {
         (size(options.send_log2), size(options.recv_log2))
     }
 
-    /// The size of a ring (log2) for a direct stream within this attachment that names none. It
-    /// lies in the memory of its reader, which takes what has come at once.
+    /// The size of a ring (log2) for a direct stream within this attachment that names none. The
+    /// ring lies in the memory of its reader, which can take all that has arrived at once.
     pub(super) fn direct_ring(&self) -> u8 {
         self.automatic_ring(self.direct_region()).min(DEFAULT_RING_LOG2)
     }
@@ -111,7 +111,7 @@ impl AttachmentEntry {
     ) -> Option<Rings> {
         loop {
             let rings = self.take_rings(region, send, recv);
-            // What is still being allocated has room for them.
+            // Memory that is still being allocated has room for them.
             if rings.is_some() || self.grows(region) {
                 return rings;
             }
@@ -176,7 +176,7 @@ impl AttachmentEntry {
         self.is_growing() && (region == SHARED || self.local.is_none())
     }
 
-    /// Gives back rings that nothing uses any more.
+    /// Gives back rings that are no longer in use.
     pub(super) fn give_rings(&mut self, rings: Rings) {
         hand_off::at(HandOff::GivenBack);
         if let (Some(account), true) = (&self.state.account, rings.registered) {

@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc as Shared;
 use std::time::{Duration, Instant};
 
-/// How long an automatic connect tries rc before it goes on with TCP.
+/// How long an automatic connect tries rc before it falls back to TCP.
 const RC_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a destination that did not answer over rc is not tried again.
 const RC_RETRY_AFTER: Duration = Duration::from_secs(60);

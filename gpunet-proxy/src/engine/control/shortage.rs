@@ -2,8 +2,8 @@
 //!
 //! A blocking accept waits until the shortage is over: for ring memory until a stream closes; for
 //! descriptors and system memory by a timer, since no event announces them. The connection stays in
-//! the backlog, and the listener does not count as ready what it cannot hand over, so that kernels
-//! do not poll in vain.
+//! the backlog, and the listener does not count it as ready, so that kernels do not poll for a
+//! connection that they cannot get.
 
 use super::at::At;
 use super::tables::shortage::Shortage;
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 const RETRY: Duration = Duration::from_millis(100);
 
 impl At<'_> {
-    /// Leaves the connections of one backlog where they are until the shortage is over.
+    /// Leaves the connections of one backlog in it until the shortage has ended.
     pub(super) fn run_short(&mut self, slot: u32, at: usize, shortage: Shortage) {
         self.starved.insert(slot);
         let Some(listener) = self.slots.listener_mut(slot) else { return };
@@ -54,7 +54,7 @@ impl At<'_> {
         }
     }
 
-    /// Serves the listeners that may have waited for the rings that came back.
+    /// Serves the listeners that may have waited for the rings that were given back.
     pub(super) fn serve_starved(&mut self) {
         for slot in std::mem::take(&mut self.starved) {
             self.serve(slot);

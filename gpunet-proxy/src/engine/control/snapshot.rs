@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 /// How long the data threads may take to report their streams' progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What closed streams have carried.
+/// Totals of closed streams.
 #[derive(Default)]
 pub(super) struct Past {
     totals: Totals,
@@ -49,7 +49,8 @@ fn carry(totals: &mut Totals, transport: Transport, sent: u64, received: u64) {
         Transport::Rc => &mut totals.rc,
         Transport::None => return,
     };
-    // What a kernel says of a direct stream may be any number. Later streams count as they should.
+    // A kernel may report any number for a direct stream. Later streams must still be counted
+    // correctly.
     carried.sent = carried.sent.wrapping_add(sent);
     carried.received = carried.received.wrapping_add(received);
 }
@@ -156,7 +157,7 @@ impl Control {
                 (socket.local, socket.peer) = (Some(stream.addrs.0), Some(stream.addrs.1));
                 let (send, recv) = stream.memory.rings();
                 (socket.send_capacity, socket.recv_capacity) = (send.capacity(), recv.capacity());
-                // What is closed is taken no more, whatever its program says.
+                // A closed direction no longer counts as taken, whatever its program has stored.
                 let is_taken = |direction| !stream.closed && memory.is_taken(slot, direction);
                 socket.send_taken = is_taken(Direction::Send);
                 socket.recv_taken = is_taken(Direction::Recv);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `slots` | the socket slots: what they are used for, how they are taken and given back |
 //! | `pending` | requests that have no answer yet, and how they get one |
-//! | `shortage` | what can be short, what a device is told of it, and what is logged |
+//! | `shortage` | which resources can run out, which errno a device gets, and what is logged |
 //! | `ahead`, `handshakes` | connections that a listener has accepted before it was asked; clients that become connections |
 //! | `regions` | the numbers of a device's regions; rings in arenas |
 
@@ -45,7 +45,7 @@ pub(super) struct AttachmentEntry {
     pub(super) slots: Slots,
     /// Requests that have no answer yet.
     pub(super) requests: BTreeMap<RequestId, PendingRequest>,
-    /// Who gets the replies to the host program's requests.
+    /// Where the replies to the host program's requests go.
     pub(super) answers: HashMap<HostRequestId, Answer>,
     pub(super) shared: Slab,
     /// Ring memory in the device's own memory: for streams between two sockets of a GPU (the CPU
@@ -81,7 +81,7 @@ pub(super) struct AttachmentEntry {
 
 /// An attachment that is being closed.
 pub(super) struct Detaching {
-    /// Called when it is over.
+    /// Called when it has ended.
     pub(super) done: Done<()>,
     /// How long streams may deliver what was sent after all sockets are closed.
     pub(super) bound: Duration,
@@ -93,7 +93,7 @@ pub(super) struct Detaching {
 pub(super) struct Delivering {
     /// Stops waiting for streams that do not end.
     pub(super) timeout: JoinHandle<()>,
-    /// Slots before this one have no stream any more.
+    /// Slots before this one no longer have a stream.
     pub(super) from: u32,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct ListenerEntry {
     pub(super) waiting: u64,
     /// The tasks that watch descriptors, and what re-arms each.
     pub(super) watches: Vec<(JoinHandle<()>, Arc<Notify>)>,
-    /// Serves again after a while, when no event tells that the shortage is over.
+    /// Serves again after a while, when no event announces the end of the shortage.
     pub(super) retry: Option<JoinHandle<()>>,
     /// The backlog that the next accept is served from, if a connection waits there:
     /// [`ListenerEntry::next_backlog`].
@@ -124,7 +124,7 @@ pub(super) struct ListenerEntry {
 /// The connections that wait at a listener by one transport.
 pub(super) struct Backlog {
     pub(super) listen: Box<dyn Listen>,
-    /// What was short when somebody last accepted.
+    /// The resource that was short at the last accept.
     pub(super) short: Option<Shortage>,
 }
 
@@ -173,7 +173,7 @@ pub(super) struct Assignment {
 }
 
 impl Assignment {
-    /// What a device is told of a stream of that thread.
+    /// How a device refers to a stream of that thread.
     pub(super) const fn link(self) -> Link {
         Link::driven(self.thread)
     }
@@ -241,7 +241,8 @@ impl AttachmentEntry {
         }
     }
 
-    /// Extends the ring memory of the shared region to `rings` bytes; `last` if no more will come.
+    /// Extends the ring memory of the shared region to `rings` bytes; `last` if this is the last
+    /// extension.
     pub(super) fn extend_shared(&mut self, rings: u64, last: bool) {
         let before = self.shared.free_bytes();
         self.shared.extend(self.shared_rings, rings);

@@ -1,4 +1,4 @@
-//! What the control plane tells a data thread to do.
+//! Commands of the control plane to a data thread.
 
 use super::Shard;
 use super::scan::ServedAttachment;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const GAPS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(250);
 /// Equal gaps that make a rhythm.
 const STEADY: u32 = 3;
-/// A gap differs from the last one by less than this part of it, or is none of the rhythm; and for
-/// so long before and after the expected time the thread polls.
+/// A gap belongs to the rhythm if it differs from the last one by less than this part of it. The
+/// thread polls for the same time before and after the expected time.
 const TOLERANCE: u32 = 16;
 
 /// What the thread has learnt of the times at which something was done after a silence.
@@ -27,7 +27,7 @@ pub(super) struct Rhythm {
 /// What to expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// Nothing before so long.
+    /// Nothing is expected before this time has passed.
     In(Duration),
     /// A message, at any moment.
     Now,

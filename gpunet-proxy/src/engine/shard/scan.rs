@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Up to so many streams, of all attachments together, a turn scans the words of all; more are
-/// scanned in slices. (Ten times as many take some microseconds.)
+/// Up to this many streams, of all attachments together, a turn scans the words of all. More
+/// streams are scanned in slices. (Ten times as many take some microseconds.)
 pub(super) const SLICE: usize = 1024;
 /// The smallest slice of one attachment.
 const MIN_SLICE: usize = 16;
@@ -42,7 +42,7 @@ struct Slices {
 }
 
 impl Slices {
-    /// The next slice of so many entries of a list that has `len`.
+    /// Returns the next slice of `size` entries of a list that has `len`.
     fn next(&mut self, size: usize, len: usize) -> Range<usize> {
         let begin = if self.next < len { self.next } else { 0 };
         self.next = (begin + size).min(len);

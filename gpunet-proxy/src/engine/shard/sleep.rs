@@ -18,7 +18,7 @@ const WATCHED_SLEEP: Duration = Duration::from_millis(100);
 /// The longest spinning of a thread that knows when the next message comes: longer than a GPU block
 /// takes to answer.
 const SPIN_IN_RHYTHM: Duration = Duration::from_micros(100);
-/// What is done after so long without anything is a beat of a rhythm.
+/// Work that comes after a silence of this length is a beat of a rhythm.
 const SILENCE: Duration = Duration::from_millis(1);
 
 /// Returns the given time: an hour in unit tests and while tests make threads pause, so that a lost
@@ -81,8 +81,8 @@ impl Idle {
         self.next_sleep = FIRST_SLEEP.min(self.latency);
     }
 
-    /// How long to sleep if another thread watches the words: `None` unless `limit`, by
-    /// [`Idle::sleep_for`], is the longest sleep, for only long sleeps are worth it.
+    /// How long to sleep if another thread watches the words. `None` unless `limit`, by
+    /// [`Idle::sleep_for`], is the longest sleep: a watch pays off for long sleeps only.
     pub(super) fn watched_sleep(&mut self, now: Instant, limit: Duration) -> Option<Duration> {
         if limit < self.latency {
             return None;
@@ -94,7 +94,7 @@ impl Idle {
         }
     }
 
-    /// Lets the next sleep be a short one, also where the rhythm tells of nothing soon.
+    /// Makes the next sleep a short one, even if the rhythm expects nothing soon.
     pub(super) fn stay_alert(&mut self) {
         self.rhythm = Rhythm::default();
         self.next_sleep = FIRST_SLEEP.min(self.latency);

@@ -30,7 +30,7 @@ pub(super) enum Progress {
 /// One driven stream.
 pub(super) struct DrivenStream {
     pub(super) connection: Connection,
-    /// `None` once the device broke the rules: the peer was told by a reset.
+    /// `None` once the device has broken the rules: the peer got a reset.
     io: Option<Box<dyn StreamIo>>,
     pub(super) generation: u32,
     /// Waits in the ready queue.
@@ -51,7 +51,7 @@ pub(super) struct DrivenStream {
     lost_in_flight: u64,
     /// The status says that nothing more can be sent.
     no_send_published: bool,
-    /// Bytes that must be free before pollers are told: SO_SNDLOWAT, at most the ring's size.
+    /// Bytes that must be free before pollers are woken: SO_SNDLOWAT, at most the ring's size.
     send_low: u64,
     /// The send ring had less room, or its reader has left, and pollers have not been told yet that
     /// this has changed.
@@ -106,7 +106,7 @@ impl DrivenStream {
         let what = "a kernel overwrote a socket's words: the socket gets EPROTO";
         self.span.in_scope(|| tracing::warn!(?violation, "{what}"));
         self.fail(state, slot, Error::Protocol);
-        // The words cannot be trusted any more: reset the connection now.
+        // The words can no longer be trusted: reset the connection now.
         if let Some(mut io) = self.io.take() {
             self.lost_in_flight = io.unacknowledged();
             io.reset();
@@ -132,7 +132,8 @@ impl DrivenStream {
     pub(super) fn set_options(&mut self, options: &Options) -> io::Result<()> {
         let send_low = u64::from(options.low_water().0).min(self.rings.send.capacity());
         if std::mem::replace(&mut self.send_low, send_low) != send_low {
-            // What was released meanwhile may be what a poller waits for by the new mark.
+            // By the new mark, bytes that were released in the meantime may be what a poller waits
+            // for.
             self.became_writable = true;
         }
         self.io()?.set_options(options)
@@ -247,8 +248,8 @@ impl DrivenStream {
                 let (released, published) =
                     (memory.released(slot), memory.published_words().get(slot as usize));
                 let room = (self.send_low, self.rings.send.capacity());
-                // Pollers are told only of a ring that had too little room: to look at a socket in
-                // vain costs a GPU a bus round trip.
+                // Pollers are woken only for a ring that had too little room: each needless look at
+                // a socket costs a GPU a bus round trip.
                 self.became_writable |= ring::give_room(released, word, n, published, room) || word.end();
                 true
             }

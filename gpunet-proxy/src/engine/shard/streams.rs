@@ -65,7 +65,8 @@ impl<S> Streams<S> {
         self.positions[slot as usize] = self.streams.len() as u32;
         self.streams.push(stream);
         self.slots.push(slot);
-        // Words of the slot's earlier stream must not look new, nor those of this one look seen.
+        // Words of the slot's earlier stream must not count as new, nor those of this stream as
+        // seen.
         self.published.push(u64::MAX);
         self.consumed.push(u64::MAX);
     }
@@ -124,7 +125,7 @@ mod tests {
             streams.scan_range(which, &words, &mut |slot, stream: &mut u32| changed.push((slot, *stream)));
             changed
         };
-        // What a slot's words were before says nothing.
+        // The earlier values of a slot's words do not matter.
         assert_eq!(changed(&mut streams, 0..5).len(), 2 * 5);
         assert_eq!(changed(&mut streams, 0..5), []);
         words.published.get(40_000).publish(5);

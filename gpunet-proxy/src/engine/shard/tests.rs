@@ -65,7 +65,7 @@ fn shard(index: usize) -> (Shard, ControlReceiver) {
 
 /// A transport that a test makes.
 struct TestIo {
-    /// Takes some of so many bytes that are offered, and gives up to so many.
+    /// Takes some of the bytes that are offered, or gives up to as many as are asked for.
     offer: Box<dyn FnMut(usize) -> io::Result<usize> + Send>,
     take: Box<dyn FnMut(usize) -> io::Result<usize> + Send>,
     /// What a turn brings.

@@ -1,9 +1,9 @@
 //! Data threads that sleep for long, although a GPU writes words for their streams: thread 0
 //! watches these words.
 //!
-//! A GPU's store wakes nobody, so that somebody has to look every few milliseconds. One thread
-//! looks for all: eight threads that look for themselves cost eight times as much, for streams that
-//! are silent.
+//! A GPU's store wakes no thread, so the words must be polled every few milliseconds. One thread
+//! polls for all: eight threads that each poll their own words would cost eight times as much, for
+//! streams that are silent.
 
 use crate::model::attachment_state::AttachmentState;
 use crate::os::doorbell::Bell;
@@ -34,7 +34,7 @@ impl WatchedWords {
 /// One data thread, as the one that watches sees it.
 pub(crate) struct WatchedThread {
     bell: Arc<Bell>,
-    /// Empty while the thread looks for itself.
+    /// Empty while the thread polls its own words.
     watched: Mutex<Vec<WatchedWords>>,
 }
 
@@ -54,7 +54,7 @@ impl WatchedThread {
         *self.lock() = watched;
     }
 
-    /// Watches nothing any more. By the thread itself, once it is awake.
+    /// Ends the watch. Called by the thread itself, once it is awake.
     pub(super) fn take_back(&self) {
         let watched = std::mem::take(&mut *self.lock());
         drop(watched);

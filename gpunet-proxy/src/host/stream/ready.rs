@@ -1,5 +1,5 @@
-//! What the two halves of a stream do beside reading and writing: readiness, peeking, the end of
-//! the reading half.
+//! Calls of the two halves of a stream other than reading and writing: readiness, peeking, the end
+//! of the reading half.
 
 use super::{ReadHalf, WriteHalf};
 use crate::host::bytes::{Receiving, Sending};

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The burst of connects and binds: as many as this time allows may come at once.
+/// The longest burst of connects and binds, in time at the average rate.
 const BURST: Duration = Duration::from_secs(1);
 
 /// One user's account, shared by all attachments of that user.
 ///
-/// Who takes gives back: sockets and memory when they are free again, not when they are asked for.
+/// A user's sockets and memory count until they are free again, not until their close is requested.
 ///
 /// # Examples
 /// ```
@@ -31,7 +31,7 @@ pub struct Account {
     totals: Arc<Totals>,
 }
 
-/// What all users together may take of the process.
+/// The limits of the process for all users together.
 #[derive(Debug, Default)]
 struct Totals {
     descriptors: Descriptors,
@@ -86,7 +86,7 @@ impl Default for Total {
 pub struct Descriptors(Total);
 
 impl Descriptors {
-    /// The share of users in a process that may open so many descriptors.
+    /// Returns the part for users of a process that may open `limit` descriptors.
     ///
     /// The reserve is for the daemon itself and for operators' connections: 256, or a quarter if
     /// the process has few.
@@ -111,7 +111,7 @@ impl Descriptors {
 pub struct RingMemory(Total);
 
 impl RingMemory {
-    /// The share of users in a process that may have so many bytes.
+    /// Returns the part for users of a process that may have `limit` bytes.
     ///
     /// The reserve is for the daemon itself: 256 MiB, or a quarter if the process may have little.
     #[must_use]
@@ -351,7 +351,8 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// An empty set of accounts, of a process with so many descriptors and so much memory.
+    /// Creates an empty set of accounts for a process that may have these descriptors and this
+    /// memory.
     #[must_use]
     pub fn new(descriptors: Descriptors, memory: RingMemory) -> Self {
         Self { accounts: Mutex::default(), totals: Arc::new(Totals { descriptors, memory }) }
@@ -359,8 +360,8 @@ impl Accounts {
 
     /// The account of a user, with these limits from now on.
     ///
-    /// Accounts are forgotten here once nobody uses them, they hold nothing and their bucket is
-    /// full: detaching and attaching again gives nobody a fresh bucket.
+    /// Accounts are removed here once they are unused, hold nothing and have a full bucket: so a
+    /// user gets no fresh bucket by detaching and attaching again.
     pub fn account(&self, uid: u32, limits: Limits) -> Arc<Account> {
         self.account_at(uid, limits, Instant::now())
     }
@@ -430,7 +431,7 @@ mod tests {
         let (account, start) = (Account::new(1, limits()), Instant::now());
         let at = |ms| account.pace(start + Duration::from_millis(ms)).is_ok();
         assert_eq!([0, 0, 0, 0, 333, 334, 335].map(at), [true, true, true, false, false, true, false]);
-        // However long the pause, the bucket holds no more than a second's worth.
+        // However long the pause, the bucket holds the tokens of one second at most.
         assert_eq!([9000; 4].map(at), [true, true, true, false]);
         assert_eq!(account.pace(start), Err(Error::WouldBlock), "a clock that stands still");
     }

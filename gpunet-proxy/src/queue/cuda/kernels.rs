@@ -3,6 +3,7 @@
 use super::page::Page;
 use crate::attached::device::AttachedDevice;
 use crate::launch::program::Program;
+use crate::queue::QueueError;
 use crate::socket::Appended;
 use gpu_usermap::cuda::{CudaStream, Function, LaunchSpec, param};
 use gpunet_abi::{Direction, Gate, Trigger, Word};
@@ -11,12 +12,12 @@ use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_queue_kernel::{
     QueuePost, QueueRecv, QueueSend, QueueTeam, QueueWait, QueueWaitWord, QueueWrite, Record, TeamOperation,
 };
-use std::io;
 
 static PTX: Embedded = embedded!("gpunet_queue_kernel.ptx");
-/// One block of so many threads fills PCIe in both directions.
+/// Threads of a block. One block of this size fills PCIe in both directions.
 const THREADS: u32 = 512;
-/// So many move a message of up to [`FEW_BYTES`] as fast, and meet sooner.
+/// Threads for a message of up to [`FEW_BYTES`]: they move it as fast, and their barriers take less
+/// time.
 const FEW_THREADS: u32 = 128;
 const FEW_BYTES: u64 = 4096;
 
@@ -33,9 +34,9 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    pub(super) fn load(device: &AttachedDevice, net: Net) -> io::Result<Self> {
+    pub(super) fn load(device: &AttachedDevice, net: Net) -> Result<Self, QueueError> {
         let program = Program::load(device, |device| device.load_module_for(PTX.text(), THREADS))
-            .map_err(io::Error::other)?;
+            .map_err(QueueError::device)?;
         let find = |name| function(&program, name);
         Ok(Self {
             net,
@@ -58,7 +59,7 @@ impl Kernels {
         message: &Appended,
         memory: Buffer,
         number: u64,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let record = Record { page: page.base(), number };
         let (net, socket, reserved, capacity) = (self.net, message.message.socket, 0, message.capacity);
         let threads = if message.message.len <= FEW_BYTES { FEW_THREADS } else { THREADS };
@@ -78,12 +79,24 @@ impl Kernels {
         }
     }
 
-    pub(super) fn post(&self, on: &CudaStream, page: &Page, trigger: Trigger, number: u64) -> io::Result<()> {
+    pub(super) fn post(
+        &self,
+        on: &CudaStream,
+        page: &Page,
+        trigger: Trigger,
+        number: u64,
+    ) -> Result<(), QueueError> {
         let record = Record { page: page.base(), number };
         launch(on, &self.post, FEW_THREADS, QueuePost { net: self.net, trigger, record })
     }
 
-    pub(super) fn wait(&self, on: &CudaStream, page: &Page, gate: Gate, number: u64) -> io::Result<()> {
+    pub(super) fn wait(
+        &self,
+        on: &CudaStream,
+        page: &Page,
+        gate: Gate,
+        number: u64,
+    ) -> Result<(), QueueError> {
         let record = Record { page: page.base(), number };
         launch(on, &self.wait, FEW_THREADS, QueueWait { net: self.net, gate, record })
     }
@@ -94,7 +107,7 @@ impl Kernels {
         page: &Page,
         (word, value): (Word, u64),
         number: u64,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let record = Record { page: page.base(), number };
         launch(on, &self.write, FEW_THREADS, QueueWrite { word, value, record })
     }
@@ -106,7 +119,7 @@ impl Kernels {
         page: &Page,
         operation: TeamOperation,
         number: u64,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let record = Record { page: page.base(), number };
         let threads = if operation.from.len() as u64 <= FEW_BYTES { FEW_THREADS } else { THREADS };
         launch(on, &self.team, threads, QueueTeam { operation, record })
@@ -118,18 +131,23 @@ impl Kernels {
         page: &Page,
         (word, value): (Word, u64),
         number: u64,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let record = Record { page: page.base(), number };
         launch(on, &self.wait_word, FEW_THREADS, QueueWaitWord { net: self.net, word, value, record })
     }
 }
 
-fn function(program: &Program, name: &str) -> io::Result<Function> {
-    let module = program.module().ok_or(io::ErrorKind::Unsupported)?;
-    module.function(name).map_err(io::Error::other)
+fn function(program: &Program, name: &str) -> Result<Function, QueueError> {
+    let module = program.module().ok_or(QueueError::WrongAttachment)?;
+    module.function(name).map_err(QueueError::device)
 }
 
-fn launch<K: Kernel>(on: &CudaStream, function: &Function, threads: u32, kernel: K) -> io::Result<()> {
+fn launch<K: Kernel>(
+    on: &CudaStream,
+    function: &Function,
+    threads: u32,
+    kernel: K,
+) -> Result<(), QueueError> {
     let (grid, block) = ((1, 1, 1), (threads, 1, 1));
     // SAFETY: `kernel_entry` checks that a kernel has no padding.
     let params = vec![unsafe { param(kernel) }];
@@ -137,5 +155,5 @@ fn launch<K: Kernel>(on: &CudaStream, function: &Function, threads: u32, kernel:
     // SAFETY: the parameters are the kernel's. Words of the queue's page and of sockets are mapped
     // while the queue, and its hold of the direction, live; the buffer is by its contract, which
     // for a graph holds at each of its launches.
-    unsafe { on.launch(&spec) }.map_err(io::Error::other)
+    unsafe { on.launch(&spec) }.map_err(QueueError::device)
 }

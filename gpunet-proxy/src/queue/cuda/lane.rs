@@ -7,25 +7,25 @@
 //! it: the stream never waits, so all queues of an attachment share their streams (`streams`): two
 //! for each direction, or one where connections are few.
 //!
-//! A message comes here once the driver has taken all of its operation, and ends when no copy uses
+//! A message is staged once the driver has taken all of its operation, and ends when no copy uses
 //! its memory any more. One that the driver stops in the middle is the last of its direction.
 
 use super::Shared;
 use super::page::At;
 use super::plan::{publish, store};
 use super::record::Transfer;
+use crate::queue::QueueError;
 use crate::socket::Appended;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Device, Registration};
 use gpunet_abi::{Direction, Error, Prepared};
 use std::collections::VecDeque;
-use std::io;
 
-/// Less is not worth a fragment of its own: the copy engine of an H200 takes 8 us for so much, and
-/// not much less for less.
+/// The smallest fragment: the copy engine of an H200 takes 8 us for it, and hardly less time for
+/// fewer bytes.
 const LEAST: u64 = 64 << 10;
 
-/// Why a message goes no further.
+/// Why a message has stopped.
 enum Stop {
     /// Its socket has ended or failed.
     Socket(Error),
@@ -100,8 +100,8 @@ impl Lane {
         self.transfers.is_empty()
     }
 
-    /// Goes on as far as is possible now. Returns whether anything moved, and the message that
-    /// ended.
+    /// Makes as much progress as is possible now. Returns whether anything moved, and the message
+    /// that ended.
     pub(super) fn step(&mut self, shared: &Shared, device: &Device) -> (bool, Option<Ended>) {
         let Some(transfer) = self.transfers.front() else { return (false, None) };
         if shared.page.observe(At::Started(self.direction)) < transfer.nth {
@@ -185,7 +185,7 @@ impl Lane {
                 let error = error.or_else(|| shared.is_over().then_some(Error::NetworkDown));
                 return match error.filter(|_| is_idle) {
                     Some(error) => Err(Stop::Socket(error)),
-                    // What is under way comes to its end before.
+                    // Copies that are under way end first.
                     None => Ok(moved),
                 };
             }
@@ -217,7 +217,7 @@ impl Engine {
         transfer: &Transfer,
         piece: Prepared,
         (fragment, depth): (usize, usize),
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let hold = transfer.message.hold();
         let nth = self.enqueued + 1;
         let at = piece.position - transfer.message.message.position;
@@ -226,9 +226,9 @@ impl Engine {
             let bounce = match &self.bounce {
                 Some(bounce) => bounce,
                 None => {
-                    let region =
-                        PinnedRegion::create("gpunet-bounce", fragment * depth).map_err(io::Error::other)?;
-                    self.bounce.insert(device.register(region).map_err(io::Error::other)?)
+                    let region = PinnedRegion::create("gpunet-bounce", fragment * depth)
+                        .map_err(QueueError::device)?;
+                    self.bounce.insert(device.register(region).map_err(QueueError::device)?)
                 }
             };
             let place = (nth as usize % depth) * fragment;
@@ -251,14 +251,14 @@ impl Engine {
                 let (to, from) =
                     if hold.direction() == Direction::Send { (ring, memory) } else { (memory, ring) };
                 if part.len > 0 {
-                    stream.copy(to, from, part.len).map_err(io::Error::other)?;
+                    stream.copy(to, from, part.len).map_err(QueueError::device)?;
                 }
                 memory += part.len as u64;
             }
             let mut batch = Vec::with_capacity(4);
             publish(&mut batch, hold, piece.trigger().position);
             batch.push(store(shared.page.address(At::Copied(hold.direction())), nth));
-            stream.batch(&batch).map_err(io::Error::other)?;
+            stream.batch(&batch).map_err(QueueError::device)?;
         }
         self.enqueued = nth;
         Ok(())

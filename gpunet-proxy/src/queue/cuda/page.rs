@@ -1,11 +1,11 @@
 //! The page of a queue: words by which its stream, its own streams and its thread tell one another
 //! how far they are.
 
+use crate::queue::QueueError;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{Device, Registration};
 use gpunet_abi::{Direction, Word};
 use gpunet_queue_kernel::Record;
-use std::io;
 
 /// Each word that two agents use has a line of 64 bytes for itself.
 const LINE: usize = 8;
@@ -64,9 +64,9 @@ impl At {
 const _: () = assert!(Record::ERRNO == LINE && Record::BYTES < 2 * LINE);
 
 impl Page {
-    pub(super) fn new(device: &Device) -> io::Result<Self> {
-        let region = PinnedRegion::create("gpunet-queue", 4096).map_err(io::Error::other)?;
-        Ok(Self { registration: device.register(region).map_err(io::Error::other)? })
+    pub(super) fn new(device: &Device) -> Result<Self, QueueError> {
+        let region = PinnedRegion::create("gpunet-queue", 4096).map_err(QueueError::device)?;
+        Ok(Self { registration: device.register(region).map_err(QueueError::device)? })
     }
 
     /// The device's address of a word.

@@ -3,15 +3,14 @@
 
 use super::page::At;
 use super::record::{PutCopy, Record, SignalWait, Transfer, Work};
-use crate::queue::Operation;
 use crate::queue::team::TeamCall;
+use crate::queue::{Operation, QueueError};
 use crate::socket::{Appended, Hold};
 use gpu_usermap::cuda::MemOp;
 use gpunet_abi::team::{Rank, Signal};
 use gpunet_abi::{Direction, Gate, Trigger, Word};
 use gpunet_device::Buffer;
 use gpunet_queue_kernel::{TeamAction, TeamOperation};
-use std::io;
 use std::sync::Arc;
 
 /// What an operation puts on the stream: memory operations, a kernel, and memory operations behind
@@ -60,7 +59,7 @@ impl Counts {
 pub(super) struct Planner {
     /// Whether all operations are kernels.
     pub(super) by_kernels: bool,
-    /// The longest message that goes on the caller's stream.
+    /// The longest message that is copied on the caller's stream.
     pub(super) short: u64,
     /// The queue's page in the device's address space.
     pub(super) page: u64,
@@ -70,20 +69,20 @@ pub(super) struct Planner {
 }
 
 /// Returns whether the driver knows memory.
-pub(super) type Knows<'a> = &'a dyn Fn(Buffer) -> io::Result<bool>;
+pub(super) type Knows<'a> = &'a dyn Fn(Buffer) -> Result<bool, QueueError>;
 
 impl Planner {
     /// Plans an operation by its number, from 1 on. `knows` is asked of a message's memory.
     ///
     /// # Errors
-    /// Those of `knows`; EOPNOTSUPP for a check whose queue has kernels only. The counts are then
-    /// to be set back.
+    /// Those of `knows`; [`QueueError::NoCheck`] for a queue that has kernels only. The counts are
+    /// then to be set back.
     pub(super) fn plan(
         &mut self,
         number: u64,
         operation: Operation,
         knows: Knows<'_>,
-    ) -> io::Result<(Plan, Record)> {
+    ) -> Result<(Plan, Record), QueueError> {
         let (mut plan, mut record) = (Plan::default(), Record { number, ..Record::default() });
         let by_kernels = self.by_kernels;
         match operation {
@@ -150,7 +149,7 @@ impl Planner {
         message: Appended,
         memory: Buffer,
         knows: Knows<'_>,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let hold = message.hold().clone();
         let (direction, len) = (hold.direction(), message.message.len);
         let is_by_kernel = self.is_by_kernel(&hold);
@@ -185,7 +184,7 @@ impl Planner {
         message: Appended,
         memory: Buffer,
         knows: Knows<'_>,
-    ) -> io::Result<()> {
+    ) -> Result<(), QueueError> {
         let direction = message.hold().direction();
         let is_pageable = !knows(memory)?;
         let nth = self.counts.started[direction as usize] + 1;
@@ -211,13 +210,9 @@ impl Planner {
     }
 
     /// Plans a question to the thread, and a wait for its answer.
-    fn check(&mut self, plan: &mut Plan, record: &mut Record, answer: Word) -> io::Result<()> {
+    fn check(&mut self, plan: &mut Plan, record: &mut Record, answer: Word) -> Result<(), QueueError> {
         if self.by_kernels {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "the queue's operations are kernels, which do not know how it has fared: \
-                 ask for its outcome when they are done",
-            ));
+            return Err(QueueError::NoCheck);
         }
         self.counts.checks += 1;
         let nth = self.counts.checks;
@@ -358,7 +353,7 @@ mod tests {
         }
         planner.by_kernels = true;
         let refused = planner.plan(3, Operation::Check(answer), &knows).err().unwrap();
-        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+        assert!(matches!(refused, QueueError::NoCheck));
     }
 
     /// Short messages of known memory wait for their gate and are kernels; others are staged; what

@@ -1,4 +1,4 @@
-//! What a queue's thread has to know of an operation. (What a kernel tells the thread is
+//! What a queue's thread needs to know about an operation. (What a kernel tells the thread is
 //! `gpunet_queue_kernel`'s `Record`.)
 
 use crate::queue::outcome::Notify;
@@ -14,14 +14,15 @@ use std::sync::Arc;
 pub(super) struct Record {
     /// Its number, from 1 on.
     pub(super) number: u64,
-    /// Its calls of the driver have returned: what is to be carried out beside the stream may be.
+    /// Its calls of the driver have returned, so its work outside the stream may begin.
     pub(super) is_issued: bool,
     /// The driver's operations up to its end.
     pub(super) issued: u64,
     /// The directions that it uses stay taken until it is done. It waits for words of these, up to
     /// these positions.
     pub(super) waits: Vec<(Arc<Hold>, u64)>,
-    /// The stream publishes without a doorbell: the data thread looks often until it is done.
+    /// The stream publishes without a doorbell: the data thread polls often until the operation is
+    /// done.
     #[allow(dead_code, reason = "it ends with the record")]
     pub(super) operations: Option<StreamOperations>,
     /// Of a message: its length.
@@ -30,7 +31,7 @@ pub(super) struct Record {
     pub(super) tells_itself: bool,
     /// The stream was let pass a word that it waited for.
     pub(super) is_released: bool,
-    /// What is done for it beside the stream, and is not done yet.
+    /// Its remaining work outside the stream.
     pub(super) work: Option<Work>,
     /// Of an operation of a team: what it uses, and the signal that the stream waits for.
     pub(super) team: Option<Arc<TeamHold>>,
@@ -43,7 +44,8 @@ pub(super) enum Work {
     Transfer(Transfer),
     /// Copies into another member's part.
     Put(PutCopy),
-    /// Answers how the queue has fared. The number counts the queue's checks from 1 on.
+    /// Answers a check with the queue's first failure. The number counts the queue's checks from 1
+    /// on.
     Check { nth: u64, answer: Word },
     /// Tells the program when the stream has passed it.
     Notify(Notify),

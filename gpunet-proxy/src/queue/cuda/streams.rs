@@ -1,11 +1,11 @@
 //! The streams that the queues of an attachment share.
 
+use crate::queue::QueueError;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{CudaStream, Device, StreamPriority};
 use gpunet_abi::Word;
 use gpunet_abi::position::{END, ERR};
 use gpunet_abi::team::GONE;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -35,9 +35,9 @@ impl QueueStreams {
         2 + 2 * Self::lanes(device)
     }
 
-    pub(super) fn new(device: &Device) -> io::Result<Arc<Self>> {
-        let stream = |priority| device.create_stream(priority).map_err(io::Error::other);
-        let lane = || -> io::Result<Vec<_>> {
+    pub(super) fn new(device: &Device) -> Result<Arc<Self>, QueueError> {
+        let stream = |priority| device.create_stream(priority).map_err(QueueError::device);
+        let lane = || -> Result<Vec<_>, QueueError> {
             (0..Self::lanes(device)).map(|_| stream(StreamPriority::Normal)).collect()
         };
         let lanes = [lane()?, lane()?];
@@ -48,24 +48,24 @@ impl QueueStreams {
 
     /// Copies between all kinds of memory once. The driver loads the code for it then, which waits
     /// for streams that wait.
-    fn warm_up(device: &Device, stream: &CudaStream) -> io::Result<()> {
+    fn warm_up(device: &Device, stream: &CudaStream) -> Result<(), QueueError> {
         const LEN: usize = 4096;
-        let region = PinnedRegion::create("gpunet-warm-up", 2 * LEN).map_err(io::Error::other)?;
-        let pinned = device.register(region).map_err(io::Error::other)?;
-        let memory = device.alloc(2 * LEN).map_err(io::Error::other)?;
+        let region = PinnedRegion::create("gpunet-warm-up", 2 * LEN).map_err(QueueError::device)?;
+        let pinned = device.register(region).map_err(QueueError::device)?;
+        let memory = device.alloc(2 * LEN).map_err(QueueError::device)?;
         let ends = [pinned.device_ptr(), memory.ptr()];
         for (from, to) in ends.into_iter().flat_map(|from| ends.map(|to| (from, to + LEN as u64))) {
             for len in [8, LEN] {
                 // SAFETY: two halves of memory that nothing else uses; its release waits for the
                 // stream.
-                unsafe { stream.copy(to, from, len) }.map_err(io::Error::other)?;
+                unsafe { stream.copy(to, from, len) }.map_err(QueueError::device)?;
             }
         }
-        stream.synchronize().map_err(io::Error::other)
+        stream.synchronize().map_err(QueueError::device)
     }
 
     /// Counts a queue, whose stream may wait. Returns which of the streams copy for it.
-    pub(super) fn enter(&self, device: &Device) -> io::Result<usize> {
+    pub(super) fn enter(&self, device: &Device) -> Result<usize, QueueError> {
         let connections = device.stream_connections();
         let most = connections.saturating_sub(Self::reserved(device)).max(1);
         // Ordering: Relaxed; only a count.
@@ -74,13 +74,7 @@ impl QueueStreams {
             return Ok((before % Self::lanes(device)) as usize);
         }
         self.queues.fetch_sub(1, Ordering::Relaxed);
-        Err(io::Error::new(
-            io::ErrorKind::QuotaExceeded,
-            format!(
-                "{most} queues are open, and a stream of one more that waits could hold up another for ever: the GPU has \
-                 {connections} connections for streams; end queues, or set CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA starts"
-            ),
-        ))
+        Err(QueueError::TooManyQueues { queues: most, connections })
     }
 
     /// Ends the waits of streams for a word that will not come: sets the two bits above all values,
@@ -95,7 +89,7 @@ impl QueueStreams {
             // is atomic.
             let word = unsafe { AtomicU64::from_ptr(pinned.as_ptr()) };
             // Ordering: Release, as every store of a word. A store from the bus comes before or
-            // after it, since the CPU has the line for itself meanwhile.
+            // after it, since the CPU owns the cache line during it.
             word.fetch_or(GONE, Ordering::Release);
             return;
         }
@@ -110,7 +104,7 @@ impl QueueStreams {
         }
     }
 
-    /// Counts a queue no more.
+    /// Removes a queue from the count.
     pub(super) fn leave(&self) {
         // Ordering: Relaxed; only a count.
         self.queues.fetch_sub(1, Ordering::Relaxed);
@@ -123,7 +117,7 @@ mod tests {
     use gpu_usermap::cuda::fake::Fake;
     use gpunet_abi::team::MAX_VALUE;
 
-    /// Between the look at the word and the mark, the source signals.
+    /// The source signals between the load of the word and the mark.
     #[test]
     fn a_mark_takes_no_signal_back() {
         let fake = Fake::new();

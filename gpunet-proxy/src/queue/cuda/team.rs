@@ -8,16 +8,16 @@
 //! | a longer one | a word that starts the copy, and a wait for one that says it is done: the copy engine copies on a stream that never waits |
 //! | a barrier, a collective | a kernel: how far the member's barriers are is known to the device alone, where other kernels take part, too |
 //!
-//! The source of a signal writes its word alone. When the wait is in vain, the queue's thread marks
-//! the word ([`GONE`](gpunet_abi::team::GONE)), which ends waits of streams and leaves the value as
-//! it is, even if a source that lives signals at that moment
+//! Only the source of a signal writes its word. When the wait cannot succeed any more, the queue's
+//! thread marks the word ([`GONE`](gpunet_abi::team::GONE)), which ends waits of streams and leaves
+//! the value as it is, even if a source that lives signals at that moment
 //! ([`QueueStreams::mark`](super::QueueStreams::mark)).
 
 use super::page::At;
 use super::plan::store;
 use super::record::{PutCopy, Record, SignalWait};
 use super::{CudaQueue, Shared};
-use crate::queue::Failure;
+use crate::queue::{Failure, QueueError};
 use crate::team::TeamHold;
 use gpu_usermap::cuda::Device;
 use gpunet_abi::Error;
@@ -25,7 +25,6 @@ use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::team::{GONE, MAX_VALUE};
 use gpunet_device::{Buffer, Net};
 use std::collections::VecDeque;
-use std::io;
 
 impl CudaQueue {
     pub(in crate::queue) fn device(&self) -> &Device {
@@ -37,14 +36,11 @@ impl CudaQueue {
     }
 
     /// Checks that the copy engine and kernels reach the memory.
-    pub(in crate::queue) fn check_reachable(&self, memory: Buffer) -> io::Result<()> {
+    pub(in crate::queue) fn check_reachable(&self, memory: Buffer) -> Result<(), QueueError> {
         if self.shared.knows(memory)? {
             return Ok(());
         }
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "a stream does not put pageable memory: use memory of the device, symmetric memory, or pin it",
-        ))
+        Err(QueueError::Pageable)
     }
 }
 
@@ -65,7 +61,7 @@ impl PutCopies {
         self.waiting.is_empty()
     }
 
-    /// Goes on as far as is possible now. Returns whether anything moved.
+    /// Makes as much progress as is possible now. Returns whether anything moved.
     pub(super) fn step(&mut self, shared: &Shared) -> bool {
         let Some(&PutCopy { number, nth, to, from, len, signal }) = self.waiting.front() else {
             return false;
@@ -109,7 +105,7 @@ impl PutCopies {
 }
 
 impl Shared {
-    /// Notes that a copy could not be enqueued, and lets the stream go on.
+    /// Records that a copy could not be enqueued, and lets the stream continue.
     fn end_put(&self, number: u64, nth: u64) {
         let mut state = self.lock();
         state.fail(Failure { operation: number - 1, error: Error::Protocol, bytes: 0 });
@@ -118,7 +114,7 @@ impl Shared {
         self.page.publish(At::PutDone, nth);
     }
 
-    /// Why a wait for a signal is in vain, if it is.
+    /// Returns why a wait for a signal cannot succeed, if it cannot.
     fn signal_failure(&self, hold: &TeamHold, wait: SignalWait) -> Option<Error> {
         let memory = self.host.memory();
         let is_down = memory.heartbeat().observe() == HEARTBEAT_DOWN;
@@ -126,7 +122,7 @@ impl Shared {
         hold.failure(wait.source).or(ended).or(is_down.then_some(Error::NetworkDown))
     }
 
-    /// Lets the stream pass waits for signals that will not come.
+    /// Releases the stream from waits for signals that will not come.
     pub(super) fn release_signal_waits(&self) {
         let waits = |record: &Record| Some((record.number, record.team.clone()?, record.signal_wait?));
         // Loads of words may take a while.
@@ -142,14 +138,14 @@ impl Shared {
             if word & GONE == GONE || word >= wait.value {
                 continue;
             }
-            // Before the mark: a source that lives may store over it, and the stream have passed
-            // all the same.
+            // Before the mark: a live source may store over the mark, and the stream has passed
+            // nevertheless.
             self.note_released(number);
             self.streams.mark(block.host_word(offset), block.address() + offset, word);
         }
     }
 
-    /// Finds out what a wait for a signal was worth that the stream has passed.
+    /// Finds out whether a wait for a signal that the stream has passed succeeded.
     pub(super) fn judge_signal_wait(&self, record: &Record) -> Option<Failure> {
         let (hold, wait) = (record.team.as_ref()?, record.signal_wait?);
         // A word is marked only when there is a failure, and failures stay.

@@ -1,8 +1,8 @@
 //! The thread of a queue on a CUDA stream.
 //!
-//! A word that will not come any more is marked END|ERR, again and again until the stream has
-//! passed: nobody believes such a word of a socket with a failing status. Words that the CPU
-//! reaches it marks itself, others by a stream that never waits.
+//! A word that will not reach its value is marked END|ERR, again and again until the stream has
+//! passed. No reader trusts such a word of a socket with a failing status. The thread marks words
+//! that the CPU reaches itself, and others by a stream that never waits.
 
 use super::Shared;
 use super::lane::{Ended, Lane};
@@ -25,16 +25,16 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the thread looks whether a word will not come, and the longest sleep while nobody
-/// waits for it.
+/// How often the thread checks for words that will not reach their values, and the longest sleep
+/// while the program does not wait for it.
 const LOOK: Duration = Duration::from_millis(1);
-/// The longest sleep while somebody does.
+/// The longest sleep while the program waits.
 const SHORT_LOOK: Duration = Duration::from_micros(200);
 /// Turns without a change after which the thread sleeps.
 const TURNS: u32 = 200;
 /// How often the thread asks whether the device still works.
 const ASK: Duration = Duration::from_millis(100);
-/// How long the proxy may go on sending for an attachment that is being closed.
+/// How long the proxy may continue to send for an attachment that is being closed.
 const LINGER: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
@@ -119,8 +119,7 @@ impl Follower {
         }
     }
 
-    /// Blocks until there is something to follow; returns false when there will be nothing any
-    /// more.
+    /// Blocks until there is an operation to follow; returns false when no more can come.
     fn wait_for_work(&mut self) -> bool {
         let mut state = self.shared.lock();
         while state.under_way.is_empty() && self.lanes.iter().all(Lane::is_empty) && self.puts.is_empty() {
@@ -166,8 +165,8 @@ impl Follower {
             if !word.err() && reached(word, position) {
                 continue;
             }
-            // Before the mark: the proxy may publish over it, and the stream have passed all the
-            // same.
+            // Before the mark: the proxy may publish over the mark, and the stream has passed
+            // nevertheless.
             self.shared.note_released(number);
             self.shared.streams.mark(hold.pinned_other(), hold.half().theirs, word.0);
         }
@@ -273,7 +272,8 @@ impl Shared {
         }
     }
 
-    /// Returns whether no socket of the attachment goes on: it is closed, or the proxy is gone.
+    /// Returns whether all sockets of the attachment have ended: it is closed, or the proxy is
+    /// gone.
     pub(super) fn is_over(&self) -> bool {
         let memory = self.host.memory();
         memory.is_cancelled(self.host.id()) || memory.heartbeat().observe() == HEARTBEAT_DOWN
@@ -319,8 +319,8 @@ impl Shared {
     /// Ends all operations up to this number.
     fn end_until(&self, number: u64) -> bool {
         let mut state = self.lock();
-        // What the stream has passed may be in the hands of who enqueues it still, or be started
-        // only.
+        // The enqueueing thread may still hold an operation that the stream has passed, or the
+        // operation may only have been started.
         let is_passed = |record: &&Record| record.number <= number && record.is_handed_over();
         let count = state.under_way.iter().take_while(is_passed).count();
         let ended: Vec<Record> = state.under_way.drain(..count).collect();
@@ -329,7 +329,8 @@ impl Shared {
         let mut known: Vec<(*const Hold, StreamWord)> = Vec::new();
         for mut record in ended {
             let failure = self.judge(&record, &mut known);
-            // Whoever learns that the operation is done finds the team as it was before.
+            // Released first: a caller that learns that the operation is done may take the team at
+            // once.
             record.team = None;
             let mut state = self.lock();
             state.passed = state.passed.max(record.issued);
@@ -345,7 +346,7 @@ impl Shared {
         count > 0
     }
 
-    /// Finds out what an operation was worth that the stream has passed.
+    /// Finds out whether an operation that the stream has passed succeeded.
     fn judge(&self, record: &Record, known: &mut Vec<(*const Hold, StreamWord)>) -> Option<Failure> {
         if record.tells_itself {
             return None;
@@ -377,12 +378,12 @@ impl Shared {
         None
     }
 
-    /// Notes how a staged message ended, and lets the stream go on.
+    /// Records how a staged message ended, and lets the stream continue.
     fn end_staged(&self, message: &Ended) {
         let &Ended { number, nth, direction, bytes, error } = message;
         if let Some(error) = error {
             let mut state = self.lock();
-            // Of the operations before it none fails any more.
+            // No earlier operation can fail any more.
             state.failure = state.failure.or(Some(Failure { operation: number - 1, error, bytes }));
         }
         self.page.publish(At::Done(direction), nth);
@@ -409,7 +410,7 @@ impl Shared {
         let asked = self.page.observe(At::Asked);
         let check = self.lock().under_way.iter().find_map(|record| Some((record.number, record.check()?)));
         let Some((number, (nth, word))) = check.filter(|&(_, (nth, _))| nth <= asked) else { return false };
-        // The stream is there, so it has passed all before.
+        // The stream has reached this operation, so it has passed all earlier ones.
         self.end_until(number - 1);
         if self.lock().under_way.front().is_none_or(|record| record.number != number) {
             // The thread has still to take up one before.

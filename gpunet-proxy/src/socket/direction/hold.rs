@@ -2,20 +2,14 @@
 //! back.
 
 use crate::model::ids::QueueId;
-use crate::socket::open::copy_error;
 use crate::socket::operations::StreamOperations;
-use crate::socket::{Inner, Socket, io_error};
+use crate::socket::{DirectionError, Inner, Socket};
 use gpunet_abi::entry::{Entry, HalfEntry, lock};
 use gpunet_abi::{Direction, Error, Prepared, RingSpan, Status, TransportKind};
 use gpunet_core::rc;
-use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// Linux's number: a running launch may know the socket, or queues have operations of the
-/// direction.
-pub(super) const EBUSY: i32 = 16;
 
 /// The right to a direction. Operations of queues have it, too: the direction is given back after
 /// the last of them.
@@ -33,7 +27,7 @@ pub(crate) struct Hold {
     pub(super) is_given_up: AtomicBool,
 }
 
-/// How far queues are sure to publish a direction.
+/// How far queues will certainly publish a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Posted {
     pub(super) position: u64,
@@ -41,7 +35,7 @@ pub(super) struct Posted {
     pub(super) queue: Option<QueueId>,
 }
 
-/// Who has a direction.
+/// The holder of a direction.
 #[derive(Debug, Default)]
 pub(in crate::socket) struct Holder {
     is_taken: bool,
@@ -63,11 +57,11 @@ pub(super) const fn half_at(direction: Direction) -> usize {
 }
 
 impl Hold {
-    pub(super) fn take(socket: &Socket, direction: Direction) -> io::Result<Arc<Self>> {
+    pub(super) fn take(socket: &Socket, direction: Direction) -> Result<Arc<Self>, DirectionError> {
         let inner = &socket.inner;
         let mut holder = inner.holder(direction);
         if holder.is_taken {
-            return Err(io_error(Error::Busy));
+            return Err(DirectionError::AlreadyTaken);
         }
         let half = match direction {
             Direction::Send => inner.opened.send,
@@ -84,18 +78,18 @@ impl Hold {
     }
 
     /// Locks the direction in the device's table.
-    fn lock(&self) -> io::Result<()> {
+    fn lock(&self) -> Result<(), DirectionError> {
         self.inner.check_unknown()?;
         let (table, handle) = (&self.inner.shared.table, self.inner.handle);
-        if !table.is_open(handle).map_err(copy_error)? {
-            return Err(io_error(Error::BadHandle));
+        if !table.is_open(handle).map_err(DirectionError::Memory)? {
+            return Err(DirectionError::BadHandle);
         }
         let taken = lock::word(handle.generation(), lock::TAKEN);
-        table.set_entry_flag(handle, lock_at(self.direction), taken).map_err(copy_error)?;
+        table.set_entry_flag(handle, lock_at(self.direction), taken).map_err(DirectionError::Memory)?;
         self.inner.host.tell_taken(handle, self.direction, true);
-        // Once more, after the store: a kernel that came in between is a user now, and one that
-        // comes later finds the lock. Not before that, its line: the lanes of a group load it one
-        // by one, and must find the same.
+        // Checked again after the store: a kernel that came in between is a user now, and one that
+        // comes later finds the lock. Only then is the line ended: the lanes of a group load it one
+        // by one, and must all find the same value.
         if let Err(error) = self.inner.check_unknown().and_then(|()| self.end_line()) {
             self.unlock()?;
             return Err(error);
@@ -105,25 +99,25 @@ impl Hold {
         Ok(())
     }
 
-    /// A queue clears no line as a kernel does, and tags could repeat: the stream sends none any
-    /// more.
-    fn end_line(&self) -> io::Result<()> {
+    /// A queue does not clear the line as a kernel does, and tags could repeat: so the stream sends
+    /// no lines from now on.
+    fn end_line(&self) -> Result<(), DirectionError> {
         if self.direction == Direction::Recv {
             return Ok(());
         }
         let line = half_at(self.direction) + offset_of!(HalfEntry, line);
-        self.inner.shared.table.set_entry_flag(self.inner.handle, line, 0).map_err(copy_error)
+        self.inner.shared.table.set_entry_flag(self.inner.handle, line, 0).map_err(DirectionError::Memory)
     }
 
-    fn unlock(&self) -> io::Result<()> {
+    fn unlock(&self) -> Result<(), DirectionError> {
         let (table, handle) = (&self.inner.shared.table, self.inner.handle);
         let free = lock::word(handle.generation(), lock::FREE);
-        table.set_entry_flag(handle, lock_at(self.direction), free).map_err(copy_error)?;
+        table.set_entry_flag(handle, lock_at(self.direction), free).map_err(DirectionError::Memory)?;
         self.inner.host.tell_taken(handle, self.direction, false);
         Ok(())
     }
 
-    pub(super) fn give_back(&self) -> io::Result<()> {
+    pub(super) fn give_back(&self) -> Result<(), DirectionError> {
         // Ordering: Relaxed; only the last holder is here.
         if !self.is_locked.load(Ordering::Relaxed) {
             return Ok(());
@@ -170,8 +164,9 @@ impl Hold {
         self.inner.failure()
     }
 
-    /// Why the direction goes no further than the other end's word says: the socket's failure, or
-    /// its end. A peer that is closed by its host program writes no END between two devices.
+    /// Returns why the direction has ended where the other end's word says, if it has: by the
+    /// socket's failure, or by the peer's end. Between two devices, a peer that its host program
+    /// closes writes no END.
     pub(crate) fn end(&self) -> Option<Error> {
         let status = self.inner.status()?;
         let flag = match self.direction {
@@ -181,7 +176,7 @@ impl Hold {
         status.error().or_else(|| status.has(flag).then(|| self.ended()))
     }
 
-    /// Why the direction goes no further that its peer has ended in good order.
+    /// The error of a direction whose peer has ended it without a failure.
     pub(crate) const fn ended(&self) -> Error {
         match self.direction {
             Direction::Send => Error::BrokenPipe,
@@ -210,18 +205,18 @@ impl Inner {
     /// The right to a direction that is taken.
     ///
     /// # Errors
-    /// EINVAL, when the program has not taken it.
-    pub(in crate::socket) fn hold(&self, direction: Direction) -> io::Result<Arc<Hold>> {
-        self.holder(direction).hold.upgrade().ok_or_else(|| io_error(Error::InvalidArgument))
+    /// [`DirectionError::NotTaken`].
+    pub(in crate::socket) fn hold(&self, direction: Direction) -> Result<Arc<Hold>, DirectionError> {
+        self.holder(direction).hold.upgrade().ok_or(DirectionError::NotTaken)
     }
 
     /// Checks that no launch that runs knows the socket.
-    fn check_unknown(&self) -> io::Result<()> {
-        let users = self.shared.table.users(self.handle).map_err(copy_error)?;
+    fn check_unknown(&self) -> Result<(), DirectionError> {
+        let users = self.shared.table.users(self.handle).map_err(DirectionError::Memory)?;
         if self.shared.launches().running(users, self.host.id()) == 0 {
             Ok(())
         } else {
-            Err(io::Error::from_raw_os_error(EBUSY))
+            Err(DirectionError::InUseByLaunch)
         }
     }
 

@@ -1,8 +1,7 @@
 //! Messages of a taken direction, and how far it has come.
 
 use super::hold::Hold;
-use gpunet_abi::{Gate, Prepared, RingSpan, Trigger};
-use std::io;
+use gpunet_abi::{Error, Gate, Prepared, RingSpan, Trigger};
 use std::sync::Arc;
 
 /// A message to send: its place in the ring, and what kernels and queues do with it.
@@ -35,17 +34,18 @@ pub struct RecvMessage {
     pub consume: Trigger,
 }
 
-/// How far a taken direction has come, and why it comes no further.
-#[derive(Debug)]
+/// How far a taken direction has come, and why it has ended.
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
     /// Bytes since the stream was opened: of a sender those that the peer, or the proxy, has
     /// released; of a receiver those that have landed. Between two devices it is what a gate or
     /// trigger has found last.
     pub position: u64,
-    /// Why the direction has ended; `None` while it goes on. ENODATA for a stream that its peer
-    /// ended in good order, EPIPE when the peer reads no more.
-    pub error: Option<io::Error>,
+    /// Why the direction has ended; `None` while it is open. [`Error::NoData`], when the peer has
+    /// ended the stream without a failure; [`Error::BrokenPipe`], when the peer has stopped
+    /// reading.
+    pub error: Option<Error>,
 }
 
 /// A message that a queue sends or receives.

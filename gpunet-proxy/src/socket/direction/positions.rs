@@ -2,24 +2,23 @@
 
 use super::hold::{Hold, half_at};
 use super::message::Outcome;
-use crate::socket::io_error;
-use crate::socket::open::copy_error;
+use crate::socket::DirectionError;
 use gpunet_abi::entry::{Entry, HalfEntry};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Direction, Word};
-use std::io;
 use std::mem::offset_of;
 
 impl Hold {
     /// Bytes that were published, or consumed, so far, as the device's table says.
-    pub(super) fn position_in_table(&self) -> io::Result<u64> {
+    pub(super) fn position_in_table(&self) -> Result<u64, DirectionError> {
         let at = half_at(self.direction) + offset_of!(HalfEntry, position);
-        let word = self.inner.shared.table.entry_word(self.inner.handle, at).map_err(copy_error)?;
+        let word =
+            self.inner.shared.table.entry_word(self.inner.handle, at).map_err(DirectionError::Memory)?;
         Ok(StreamWord(word).position())
     }
 
     /// Bytes that were published, or consumed, so far.
-    pub(super) fn position(&self) -> io::Result<u64> {
+    pub(super) fn position(&self) -> Result<u64, DirectionError> {
         match self.pinned_own() {
             // The same without a call of the driver: triggers publish what they store in the table.
             Some(word) => Ok(StreamWord::read(word.observe()).position()),
@@ -27,8 +26,8 @@ impl Hold {
         }
     }
 
-    /// The words of the device's table that say how far the direction is published, in its address
-    /// space. Whoever publishes stores them before.
+    /// The addresses, for the device, of the words in its table that say how far the direction is
+    /// published. A publisher stores them before it publishes.
     pub(crate) fn table_words(&self) -> [Option<u64>; 2] {
         let entry = self.inner.shared.table.entry_address(self.inner.handle);
         let position = entry + (half_at(self.direction) + offset_of!(HalfEntry, position)) as u64;
@@ -55,24 +54,24 @@ impl Hold {
     }
 
     /// The other end's word of this direction.
-    pub(crate) fn other(&self) -> io::Result<StreamWord> {
+    pub(crate) fn other(&self) -> Result<StreamWord, DirectionError> {
         if let Some(word) = self.pinned_other() {
             return Ok(StreamWord::read(word.observe()));
         }
         let (shared, handle) = (&self.inner.shared, self.inner.handle);
-        if let Some(word) = shared.table.word_of(self.half.theirs).map_err(copy_error)? {
+        if let Some(word) = shared.table.word_of(self.half.theirs).map_err(DirectionError::Memory)? {
             return Ok(StreamWord::read(word));
         }
         // In an arena: as a kernel believed it last.
         let at = half_at(self.direction) + offset_of!(HalfEntry, seen);
-        Ok(StreamWord(shared.table.entry_word(handle, at).map_err(copy_error)?))
+        Ok(StreamWord(shared.table.entry_word(handle, at).map_err(DirectionError::Memory)?))
     }
 
-    pub(super) fn outcome(&self) -> io::Result<Outcome> {
+    pub(super) fn outcome(&self) -> Result<Outcome, DirectionError> {
         // Before the word: what landed, or was released, before the status was set counts.
         let end = self.end();
         let word = self.other()?;
         let error = end.or_else(|| word.end().then(|| self.ended()));
-        Ok(Outcome { position: word.position(), error: error.map(io_error) })
+        Ok(Outcome { position: word.position(), error })
     }
 }

@@ -1,10 +1,9 @@
-//! How far queues are sure to publish a direction, and whether anything may follow.
+//! How far queues will certainly publish a direction, and whether anything may follow.
 
 use super::hold::{Hold, Posted};
 use crate::model::ids::QueueId;
-use crate::socket::io_error;
+use crate::socket::DirectionError;
 use gpunet_abi::Error;
-use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -14,29 +13,25 @@ impl Hold {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a queue is sure to publish the direction up to that position, if `submit`
-    /// enqueues what does.
+    /// Records that a queue will publish the direction up to that position, if `submit` enqueues
+    /// the operation that does so.
     ///
     /// # Errors
-    /// EBUSY, as long as another queue has not published what was enqueued there: the two have no
-    /// order; EPROTO, when a queue has given the direction up; those of `submit`.
-    pub(crate) fn post<T>(
+    /// [`DirectionError::InUseByQueue`], as long as another queue has not published what was
+    /// enqueued there; EPROTO, when a queue has given the direction up; those of `submit`.
+    pub(crate) fn post<T, E: From<DirectionError>>(
         &self,
         queue: QueueId,
         position: u64,
-        submit: impl FnOnce() -> io::Result<T>,
-    ) -> io::Result<T> {
+        submit: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         if self.is_given_up() {
-            return Err(io_error(Error::Protocol));
+            return Err(DirectionError::Failed(Error::Protocol).into());
         }
         let (before, after) = {
             let mut posted = self.posted();
             if posted.queue.is_some_and(|other| other != queue) && self.position()? < posted.position {
-                return Err(io::Error::new(
-                    io::ErrorKind::ResourceBusy,
-                    "another queue has operations of this direction under way, and the two have no order: \
-                     use one queue for a direction, or wait until the other is done",
-                ));
+                return Err(DirectionError::InUseByQueue.into());
             }
             let after = Posted { position: posted.position.max(position), queue: Some(queue) };
             (std::mem::replace(&mut *posted, after), after)
@@ -49,7 +44,7 @@ impl Hold {
         })
     }
 
-    /// Notes that the rest of a message will not come: nothing may be published behind it.
+    /// Records that the rest of a message will not come, so nothing may be published behind it.
     pub(crate) fn give_up(&self) {
         // Ordering: Relaxed; a flag. The queue's thread, which sets it, carries out what comes
         // later itself.
@@ -62,15 +57,15 @@ impl Hold {
         self.is_given_up.load(Ordering::Relaxed)
     }
 
-    /// How far the direction is published, or sure to be by what was enqueued.
-    pub(crate) fn published(&self) -> io::Result<u64> {
+    /// Returns how far the direction is published, or will be by operations that are enqueued.
+    pub(crate) fn published(&self) -> Result<u64, DirectionError> {
         let posted = self.posted().position;
         Ok(posted.max(self.position()?))
     }
 
     /// Whether operations of it are in a graph.
     pub(crate) fn is_captured(&self) -> bool {
-        // Ordering: Relaxed; it is set once, by who enqueues.
+        // Ordering: Relaxed; it is set once, by the thread that enqueues.
         self.is_captured.load(Ordering::Relaxed)
     }
 }

@@ -1,11 +1,10 @@
 //! What a direction's entry is set to when kernels get it back.
 
 use super::hold::{Hold, half_at};
-use crate::socket::open::copy_error;
+use crate::socket::DirectionError;
 use gpunet_abi::Direction;
 use gpunet_abi::entry::{Entry, HalfEntry};
 use gpunet_abi::position::{MASK, StreamWord, advance};
-use std::io;
 use std::mem::offset_of;
 
 /// The words of a direction's entry when it is given back.
@@ -27,7 +26,7 @@ impl Settled {
         let at = position.position();
         let limit = if direction == Direction::Send { at } else { at.saturating_add(capacity) };
         let seen = advance(seen, other, limit).unwrap_or(seen);
-        // So much must have been released, or have landed, if no end has cut it off.
+        // At least this much was released, or has landed, unless an end has cut it off.
         let (least, most) = match direction {
             Direction::Send if has_failed() => (0, seen.position().saturating_add(capacity)),
             Direction::Send => (at.saturating_sub(capacity), MASK),
@@ -46,10 +45,11 @@ impl Hold {
     /// landed bytes from what was published and what was last believed of the other end. A CUDA
     /// stream stores the one and not the other; and where an end or a failure has released it, it
     /// has run on and published more than came, or than there was room for.
-    pub(super) fn settle(&self) -> io::Result<()> {
+    pub(super) fn settle(&self) -> Result<(), DirectionError> {
         let (table, handle) = (&self.inner.shared.table, self.inner.handle);
         let at = half_at(self.direction);
-        let word = |offset| table.entry_word(handle, at + offset).map(StreamWord).map_err(copy_error);
+        let word =
+            |offset| table.entry_word(handle, at + offset).map(StreamWord).map_err(DirectionError::Memory);
         let (position, seen) = (word(offset_of!(HalfEntry, position))?, word(offset_of!(HalfEntry, seen))?);
         let settled = Settled::of(
             self.direction,
@@ -58,7 +58,9 @@ impl Hold {
             self.other()?,
             || self.failure().is_some(),
         );
-        let set = |offset, word: StreamWord| table.set_entry_word(handle, offset, word.0).map_err(copy_error);
+        let set = |offset, word: StreamWord| {
+            table.set_entry_word(handle, offset, word.0).map_err(DirectionError::Memory)
+        };
         set(at + offset_of!(HalfEntry, position), settled.position)?;
         set(at + offset_of!(HalfEntry, seen), settled.seen)?;
         if self.direction == Direction::Recv {

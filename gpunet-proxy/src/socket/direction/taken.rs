@@ -1,17 +1,13 @@
 //! Where the next message of a taken direction lies.
 
-use super::hold::{EBUSY, Hold, Holder};
+use super::hold::{Hold, Holder};
 use super::message::Appended;
 use crate::model::ids::QueueId;
-use crate::socket::{Socket, io_error};
+use crate::socket::{DirectionError, Socket};
 use gpunet_abi::position::MASK;
-use gpunet_abi::{Direction, Error, Prepared, RingSpan};
-use std::io;
+use gpunet_abi::{Direction, Prepared, RingSpan};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Linux's number: a message that is longer than the ring.
-const EMSGSIZE: i32 = 90;
 
 /// A direction that is taken.
 #[derive(Debug)]
@@ -22,14 +18,14 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    pub(super) fn take(socket: &Socket, direction: Direction) -> io::Result<Self> {
+    pub(super) fn take(socket: &Socket, direction: Direction) -> Result<Self, DirectionError> {
         let hold = Hold::take(socket, direction)?;
         let next = hold.posted().position;
         Ok(Self { hold, next })
     }
 
     /// Gives the direction back, unless queues have operations of it.
-    pub(super) fn give_back(self) -> io::Result<()> {
+    pub(super) fn give_back(self) -> Result<(), DirectionError> {
         match Arc::try_unwrap(self.hold) {
             Ok(hold) => {
                 let result = hold.give_back();
@@ -40,39 +36,37 @@ impl Taken {
                 }
                 result
             }
-            Err(_) => Err(io::Error::from_raw_os_error(EBUSY)),
+            Err(_) => Err(DirectionError::InUseByQueue),
         }
     }
 
     /// Where a message of that length begins and ends: behind all that was placed, and behind what
     /// kernels have published of the messages that follow those ([`Prepared::nth`]).
-    fn bounds(&self, len: u64, published: u64) -> io::Result<(u64, u64)> {
+    fn bounds(&self, len: u64, published: u64) -> Result<(u64, u64), DirectionError> {
         if len == 0 {
-            return Err(io_error(Error::InvalidArgument));
+            return Err(DirectionError::EmptyMessage);
         }
         let start = self.next.max(published);
         let end = start.checked_add(len).filter(|&end| end <= MASK);
-        Ok((start, end.ok_or_else(|| io_error(Error::NoBuffers))?))
+        Ok((start, end.ok_or(DirectionError::NoPositions)?))
     }
 
     /// Places the next message.
-    pub(super) fn place(&mut self, len: u64) -> io::Result<(Prepared, RingSpan)> {
+    pub(super) fn place(&mut self, len: u64) -> Result<(Prepared, RingSpan), DirectionError> {
         if self.hold.is_captured() {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "a graph has operations of this direction: where its next message lies is not known",
-            ));
+            return Err(DirectionError::Captured);
         }
         let (published, ring) = (self.hold.published()?, self.hold.half);
         let (start, end) = self.bounds(len, published)?;
-        if len > self.hold.most_ahead() {
-            return Err(io::Error::from_raw_os_error(EMSGSIZE));
+        let room = self.hold.most_ahead();
+        if len > room {
+            return Err(DirectionError::MessageTooLong { len, room });
         }
         if let Some(error) = self.hold.inner.failure() {
-            return Err(io_error(error));
+            return Err(DirectionError::Failed(error));
         }
-        if end - published > self.hold.most_ahead() {
-            return Err(io_error(Error::NoBuffers));
+        if end - published > room {
+            return Err(DirectionError::RingFull);
         }
         let prepared = Prepared::new(self.hold.inner.handle, self.hold.direction, start, len);
         let span = RingSpan::new(ring.base as *mut u8, u64::from(ring.capacity), start, len);
@@ -83,18 +77,18 @@ impl Taken {
     /// Places a message of any length for a queue, which publishes it after all before it, if
     /// `submit` enqueues it. With `captures` the place is found when it is sent or received, and
     /// from then on for all that follow.
-    pub(super) fn append<T>(
+    pub(super) fn append<T, E: From<DirectionError>>(
         &mut self,
         len: u64,
         queue: QueueId,
         captures: bool,
-        submit: impl FnOnce(Appended) -> io::Result<T>,
-    ) -> io::Result<T> {
+        submit: impl FnOnce(Appended) -> Result<T, E>,
+    ) -> Result<T, E> {
         let captured = self.hold.is_captured();
         let published = self.hold.published()?;
         let (start, end) = self.bounds(len, published)?;
         if start > published && !captured {
-            return Err(io_error(Error::Busy));
+            return Err(DirectionError::Unpublished.into());
         }
         let hold = self.hold.clone();
         let has_place = !captures && !captured;

@@ -5,7 +5,6 @@ use crate::team::TeamOptions;
 use crate::team::error::TeamError;
 use crate::team::id::TeamId;
 use gpu_usermap::cuda::ExportCheck;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 /// A place for the members of a team to meet, before there is a team. Member 0 makes it where the
@@ -29,10 +28,11 @@ impl TeamListener {
     /// Binds an address that the other members can reach; port 0 takes a free one.
     ///
     /// # Errors
-    /// The system's; InvalidInput, for an address that stands for all of the machine's.
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+    /// [`TeamError::UnspecifiedAddress`]; [`TeamError::Io`], when the system refuses the address.
+    pub fn bind(address: SocketAddr) -> Result<Self, TeamError> {
+        let failed = || TeamError::io(format!("member 0 cannot listen at {address}"));
         let listener = Self::listener(address)?;
-        let id = TeamId::new(listener.local_addr()?)?;
+        let id = TeamId::new(listener.local_addr().map_err(failed())?)?;
         Ok(Self { listener, id })
     }
 
@@ -40,18 +40,20 @@ impl TeamListener {
     ///
     /// # Errors
     /// As [`TeamListener::bind`].
-    pub fn with_id(id: TeamId) -> io::Result<Self> {
+    pub fn with_id(id: TeamId) -> Result<Self, TeamError> {
         Ok(Self { listener: Self::listener(id.address())?, id })
     }
 
-    fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    fn listener(address: SocketAddr) -> Result<TcpListener, TeamError> {
         if address.ip().is_unspecified() {
-            let text = "members cannot connect to an unspecified address; name one of this machine's";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            return Err(TeamError::UnspecifiedAddress);
         }
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
+        let listener = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        listener().map_err(TeamError::io(format!("member 0 cannot listen at {address}")))
     }
 
     /// Returns what the other members join by.

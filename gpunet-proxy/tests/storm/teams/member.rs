@@ -10,7 +10,7 @@ use crate::watch::{HANGS, LEAK, LOST, STRANGE, fail};
 use crate::worker::{all_free, config, held, soon};
 use gpunet_device::Error;
 use gpunet_device::team::{Rank, Signal};
-use gpunet_proxy::queue::Queue;
+use gpunet_proxy::queue::{Queue, QueueError};
 use gpunet_proxy::team::{Team, TeamError, TeamFailure, TeamListener, TeamOptions};
 use gpunet_proxy::{Attachment, FinishPolicy, Proxy, attach, embed};
 use std::cell::Cell;
@@ -170,7 +170,7 @@ fn look_after(attachment: &Attachment, order: &Order, team: &Team, phase: Phase,
     }
     let mut queue = Queue::cpu(attachment).expect("a queue");
     let refused = queue.signal(team, NEVER, 1, Rank(0));
-    if refused.as_ref().map_err(std::io::Error::kind) != Err(std::io::ErrorKind::ConnectionReset) {
+    if !matches!(refused, Err(QueueError::TeamBroken(_))) {
         fail(LOST, &format!("a queue's signal in a team that is broken ({why}): {refused:?}"));
     }
     token.finish(FinishPolicy::Close);
@@ -183,11 +183,10 @@ fn describe(ended: &Ended) -> String {
     let ranks = |ranks: &[Rank]| ranks.iter().map(Rank::to_string).collect::<Vec<_>>().join(",");
     match ended {
         Ended::Kernel(error) => format!("errno {}", error.errno()),
-        Ended::Queue(error) => match (error.raw_os_error(), error.kind()) {
-            (Some(errno), _) => format!("errno {errno}"),
-            (None, std::io::ErrorKind::ConnectionReset) => format!("errno {}", libc::ECONNRESET),
-            _ => format!("queue {error}"),
-        },
+        Ended::Queue(error @ (QueueError::Failed(_) | QueueError::Canceled | QueueError::TeamBroken(_))) => {
+            format!("errno {}", error.errno())
+        }
+        Ended::Queue(error) => format!("queue {error}"),
         Ended::Host(TeamError::Failed(failure) | TeamError::FailedInPart { failure, .. }) => match failure {
             TeamFailure::Died { rank } => format!("died {rank}"),
             TeamFailure::Left { rank } => format!("left {rank}"),

@@ -7,7 +7,7 @@ use crate::support::rng::Rng;
 use crate::watch::{WRONG, fail};
 use gpunet_device::team::{Rank, Signal, Sum, SymmetricPtr, TeamHandle};
 use gpunet_device::{Buffer, Error};
-use gpunet_proxy::queue::Queue;
+use gpunet_proxy::queue::{Queue, QueueError};
 use gpunet_proxy::team::{Symmetric, Team, TeamError};
 use gpunet_proxy::{Attachment, FinishPolicy, LaunchToken};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -69,7 +69,7 @@ pub fn order(seed: u64) -> Vec<Phase> {
 pub enum Ended {
     Host(TeamError),
     Kernel(Error),
-    Queue(std::io::Error),
+    Queue(QueueError),
 }
 
 impl From<TeamError> for Ended {
@@ -84,8 +84,8 @@ impl From<Error> for Ended {
     }
 }
 
-impl From<std::io::Error> for Ended {
-    fn from(error: std::io::Error) -> Self {
+impl From<QueueError> for Ended {
+    fn from(error: QueueError) -> Self {
         Self::Queue(error)
     }
 }
@@ -203,7 +203,7 @@ impl Script<'_> {
         match outcome.load(Ordering::Relaxed) {
             0 => {}
             libc::EINVAL => fail(WRONG, "a kernel got other numbers than were put"),
-            errno => return Err(Ended::Queue(std::io::Error::from_raw_os_error(errno))),
+            errno => return Err(Ended::Kernel(Error::from_errno(errno))),
         }
         self.expect_all("gathered by kernels", TURNS - 1, &read(&all, 0, size * SLOT));
         self.expect_sums(TURNS - 1, &read(&sums, 0, SLOT));

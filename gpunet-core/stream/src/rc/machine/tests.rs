@@ -20,7 +20,7 @@ fn machine(variant: Variant) -> Machine {
     Machine::new(&config, peer, 0)
 }
 
-/// Lets so many messages of one byte come in.
+/// Receives this many messages of one byte.
 fn receive(m: &mut Machine, messages: u32) {
     for _ in 0..messages {
         m.handle_message(1, Some(1), 0).unwrap();

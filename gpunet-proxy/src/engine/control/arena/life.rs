@@ -20,8 +20,8 @@ use std::sync::Arc;
 impl Control {
     /// Begins to make an arena for a connect of `a` to a listener of `b`, with room for a ring of
     /// `to_a` bytes (log2) in the part of `a` and one of `to_b` in the part of `b`; returns whether
-    /// it could begin. The owner of `a` is charged for both parts, because nobody has accepted
-    /// anything yet.
+    /// it could begin. The owner of `a` is charged for both parts, because no accept has taken the
+    /// connection yet.
     pub(in crate::engine::control) fn make_arena(
         &mut self,
         (a, b): (AttachmentId, AttachmentId),
@@ -180,7 +180,7 @@ impl Control {
             PartState::Gpu { .. } if own => Part::Own,
             PartState::Gpu { fd, len } => Part::Gpu { fd: fd.clone(), len: *len },
             PartState::Pinned(memory) => Part::Pinned(memory.region().clone()),
-            // Not before all parts are there.
+            // Not before all parts exist.
             PartState::Wanted | PartState::Mapped => Part::Own,
         };
         let maps = [0, 1].map(|at| {
@@ -228,8 +228,8 @@ impl Control {
                 if arena.sides.iter().all(|side| side.mapped) {
                     arena.state = ArenaState::Ready;
                     for side in &mut arena.sides {
-                        // The descriptor is not needed any more, and would keep the memory of a
-                        // dead process.
+                        // The descriptor is no longer needed, and would keep the memory of a dead
+                        // process.
                         if matches!(side.part, PartState::Gpu { .. }) {
                             side.part = PartState::Mapped;
                         }
@@ -263,8 +263,8 @@ impl Control {
         if !self.arenas.arenas.get(&id).is_some_and(is_unused) {
             return;
         }
-        // A connect that waits for an accept will use it. Without one it only costs the owner who
-        // is charged.
+        // A connect that waits for an accept will use the arena. Without such a connect it only
+        // costs the owner that is charged for it.
         if self.is_arena_awaited(id) {
             self.start_arena_timer(id);
         } else {

@@ -1,4 +1,4 @@
-//! Arenas that were made for connects which nobody has accepted, and what agents are asked about
+//! Arenas that were made for connects which were not accepted, and the requests to agents about
 //! them.
 
 use super::*;
@@ -62,7 +62,7 @@ fn gpu_memory_for_a_connect_that_nobody_accepts_is_taken_back() {
     taken_back(true);
 }
 
-/// Once nobody waits for it.
+/// Once no connect waits for it.
 fn taken_back(shareable: bool) {
     run(async {
         let mut plane = Plane::new();
@@ -71,13 +71,14 @@ fn taken_back(shareable: bool) {
         let reply = plane.connect(listener).await;
         // A GPU's memory is its owner's own.
         assert_eq!(client.usage().ring_memory >= 2 * FIRST_RINGS, !shareable);
-        // Its connect waits for an accept, for as long as it likes.
+        // Its connect waits for an accept without a limit.
         for _ in 0..3 {
             plane.let_time_pass().await;
         }
         assert_eq!(plane.states(), [ArenaState::Ready]);
         assert!(reply.try_recv().is_err());
-        // It gives up. Another connect, which came before the time is over, would find the arena.
+        // It gives up. Another connect that arrives before the time has expired would find the
+        // arena.
         plane
             .control
             .handle(Message::Abandon { attachment: CLIENT, id: RequestId::Host(HostRequestId::new(0)) });

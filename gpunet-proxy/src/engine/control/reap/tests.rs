@@ -1,4 +1,4 @@
-//! What ends in several turns.
+//! Ends that take several turns.
 
 use super::*;
 use crate::engine::control::plane::{Plane, run};
@@ -64,7 +64,7 @@ fn the_end_of_an_attachment_with_many_sockets_takes_several_turns() {
                 false => Message::Detach { attachment: MANY, why, done },
             });
             assert!(plane.control.attachments.get(MANY).is_some(), "all at once");
-            // It opens nothing any more.
+            // It can no longer open sockets.
             let bind = Request::new(Op::Bind, SOCKETS + 1, 1, 0);
             let refused =
                 plane.ask(MANY, HostRequestId::new(4000), bind).try_recv().expect("an answer at once");
@@ -284,7 +284,7 @@ fn the_streams_of_an_attachment_that_is_forgotten_no_longer_count() {
                 true => Message::Gone { attachment: MANY, done },
                 false => Message::Detach { attachment: MANY, why: Error::NetworkDown, done },
             });
-            // One ends by itself; nobody reports the end of the others.
+            // One ends by itself; the end of the others is not reported.
             plane.control.handle(finished(MANY, 0, 1));
             until(&mut plane, |plane| plane.control.attachments.get(MANY).is_none()).await;
             assert_eq!(plane.control.threads.open(), [2, 1, 2]);

@@ -16,7 +16,7 @@ pub(in crate::engine::control) struct PendingRequest {
     pub(in crate::engine::control) what: Wait,
 }
 
-/// What a request waits for.
+/// The event that a request waits for.
 pub(in crate::engine::control) enum Wait {
     /// A connection at a listener.
     Accept { listener: u32, place: WaitKey },

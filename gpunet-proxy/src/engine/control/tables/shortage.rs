@@ -1,4 +1,5 @@
-//! What can be short for a socket of an attachment: what a device is told, and what is logged.
+//! Resources that can run out for a socket of an attachment: which errno the device gets, and what
+//! is logged.
 
 use super::AttachmentEntry;
 use gpunet_abi::Error;
@@ -10,17 +11,17 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// How often the same shortage of one attachment is logged: rarely enough for a log that people
-/// read, often enough to see whether it is over.
+/// read, often enough to show whether it has ended.
 pub(in crate::engine::control) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What is logged of an attachment once in a while only.
+/// Events of an attachment that are logged once in a while only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine::control) enum Topic {
     Short(Shortage),
     AcceptFailed,
 }
 
-/// What is short for a socket.
+/// The resource that a socket lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine::control) enum Shortage {
     /// Ring memory. More of it is being made.
@@ -60,7 +61,7 @@ impl Shortage {
         }
     }
 
-    /// Returns whether an event tells the control plane that it is over.
+    /// Returns whether an event announces the end of the shortage to the control plane.
     pub(in crate::engine::control) const fn is_announced(self) -> bool {
         matches!(self, Self::Growing | Self::Rings { .. } | Self::Slots)
     }
@@ -85,7 +86,7 @@ impl AttachmentEntry {
         tracing::warn!(client, process, held_back, error, "{consequence}: {advice}");
     }
 
-    /// What is short, and what helps.
+    /// Describes the shortage, and the remedy.
     fn advice(&self, shortage: Shortage) -> String {
         let limits = self.state.account.as_ref().map(|account| (account.uid(), account.limits()));
         match (shortage, limits) {

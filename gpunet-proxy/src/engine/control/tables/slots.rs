@@ -19,7 +19,7 @@ const CHUNK: usize = 64;
 #[derive(Default)]
 pub(in crate::engine::control) struct Slot {
     pub(in crate::engine::control) generation: u32,
-    /// Whose socket it is; `None` if its launch left it for whoever comes.
+    /// The launch that owns the socket; `None` if its launch left it for later launches.
     pub(in crate::engine::control) launch: Option<LaunchId>,
     pub(in crate::engine::control) role: Role,
     /// When it was taken; `None` while it is free.
@@ -31,7 +31,7 @@ pub(in crate::engine::control) struct Slot {
     /// Its socket is closed for a launch that has ended: it is not free again before the host says
     /// that no running launch knows the handle.
     pub(in crate::engine::control) retiring: bool,
-    /// Its stream was accepted ahead, and the device says whose it is.
+    /// Its stream was accepted ahead, and the device names its launch.
     pub(in crate::engine::control) accepted_ahead: bool,
     /// The span of its stream, for the log.
     pub(in crate::engine::control) span: Option<Span>,
@@ -260,7 +260,7 @@ impl AttachmentEntry {
         span
     }
 
-    /// Logs that a stream closed before so many bytes reached its peer.
+    /// Logs that a stream closed before its last `undelivered` bytes reached the peer.
     pub(in crate::engine::control) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
         if let (Some(span), true) = (&self.slots[slot].span, undelivered > 0) {
             span.in_scope(|| tracing::warn!(undelivered, "closed before everything was delivered"));

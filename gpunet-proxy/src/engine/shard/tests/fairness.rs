@@ -1,5 +1,5 @@
-//! No stream waits for others longer than their budgets last, however much these move. What others
-//! did meanwhile is counted in bytes and turns, not in time.
+//! No stream waits for others longer than their budgets last, however much these move. The test
+//! counts bytes and turns of the others, not time.
 
 use super::*;
 use crate::engine::shard::scan::SLICE;

@@ -8,7 +8,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `socket` | [`Socket`], [`Listener`], and what they share |
+//! | `socket` | [`Socket`], [`ListeningSocket`], and what they share |
 //! | `open`, `pending` | a slot, a request, an entry in the device's table; sockets that are being opened |
 //! | `direction` | [`Sender`] and [`Receiver`]: directions that the program has taken, and messages in them |
 //! | `operations` | what the program tells the proxy in shared memory |
@@ -20,7 +20,7 @@ mod pending;
 
 use direction::Holder;
 pub(crate) use direction::{Appended, Hold};
-pub use direction::{Outcome, Receiver, RecvMessage, SendMessage, Sender};
+pub use direction::{DirectionOutcome, Receiver, RecvMessage, SendMessage, Sender};
 pub(crate) use operations::StreamOperations;
 #[cfg(test)]
 pub(crate) use operations::tell_operations;
@@ -165,12 +165,13 @@ impl Drop for Inner {
     }
 }
 
-/// A listener of a device, opened by the host program. Kernels accept at it by its handle, and the
-/// host program by [`Listener::accept`].
+/// A listening socket of a device, opened by the host program. Kernels accept at it by its handle,
+/// as at one of their own ([`gpunet_device::Listener`]), and the host program by
+/// [`ListeningSocket::accept`].
 ///
 /// Dropping it closes it; if launches that run know it, when the last of them has ended.
 #[derive(Debug)]
-pub struct Listener {
+pub struct ListeningSocket {
     inner: Arc<Inner>,
     local: SocketAddr,
     options: Options,
@@ -251,10 +252,10 @@ impl HostSockets {
         addr: SocketAddr,
         options: Options,
         backlog: u32,
-    ) -> io::Result<Listener> {
+    ) -> io::Result<ListeningSocket> {
         let (mut opening, host) = self.listening(addr, options, backlog)?;
         let reply = (&mut opening).await?;
-        Listener::new(&self.device, host, opening.handle(), options, &reply)
+        ListeningSocket::new(&self.device, host, opening.handle(), options, &reply)
     }
 
     /// See [`Attachment::listen_blocking`](crate::Attachment::listen_blocking).
@@ -263,10 +264,10 @@ impl HostSockets {
         addr: SocketAddr,
         options: Options,
         backlog: u32,
-    ) -> io::Result<Listener> {
+    ) -> io::Result<ListeningSocket> {
         let (opening, host) = self.listening(addr, options, backlog)?;
         let (opening, reply) = opening.wait()?;
-        Listener::new(&self.device, host, opening.handle(), options, &reply)
+        ListeningSocket::new(&self.device, host, opening.handle(), options, &reply)
     }
 }
 
@@ -345,7 +346,7 @@ impl Socket {
     }
 }
 
-impl Listener {
+impl ListeningSocket {
     fn new(
         shared: &Arc<AttachedDevice>,
         host: Arc<HostLaunch>,
@@ -381,10 +382,10 @@ impl Listener {
         PendingSocket::new(self.accepting().map(|opening| (opening, self.inner.host.clone())), self.options)
     }
 
-    /// As [`Listener::accept`], blocking until a connection is there.
+    /// As [`ListeningSocket::accept`], blocking until a connection is there.
     ///
     /// # Errors
-    /// As [`Listener::accept`].
+    /// As [`ListeningSocket::accept`].
     pub fn accept_blocking(&self) -> io::Result<Socket> {
         self.accept().wait()
     }

@@ -1,7 +1,7 @@
 //! Queues of an attachment.
 
 use crate::api::attachment::Attachment;
-use crate::queue::{Queue, Settings};
+use crate::queue::{Queue, QueueSettings};
 use gpu_usermap::cuda::CudaStream;
 use std::io;
 
@@ -28,7 +28,7 @@ impl Queue {
     ///
     /// [`Device::stream_memory_operations`]: gpu_usermap::cuda::Device::stream_memory_operations
     pub fn cuda(attachment: &Attachment, stream: CudaStream) -> io::Result<Self> {
-        Self::cuda_with(attachment, stream, Settings::default())
+        Self::cuda_with(attachment, stream, QueueSettings::default())
     }
 
     /// As [`Queue::cuda`], with settings.
@@ -36,7 +36,11 @@ impl Queue {
     /// # Errors
     /// EINVAL for a fragment of 0 bytes, or a depth that is not from 1 to 64; otherwise as
     /// [`Queue::cuda`].
-    pub fn cuda_with(attachment: &Attachment, stream: CudaStream, settings: Settings) -> io::Result<Self> {
+    pub fn cuda_with(
+        attachment: &Attachment,
+        stream: CudaStream,
+        settings: QueueSettings,
+    ) -> io::Result<Self> {
         Self::on_stream(&attachment.sockets, &attachment.queue_streams, stream, settings)
     }
 }

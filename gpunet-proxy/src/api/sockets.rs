@@ -1,7 +1,7 @@
 //! Sockets that the host program opens on an attachment's device.
 
 use crate::api::attachment::Attachment;
-use crate::socket::{Listener, PendingSocket, Socket};
+use crate::socket::{ListeningSocket, PendingSocket, Socket};
 use gpunet_abi::Options;
 use std::io;
 use std::net::SocketAddr;
@@ -32,7 +32,12 @@ impl Attachment {
     ///
     /// # Errors
     /// As [`Host::bind`](crate::Host::bind). EMFILE as in [`Attachment::connect`].
-    pub async fn listen(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+    pub async fn listen(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+        backlog: u32,
+    ) -> io::Result<ListeningSocket> {
         self.sockets.listen(addr, options, backlog).await
     }
 
@@ -40,7 +45,12 @@ impl Attachment {
     ///
     /// # Errors
     /// As [`Attachment::listen`].
-    pub fn listen_blocking(&self, addr: SocketAddr, options: Options, backlog: u32) -> io::Result<Listener> {
+    pub fn listen_blocking(
+        &self,
+        addr: SocketAddr,
+        options: Options,
+        backlog: u32,
+    ) -> io::Result<ListeningSocket> {
         self.sockets.listen_blocking(addr, options, backlog)
     }
 }

@@ -40,7 +40,7 @@ mod thread;
 
 pub(crate) use streams::QueueStreams;
 
-use super::{Operation, Outcome, Settings, not_captured};
+use super::{Operation, QueueOutcome, QueueSettings, not_captured};
 use crate::socket::{Hold, HostLaunch, HostSockets, io_error};
 use gpu_usermap::cuda::{CudaStream, ForeignLaunches, MemOp, NoStreamMemoryOperations};
 use gpunet_abi::{Direction, Error};
@@ -85,7 +85,7 @@ struct Shared {
     /// Which of those copy for this queue.
     lane: usize,
     page: Page,
-    settings: Settings,
+    settings: QueueSettings,
     host: Arc<HostLaunch>,
     state: Mutex<State>,
     changed: Condvar,
@@ -117,7 +117,7 @@ impl CudaQueue {
         sockets: &HostSockets,
         shared_streams: &OnceLock<Arc<QueueStreams>>,
         stream: CudaStream,
-        settings: Settings,
+        settings: QueueSettings,
     ) -> io::Result<Self> {
         let Some(device) = sockets.device().cuda() else { return Err(io_error(Error::NotSupported)) };
         if settings.fragment == 0 || !(1..=64).contains(&settings.depth) {
@@ -203,7 +203,7 @@ impl CudaQueue {
         self.planner.counts.started(direction)
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> QueueOutcome {
         self.shared.outcome()
     }
 

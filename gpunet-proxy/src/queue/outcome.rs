@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 /// How a queue has fared.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct QueueOutcome {
     /// Operations that are done, failed ones among them.
     pub done: u64,
     /// The first failure. It stays.
@@ -28,12 +28,12 @@ pub struct Failure {
 }
 
 /// Whom the end of all operations before is told.
-pub(super) type Notify = Box<dyn FnOnce(Outcome) + Send>;
+pub(super) type Notify = Box<dyn FnOnce(QueueOutcome) + Send>;
 
 /// A future of what a queue has done: see [`Queue::notify`](super::Queue::notify).
 #[derive(Debug)]
 #[must_use]
-pub struct Done(oneshot::Receiver<Outcome>);
+pub struct Done(oneshot::Receiver<QueueOutcome>);
 
 impl Done {
     /// The future, and what completes it.
@@ -63,10 +63,10 @@ impl Future for Done {
     }
 }
 
-fn result(outcome: Option<Outcome>) -> io::Result<()> {
+fn result(outcome: Option<QueueOutcome>) -> io::Result<()> {
     let error = match outcome {
-        Some(Outcome { failure: None, .. }) => return Ok(()),
-        Some(Outcome { failure: Some(failure), .. }) => failure.error,
+        Some(QueueOutcome { failure: None, .. }) => return Ok(()),
+        Some(QueueOutcome { failure: Some(failure), .. }) => failure.error,
         None => Error::Canceled,
     };
     Err(crate::socket::io_error(error))

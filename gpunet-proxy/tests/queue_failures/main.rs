@@ -12,7 +12,7 @@ use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::{Error, Options, TransportKind};
 use gpunet_proxy::config::Rdma;
 use gpunet_proxy::queue::{Done, Queue};
-use gpunet_proxy::socket::{Outcome, Receiver, Sender, Socket};
+use gpunet_proxy::socket::{DirectionOutcome, Receiver, Sender, Socket};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, attach};
 use ranks::{Rank, Words};
 use std::io::{Read, Write};
@@ -96,7 +96,7 @@ struct Failed<T> {
 }
 
 #[track_caller]
-fn expect_error(outcome: &Outcome, errors: &[Error]) {
+fn expect_error(outcome: &DirectionOutcome, errors: &[Error]) {
     let error = outcome.error.as_ref().and_then(|error| error.raw_os_error());
     assert!(errors.iter().any(|expected| Some(expected.errno()) == error), "{outcome:?}");
 }

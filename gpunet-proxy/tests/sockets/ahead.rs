@@ -8,7 +8,7 @@ use crate::support::{Memory, SOLO, World, bounded, until};
 use gpunet_device::abi::entry::Entry;
 use gpunet_device::{Error, Options, Stream, TransportKind};
 use gpunet_proxy::queue::Queue;
-use gpunet_proxy::socket::{Outcome, Socket};
+use gpunet_proxy::socket::{DirectionOutcome, Socket};
 use std::io::{Read, Write};
 use std::mem::offset_of;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -43,7 +43,7 @@ fn connect(world: &World, server: &TcpListener) -> (Socket, TcpStream) {
     (socket, server.accept().expect("a connection").0)
 }
 
-fn error(outcome: std::io::Result<Outcome>) -> Option<i32> {
+fn error(outcome: std::io::Result<DirectionOutcome>) -> Option<i32> {
     outcome.expect("readable").error.and_then(|error| error.raw_os_error())
 }
 

@@ -10,7 +10,7 @@ use gpunet_device::{Error, Handle, Net, Options, Prepared, Stream, Timeout, Tran
 use gpunet_posix as posix;
 use gpunet_proxy::config::Lines;
 use gpunet_proxy::queue::Queue;
-use gpunet_proxy::socket::Outcome;
+use gpunet_proxy::socket::DirectionOutcome;
 use gpunet_proxy::{Config, FinishPolicy};
 use std::io;
 use std::sync::Barrier;
@@ -159,8 +159,9 @@ fn a_direction_has_ended_when_the_peer_has_left() {
             drop(near);
             let ended = message.expect("room").arrived.wait(&SOLO, world.net(), Timeout::NEVER);
             assert_eq!(ended, Err(Error::NoData));
-            let error =
-                |outcome: io::Result<Outcome>| outcome.expect("readable").error.map(|error| errno(&error));
+            let error = |outcome: io::Result<DirectionOutcome>| {
+                outcome.expect("readable").error.map(|error| errno(&error))
+            };
             assert_eq!(error(receiver.outcome()), Some(Error::NoData.errno()), "{kind:?}");
             if kind == TransportKind::Peer {
                 assert_eq!(error(sender.outcome()), Some(Error::BrokenPipe.errno()));

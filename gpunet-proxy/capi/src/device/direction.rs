@@ -7,7 +7,7 @@ use crate::handle::handles;
 use crate::memory::Out;
 use gpunet_device::{Gate, Prepared, Trigger};
 use gpunet_posix::in_place::Span;
-use gpunet_proxy::socket::{Outcome, Receiver, Sender};
+use gpunet_proxy::socket::{DirectionOutcome, Receiver, Sender};
 use std::ffi::c_int;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -112,8 +112,8 @@ fn failure(error: io::Error, busy: &'static str) -> Failure {
 const KNOWN: &str = "a launch that runs knows the socket, or may; finish it first";
 const IN_USE: &str = "a launch that runs knows the socket, or a queue has operations of the direction";
 
-impl From<Outcome> for gpunet_host_direction_report {
-    fn from(outcome: Outcome) -> Self {
+impl From<DirectionOutcome> for gpunet_host_direction_report {
+    fn from(outcome: DirectionOutcome) -> Self {
         let error = outcome.error.map_or(0, |error| -Failure::from(error).errno());
         Self { position: outcome.position, error, reserved: 0 }
     }

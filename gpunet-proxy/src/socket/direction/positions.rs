@@ -1,7 +1,7 @@
 //! The words of a direction: its own position, and the other end's.
 
 use super::hold::{Hold, half_at};
-use super::message::Outcome;
+use super::message::DirectionOutcome;
 use crate::socket::io_error;
 use crate::socket::open::copy_error;
 use gpunet_abi::entry::{Entry, HalfEntry};
@@ -68,11 +68,11 @@ impl Hold {
         Ok(StreamWord(shared.table.entry_word(handle, at).map_err(copy_error)?))
     }
 
-    pub(super) fn outcome(&self) -> io::Result<Outcome> {
+    pub(super) fn outcome(&self) -> io::Result<DirectionOutcome> {
         // Before the word: what landed, or was released, before the status was set counts.
         let end = self.end();
         let word = self.other()?;
         let error = end.or_else(|| word.end().then(|| self.ended()));
-        Ok(Outcome { position: word.position(), error: error.map(io_error) })
+        Ok(DirectionOutcome { position: word.position(), error: error.map(io_error) })
     }
 }

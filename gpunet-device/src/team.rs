@@ -7,8 +7,8 @@
 //! | calls | file |
 //! |---|---|
 //! | [`put`](TeamHandle::put), [`put_nbi`](TeamHandle::put_nbi), [`get`](TeamHandle::get), [`p`](TeamHandle::p), [`g`](TeamHandle::g), [`fence`](TeamHandle::fence), [`quiet`](TeamHandle::quiet) | `transfer` |
-//! | [`signal`](TeamHandle::signal), [`signal_add`](TeamHandle::signal_add), [`put_signal`](TeamHandle::put_signal), [`set_word`](TeamHandle::set_word) | `signal` |
-//! | [`wait_until`](TeamHandle::wait_until), [`wait_until_any`](TeamHandle::wait_until_any), [`test`](TeamHandle::test), [`wait_word`](TeamHandle::wait_word) | `wait` |
+//! | [`signal`](TeamHandle::signal), [`signal_add`](TeamHandle::signal_add), [`put_signal`](TeamHandle::put_signal), [`signal_at`](TeamHandle::signal_at) | `signal` |
+//! | [`wait_until`](TeamHandle::wait_until), [`wait_until_any`](TeamHandle::wait_until_any), [`test`](TeamHandle::test), [`wait_until_at`](TeamHandle::wait_until_at) | `wait` |
 //! | [`barrier`](TeamHandle::barrier) | `barrier` |
 //! | [`all_gather`](TeamHandle::all_gather), [`broadcast`](TeamHandle::broadcast), [`all_to_all`](TeamHandle::all_to_all) | `collective` |
 //! | [`reduce`](TeamHandle::reduce) | `reduce` |

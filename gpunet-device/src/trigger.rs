@@ -227,8 +227,11 @@ impl PreparedExt for Prepared {
 }
 
 /// Waits until a word of the program's own has reached `value`: until `word - value`, as a signed
-/// number, is not negative, as CUDA streams compare. 0 ns waits without limit. What was written
-/// before the word is visible to all lanes then.
+/// number, is not negative, as CUDA streams compare; at most `timeout`. What was written before the
+/// word is visible to all lanes then.
+///
+/// Queues wait for such a word, too (`gpunet_proxy::queue::Queue::wait_word`). For a word in
+/// symmetric memory there is [`TeamHandle::wait_until_at`](crate::TeamHandle::wait_until_at).
 ///
 /// # Cooperation
 /// All lanes call it and get the same result.

@@ -177,7 +177,7 @@ fn a_poller_and_a_sender_never_publish_backwards() {
                         for _ in 0..ROUNDS {
                             assert_eq!(send_more(&lane, net, a, b"more"), Ok(4));
                             let mut stream = Stream::from_handle(&lane, net, a).unwrap();
-                            stream.flush(&lane);
+                            stream.sender().flush(&lane);
                             stream.send_all(&lane, b"end").unwrap();
                         }
                     });

@@ -20,7 +20,7 @@
 //! # On a CUDA stream
 //! [`Queue::cuda`] enqueues stream memory operations and short kernels on the caller's stream;
 //! kernels and copies that the program enqueues there are in one order with them. A message that is
-//! longer than [`Settings::short`], or lies in pageable memory, goes in fragments, by a thread and
+//! longer than [`QueueSettings::short`], or lies in pageable memory, goes in fragments, by a thread and
 //! streams of the queue's own, while the caller's stream waits for one word. So the program need
 //! not call anything to drive it. A driver without such operations, a stream that is being
 //! captured, and a direction that was captured get kernels of one block instead.
@@ -61,7 +61,7 @@ use gpu_usermap::cuda::CudaStream;
 use gpunet_abi::{Direction, Gate, Timeout, Trigger, Word};
 use gpunet_device::Buffer;
 use outcome::Notify;
-pub use outcome::{Done, Failure, Outcome};
+pub use outcome::{Done, Failure, QueueOutcome};
 use std::sync::{Arc, OnceLock};
 use team::TeamCall;
 
@@ -111,13 +111,13 @@ const MOST_AWAITED: usize = 64;
 ///
 /// # Examples
 /// ```
-/// use gpunet_proxy::queue::Settings;
+/// use gpunet_proxy::queue::QueueSettings;
 ///
-/// let settings = Settings { fragment: 256 << 10, ..Settings::default() };
+/// let settings = QueueSettings { fragment: 256 << 10, ..QueueSettings::default() };
 /// assert_eq!(settings.depth, 4);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct QueueSettings {
     /// Messages of up to this many bytes are copied by a kernel of one block. Default 64 KiB. The
     /// kernel needs a multiprocessor that is not full: take 0 beside kernels that fill the GPU and
     /// do not end. Longer ones are copied by the copy engine.
@@ -132,7 +132,7 @@ pub struct Settings {
     pub kernels: bool,
 }
 
-impl Default for Settings {
+impl Default for QueueSettings {
     fn default() -> Self {
         Self { short: 64 << 10, fragment: 1 << 20, depth: 4, kernels: false }
     }
@@ -273,7 +273,7 @@ impl Queue {
         sockets: &HostSockets,
         streams: &OnceLock<Arc<QueueStreams>>,
         stream: CudaStream,
-        settings: Settings,
+        settings: QueueSettings,
     ) -> Result<Self, QueueError> {
         Ok(Self::of(Engine::Cuda(CudaQueue::new(sockets, streams, stream, settings)?)))
     }
@@ -469,7 +469,10 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::write`]; the function was dropped then.
-    pub fn on_done(&mut self, function: impl FnOnce(Outcome) + Send + 'static) -> Result<(), QueueError> {
+    pub fn on_done(
+        &mut self,
+        function: impl FnOnce(QueueOutcome) + Send + 'static,
+    ) -> Result<(), QueueError> {
         self.enqueue(Operation::Notify(Box::new(function)))
     }
 
@@ -492,7 +495,7 @@ impl Queue {
 
     /// Returns what the queue has done so far, and its first failure.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> QueueOutcome {
         match &self.engine {
             Engine::Cpu(queue) => queue.outcome(),
             Engine::Cuda(queue) => queue.outcome(),

@@ -8,7 +8,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `socket` | [`Socket`], [`Listener`], and what they share |
+//! | `socket` | [`Socket`], [`ListeningSocket`], and what they share |
 //! | `open`, `pending` | a slot, a request, an entry in the device's table; sockets that are being opened |
 //! | `direction` | [`Sender`] and [`Receiver`]: directions that the program has taken, and messages in them |
 //! | `error` | [`SocketError`], [`DirectionError`] |
@@ -22,7 +22,7 @@ mod pending;
 
 use direction::Holder;
 pub(crate) use direction::{Appended, Hold};
-pub use direction::{Outcome, Receiver, RecvMessage, SendMessage, Sender};
+pub use direction::{DirectionOutcome, Receiver, RecvMessage, SendMessage, Sender};
 pub use error::{DirectionError, SocketError};
 pub(crate) use operations::StreamOperations;
 #[cfg(test)]
@@ -163,12 +163,13 @@ impl Drop for Inner {
     }
 }
 
-/// A listener of a device, opened by the host program. Kernels accept at it by its handle, and the
-/// host program by [`Listener::accept`].
+/// A listening socket of a device, opened by the host program. Kernels accept at it by its handle,
+/// as at one of their own ([`gpunet_device::Listener`]), and the host program by
+/// [`ListeningSocket::accept`].
 ///
 /// Dropping it closes it; if launches that run know it, when the last of them has ended.
 #[derive(Debug)]
-pub struct Listener {
+pub struct ListeningSocket {
     inner: Arc<Inner>,
     local: SocketAddr,
     options: Options,
@@ -256,10 +257,10 @@ impl HostSockets {
         addr: SocketAddr,
         options: Options,
         backlog: u32,
-    ) -> Result<Listener, SocketError> {
+    ) -> Result<ListeningSocket, SocketError> {
         let (mut opening, host) = self.listening(addr, options, backlog)?;
         let reply = (&mut opening).await?;
-        Listener::new(&self.device, host, opening.handle(), options, &reply)
+        ListeningSocket::new(&self.device, host, opening.handle(), options, &reply)
     }
 
     /// See [`Attachment::listen_blocking`](crate::Attachment::listen_blocking).
@@ -268,10 +269,10 @@ impl HostSockets {
         addr: SocketAddr,
         options: Options,
         backlog: u32,
-    ) -> Result<Listener, SocketError> {
+    ) -> Result<ListeningSocket, SocketError> {
         let (opening, host) = self.listening(addr, options, backlog)?;
         let (opening, reply) = opening.wait()?;
-        Listener::new(&self.device, host, opening.handle(), options, &reply)
+        ListeningSocket::new(&self.device, host, opening.handle(), options, &reply)
     }
 }
 
@@ -350,7 +351,7 @@ impl Socket {
     }
 }
 
-impl Listener {
+impl ListeningSocket {
     fn new(
         shared: &Arc<AttachedDevice>,
         host: Arc<HostLaunch>,
@@ -388,10 +389,10 @@ impl Listener {
         PendingSocket::new(self.accepting().map(|opening| (opening, self.inner.host.clone())), self.options)
     }
 
-    /// As [`Listener::accept`], blocking until a connection arrives.
+    /// As [`ListeningSocket::accept`], blocking until a connection arrives.
     ///
     /// # Errors
-    /// As [`Listener::accept`].
+    /// As [`ListeningSocket::accept`].
     pub fn accept_blocking(&self) -> Result<Socket, SocketError> {
         self.accept().wait()
     }

@@ -17,7 +17,7 @@ use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_proxy::device::Kernel;
 use gpunet_proxy::{Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, LaunchError, Program};
 use gpunet_serve::Server;
-use gpunet_serve_host::{Running, Settings, start};
+use gpunet_serve_host::{Running, ServerSettings, start};
 use std::net::SocketAddr;
 
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
@@ -166,7 +166,7 @@ impl Kernels {
         blocks: u32,
         room: u32,
     ) -> Result<Running, Error> {
-        let settings = Settings {
+        let settings = ServerSettings {
             room,
             // It answers from the receive ring.
             out_bytes: 0,
@@ -176,7 +176,7 @@ impl Kernels {
             stall_ns: 0,
             grace_ns: 0,
             backlog: BACKLOG,
-            ..Settings::DEFAULT
+            ..ServerSettings::DEFAULT
         };
         let shape = (blocks, self.threads[0]);
         let echo = Echo { piece: PIECE };

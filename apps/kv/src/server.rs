@@ -9,7 +9,7 @@ use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_kv_kernel::{Kv, Password, own};
 use gpunet_proxy::{Attachment, Config, Program};
 use gpunet_serve::Server;
-use gpunet_serve_host::{Counters, Running, Settings};
+use gpunet_serve_host::{Counters, Running, ServerSettings};
 use serde::Serialize;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
@@ -88,14 +88,14 @@ impl Serving {
         let password = args.password_file.as_deref().map_or(Ok(Password::NONE), password)?;
         let service = Kv { memory: args.memory, buckets: args.memory / BYTES_PER_BUCKET, password };
         let ns = |seconds: u32| u64::from(seconds) * 1_000_000_000;
-        let settings = Settings {
+        let settings = ServerSettings {
             room: connections.div_ceil(blocks),
             idle_ns: ns(args.timeout),
             request_ns: ns(args.request_timeout),
             stall_ns: ns(args.request_timeout),
             backlog_bytes: args.output_memory,
             backlog_bytes_each: args.output_limit,
-            ..Settings::DEFAULT
+            ..ServerSettings::DEFAULT
         };
         let mut result = None;
         for addr in addrs {

@@ -18,6 +18,9 @@
 //! | team | [`team`] (the words by which members meet) |
 //!
 //! Nothing here hands out a Rust reference into memory that another agent writes.
+//!
+//! What no other crate names is private, but for the contract itself: the fields of shared
+//! structures, and the errno that each [`Error`] is.
 #![cfg_attr(not(any(test, loom, all(feature = "pauses", not(target_arch = "nvptx64")))), no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 

@@ -2,7 +2,7 @@
 
 use gpunet_abi::Word;
 use gpunet_abi::position::{END, StreamWord, Violation};
-use gpunet_abi::ring::{Consumer, MOST_UNPUBLISHED, Producer, RingEnd, lacks_room};
+use gpunet_abi::ring::{Consumer, Producer, RingEnd};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -188,24 +188,6 @@ fn ends() -> (Producer, Consumer, Box<Memory>) {
     // SAFETY: as above.
     let consumer = unsafe { Consumer::new(end(word(1), word(0)), StreamWord(0), StreamWord(0)) };
     (producer, consumer, memory)
-}
-
-/// Of a ring of 4096 bytes, a sender may have left 1024 unpublished, unless any room will do.
-#[test]
-fn a_ring_lacks_room_for_a_sender_by_its_low_water_mark() {
-    for (unread, low, lacks) in [
-        (4096, 1, true),
-        (4095, 1, false),
-        (4095, 2, true),
-        (3071, 2, true),
-        (3070, 2, false),
-        (2048, 1024, false),
-        (2049, 1024, true),
-    ] {
-        assert_eq!(lacks_room(unread, low, 4096), lacks, "{unread} unread, {low} wanted");
-    }
-    let (large, room) = (1 << 24, MOST_UNPUBLISHED + 2);
-    assert!(!lacks_room(large - room, 2, large) && lacks_room(large - room + 1, 2, large));
 }
 
 #[test]

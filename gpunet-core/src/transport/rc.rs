@@ -22,14 +22,14 @@ use stream::RcIo;
 
 /// Settings of the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct RcSettings {
     /// An idle connection asks this often whether the peer's host is alive: a host that has lost
     /// its power sends no sign. Default 2 s; the answer to a host that is gone takes as long again
     /// as the network card retries (about 8 s).
     pub keepalive: Duration,
 }
 
-impl Default for Settings {
+impl Default for RcSettings {
     fn default() -> Self {
         Self { keepalive: Duration::from_secs(2) }
     }
@@ -39,13 +39,13 @@ impl Default for Settings {
 #[derive(Clone)]
 pub struct Rc {
     verbs: Shared<dyn Verbs>,
-    settings: Settings,
+    settings: RcSettings,
 }
 
 impl Rc {
     /// The transport over these verbs.
     #[must_use]
-    pub fn new(verbs: Shared<dyn Verbs>, settings: Settings) -> Self {
+    pub fn new(verbs: Shared<dyn Verbs>, settings: RcSettings) -> Self {
         Self { verbs, settings }
     }
 
@@ -92,7 +92,7 @@ impl Transport for Rc {
 
 struct RcListening {
     listening: Box<dyn Listening>,
-    settings: Settings,
+    settings: RcSettings,
     /// The request to be answered next. Those behind it wait in the kernel, where they are fewer
     /// than the backlog, and are not shown once their client has gone.
     request: Option<(Box<dyn Handshake>, Hello)>,
@@ -173,7 +173,7 @@ impl Listen for RcListening {
 fn prepare(
     handshake: &mut dyn Handshake,
     memory: &Memory,
-    settings: &Settings,
+    settings: &RcSettings,
 ) -> io::Result<(Config, Hello)> {
     let variant = if handshake.device().iwarp { Variant::Send } else { Variant::Immediate };
     let most = handshake.device().max_depth.saturating_sub(2 * Config::SPARE_RECEIVES);

@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`Settings`] (`settings`) | what a network is like; the seeded dice |
+//! | [`FabricSettings`] (`settings`) | what a network is like; the seeded dice |
 //! | [`Fabric`] (`fabric`) | the network, its faults and counters |
 //! | [`Sim`] (`stack`) | the RDMA stack of one host |
 //! | `state` | hosts, queue pairs, listeners, timers: everything, behind one lock |
@@ -40,6 +40,6 @@ mod stack;
 mod state;
 
 pub use fabric::Fabric;
-pub use settings::Settings;
+pub use settings::FabricSettings;
 pub use stack::Sim;
 pub use state::{Counters, HostId};

@@ -60,14 +60,14 @@ pub enum Action {
     /// [`Connection::handle_unacknowledged`].
     Settle,
     /// Close the transport (with a reset if the outcome asks for one) and forget the connection.
-    Finish(Outcome),
+    Finish(ConnectionOutcome),
     /// Nothing until the next input.
     Idle,
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ConnectionOutcome {
     /// Bytes that were accepted from the device and not handed to the transport.
     pub unsent: u64,
     /// Reset the transport instead of closing it normally.
@@ -94,7 +94,7 @@ enum Phase {
         limit: u64,
     },
     Failed,
-    Done(Outcome),
+    Done(ConnectionOutcome),
 }
 
 /// How much a stream has moved, and what stands in its rings.
@@ -278,16 +278,16 @@ impl Connection {
     pub const fn handle_unacknowledged(&mut self, now: u64, bytes: u64) {
         if let Phase::Aborting { limit, .. } = self.phase {
             self.phase = if bytes == 0 || now >= limit {
-                Phase::Done(Outcome { unsent: self.send.pending().1, reset: true })
+                Phase::Done(ConnectionOutcome { unsent: self.send.pending().1, reset: true })
             } else {
                 Phase::Aborting { ask: min(now.saturating_add(ABORT_SETTLE_NS), limit), limit }
             };
         }
         if let Phase::Draining { until, limit } = self.phase {
             self.phase = if bytes == 0 {
-                Phase::Done(Outcome { unsent: 0, reset: false })
+                Phase::Done(ConnectionOutcome { unsent: 0, reset: false })
             } else if now >= limit {
-                Phase::Done(Outcome { unsent: 0, reset: true })
+                Phase::Done(ConnectionOutcome { unsent: 0, reset: true })
             } else {
                 Phase::Draining { until: min(until.saturating_add(SETTLE_NS), limit), limit }
             };
@@ -305,7 +305,7 @@ impl Connection {
                 Some(error)
             }
             Phase::Flushing { .. } | Phase::Draining { .. } | Phase::Aborting { .. } => {
-                self.phase = Phase::Done(Outcome { unsent: self.send.pending().1, reset: true });
+                self.phase = Phase::Done(ConnectionOutcome { unsent: self.send.pending().1, reset: true });
                 None
             }
             Phase::Failed | Phase::Done(_) => None,
@@ -327,7 +327,7 @@ impl Connection {
                 };
             }
             Phase::Open | Phase::Failed => {
-                self.phase = Phase::Done(Outcome { unsent: self.send.pending().1, reset: true });
+                self.phase = Phase::Done(ConnectionOutcome { unsent: self.send.pending().1, reset: true });
             }
             _ => {}
         }
@@ -341,7 +341,7 @@ impl Connection {
         self.phase = match self.phase {
             Phase::Open if self.send_error.is_none() => Phase::Aborting { ask: now, limit },
             Phase::Open | Phase::Failed => {
-                Phase::Done(Outcome { unsent: self.send.pending().1, reset: true })
+                Phase::Done(ConnectionOutcome { unsent: self.send.pending().1, reset: true })
             }
             Phase::Flushing { until, limit: old } => {
                 Phase::Flushing { until: min(until, limit), limit: min(old, limit) }
@@ -390,7 +390,7 @@ impl Connection {
             },
             Phase::Flushing { until, .. } => {
                 if now >= until {
-                    return Action::Finish(Outcome { unsent: self.send.pending().1, reset: true });
+                    return Action::Finish(ConnectionOutcome { unsent: self.send.pending().1, reset: true });
                 }
                 match self.sending() {
                     Action::Idle => self.discarding(),
@@ -406,7 +406,7 @@ impl Connection {
             },
             Phase::Draining { until, .. } => {
                 if self.recv.is_ended() {
-                    return Action::Finish(Outcome { unsent: 0, reset: false });
+                    return Action::Finish(ConnectionOutcome { unsent: 0, reset: false });
                 }
                 if now >= until { Action::Settle } else { self.discarding() }
             }

@@ -5,7 +5,7 @@ use gpunet_abi::{Options, RingSpan};
 use gpunet_core::ids::{AttachmentId, RequestId};
 use gpunet_core::rc::{Hello, Remote};
 use gpunet_core::transport::peer::Ticket;
-use gpunet_core::transport::rc::{Rc, Settings};
+use gpunet_core::transport::rc::{Rc, RcSettings};
 use gpunet_core::transport::tcp;
 use gpunet_core::transport::{
     Bound, Connect, Connecting, Listen, Opened, Opening, Ready, StreamIo, Transport, Turn,
@@ -41,7 +41,7 @@ pub struct End {
 
 impl World {
     pub fn new(fabric: &Fabric) -> Self {
-        let host = || Rc::new(Shared::from(fabric.verbs()), Settings::default());
+        let host = || Rc::new(Shared::from(fabric.verbs()), RcSettings::default());
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         Self { client: host(), server: host(), runtime }
     }

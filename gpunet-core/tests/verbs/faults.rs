@@ -4,7 +4,7 @@ use crate::buffer::Rings;
 use crate::moving::pattern;
 use crate::simulated::{LOCALHOST, NOTHING, roce, world};
 use crate::world::{DEPTH, Pair, RING, TIMEOUT};
-use gpunet_core::verbs::sim::Settings;
+use gpunet_core::verbs::sim::FabricSettings;
 use gpunet_core::verbs::{Completion, CompletionStatus, Op, Source};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn a_host_that_starts_again_knows_no_connection() {
 
 #[test]
 fn a_short_cut_is_survived() {
-    let (fabric, _, world) = world(Settings { retry_time: TIMEOUT, ..roce() });
+    let (fabric, _, world) = world(FabricSettings { retry_time: TIMEOUT, ..roce() });
     let Pair { mut client, mut server } = world.connect();
     fabric.partition();
     client.rings.send.put(0, &pattern(4096, 1));
@@ -73,7 +73,7 @@ fn a_long_cut_ends_the_connection_and_the_word_of_it_comes_late() {
 #[test]
 fn a_killed_process_is_announced() {
     for iwarp in [false, true] {
-        let (fabric, hosts, world) = world(Settings { iwarp, ..roce() });
+        let (fabric, hosts, world) = world(FabricSettings { iwarp, ..roce() });
         let Pair { mut client, mut server } = world.connect();
         fabric.kill(hosts[1]);
         client.wait_for_end();
@@ -128,7 +128,7 @@ fn a_completion_error_can_be_ordered() {
 
 #[test]
 fn nobody_answers_on_a_cut_network_and_no_device_leads_to_a_hidden_address() {
-    let (fabric, _, world) = world(Settings { connect_timeout: Duration::from_millis(50), ..roce() });
+    let (fabric, _, world) = world(FabricSettings { connect_timeout: Duration::from_millis(50), ..roce() });
     let (addr, _listening) = world.listen(1);
     fabric.partition();
     let mut handshake = world.resolve(addr);
@@ -145,12 +145,12 @@ fn every_request_completes_once_and_in_order() {
     for seed in 0..40_u64 {
         let delay = Duration::ZERO..=Duration::from_micros(100);
         let retry_time = Duration::from_millis(10);
-        let (fabric, hosts, world) = world(Settings {
+        let (fabric, hosts, world) = world(FabricSettings {
             delay,
             retry_time,
             loss_per_mille: 20,
             iwarp: seed % 4 == 3,
-            ..Settings::new(seed)
+            ..FabricSettings::new(seed)
         });
         let Pair { mut client, mut server } = world.connect();
         let (to, rkey) = server.target();
@@ -204,7 +204,7 @@ fn every_request_completes_once_and_in_order() {
 
 #[test]
 fn requests_fail_by_chance_when_they_are_to() {
-    let (_, _, world) = world(Settings { failure_per_million: 1_000_000, ..roce() });
+    let (_, _, world) = world(FabricSettings { failure_per_million: 1_000_000, ..roce() });
     let Pair { mut client, server } = world.connect();
     client.post(1, NOTHING);
     assert_eq!(client.next_sent(), (1, CompletionStatus::RetryExceeded));

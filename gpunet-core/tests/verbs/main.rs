@@ -15,7 +15,7 @@ mod world;
 
 use gpunet_core::verbs::Verbs;
 use gpunet_core::verbs::rdma::Rdma;
-use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings};
 use std::io::Write;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,19 +75,19 @@ fn conform(world: impl Fn() -> World) {
     assert!(failed.is_empty(), "failed: {failed:#?}");
 }
 
-fn in_memory(name: &str, settings: &Settings) -> World {
+fn in_memory(name: &str, settings: &FabricSettings) -> World {
     let fabric = Fabric::with(settings.clone());
     World::new(name, fabric.verbs(), fabric.verbs(), IpAddr::from([127, 0, 0, 1]))
 }
 
 #[test]
 fn the_simulated_card_conforms() {
-    conform(|| in_memory("roce", &Settings::new(1)));
+    conform(|| in_memory("roce", &FabricSettings::new(1)));
 }
 
 #[test]
 fn the_simulated_iwarp_card_conforms() {
-    conform(|| in_memory("iwarp", &Settings { iwarp: true, ..Settings::new(1) }));
+    conform(|| in_memory("iwarp", &FabricSettings { iwarp: true, ..FabricSettings::new(1) }));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn the_simulated_card_conforms_with_delays() {
         for iwarp in [false, true] {
             let delay = Duration::ZERO..=Duration::from_micros(150);
             let arm_delay = delay.clone();
-            let settings = Settings { delay, arm_delay, iwarp, ..Settings::new(seed) };
+            let settings = FabricSettings { delay, arm_delay, iwarp, ..FabricSettings::new(seed) };
             conform(|| in_memory(&format!("seed {seed}, iwarp {iwarp}"), &settings));
         }
     }
@@ -104,11 +104,11 @@ fn the_simulated_card_conforms_with_delays() {
 
 #[test]
 fn the_simulated_card_conforms_on_a_lossy_network() {
-    let settings = Settings {
+    let settings = FabricSettings {
         loss_per_mille: 5,
         ack_timeout: Duration::from_micros(500),
         delay: Duration::ZERO..=Duration::from_micros(50),
-        ..Settings::new(9)
+        ..FabricSettings::new(9)
     };
     conform(|| in_memory("lossy", &settings));
 }

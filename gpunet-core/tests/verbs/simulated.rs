@@ -2,7 +2,7 @@
 
 use crate::buffer::Rings;
 use crate::world::{DEPTH, End, Pair, RING, World};
-use gpunet_core::verbs::sim::{Counters, Fabric, HostId, Settings};
+use gpunet_core::verbs::sim::{Counters, Fabric, FabricSettings, HostId};
 use gpunet_core::verbs::{Completion, CompletionStatus, Depth, Op, RingMemory, Source, Verbs};
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -14,15 +14,15 @@ pub const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 pub const NOTHING: Op = Op::Write { from: Source::Nothing, to: 0, rkey: 0, immediate: None };
 
 /// A network, its two hosts (client first), and the world over them.
-pub fn world(settings: Settings) -> (Fabric, [HostId; 2], World) {
+pub fn world(settings: FabricSettings) -> (Fabric, [HostId; 2], World) {
     let fabric = Fabric::with(settings);
     let (client, server) = (fabric.host(), fabric.host());
     let hosts = [client.id(), server.id()];
     (fabric, hosts, World::new("sim", Box::new(client), Box::new(server), LOCALHOST))
 }
 
-pub fn roce() -> Settings {
-    Settings::new(1)
+pub fn roce() -> FabricSettings {
+    FabricSettings::new(1)
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn the_rnr_timer_decides_how_long_a_message_waits() {
 
 #[test]
 fn a_message_without_a_receive_ends_an_iwarp_connection() {
-    let (_, _, world) = world(Settings { iwarp: true, ..roce() });
+    let (_, _, world) = world(FabricSettings { iwarp: true, ..roce() });
     let depth = Depth { sends: 8, receives: 1 };
     let Pair { mut client, mut server } =
         world.connect_with(&Rings::new(RING, 1), &Rings::new(RING, 2), depth);
@@ -66,7 +66,7 @@ fn a_message_without_a_receive_ends_an_iwarp_connection() {
 
 #[test]
 fn an_iwarp_card_has_no_immediate_data() {
-    let (_, _, world) = world(Settings { iwarp: true, ..roce() });
+    let (_, _, world) = world(FabricSettings { iwarp: true, ..roce() });
     let Pair { mut client, server } = world.connect();
     let op = Op::Write { from: Source::Nothing, to: 0, rkey: 0, immediate: Some(1) };
     let error = client.endpoint.post(&gpunet_core::verbs::WorkRequest { id: 1, op }).unwrap_err();
@@ -76,7 +76,7 @@ fn an_iwarp_card_has_no_immediate_data() {
 
 #[test]
 fn the_memory_limit_is_named() {
-    let (_, _, world) = world(Settings { memory_limit: 3 * RING as u64, ..roce() });
+    let (_, _, world) = world(FabricSettings { memory_limit: 3 * RING as u64, ..roce() });
     let prepare = |handshake: &mut dyn gpunet_core::verbs::Handshake| {
         handshake.prepare(&Rings::new(RING, 1).memory(), DEPTH)
     };
@@ -104,7 +104,7 @@ fn a_dma_buf_is_mapped_where_the_card_can() {
     let error = plain.resolve(plain.address()).prepare(&memory, DEPTH).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 
-    let (_, _, world) = world(Settings { dma_buf: true, ..roce() });
+    let (_, _, world) = world(FabricSettings { dma_buf: true, ..roce() });
     let (addr, mut listening) = world.listen(1);
     let mut handshake = world.resolve(addr);
     let keys = handshake.prepare(&memory, DEPTH).unwrap();
@@ -191,7 +191,7 @@ fn a_wildcard_listener_answers_for_every_address() {
 #[test]
 fn after_a_drop_the_ring_is_left_alone() {
     let delay = Duration::from_millis(100)..=Duration::from_millis(120);
-    let (_, _, world) = world(Settings { delay, ..roce() });
+    let (_, _, world) = world(FabricSettings { delay, ..roce() });
     let Pair { mut client, server } = world.connect();
     client.rings.send.put(0, &[7; 1024]);
     for id in 0..10 {
@@ -264,7 +264,7 @@ fn is_readable(endpoint: &dyn gpunet_core::verbs::Endpoint) -> bool {
 #[test]
 fn many_threads_share_a_network() {
     let delay = Duration::ZERO..=Duration::from_micros(30);
-    let fabric = Fabric::with(Settings { delay, ..roce() });
+    let fabric = Fabric::with(FabricSettings { delay, ..roce() });
     let threads = [1, 2, 3, 4].map(|_| {
         let fabric = fabric.clone();
         std::thread::spawn(move || {
@@ -284,7 +284,7 @@ fn many_threads_share_a_network() {
 /// Reports how a long exchange on a bad network went.
 fn exchange(seed: u64) -> Counters {
     let delay = Duration::ZERO..=Duration::from_micros(200);
-    let (fabric, _, world) = world(Settings { delay, loss_per_mille: 30, ..Settings::new(seed) });
+    let (fabric, _, world) = world(FabricSettings { delay, loss_per_mille: 30, ..FabricSettings::new(seed) });
     let Pair { mut client, mut server } = world.connect();
     for round in 0..200_u32 {
         let len = 1 + round * 7 % 900;

@@ -223,19 +223,20 @@ pub fn signal_test<G: Group>(g: &G, team: TeamHandle, signal: u32, source: u32, 
     team.test(g, Signal(signal), Rank(source), value).map(i64::from)
 }
 
-/// As [`TeamHandle::set_word`]. Returns 0.
+/// As [`TeamHandle::signal_at`]. Returns 0.
 ///
 /// # Errors
-/// As [`TeamHandle::set_word`]; InvalidArgument for a place that is not aligned to eight bytes.
+/// As [`TeamHandle::signal_at`]; InvalidArgument for a place that is not aligned to eight bytes.
 #[inline(always)]
 pub fn word_set<G: Group>(g: &G, team: TeamHandle, to: Symmetric, value: u64, member: u32) -> Result<i64> {
-    team.set_word(g, to.cast()?, value, Rank(member)).map(|()| 0)
+    team.signal_at(g, to.cast()?, value, Rank(member)).map(|()| 0)
 }
 
-/// As [`TeamHandle::wait_word`], with a timeout as [`signal_wait`] has. Returns the value.
+/// As [`TeamHandle::wait_until_at`], with a timeout as [`signal_wait`] has. Returns the value.
 ///
 /// # Errors
-/// As [`TeamHandle::wait_word`]; InvalidArgument as [`word_set`]; WouldBlock when the time is over.
+/// As [`TeamHandle::wait_until_at`]; InvalidArgument as [`word_set`]; WouldBlock when the time is
+/// over.
 #[inline(always)]
 pub fn word_wait<G: Group>(
     g: &G,
@@ -244,7 +245,7 @@ pub fn word_wait<G: Group>(
     value: u64,
     timeout_ns: i64,
 ) -> Result<i64> {
-    let seen = with_timeout(team, timeout_ns).wait_word(g, word.cast()?, value);
+    let seen = with_timeout(team, timeout_ns).wait_until_at(g, word.cast()?, value);
     in_time(seen.map(drop)).and(seen.map(|seen| seen as i64))
 }
 

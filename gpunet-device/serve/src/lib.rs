@@ -8,7 +8,7 @@
 //! |---|---|
 //! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `backlog` (answers that wait: [`Backlogs`]), `spill` ([`Spill`]: requests longer than a ring), `queue` ([`Queue`]: requests that wait) |
 //! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `topics` ([`Topics`]: turns for other connections) |
-//! | the kernel | `server` ([`Server`], [`Settings`]), `readiness` (who is ready), `arena` (the states of connections) |
+//! | the kernel | `server` ([`Server`], [`ServerSettings`]), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
 //!
 //! [`raw`] is for data structures that this crate does not have.
@@ -52,7 +52,7 @@ pub use map::{Fresh, Hold, Key, Locked, MAX_HELD, Map, NoStructure, Pin, SPACES,
 pub use memory::{Carve, Memory};
 pub use queue::{Queue, Queued};
 pub use reader::{Reader, TooLong};
-pub use server::{Server, Settings};
+pub use server::{Server, ServerSettings};
 pub use service::{Context, Next, Service, Turn};
 pub use shared::Shared;
 pub use spill::{Spill, SpillError};

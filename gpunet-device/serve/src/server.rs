@@ -40,7 +40,7 @@ const RECV_TIMEOUT: Timeout = Timeout::ms(1);
 /// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Settings {
+pub struct ServerSettings {
     /// Connections of each block at a time. Those beyond it wait in the backlog.
     pub room: u32,
     /// Bytes of answers that are kept for each connection: [`crate::Writer::capacity`].
@@ -67,7 +67,7 @@ pub struct Settings {
     pub reserved: u32,
 }
 
-impl Settings {
+impl ServerSettings {
     /// 256 connections of each block, answers of up to 16 KiB, no limit of silence, 30 s for a
     /// request and for an answer, 2 s to end.
     pub const DEFAULT: Self = Self {
@@ -103,7 +103,7 @@ pub struct Server<S> {
     /// Nanoseconds from 1970 to the launch.
     pub unix_ns: u64,
     /// Limits.
-    pub settings: Settings,
+    pub settings: ServerSettings,
     /// What is done.
     pub service: S,
 }
@@ -121,7 +121,7 @@ struct Parts<S: Service> {
 }
 
 impl<S: Service> Parts<S> {
-    fn carve(service: &S, settings: &Settings, carve: &mut Carve) -> Self {
+    fn carve(service: &S, settings: &ServerSettings, carve: &mut Carve) -> Self {
         let places = settings.room as usize * carve.blocks();
         Self {
             loads: Connections::carve(carve),
@@ -139,7 +139,7 @@ impl<S: Service> Parts<S> {
 impl<S: Service> Server<S> {
     /// Bytes of device memory that a launch of `blocks` blocks needs.
     #[must_use]
-    pub fn bytes(service: &S, settings: &Settings, blocks: usize) -> usize {
+    pub fn bytes(service: &S, settings: &ServerSettings, blocks: usize) -> usize {
         let mut carve = Carve::measure_for(blocks);
         let _ = Parts::carve(service, settings, &mut carve);
         carve.used()
@@ -190,7 +190,7 @@ impl<S: Service> Kernel for Server<S> {
 /// One block of the server. Equal on all lanes.
 struct Block<S: Service> {
     net: Net,
-    settings: Settings,
+    settings: ServerSettings,
     service: S,
     shared: S::Shared,
     board: Board,

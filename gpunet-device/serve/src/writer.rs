@@ -17,9 +17,9 @@ use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
 /// [`Writer::room`] for an answer returns [`crate::Next::Output`] and leaves the request where it
 /// is.
 ///
-/// With memory for answers that wait ([`crate::Settings::backlog_bytes`]) the buffer is emptied
-/// into that when it is full, and the connection is served on: a peer may send all its requests
-/// before it reads.
+/// With memory for answers that wait ([`crate::ServerSettings::backlog_bytes`]) the buffer is
+/// emptied into that when it is full, and the connection is served on: a peer may send all its
+/// requests before it reads.
 ///
 /// # Cooperation
 /// All lanes call every method with the same arguments.

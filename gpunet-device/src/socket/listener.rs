@@ -19,7 +19,7 @@ use gpunet_abi::{Direction, Error, Handle, Options, Result, SockAddr, Timeout};
 /// How many connections may wait in a listener's backlog by default.
 pub const DEFAULT_BACKLOG: u32 = 128;
 
-/// A listening socket, shared by any number of groups of one device.
+/// A listening socket of kernels, shared by any number of groups of one device.
 ///
 /// Connections go to the groups that wait in accept, in order, or to the group that accepts next.
 /// Dropping one does nothing; see [`Listener::close`].

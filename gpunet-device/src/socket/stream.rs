@@ -225,12 +225,42 @@ impl Stream {
         if send.handle == recv.handle { Some(Self { send, recv }) } else { None }
     }
 
-    /// The sending half.
+    /// The sending half, which has the calls that the stream lacks: with a timeout
+    /// ([`SendHalf::send_timeout`]), with a message in pieces ([`SendHalf::send_more`],
+    /// [`SendHalf::flush`]), and about the ring's space ([`SendHalf::try_reserve`],
+    /// [`SendHalf::free_space`]).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Group, Result, Stream};
+    /// # fn example<G: Group>(g: &G, stream: &mut Stream, head: Buffer, buffer: Buffer) -> Result<()> {
+    /// stream.sender().send_more(g, head)?;
+    /// stream.recv(g, buffer)?; // publishes the head first
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn sender(&mut self) -> &mut SendHalf {
         &mut self.send
     }
 
-    /// The receiving half.
+    /// The receiving half, which has the calls that the stream lacks: with a timeout
+    /// ([`RecvHalf::recv_timeout`]), and [`RecvHalf::try_peek`] and [`RecvHalf::peek_more`].
+    ///
+    /// Receives of the half do not publish what [`SendHalf::send_more`] has left unpublished, as
+    /// those of the stream do: call [`SendHalf::flush`] before.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Buffer, Error, Group, Result, Stream, Timeout};
+    /// # fn example<G: Group>(g: &G, stream: &mut Stream, buffer: Buffer) -> Result<()> {
+    /// if stream.receiver().recv_timeout(g, buffer, Timeout::ms(10)) == Err(Error::TimedOut) {
+    ///     stream.send_all(g, b"are you there?\n")?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn receiver(&mut self) -> &mut RecvHalf {
         &mut self.recv
     }
@@ -277,22 +307,6 @@ impl Stream {
         self.send.send(g, source)
     }
 
-    /// Sends bytes and does not publish them yet. See [`SendHalf::send_more`]; a receive on the
-    /// stream publishes them.
-    ///
-    /// # Errors
-    /// As there.
-    #[inline(always)]
-    pub fn send_more<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
-        self.send.send_more(g, source)
-    }
-
-    /// Publishes what [`Stream::send_more`] has left unpublished. See [`SendHalf::flush`].
-    #[inline(always)]
-    pub fn flush<G: Group>(&mut self, g: &G) {
-        self.send.flush(g);
-    }
-
     /// Sends what fits into the ring, without waiting. See [`SendHalf::try_send`].
     ///
     /// # Errors
@@ -300,20 +314,6 @@ impl Stream {
     #[inline(always)]
     pub fn try_send<G: Group>(&mut self, g: &G, source: impl Into<Source>) -> Result<usize> {
         self.send.try_send(g, source)
-    }
-
-    /// Sends bytes, waiting at most `timeout`. See [`SendHalf::send_timeout`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline(always)]
-    pub fn send_timeout<G: Group>(
-        &mut self,
-        g: &G,
-        source: impl Into<Source>,
-        timeout: Timeout,
-    ) -> Result<usize> {
-        self.send.send_timeout(g, source, timeout)
     }
 
     /// Sends all bytes. See [`SendHalf::send_all`].
@@ -369,16 +369,6 @@ impl Stream {
         self.recv.try_recv(g, buffer)
     }
 
-    /// Receives, waiting at most `timeout`. See [`RecvHalf::recv_timeout`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline(always)]
-    pub fn recv_timeout<G: Group>(&mut self, g: &G, buffer: Buffer, timeout: Timeout) -> Result<usize> {
-        self.send.flush(g);
-        self.recv.recv_timeout(g, buffer, timeout)
-    }
-
     /// Fills the whole buffer; returns fewer bytes only when the stream ends first. See
     /// [`RecvHalf::recv_exact`].
     ///
@@ -425,22 +415,6 @@ impl Stream {
         self.send.reserve(g, len)
     }
 
-    /// As [`Stream::reserve`], without waiting. See [`SendHalf::try_reserve`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn try_reserve<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
-        self.send.try_reserve(g, len)
-    }
-
-    /// Bytes that can be sent without waiting. See [`SendHalf::free_space`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn free_space<G: Group>(&mut self, g: &G) -> Result<usize> {
-        self.send.free_space(g)
-    }
-
     /// Publishes the first `len` bytes of the reserved span. See [`SendHalf::commit`].
     pub fn commit<G: Group>(&mut self, g: &G, len: usize) {
         self.send.commit(g, len);
@@ -469,24 +443,6 @@ impl Stream {
     pub fn peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
         self.send.flush(g);
         self.recv.peek(g, len)
-    }
-
-    /// As [`Stream::peek`], without waiting. See [`RecvHalf::try_peek`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn try_peek<G: Group>(&mut self, g: &G, len: usize) -> Result<RingSpan> {
-        self.send.flush(g);
-        self.recv.try_peek(g, len)
-    }
-
-    /// Shows received bytes in place once more than `have` are there. See [`RecvHalf::peek_more`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn peek_more<G: Group>(&mut self, g: &G, have: usize, len: usize) -> Result<RingSpan> {
-        self.send.flush(g);
-        self.recv.peek_more(g, have, len)
     }
 
     /// Gives the first `len` bytes of the peeked span back. See [`RecvHalf::release`].

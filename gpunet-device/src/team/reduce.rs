@@ -159,26 +159,8 @@ impl TeamHandle {
         to: SymmetricPtr<T>,
         from: SymmetricPtr<T>,
     ) -> Result<()> {
-        self.reduce_by(g, operation, to, from, ONE_SHOT)
-    }
-
-    /// As [`TeamHandle::reduce`]; up to `one_shot` bytes every member reduces everything itself:
-    /// for the measurement from which [`ONE_SHOT`] comes.
-    ///
-    /// # Errors
-    /// Those of [`TeamHandle::reduce`].
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn reduce_by<G: Group, T: Reducible, O: Operation>(
-        self,
-        g: &G,
-        operation: O,
-        to: SymmetricPtr<T>,
-        from: SymmetricPtr<T>,
-        one_shot: usize,
-    ) -> Result<()> {
         self.check_reduction(to, from)?;
-        self.collectively(g, || self.reduce_share(g, operation, to, from, one_shot))
+        self.collectively(g, || self.reduce_share(g, operation, to, from, ONE_SHOT))
     }
 
     /// Checks the arguments of a reduction.
@@ -198,7 +180,8 @@ impl TeamHandle {
         if to.len() < from.len() || (overlaps && !is_in_place) { Err(Error::InvalidArgument) } else { Ok(()) }
     }
 
-    /// Reduces what this member has to: between the two barriers of the collective.
+    /// Reduces what this member has to: between the two barriers of the collective. Up to
+    /// `one_shot` bytes every member reduces everything; [`ONE_SHOT`] was measured.
     #[inline(always)]
     #[doc(hidden)]
     pub fn reduce_share<G: Group, T: Reducible, O: Operation>(

@@ -88,7 +88,7 @@ impl TeamHandle {
 
     /// Stores `value` into the first element of `to` in the part of `member`, as
     /// [`TeamHandle::signal`] stores into a signal's word: what the group has stored before is
-    /// there when the member sees it ([`TeamHandle::wait_word`]).
+    /// there when the member sees it ([`TeamHandle::wait_until_at`]).
     ///
     /// A word has one source, and its values grow, as those of signals do; but nothing keeps for it
     /// who writes it, and the one that waits does not say for whom. Programs that were written for
@@ -101,7 +101,7 @@ impl TeamHandle {
     /// InvalidArgument: no such member, a pointer of another team, no element there, or a value
     /// above [`MAX_VALUE`].
     #[inline(always)]
-    pub fn set_word<G: Group>(self, g: &G, to: SymmetricPtr<u64>, value: u64, member: Rank) -> Result<()> {
+    pub fn signal_at<G: Group>(self, g: &G, to: SymmetricPtr<u64>, value: u64, member: Rank) -> Result<()> {
         let word = self.word(to, value, member)?;
         g.sync();
         if g.is_leader() {

@@ -19,6 +19,9 @@ fn system_fence() {
 impl TeamHandle {
     /// Copies `source` to the beginning of `to` in the part of `member`.
     ///
+    /// This call and [`TeamHandle::put_nbi`] are OpenSHMEM's, with its names and meanings: they
+    /// differ in when the source may be reused. This one takes a barrier of the group more.
+    ///
     /// When it returns, the group may reuse the source. The member sees the elements once it is
     /// told so: by a signal or a barrier of this group.
     ///

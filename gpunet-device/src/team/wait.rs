@@ -115,7 +115,7 @@ impl TeamHandle {
     }
 
     /// Waits until the first element of `word` in this member's own part is at least `value`, which
-    /// another member stores there ([`TeamHandle::set_word`]); returns what it is then. What that
+    /// another member stores there ([`TeamHandle::signal_at`]); returns what it is then. What that
     /// member had stored before is visible to all lanes.
     ///
     /// # Cooperation
@@ -125,7 +125,7 @@ impl TeamHandle {
     /// InvalidArgument: a pointer of another team, no element there, or a value above
     /// [`MAX_VALUE`]. NotConnected: all others have left. Else as [`TeamHandle::wait_until`].
     #[inline(always)]
-    pub fn wait_word<G: Group>(self, g: &G, word: SymmetricPtr<u64>, value: u64) -> Result<u64> {
+    pub fn wait_until_at<G: Group>(self, g: &G, word: SymmetricPtr<u64>, value: u64) -> Result<u64> {
         let word = self.word(word, value, self.rank())?;
         let others = (u64::MAX >> (64 - self.size())) & !(1 << self.rank().0);
         by_leader(g, || {

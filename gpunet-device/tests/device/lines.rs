@@ -158,7 +158,10 @@ fn the_proxy_is_shown_how_many_lines_a_socket_has_sent() {
     }
     // While it waits for an answer, which on a busy machine takes it some time to get to.
     let shown = (0..50).any(|_| {
-        assert_eq!(one.recv_timeout(&G, buffer(&mut [0; 8]), Timeout::ms(100)), Err(Error::TimedOut));
+        assert_eq!(
+            one.receiver().recv_timeout(&G, buffer(&mut [0; 8]), Timeout::ms(100)),
+            Err(Error::TimedOut)
+        );
         stream.world.lines_sent(stream.a.slot()).peek() == 3
     });
     assert!(shown);
@@ -387,7 +390,7 @@ fn a_stream_publishes_before_it_receives() {
     let stream = Lined::new();
     let mut one = Stream::from_handle(&G, stream.world.net(), stream.a).unwrap();
     let mut memory = [0; 64];
-    assert_eq!(one.send_more(&G, b"question"), Ok(8));
+    assert_eq!(one.sender().send_more(&G, b"question"), Ok(8));
     assert_eq!(one.try_recv(&G, buffer(&mut memory)), Err(Error::WouldBlock));
     assert_eq!(stream.receiver().try_recv(&G, buffer(&mut memory)), Ok(8));
     one.shutdown(&G, Shutdown::Both);

@@ -106,14 +106,14 @@ fn a_full_ring_takes_part_of_a_send_and_then_nothing() {
     let mut memory = pattern(5000);
     assert_eq!(one.send(&G, buffer(&mut memory)), Ok(4096));
     assert_eq!(one.try_send(&G, b"x"), Err(Error::WouldBlock));
-    assert_eq!(one.send_timeout(&G, b"x", Timeout::ms(1)), Err(Error::TimedOut));
+    assert_eq!(one.sender().send_timeout(&G, b"x", Timeout::ms(1)), Err(Error::TimedOut));
     let mut other = Stream::from_handle(&G, world.net(), b).unwrap();
     let mut back = [0; 4096];
     assert_eq!(other.recv(&G, buffer(&mut back)), Ok(4096));
     assert_eq!(one.try_send(&G, b"x"), Ok(1));
     assert_eq!(other.try_recv(&G, buffer(&mut back)), Ok(1));
     assert_eq!(other.try_recv(&G, buffer(&mut back)), Err(Error::WouldBlock));
-    assert_eq!(other.recv_timeout(&G, buffer(&mut back), Timeout::ms(1)), Err(Error::TimedOut));
+    assert_eq!(other.receiver().recv_timeout(&G, buffer(&mut back), Timeout::ms(1)), Err(Error::TimedOut));
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub use opening::*;
 use crate::failure::Failure;
 use crate::handle::handles;
 use crate::socket::Notify;
-use gpunet_proxy::socket::{Listener, Socket};
+use gpunet_proxy::socket::{ListeningSocket, Socket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A socket in the table of a device: a stream or a listener. Kernels use it by its number
@@ -39,7 +39,7 @@ pub(crate) struct DeviceSocket {
 
 enum Role {
     Stream(Socket),
-    Listener(Listener),
+    Listener(ListeningSocket),
 }
 
 impl DeviceSocket {

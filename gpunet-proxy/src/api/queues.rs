@@ -1,7 +1,7 @@
 //! Queues of an attachment.
 
 use crate::api::attachment::Attachment;
-use crate::queue::{Queue, QueueError, Settings};
+use crate::queue::{Queue, QueueError, QueueSettings};
 use gpu_usermap::cuda::CudaStream;
 
 impl Queue {
@@ -27,7 +27,7 @@ impl Queue {
     /// [`QueueError::TooManyLaunches`]; [`QueueError::Device`], when the driver or the system
     /// refuses memory; [`QueueError::Thread`].
     pub fn cuda(attachment: &Attachment, stream: CudaStream) -> Result<Self, QueueError> {
-        Self::cuda_with(attachment, stream, Settings::default())
+        Self::cuda_with(attachment, stream, QueueSettings::default())
     }
 
     /// As [`Queue::cuda`], with settings.
@@ -38,7 +38,7 @@ impl Queue {
     pub fn cuda_with(
         attachment: &Attachment,
         stream: CudaStream,
-        settings: Settings,
+        settings: QueueSettings,
     ) -> Result<Self, QueueError> {
         Self::on_stream(&attachment.sockets, &attachment.queue_streams, stream, settings)
     }

@@ -1,7 +1,7 @@
 //! Sockets that the host program opens on an attachment's device.
 
 use crate::api::attachment::Attachment;
-use crate::socket::{Listener, PendingSocket, Socket, SocketError};
+use crate::socket::{ListeningSocket, PendingSocket, Socket, SocketError};
 use gpunet_abi::Options;
 use std::net::SocketAddr;
 
@@ -36,7 +36,7 @@ impl Attachment {
         addr: SocketAddr,
         options: Options,
         backlog: u32,
-    ) -> Result<Listener, SocketError> {
+    ) -> Result<ListeningSocket, SocketError> {
         self.sockets.listen(addr, options, backlog).await
     }
 
@@ -49,7 +49,7 @@ impl Attachment {
         addr: SocketAddr,
         options: Options,
         backlog: u32,
-    ) -> Result<Listener, SocketError> {
+    ) -> Result<ListeningSocket, SocketError> {
         self.sockets.listen_blocking(addr, options, backlog)
     }
 }

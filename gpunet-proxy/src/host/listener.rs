@@ -14,7 +14,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use tokio::sync::Mutex;
 
-/// A socket that accepts connections, over every transport that its options allow.
+/// A socket that accepts connections for tokio tasks, over every transport that its options allow.
+///
+/// Kernels have [`gpunet_device::Listener`]. What the host program opens for kernels is a
+/// [`ListeningSocket`](crate::socket::ListeningSocket).
 ///
 /// Dropping it closes it: connections that were not accepted are refused or reset.
 ///

@@ -1,7 +1,7 @@
 //! A queue's thread on the CPU device. It copies by raw addresses, as kernels there do.
 
 use super::team::TeamCall;
-use super::{Failure, Operation, Outcome, QueueError};
+use super::{Failure, Operation, QueueError, QueueOutcome};
 use crate::socket::{Appended, DirectionError, Hold, HostLaunch, HostSockets};
 use gpu_usermap::threads;
 use gpunet_abi::{Direction, Error, Gate, Prepared, Result, Trigger, Word};
@@ -81,7 +81,7 @@ impl CpuQueue {
         self.started[direction as usize]
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> QueueOutcome {
         outcome(&lock(&self.progress))
     }
 }
@@ -91,8 +91,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const fn outcome(progress: &Progress) -> Outcome {
-    Outcome { done: progress.done, failure: progress.failure }
+const fn outcome(progress: &Progress) -> QueueOutcome {
+    QueueOutcome { done: progress.done, failure: progress.failure }
 }
 
 impl Progress {

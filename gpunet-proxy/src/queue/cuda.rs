@@ -40,7 +40,7 @@ mod thread;
 
 pub(crate) use streams::QueueStreams;
 
-use super::{Operation, Outcome, QueueError, Settings};
+use super::{Operation, QueueError, QueueOutcome, QueueSettings};
 use crate::socket::{DirectionError, Hold, HostLaunch, HostSockets};
 use gpu_usermap::cuda::{CudaStream, ForeignLaunches, MemOp, NoStreamMemoryOperations};
 use gpunet_abi::Direction;
@@ -84,7 +84,7 @@ struct Shared {
     /// Which of those copy for this queue.
     lane: usize,
     page: Page,
-    settings: Settings,
+    settings: QueueSettings,
     host: Arc<HostLaunch>,
     state: Mutex<State>,
     changed: Condvar,
@@ -116,7 +116,7 @@ impl CudaQueue {
         sockets: &HostSockets,
         shared_streams: &OnceLock<Arc<QueueStreams>>,
         stream: CudaStream,
-        settings: Settings,
+        settings: QueueSettings,
     ) -> Result<Self, QueueError> {
         let Some(device) = sockets.device().cuda() else { return Err(QueueError::WrongAttachment) };
         if settings.fragment == 0 || !(1..=64).contains(&settings.depth) {
@@ -193,7 +193,7 @@ impl CudaQueue {
         self.planner.counts.started(direction)
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> QueueOutcome {
         self.shared.outcome()
     }
 

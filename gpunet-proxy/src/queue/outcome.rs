@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 /// What a queue has done so far.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct QueueOutcome {
     /// Operations that are done, failed ones among them.
     pub done: u64,
     /// The first failure. It stays.
@@ -28,12 +28,12 @@ pub struct Failure {
 }
 
 /// Called when all earlier operations are done.
-pub(super) type Notify = Box<dyn FnOnce(Outcome) + Send>;
+pub(super) type Notify = Box<dyn FnOnce(QueueOutcome) + Send>;
 
 /// A future of what a queue has done: see [`Queue::notify`](super::Queue::notify).
 #[derive(Debug)]
 #[must_use]
-pub struct Done(oneshot::Receiver<Outcome>);
+pub struct Done(oneshot::Receiver<QueueOutcome>);
 
 impl Done {
     /// The future, and what completes it.
@@ -64,10 +64,10 @@ impl Future for Done {
     }
 }
 
-fn result(outcome: Option<Outcome>) -> Result<(), QueueError> {
+fn result(outcome: Option<QueueOutcome>) -> Result<(), QueueError> {
     match outcome {
-        Some(Outcome { failure: None, .. }) => Ok(()),
-        Some(Outcome { failure: Some(failure), .. }) => Err(QueueError::Failed(failure)),
+        Some(QueueOutcome { failure: None, .. }) => Ok(()),
+        Some(QueueOutcome { failure: Some(failure), .. }) => Err(QueueError::Failed(failure)),
         None => Err(QueueError::Canceled),
     }
 }

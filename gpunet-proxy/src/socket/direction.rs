@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `message` | [`SendMessage`], [`RecvMessage`], [`Outcome`] |
+//! | `message` | [`SendMessage`], [`RecvMessage`], [`DirectionOutcome`] |
 //! | `taken` | where the next message lies |
 //! | `hold` | the right to a direction: the lock in the device's table |
 //! | `posting` | how far queues will certainly publish it |
@@ -20,7 +20,7 @@ mod taken;
 pub(crate) use hold::Hold;
 pub(super) use hold::Holder;
 pub(crate) use message::Appended;
-pub use message::{Outcome, RecvMessage, SendMessage};
+pub use message::{DirectionOutcome, RecvMessage, SendMessage};
 
 use super::{DirectionError, Socket};
 use crate::model::ids::QueueId;
@@ -123,7 +123,7 @@ impl Sender {
     ///
     /// # Errors
     /// When the device's memory cannot be read.
-    pub fn outcome(&self) -> Result<Outcome, DirectionError> {
+    pub fn outcome(&self) -> Result<DirectionOutcome, DirectionError> {
         self.0.hold.outcome()
     }
 
@@ -177,7 +177,7 @@ impl Receiver {
     ///
     /// # Errors
     /// When the device's memory cannot be read.
-    pub fn outcome(&self) -> Result<Outcome, DirectionError> {
+    pub fn outcome(&self) -> Result<DirectionOutcome, DirectionError> {
         self.0.hold.outcome()
     }
 

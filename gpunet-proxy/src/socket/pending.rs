@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// A socket that is being opened: by [`Attachment::connect`](crate::Attachment::connect), or by
-/// [`Listener::accept`](super::Listener::accept).
+/// [`ListeningSocket::accept`](super::ListeningSocket::accept).
 ///
 /// It is a future, and holds neither the attachment nor the listener.
 #[derive(Debug)]

@@ -239,7 +239,8 @@ pub fn a_poll_for_space_waits_for_the_low_water_mark(case: &Case) {
     };
     let client = |g: &Team, mut stream: Stream| {
         let options = stream.options();
-        let more = |stream: &mut Stream, len: usize| stream.send_more(g, memory.buffer().slice(RING, len));
+        let more =
+            |stream: &mut Stream, len: usize| stream.sender().send_more(g, memory.buffer().slice(RING, len));
         stream.set_options(g, options.with_low_water((RING / 2) as u32, 1))?;
         if g.is_leader() {
             let handle = stream.handle().raw();
@@ -248,13 +249,13 @@ pub fn a_poll_for_space_waits_for_the_low_water_mark(case: &Case) {
         g.sync();
         for round in 0..case.scaled(60) {
             assert_eq!(poll(g, there, entry.set(), Timeout::NEVER)?, 1);
-            let free = stream.free_space(g)?;
+            let free = stream.sender().free_space(g)?;
             assert!(free >= RING / 2, "{free} bytes are free");
             match round % 3 {
                 // Fills the ring, and leaves nothing unpublished.
                 1 => {
                     for _ in 0..4 {
-                        match stream.free_space(g)? {
+                        match stream.sender().free_space(g)? {
                             0 => break,
                             free => assert_eq!(more(&mut stream, free)?, free),
                         }

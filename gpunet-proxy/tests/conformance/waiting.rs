@@ -115,14 +115,14 @@ pub fn waits_end_when_their_time_is_over(case: &Case) {
     // The pair's own accept and connect are patient; only the streams' waits are short.
     let server = |g: &Team, mut stream: Stream| {
         stream.set_options(g, limited)?;
-        assert_eq!(stream.recv_timeout(g, got.buffer(), SOON), Err(Error::TimedOut));
+        assert_eq!(stream.receiver().recv_timeout(g, got.buffer(), SOON), Err(Error::TimedOut));
         assert_eq!(stream.recv(g, got.buffer()), Err(Error::TimedOut));
         assert_eq!(stream.recv_exact(g, got.buffer()), Err(Error::TimedOut));
         // The stream is as good as before. The other end's sends find no reader at first.
         stream.send_all(g, b"x")?;
         meet(g, &turn);
         loop {
-            match stream.recv_timeout(g, got.buffer(), Timeout::NEVER) {
+            match stream.receiver().recv_timeout(g, got.buffer(), Timeout::NEVER) {
                 Ok(0) => return stream.close(g),
                 Ok(_) => {}
                 Err(error) => return Err(error),

@@ -109,25 +109,28 @@ pub fn an_incomplete_request_waits_for_more_than_is_there(case: &Case) {
         stream.close(g)
     };
     let server = |g: &Team, mut stream: Stream| {
-        assert_eq!(stream.peek_more(g, 4096, 1).map(|span| span.len()), Err(Error::MessageTooLong));
+        assert_eq!(
+            stream.receiver().peek_more(g, 4096, 1).map(|span| span.len()),
+            Err(Error::MessageTooLong)
+        );
         for request in 0..requests {
             let mut seen = stream.peek(g, usize::MAX)?;
             while seen.len() < LEN {
-                let more = stream.peek_more(g, seen.len(), usize::MAX)?;
+                let more = stream.receiver().peek_more(g, seen.len(), usize::MAX)?;
                 assert!(more.len() > seen.len());
                 seen = more;
             }
             assert!(seen.len() == LEN && holds(seen, 3, request * LEN));
-            assert_eq!(stream.try_peek(g, usize::MAX)?.len(), LEN);
+            assert_eq!(stream.receiver().try_peek(g, usize::MAX)?.len(), LEN);
             g.sync();
             stream.release(g, LEN);
-            assert_eq!(stream.try_peek(g, 1).map(|span| span.len()), Err(Error::WouldBlock));
-            let space = stream.try_reserve(g, 1)?;
+            assert_eq!(stream.receiver().try_peek(g, 1).map(|span| span.len()), Err(Error::WouldBlock));
+            let space = stream.sender().try_reserve(g, 1)?;
             write(g, space, 4, 0);
             stream.commit(g, 1);
         }
         // At the end it shows what there is.
-        assert_eq!(stream.peek_more(g, 0, 1)?.len(), 0);
+        assert_eq!(stream.receiver().peek_more(g, 0, 1)?.len(), 0);
         stream.close(g)
     };
     case.pair(&world, case.rings(4096), server, client);

@@ -3,7 +3,7 @@
 use crate::support::{KINDS, Kind, Memory, World, pattern};
 use gpunet_device::TransportKind;
 use gpunet_device::abi::{Options, Word};
-use gpunet_proxy::queue::{Queue, QueueError, Settings, Started};
+use gpunet_proxy::queue::{Queue, QueueError, QueueSettings, Started};
 use gpunet_proxy::socket::DirectionError;
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn echoed(world: &World, queue: &mut Queue, ring: u64) {
 fn messages_of_any_length_and_memory_go_and_come() {
     let world = World::new();
     echoed(&world, &mut world.queue(), 1 << 16);
-    let settings = Settings { fragment: 10_000, depth: 1, ..world.settings() };
+    let settings = QueueSettings { fragment: 10_000, depth: 1, ..world.settings() };
     let queue = Queue::cuda_with(world.attachment(), world.stream(), settings);
     echoed(&world, &mut queue.expect("a queue"), 4096);
 }
@@ -204,7 +204,7 @@ fn what_a_queue_has_not_started_is_not_finished() {
 #[test]
 fn settings_that_cannot_be_are_refused() {
     let world = World::new();
-    let with = |fragment, depth| Settings { fragment, depth, ..world.settings() };
+    let with = |fragment, depth| QueueSettings { fragment, depth, ..world.settings() };
     for settings in [with(0, 4), with(1, 0), with(1, 65)] {
         let refused = Queue::cuda_with(world.attachment(), world.stream(), settings).expect_err("refused");
         assert!(matches!(refused, QueueError::Settings), "{settings:?}");

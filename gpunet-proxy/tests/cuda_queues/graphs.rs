@@ -2,7 +2,7 @@
 
 use crate::support::{Kind, Memory, World, not_run, pattern};
 use gpunet_device::abi::Options;
-use gpunet_proxy::queue::{Queue, Settings};
+use gpunet_proxy::queue::{Queue, QueueSettings};
 use gpunet_proxy::socket::DirectionError;
 use std::io::{Read, Write};
 
@@ -79,7 +79,7 @@ fn a_queue_of_kernels_does_the_same() {
     let (socket, peer) = world.tcp(Options::DEFAULT.with_rings(1 << 16, 1 << 16));
     let server = echo(peer);
     let (mut sender, mut receiver) = (socket.take_send().expect("free"), socket.take_recv().expect("free"));
-    let settings = Settings { kernels: true, ..Settings::default() };
+    let settings = QueueSettings { kernels: true, ..QueueSettings::default() };
     let mut queue = Queue::cuda_with(world.attachment(), world.stream(), settings).expect("a queue");
     for (round, len) in [1, 64, 4096, 30_000].into_iter().enumerate() {
         let from = Memory::filled(&world, Kind::Device, len, round as u64);

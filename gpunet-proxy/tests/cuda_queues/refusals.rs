@@ -6,7 +6,7 @@ use crate::support::{Kind, Memory, World, pattern};
 use gpunet_device::TransportKind;
 use gpunet_device::abi::Options;
 use gpunet_device::team::{Rank, Signal};
-use gpunet_proxy::queue::{Outcome, Queue, QueueError, Settings};
+use gpunet_proxy::queue::{Outcome, Queue, QueueError, QueueSettings};
 use gpunet_proxy::team::{Team, TeamListener, TeamOptions};
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -34,12 +34,12 @@ fn sweep(world: &World, program: impl Fn(&World, u32)) -> u32 {
 
 /// Every message is staged, in several fragments.
 fn queue(world: &World) -> Queue {
-    let settings = Settings { short: 0, fragment: 64 << 10, depth: 2, ..Settings::default() };
+    let settings = QueueSettings { short: 0, fragment: 64 << 10, depth: 2, ..QueueSettings::default() };
     Queue::cuda_with(world.attachment(), world.stream(), settings).expect("a queue")
 }
 
 /// Waits until all is done. It may be what is refused.
-fn end(queue: &mut Queue) -> Outcome {
+fn end(queue: &mut Queue) -> QueueOutcome {
     for _ in 0..2 {
         let (sender, done) = std::sync::mpsc::channel();
         if queue.on_done(move |outcome| _ = sender.send(outcome)).is_ok() {
@@ -52,7 +52,7 @@ fn end(queue: &mut Queue) -> Outcome {
 }
 
 /// How many operations are as they should be: all before the first that failed.
-fn good(outcome: Outcome) -> u64 {
+fn good(outcome: QueueOutcome) -> u64 {
     outcome.failure.map_or(u64::MAX, |failure| failure.operation)
 }
 

@@ -5,7 +5,7 @@ use gpu_usermap::cuda::fake::Fake;
 use gpu_usermap::cuda::{Cuda, CudaStream, Device, GpuBuffer, Registration, StreamPriority};
 use gpunet_device::Buffer;
 use gpunet_device::abi::Options;
-use gpunet_proxy::queue::{Queue, Settings};
+use gpunet_proxy::queue::{Queue, QueueSettings};
 use gpunet_proxy::socket::Socket;
 use gpunet_proxy::{Attachment, Config};
 use std::io::Write;
@@ -83,8 +83,12 @@ impl World {
     }
 
     /// The stand-in runs no kernels.
-    pub fn settings(&self) -> Settings {
-        if self.is_real { Settings::default() } else { Settings { short: 0, ..Settings::default() } }
+    pub fn settings(&self) -> QueueSettings {
+        if self.is_real {
+            QueueSettings::default()
+        } else {
+            QueueSettings { short: 0, ..QueueSettings::default() }
+        }
     }
 
     pub fn queue(&self) -> Queue {

@@ -318,7 +318,7 @@ fn the_proxy_wakes_who_is_parked() {
         assert_eq!(stream.recv(&SOLO, Memory::new(1).buffer()), Ok(1));
         // More than ring and kernel hold.
         let memory = Memory::new(1 << 20);
-        while stream.send_timeout(&SOLO, memory.buffer(), Timeout::ms(300)).is_ok() {}
+        while stream.sender().send_timeout(&SOLO, memory.buffer(), Timeout::ms(300)).is_ok() {}
         send_park.store(1, Ordering::SeqCst);
         let reader = std::thread::spawn(move || read_all(&mut peer).0.len());
         until("the sender is woken", || send_park.load(Ordering::SeqCst) == 0);

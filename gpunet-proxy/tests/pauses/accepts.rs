@@ -95,7 +95,7 @@ fn echo(mut stream: Stream, rng: &mut Rng) -> bool {
     if rng.below(4) == 0 {
         return false;
     }
-    let answered = stream.recv_timeout(&SOLO, memory.buffer(), Timeout::secs(5)) == Ok(1)
+    let answered = stream.receiver().recv_timeout(&SOLO, memory.buffer(), Timeout::secs(5)) == Ok(1)
         && stream.send_all(&SOLO, memory.buffer()).is_ok();
     stream.close(&SOLO).expect("open");
     answered

@@ -107,7 +107,7 @@ fn use_them(attachment: &Attachment, take: &Mutex<mpsc::Receiver<(Handle, u8)>>)
         let Ok(mut stream) = Stream::from_handle(&SOLO, token.net(), handle) else { continue };
         for _ in 0..60 {
             std::thread::sleep(Duration::from_micros(100));
-            match stream.send_timeout(&SOLO, message.buffer(), Timeout::ms(20)) {
+            match stream.sender().send_timeout(&SOLO, message.buffer(), Timeout::ms(20)) {
                 // The rest of a message would come late: it does not matter whose number it is.
                 Ok(_) => {}
                 Err(Error::BadHandle | Error::ConnectionReset | Error::BrokenPipe | Error::TimedOut) => break,
@@ -131,7 +131,7 @@ fn serve(listener: &Listener, over: &AtomicBool) -> u64 {
         served += 1;
         let mut number = None;
         loop {
-            match stream.recv_timeout(&SOLO, memory.buffer(), Timeout::secs(10)) {
+            match stream.receiver().recv_timeout(&SOLO, memory.buffer(), Timeout::secs(10)) {
                 Ok(0) | Err(Error::ConnectionReset) => break,
                 Ok(n) => {
                     let bytes = memory.copy(0, n);

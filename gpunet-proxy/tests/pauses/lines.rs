@@ -41,7 +41,7 @@ pub fn play(mut rng: Rng) {
             if second.is_empty() {
                 stream.send_all(g, first)?;
             } else {
-                stream.send_more(g, first)?;
+                stream.sender().send_more(g, first)?;
                 stream.send_all(g, second)?;
             }
             receive(g, &mut stream, back, [at, len, most])?;

@@ -49,12 +49,12 @@ fn send(net: Net, mut stream: Stream, seed: u64) {
     let mut sent = 0;
     while sent < BYTES {
         let rest = memory.buffer().skip(sent);
-        let done = match (seed, stream.free_space(&SOLO)) {
+        let done = match (seed, stream.sender().free_space(&SOLO)) {
             (0, _) => stream.try_send(&SOLO, rest),
             (_, Ok(0)) => Err(Error::WouldBlock),
             (1, Ok(free)) if free < RING / 2 => Err(Error::WouldBlock),
-            (1, Ok(free)) => stream.send_more(&SOLO, rest.first(free - RING / 2 + 700)),
-            (_, free) => free.and_then(|free| stream.send_more(&SOLO, rest.first(free))),
+            (1, Ok(free)) => stream.sender().send_more(&SOLO, rest.first(free - RING / 2 + 700)),
+            (_, free) => free.and_then(|free| stream.sender().send_more(&SOLO, rest.first(free))),
         };
         match done {
             Ok(n) => sent += n,

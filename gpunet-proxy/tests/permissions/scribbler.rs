@@ -118,7 +118,7 @@ fn who_scribbles_harms_itself_and_its_own_partner_alone() {
         for stream in &mut partners {
             let start = Instant::now();
             ends.push(loop {
-                match stream.recv_timeout(&SOLO, room.buffer(), Timeout::ms(200)) {
+                match stream.receiver().recv_timeout(&SOLO, room.buffer(), Timeout::ms(200)) {
                     Ok(0) => break Ok(()),
                     Ok(_) => {}
                     Err(Error::TimedOut) if start.elapsed() < TIME + Duration::from_secs(5) => {}

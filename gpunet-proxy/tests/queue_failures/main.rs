@@ -12,7 +12,7 @@ use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::{Error, Options, TransportKind};
 use gpunet_proxy::config::Rdma;
 use gpunet_proxy::queue::{Done, Queue};
-use gpunet_proxy::socket::{Outcome, Receiver, Sender, Socket};
+use gpunet_proxy::socket::{DirectionOutcome, Receiver, Sender, Socket};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, attach};
 use ranks::{Rank, Words};
 use std::io::{Read, Write};
@@ -96,7 +96,7 @@ struct Failed<T> {
 }
 
 #[track_caller]
-fn expect_error(outcome: &Outcome, errors: &[Error]) {
+fn expect_error(outcome: &DirectionOutcome, errors: &[Error]) {
     assert!(outcome.error.is_some_and(|error| errors.contains(&error)), "{outcome:?}");
 }
 

@@ -7,7 +7,7 @@ use crate::support::pair::connect;
 use crate::support::world::{LOOPBACK, listen};
 use crate::support::{Memory, SOLO, bounded, until};
 use gpunet_core::verbs::Verbs;
-use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings};
 use gpunet_device::{Error, Handle, Listener, Net, SockAddr, Stream, Timeout, TransportKind};
 use gpunet_proxy::Config;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// So long takes a message of the connection manager.
 fn slow(millis: u64) -> Fabric {
     let delay = Duration::from_millis(millis);
-    Fabric::with(Settings { delay: delay..=delay, ..Settings::new(71) })
+    Fabric::with(FabricSettings { delay: delay..=delay, ..FabricSettings::new(71) })
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn serve(net: Net, listener: Handle, stop: &AtomicBool) {
 fn rings_are_not_used_again_before_the_card_has_let_go() {
     bounded(|| {
         let delay = Duration::ZERO..=Duration::from_micros(900);
-        let fabric = Fabric::with(Settings { delay, ..Settings::new(75) });
+        let fabric = Fabric::with(FabricSettings { delay, ..FabricSettings::new(75) });
         let (a, b) = (tight(&fabric), tight(&fabric));
         let listener = listen(b.net(), RC.with_rings(4096, 4096));
         let addr = listener.local_addr();

@@ -2,7 +2,7 @@
 
 use crate::hosts::{Hosts, RC, close, receive, sending};
 use crate::support::{SOLO, bounded};
-use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings};
 use std::time::Duration;
 
 #[test]
@@ -11,7 +11,7 @@ fn a_mebibyte_costs_few_requests() {
     const LEN: usize = (MIB as usize) << 20;
     bounded(|| {
         let delay = Duration::from_micros(20)..=Duration::from_micros(60);
-        let hosts = Hosts::new(Fabric::with(Settings { delay, ..Settings::new(51) }));
+        let hosts = Hosts::new(Fabric::with(FabricSettings { delay, ..FabricSettings::new(51) }));
         let (a, mut b) = hosts.pair(RC.with_rings(1 << 18, 1 << 18));
         let before = hosts.fabric.counters();
         let sender = sending(hosts.a.net(), &a, 1, LEN);

@@ -4,7 +4,7 @@ use crate::hosts::{Hosts, RC, open, receive, send_error, sending};
 use crate::raw_peer::{Shape, connected};
 use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, bounded, until};
-use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings};
 use gpunet_device::poll::POLLERR;
 use gpunet_device::{Error, Shutdown, Timeout, poll};
 use gpunet_proxy::FinishPolicy;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 fn fabric(seed: u64) -> Fabric {
     let delay = Duration::ZERO..=Duration::from_micros(30);
-    Fabric::with(Settings { delay, ..Settings::new(seed) })
+    Fabric::with(FabricSettings { delay, ..FabricSettings::new(seed) })
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::raw_peer::{Stopped, stopped};
 use crate::support::client::std_addr;
 use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, bounded, until};
-use gpunet_core::verbs::sim::{Fabric, Settings, Sim};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings, Sim};
 use gpunet_device::poll::POLLIN;
 use gpunet_device::{Error, Handle, Listener, Net, Options, SockAddr, Stream, Timeout, poll};
 use gpunet_proxy::Config;
@@ -76,7 +76,7 @@ fn an_accept_waits_for_memory_that_the_card_can_register() {
     const RING: u64 = 64 << 10;
     bounded(|| {
         // Enough for the rings of one connection and its table.
-        let fabric = Fabric::with(Settings { memory_limit: 3 * RING, ..Settings::new(103) });
+        let fabric = Fabric::with(FabricSettings { memory_limit: 3 * RING, ..FabricSettings::new(103) });
         let hosts = Hosts::new(fabric);
         let other = Host::new(&hosts.fabric);
         let (a, b, c) = (hosts.a.net(), hosts.b.net(), other.net());

@@ -4,7 +4,7 @@ use crate::hosts::{Bystanders, EIO, Host, Hosts, RC, close, exchange, open, rece
 use crate::raw_peer::{Shape, connected};
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, bounded, pattern, until};
-use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings};
 use gpunet_core::verbs::{Completion, CompletionStatus};
 use gpunet_device::{Error, Stream};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 fn a_link_that_is_cut_for_a_moment_loses_nothing() {
     const LEN: usize = 4 << 20;
     bounded(|| {
-        let settings = Settings { retry_time: Duration::from_secs(20), ..Settings::new(11) };
+        let settings = FabricSettings { retry_time: Duration::from_secs(20), ..FabricSettings::new(11) };
         let hosts = Hosts::new(Fabric::with(settings));
         let (mut a, mut b) = hosts.pair(RC);
         hosts.fabric.partition();
@@ -113,12 +113,12 @@ fn a_request_that_fails_ends_its_connection_alone() {
 fn failures_by_chance_hit_single_connections() {
     const LEN: usize = 200_000;
     bounded(|| {
-        let settings = Settings {
+        let settings = FabricSettings {
             failure_per_million: 20_000,
             loss_per_mille: 5,
             retry_time: Duration::from_millis(20),
             ack_timeout: Duration::from_millis(1),
-            ..Settings::new(14)
+            ..FabricSettings::new(14)
         };
         let hosts = Hosts::new(Fabric::with(settings));
         let (mut whole, mut broken) = (0, 0);
@@ -185,7 +185,7 @@ fn no_message_between_two_of_ours_finds_no_receive() {
     bounded(|| {
         for (seed, ring, delay) in [(1, 4096, 0), (2, 4096, 300), (3, 65_536, 50), (4, 1 << 18, 200)] {
             let delay = Duration::ZERO..=Duration::from_micros(delay);
-            let hosts = Hosts::new(Fabric::with(Settings { delay, ..Settings::new(seed) }));
+            let hosts = Hosts::new(Fabric::with(FabricSettings { delay, ..FabricSettings::new(seed) }));
             let (mut a, b) = hosts.pair(RC.with_rings(ring, ring));
             std::thread::scope(|scope| {
                 let ends = [(hosts.a.net(), a.handle()), (hosts.b.net(), b.handle())];

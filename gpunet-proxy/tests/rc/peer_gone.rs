@@ -164,7 +164,10 @@ fn a_deadline_is_kept_whatever_became_of_the_peer() {
         fabric.power_off(a.id);
         let memory = Memory::new(10);
         for _ in 0..3 {
-            assert_eq!(stream.recv_timeout(&SOLO, memory.buffer(), Timeout::ms(20)), Err(Error::TimedOut));
+            assert_eq!(
+                stream.receiver().recv_timeout(&SOLO, memory.buffer(), Timeout::ms(20)),
+                Err(Error::TimedOut)
+            );
             // That was the caller's limit, not the connection's end.
             assert_eq!(stream.try_recv(&SOLO, memory.buffer()), Err(Error::WouldBlock));
         }

@@ -3,7 +3,7 @@
 use crate::hosts::{Host, RC, close, config, exchange, pair, receive, sending};
 use crate::support::{SOLO, bounded, until};
 use gpu_usermap::placement::{Placement, PlacementChoice};
-use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings};
 use gpunet_proxy::Config;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn what_completes_while_events_are_armed_is_seen() {
     bounded(|| {
         let arm_delay = Duration::ZERO..=Duration::from_micros(200);
         let delay = Duration::ZERO..=Duration::from_micros(100);
-        let fabric = Fabric::with(Settings { arm_delay, delay, ..Settings::new(101) });
+        let fabric = Fabric::with(FabricSettings { arm_delay, delay, ..FabricSettings::new(101) });
         let slow = || Config { rc_keepalive: Duration::from_secs(600), ..config(&fabric) };
         let (a, b) = (Host::with(&fabric, slow()), Host::with(&fabric, slow()));
         let (mut near, mut far) = pair(a.net(), b.net(), RC.with_rings(4096, 4096));
@@ -58,12 +58,12 @@ fn many_streams_at_a_time_keep_their_bytes_apart() {
     const COUNT: u64 = 12;
     bounded(|| {
         for placement in [PlacementChoice::Auto, PlacementChoice::Only(Placement::GpuDmaBuf)] {
-            let settings = Settings {
+            let settings = FabricSettings {
                 delay: Duration::ZERO..=Duration::from_micros(300),
                 loss_per_mille: 3,
                 retry_time: Duration::from_secs(20),
                 dma_buf: true,
-                ..Settings::new(103)
+                ..FabricSettings::new(103)
             };
             let fabric = Fabric::with(settings);
             let config = || Config { data_threads: 3, placement, ..config(&fabric) };

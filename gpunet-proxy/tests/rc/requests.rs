@@ -6,7 +6,7 @@ use crate::support::client::{nobody, std_addr};
 use crate::support::world::listen;
 use crate::support::{SOLO, bounded};
 use gpunet_core::verbs::Verbs;
-use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings};
 use gpunet_device::{Error, Stream};
 use std::io::ErrorKind;
 
@@ -30,7 +30,7 @@ fn spoilt(iwarp: bool) -> Vec<Way> {
 }
 
 fn fabric(iwarp: bool) -> Fabric {
-    Fabric::with(Settings { iwarp, ..Settings::new(31) })
+    Fabric::with(FabricSettings { iwarp, ..FabricSettings::new(31) })
 }
 
 #[test]

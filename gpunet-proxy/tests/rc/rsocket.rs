@@ -7,7 +7,7 @@ use crate::support::client::{nobody, std_addr};
 use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, bounded, pattern, until};
 use gpunet_core::verbs::Verbs;
-use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings};
 use gpunet_device::poll::{POLLRDHUP, poll};
 use gpunet_device::{Error, Options, Shutdown, Stream, Timeout};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const DEPTH: u16 = 384;
 
 fn fabric(iwarp: bool) -> Fabric {
     let delay = Duration::ZERO..=Duration::from_micros(30);
-    Fabric::with(Settings { iwarp, delay, ..Settings::new(41) })
+    Fabric::with(FabricSettings { iwarp, delay, ..FabricSettings::new(41) })
 }
 
 fn bytes(seed: u64, len: usize) -> Vec<u8> {

@@ -6,7 +6,7 @@ use crate::support::pair::connect;
 use crate::support::world::listen;
 use crate::support::{Memory, SOLO, World, bounded, small, until};
 use gpunet_core::verbs::Verbs;
-use gpunet_core::verbs::sim::{Fabric, Settings};
+use gpunet_core::verbs::sim::{Fabric, FabricSettings};
 use gpunet_device::{Error, Listener, Net, Options, SockAddr, Stream, TransportKind};
 use gpunet_proxy::Config;
 use gpunet_proxy::config::Rdma;
@@ -157,7 +157,7 @@ fn a_host_that_does_not_answer_rc_is_reached_by_tcp_after_a_while() {
 #[test]
 fn a_host_that_no_rdma_device_leads_to_is_reached_by_tcp() {
     bounded(|| {
-        let fabric = Fabric::with(Settings::new(66));
+        let fabric = Fabric::with(FabricSettings::new(66));
         let host = eager(&fabric);
         fabric.hide(HERE);
         let (addr, server) = tcp_echo(1);

@@ -8,7 +8,7 @@ use crate::world::{anywhere, options};
 use gpu_usermap::cuda::{Device, StreamPriority};
 use gpunet_device::team::{Rank, Signal};
 use gpunet_device::{Buffer, Error};
-use gpunet_proxy::queue::{Queue, QueueError, Settings};
+use gpunet_proxy::queue::{Queue, QueueError, QueueSettings};
 use gpunet_proxy::team::{Symmetric, Team, TeamId};
 use gpunet_proxy::{Attachment, embed};
 use std::time::Duration;
@@ -21,7 +21,8 @@ const NO_KERNELS: usize = 0;
 
 fn on_stream(attachment: &Attachment, gpu: &Device, short: usize) -> Queue {
     let stream = gpu.create_stream(StreamPriority::Normal).expect("a stream");
-    Queue::cuda_with(attachment, stream, Settings { short, ..Settings::default() }).expect("a queue")
+    Queue::cuda_with(attachment, stream, QueueSettings { short, ..QueueSettings::default() })
+        .expect("a queue")
 }
 
 fn numbers(rank: Rank) -> Vec<u32> {
@@ -283,7 +284,7 @@ fn a_stream_meets_a_thread_in_collectives() {
                 drop((x, y));
                 team.leave().expect("both leave");
             };
-            mixed(gpu, Settings::default().short, both, both);
+            mixed(gpu, QueueSettings::default().short, both, both);
         });
     });
 }

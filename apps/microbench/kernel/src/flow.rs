@@ -207,7 +207,7 @@ impl Flow {
 fn send_all_more<G: Group>(g: &G, stream: &mut Stream, message: Buffer) -> Result<(), Error> {
     let mut sent = 0;
     while sent < message.len() {
-        sent += stream.send_more(g, message.skip(sent))?;
+        sent += stream.sender().send_more(g, message.skip(sent))?;
     }
     Ok(())
 }

@@ -180,10 +180,17 @@ impl Collective {
             0 => team.barrier(g),
             1 => team.all_gather(g, to, from.buffer(team)?),
             2 => team.reduce(g, Sum, to, from),
-            3 => team.reduce_by(g, Sum, to, from, usize::MAX),
-            4 => team.reduce_by(g, Sum, to, from, 0),
+            3 => self.reduce_by(g, usize::MAX),
+            4 => self.reduce_by(g, 0),
             _ => self.copies(g),
         }
+    }
+
+    /// `reduce`, in which every member reduces everything up to `one_shot` bytes.
+    fn reduce_by<G: Group>(&self, g: &G, one_shot: usize) -> Result<()> {
+        let (team, to, from) = (self.team, self.to, self.from);
+        team.check_reduction(to, from)?;
+        team.collectively(g, || team.reduce_share(g, Sum, to, from, one_shot))
     }
 
     fn copies<G: Group>(&self, g: &G) -> Result<()> {

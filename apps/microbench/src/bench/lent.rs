@@ -5,7 +5,7 @@ use crate::outcome::Outcome;
 use gpu_usermap::cuda::StreamPriority;
 use gpunet_device::{Buffer, Options};
 use gpunet_proxy::DeviceBuffer;
-use gpunet_proxy::queue::{Queue, Settings};
+use gpunet_proxy::queue::{Queue, QueueSettings};
 use gpunet_proxy::socket::Socket;
 use std::mem::ManuallyDrop;
 use std::net::Ipv4Addr;
@@ -53,16 +53,16 @@ impl Bench {
 
     /// A queue of the device: on a GPU, with a stream of its own.
     pub fn queue(&self) -> Outcome<Queue> {
-        self.queue_with(Settings::default())
+        self.queue_with(QueueSettings::default())
     }
 
     /// The same with other settings, which matter on a GPU.
-    pub fn queue_with(&self, settings: Settings) -> Outcome<Queue> {
+    pub fn queue_with(&self, settings: QueueSettings) -> Outcome<Queue> {
         Ok(match self.attachment.cuda() {
             Some(device) => {
                 // The driver that stands in for a GPU in tests runs no kernels.
                 let short = if cfg!(test) { 0 } else { settings.short };
-                let settings = Settings { short, ..settings };
+                let settings = QueueSettings { short, ..settings };
                 Queue::cuda_with(&self.attachment, device.create_stream(StreamPriority::Normal)?, settings)?
             }
             None => Queue::cpu(&self.attachment)?,

@@ -10,7 +10,7 @@ use crate::report::{Axis, Role, Row, counted};
 use clap::Args;
 use gpunet_app::cli::{self, spell};
 use gpunet_proxy::abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
-use gpunet_proxy::queue::Settings;
+use gpunet_proxy::queue::QueueSettings;
 use std::time::Duration;
 
 /// A ring of which half holds a sixty-fourth of the longest message: a queue may take no more
@@ -43,10 +43,10 @@ pub struct StagedArgs {
 }
 
 impl StagedArgs {
-    fn settings(&self) -> Settings {
-        let default = Settings::default();
+    fn settings(&self) -> QueueSettings {
+        let default = QueueSettings::default();
         let fragment = self.fragment.map_or(default.fragment, |bytes| bytes as usize);
-        Settings { fragment, depth: self.depth.map_or(default.depth, |depth| depth as usize), ..default }
+        QueueSettings { fragment, depth: self.depth.map_or(default.depth, |depth| depth as usize), ..default }
     }
 }
 
@@ -81,7 +81,7 @@ struct Load {
     size: usize,
     count: u64,
     ring: u64,
-    settings: Settings,
+    settings: QueueSettings,
 }
 
 impl Load {
@@ -159,7 +159,7 @@ mod tests {
         let bench = Bench::on(&embed(Config::small()).unwrap(), &device).unwrap();
         for (way, size) in [(Way::Out, 5000), (Way::Out, 100_000), (Way::In, 5000), (Way::In, 100_000)] {
             let load =
-                Load { way, streams: 3, size, count: 40, ring: 16 << 10, settings: Settings::default() };
+                Load { way, streams: 3, size, count: 40, ring: 16 << 10, settings: QueueSettings::default() };
             alone::copies(&bench, load).unwrap();
             queues::measure(&bench, load).unwrap();
         }

@@ -367,7 +367,7 @@ impl StackTop {
 
     /// Returns whether the group of that generation is open.
     #[must_use]
-    pub const fn is_open(self, generation: u32) -> bool {
+    pub(crate) const fn is_open(self, generation: u32) -> bool {
         (self.0 >> 49) as u32 == generation
     }
 
@@ -382,13 +382,13 @@ impl StackTop {
 
     /// The slot on top, + 1; 0: the stack is empty.
     #[must_use]
-    pub const fn next(self) -> u32 {
+    pub(crate) const fn next(self) -> u32 {
         self.0 as u32 & 0x1_ffff
     }
 
     /// The stack after a change, with that slot + 1 on top.
     #[must_use]
-    pub const fn with(self, next: u32) -> Self {
+    pub(crate) const fn with(self, next: u32) -> Self {
         let count = (self.0 >> 17).wrapping_add(1) & 0xffff_ffff;
         Self(self.0 >> 49 << 49 | count << 17 | next as u64 & 0x1_ffff)
     }

@@ -18,9 +18,9 @@ use crate::types::handle::Handle;
 /// Nobody uses the control slot.
 pub const FREE: u32 = 0;
 /// A group uses it.
-pub const HELD: u32 = 1;
+const HELD: u32 = 1;
 /// A group has left it, and the proxy owes the reply to its last request.
-pub const ORPHANED: u32 = 2;
+const ORPHANED: u32 = 2;
 
 /// The claim of a control slot, in device memory.
 pub trait ClaimWord {

@@ -50,7 +50,7 @@ const _: () = assert!(MAX < 1 << LEN_BITS && LEN.is_multiple_of(16));
 /// Bytes beside a ring of `capacity` bytes that are kept for its words and lines.
 #[inline(always)]
 #[must_use]
-pub const fn room(capacity: u64) -> u64 {
+pub(crate) const fn room(capacity: u64) -> u64 {
     (capacity >> MIN_RING_LOG2) * PER_PAGE
 }
 
@@ -62,7 +62,8 @@ pub const fn fits(capacity: u64) -> bool {
     room(capacity) >= PER_PAGE + LEN as u64
 }
 
-/// The first bytes of [`room`] that are used: a socket's line, and the line of messages behind it.
+/// The first bytes beside a ring, which are used: a socket's line, and behind it the line of
+/// messages.
 #[inline(always)]
 #[must_use]
 pub const fn used(capacity: u64) -> u64 {
@@ -147,7 +148,7 @@ impl Line {
 
     /// Sets the whole line to zero: it is nobody's. By who writes it, or who reads it while nobody
     /// writes it.
-    pub fn clear(self) {
+    fn clear(self) {
         for at in (0..LEN).step_by(8) {
             // SAFETY: a word of the line; its padding is nobody's.
             unsafe { Word::from_ptr(self.0.wrapping_add(at).cast()) }.set(0);
@@ -155,7 +156,8 @@ impl Line {
     }
 }
 
-/// As [`Line::clear`], of a ring that may have no line.
+/// Sets the whole line of a ring to zero, if the ring has one: it is nobody's. By who writes the
+/// line, or who reads it while nobody writes it.
 ///
 /// # Safety
 /// `line` is null, or as for [`Line::from_ptr`].

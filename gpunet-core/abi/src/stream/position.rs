@@ -28,7 +28,7 @@ const SIGN: u64 = 1 << 63;
 /// ```
 /// use gpunet_abi::StreamWord;
 ///
-/// let word = StreamWord::at(100).moved_by(28).with_end();
+/// let word = StreamWord::at(128).with_end();
 /// assert_eq!((word.position(), word.end(), word.err()), (128, true, false));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,14 +78,14 @@ impl StreamWord {
     /// Returns the same word `len` bytes further: fewer than remain until a position would wrap.
     #[must_use]
     #[inline(always)]
-    pub const fn moved_by(self, len: u64) -> Self {
+    pub(crate) const fn moved_by(self, len: u64) -> Self {
         Self(self.0 + len)
     }
 
     /// Returns the word without its position: END and ERR, where they stand.
     #[must_use]
     #[inline(always)]
-    pub const fn marks(self) -> u64 {
+    const fn marks(self) -> u64 {
         self.0 & (END | ERR)
     }
 

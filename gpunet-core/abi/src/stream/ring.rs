@@ -83,8 +83,7 @@ pub const MOST_UNPUBLISHED: u64 = 128 * 1024;
 /// The sender counts those that it has left unpublished, too. A full ring has none: what fills it
 /// is published. So a sender that waits for any room at all
 /// ([`Options::low_water`](crate::Options::low_water) of 1) is not told in vain.
-#[must_use]
-pub const fn lacks_room(unread: u64, low: u64, capacity: u64) -> bool {
+const fn lacks_room(unread: u64, low: u64, capacity: u64) -> bool {
     let quarter = capacity / 4;
     let unpublished = match low {
         0 | 1 => 0,
@@ -478,5 +477,28 @@ impl Consumer {
     #[must_use]
     pub const fn word(&self) -> StreamWord {
         self.word
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a ring of 4096 bytes, a sender may have left 1024 unpublished, unless any room will do.
+    #[test]
+    fn a_ring_lacks_room_for_a_sender_by_its_low_water_mark() {
+        for (unread, low, lacks) in [
+            (4096, 1, true),
+            (4095, 1, false),
+            (4095, 2, true),
+            (3071, 2, true),
+            (3070, 2, false),
+            (2048, 1024, false),
+            (2049, 1024, true),
+        ] {
+            assert_eq!(lacks_room(unread, low, 4096), lacks, "{unread} unread, {low} wanted");
+        }
+        let (large, room) = (1 << 24, MOST_UNPUBLISHED + 2);
+        assert!(!lacks_room(large - room, 2, large) && lacks_room(large - room + 1, 2, large));
     }
 }

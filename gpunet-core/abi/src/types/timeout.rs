@@ -76,7 +76,7 @@ impl Timeout {
     /// does): it becomes one nanosecond.
     #[inline(always)]
     #[must_use]
-    pub const fn option_ns(self) -> u64 {
+    pub(crate) const fn option_ns(self) -> u64 {
         match self.0 {
             ns if ns < Self::END => ns,
             _ if self.is_non_blocking() => 1,
@@ -89,18 +89,6 @@ impl Timeout {
     #[must_use]
     pub const fn is_non_blocking(self) -> bool {
         self.0 == Self::NON_BLOCKING.0
-    }
-
-    /// Nanoseconds until the timeout; none if it sets no limit. For [`Timeout::NON_BLOCKING`] 0.
-    #[inline(always)]
-    #[must_use]
-    pub const fn limit_ns(self) -> Option<u64> {
-        match self.0 {
-            0 => None,
-            ns if ns < Self::END => Some(ns),
-            _ if self.is_non_blocking() => Some(0),
-            _ => None,
-        }
     }
 
     /// The timeout as a word, for a broadcast.
@@ -157,11 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_told_where_there_is_one() {
-        assert_eq!(Timeout::NEVER.limit_ns(), None);
-        assert_eq!(Timeout::SOCKET.limit_ns(), None);
-        assert_eq!(Timeout::NON_BLOCKING.limit_ns(), Some(0));
-        assert_eq!(Timeout::ms(2).limit_ns(), Some(2_000_000));
+    fn a_duration_of_nothing_does_not_wait() {
         assert_eq!(Timeout::from(Some(Duration::ZERO)), Timeout::NON_BLOCKING);
     }
 }

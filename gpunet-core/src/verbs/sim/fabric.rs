@@ -1,7 +1,7 @@
 //! A network of simulated cards, and the faults that a test asks of it.
 
 use super::card::Users;
-use super::settings::Settings;
+use super::settings::FabricSettings;
 use super::state::{Counters, Event, HostId, State};
 use crate::verbs::{CompletionStatus, Usage};
 use std::net::IpAddr;
@@ -18,12 +18,12 @@ impl Fabric {
     /// A RoCE-like network without delays or faults.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self::with(Settings::new(seed))
+        Self::with(FabricSettings::new(seed))
     }
 
     /// A network with these settings.
     #[must_use]
-    pub fn with(settings: Settings) -> Self {
+    pub fn with(settings: FabricSettings) -> Self {
         Self(Arc::new(Users::new(State::new(settings))))
     }
 

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What a [`Fabric`](super::Fabric) is like. Start from [`Settings::new`] and change fields.
+/// What a [`Fabric`](super::Fabric) is like. Start from [`FabricSettings::new`] and change fields.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct FabricSettings {
     /// Seed of every delay and of every fault that comes by chance.
     pub seed: u64,
     /// Time that a request takes to the peer, and again its acknowledgement back; drawn for each.
@@ -45,7 +45,7 @@ pub struct Settings {
     pub failure_per_million: u32,
 }
 
-impl Settings {
+impl FabricSettings {
     /// A RoCE-like network without delays or faults.
     #[must_use]
     pub fn new(seed: u64) -> Self {

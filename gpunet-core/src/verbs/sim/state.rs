@@ -2,7 +2,7 @@
 
 use super::domain::{Domain, Registry};
 use super::event::EventChannel;
-use super::settings::{Dice, Settings};
+use super::settings::{Dice, FabricSettings};
 use crate::verbs::{Completion, CompletionStatus, Depth, Op, WorkRequest};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
@@ -36,7 +36,7 @@ pub struct Counters {
 
 /// Everything in a simulated network.
 pub(super) struct State {
-    pub settings: Settings,
+    pub settings: FabricSettings,
     next_id: u64,
     /// Queue pairs and keys made: their numbers do not depend on timing, unlike `next_id`.
     made_qps: u64,
@@ -186,7 +186,7 @@ pub(super) struct Work {
 }
 
 impl State {
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: FabricSettings) -> Self {
         Self {
             settings,
             next_id: 0,
@@ -330,7 +330,7 @@ impl Qp {
     }
 
     /// Puts a request into the send queue and draws its chances.
-    pub fn enqueue(&mut self, request: &WorkRequest, settings: &Settings, now: Instant) {
+    pub fn enqueue(&mut self, request: &WorkRequest, settings: &FabricSettings, now: Instant) {
         let mut due = now + self.dice.within(&settings.delay);
         let back = self.dice.within(&settings.delay);
         if let Some(last) = self.sends.back() {

@@ -116,7 +116,7 @@ fn close_flushes_shuts_down_drains_and_ends() {
     c.handle_recv_blocked();
     assert_eq!((c.poll_action(6), c.deadline()), (Action::Idle, Some(5 + DRAIN_NS)));
     c.handle_eof();
-    assert_eq!(c.poll_action(7), Action::Finish(Outcome { unsent: 0, reset: false }));
+    assert_eq!(c.poll_action(7), Action::Finish(ConnectionOutcome { unsent: 0, reset: false }));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_peer_that_never_reads_is_reset_when_linger_ends_and_the_loss_is_reported() 
     c.handle_send_blocked();
     c.handle_recv_blocked();
     assert_eq!(c.poll_action(999), Action::Idle);
-    assert_eq!(c.poll_action(1000), Action::Finish(Outcome { unsent: 10, reset: true }));
+    assert_eq!(c.poll_action(1000), Action::Finish(ConnectionOutcome { unsent: 10, reset: true }));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn linger_zero_resets_at_once() {
     let mut c = open();
     c.handle_published(StreamWord::at(3)).unwrap();
     c.handle_close(0, 0);
-    assert_eq!(c.poll_action(0), Action::Finish(Outcome { unsent: 3, reset: true }));
+    assert_eq!(c.poll_action(0), Action::Finish(ConnectionOutcome { unsent: 3, reset: true }));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn linger_zero_does_not_wait_for_the_peer_after_a_half_close() {
     c.handle_published(StreamWord::at(0).with_end()).unwrap();
     c.handle_shutdown(0);
     c.handle_close(0, 0);
-    assert_eq!(c.poll_action(0), Action::Finish(Outcome { unsent: 0, reset: true }));
+    assert_eq!(c.poll_action(0), Action::Finish(ConnectionOutcome { unsent: 0, reset: true }));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_error_is_reported_once_and_the_slot_waits_for_close() {
     assert_eq!(c.handle_error(Error::BrokenPipe), None);
     assert_eq!(c.poll_action(0), Action::Idle);
     c.handle_close(0, 1000);
-    assert!(matches!(c.poll_action(0), Action::Finish(Outcome { reset: true, .. })));
+    assert!(matches!(c.poll_action(0), Action::Finish(ConnectionOutcome { reset: true, .. })));
 }
 
 #[test]
@@ -171,9 +171,9 @@ fn draining_goes_on_while_the_peer_has_not_acknowledged_everything() {
     assert_eq!(c.deadline(), Some(DRAIN_NS + SETTLE_NS));
     let mut late = Connection { ..c };
     c.handle_unacknowledged(DRAIN_NS + SETTLE_NS, 0);
-    assert_eq!(c.poll_action(DRAIN_NS), Action::Finish(Outcome { unsent: 0, reset: false }));
+    assert_eq!(c.poll_action(DRAIN_NS), Action::Finish(ConnectionOutcome { unsent: 0, reset: false }));
     late.handle_unacknowledged(2 * DRAIN_NS, 3);
-    assert_eq!(late.poll_action(2 * DRAIN_NS), Action::Finish(Outcome { unsent: 0, reset: true }));
+    assert_eq!(late.poll_action(2 * DRAIN_NS), Action::Finish(ConnectionOutcome { unsent: 0, reset: true }));
 }
 
 #[test]
@@ -200,9 +200,9 @@ fn nothing_is_sent_after_a_failed_send_whoever_ends_the_stream() {
     assert_eq!(closed.handle_send_error(Error::ConnectionReset), None);
     let mut gone = Connection { ..closed };
     closed.handle_close(0, 1000);
-    assert_eq!(closed.poll_action(0), Action::Finish(Outcome { unsent: 10, reset: true }));
+    assert_eq!(closed.poll_action(0), Action::Finish(ConnectionOutcome { unsent: 10, reset: true }));
     gone.handle_gone(0, 1000);
-    assert_eq!(gone.poll_action(0), Action::Finish(Outcome { unsent: 10, reset: true }));
+    assert_eq!(gone.poll_action(0), Action::Finish(ConnectionOutcome { unsent: 10, reset: true }));
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_device_that_is_gone_has_its_data_delivered_and_then_the_peer_sees_a_reset()
     assert_eq!((c.poll_action(2), c.deadline()), (Action::Idle, Some(2 + ABORT_SETTLE_NS)));
     assert_eq!(c.poll_action(2 + ABORT_SETTLE_NS), Action::Settle);
     c.handle_unacknowledged(2 + ABORT_SETTLE_NS, 0);
-    assert_eq!(c.poll_action(3_000_000), Action::Finish(Outcome { unsent: 0, reset: true }));
+    assert_eq!(c.poll_action(3_000_000), Action::Finish(ConnectionOutcome { unsent: 0, reset: true }));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn what_a_gone_device_sent_to_a_peer_that_does_not_read_is_lost_after_the_bound(
     assert_eq!((c.poll_action(999), c.deadline()), (Action::Idle, Some(1000)));
     assert_eq!(c.poll_action(1000), Action::Settle);
     c.handle_unacknowledged(1000, 4);
-    assert_eq!(c.poll_action(1000), Action::Finish(Outcome { unsent: 6, reset: true }));
+    assert_eq!(c.poll_action(1000), Action::Finish(ConnectionOutcome { unsent: 6, reset: true }));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn what_was_closed_before_its_device_was_gone_drains_within_the_bound() {
         assert_eq!((c.poll_action(20), c.deadline()), (Action::Idle, Some(1010)));
         assert_eq!(c.poll_action(1010), Action::Settle);
         c.handle_unacknowledged(1010, 1);
-        assert_eq!(c.poll_action(1010), Action::Finish(Outcome { unsent: 0, reset: true }));
+        assert_eq!(c.poll_action(1010), Action::Finish(ConnectionOutcome { unsent: 0, reset: true }));
     }
 }
 

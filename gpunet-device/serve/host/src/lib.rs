@@ -16,6 +16,6 @@ mod running;
 mod start;
 
 pub use error::Error;
-pub use gpunet_serve::{Counters, Settings};
+pub use gpunet_serve::{Counters, ServerSettings};
 pub use running::{LogLine, Running};
 pub use start::start;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::running::{Kept, Running};
-use crate::{Error, Settings};
+use crate::{Error, ServerSettings};
 use gpu_usermap::PinnedRegion;
 use gpunet_device::{Buffer, Options};
 use gpunet_proxy::{Attachment, Program};
@@ -33,7 +33,7 @@ pub fn start<S: Service>(
     (blocks, threads): (u32, u32),
     addr: SocketAddr,
     options: Options,
-    settings: Settings,
+    settings: ServerSettings,
     service: S,
 ) -> Result<Running, Error> {
     let device = attachment.cuda();

@@ -3,7 +3,7 @@
 use gpunet_proxy::device::{Group, Options, Result};
 use gpunet_proxy::{Config, embed};
 use gpunet_serve::{Bytes, Carve, Heap, Line, Map, Next, Service, Shared, Turn};
-use gpunet_serve_host::{Running, Settings, start};
+use gpunet_serve_host::{Running, ServerSettings, start};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -151,7 +151,7 @@ fn serve(blocks: u32, threads: u32) -> (gpunet_proxy::Proxy, gpunet_proxy::Attac
     let attachment = proxy.attach_cpu().unwrap();
     let program = attachment.load("", threads).unwrap();
     // Silent subscribers lose nothing by it: none of their answers waits.
-    let settings = Settings { stall_ns: 200_000_000, ..Settings::DEFAULT };
+    let settings = ServerSettings { stall_ns: 200_000_000, ..ServerSettings::DEFAULT };
     let (addr, chat) = ("127.0.0.1:0".parse().unwrap(), Chat { memory: 8 << 20 });
     let options = Options::DEFAULT.with_rings(16 << 10, 16 << 10);
     let running = start(&attachment, &program, (blocks, threads), addr, options, settings, chat).unwrap();

@@ -4,7 +4,7 @@
 use gpunet_proxy::device::{Group, Options, Result};
 use gpunet_proxy::{Attachment, Config, Proxy, embed};
 use gpunet_serve::{Carve, Next, Service, Shared, Turn};
-use gpunet_serve_host::{Running, Settings, start};
+use gpunet_serve_host::{Running, ServerSettings, start};
 use socket2::SockRef;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -25,7 +25,7 @@ struct Server {
 
 impl Server {
     /// Starts one block, with rings of that size.
-    fn start<S: Service>(service: S, ring: u64, settings: Settings) -> Self {
+    fn start<S: Service>(service: S, ring: u64, settings: ServerSettings) -> Self {
         let proxy = embed(Config::small()).unwrap();
         let attachment = proxy.attach_cpu().unwrap();
         let program = attachment.load("", 1).unwrap();
@@ -115,7 +115,7 @@ impl Service for Counting {
 fn bytes_behind_those_that_a_round_shows_are_served_before_the_end() {
     const FIRST: usize = 20_000;
     const THEN: usize = 300_000;
-    let server = Server::start(Counting { first: 15_000 }, 512 << 10, Settings::DEFAULT);
+    let server = Server::start(Counting { first: 15_000 }, 512 << 10, ServerSettings::DEFAULT);
     let ((reached, has_reached), (go_on, goes_on)) = (channel(), channel());
     let mut client = server.connect();
     *GATE.lock().unwrap() = Some(Gate { reached, goes_on });
@@ -190,7 +190,7 @@ impl Service for Talker {
 }
 
 fn talker() -> Server {
-    Server::start(Talker { words: 3 }, 64 << 10, Settings { request_ns: 0, ..Settings::DEFAULT })
+    Server::start(Talker { words: 3 }, 64 << 10, ServerSettings { request_ns: 0, ..ServerSettings::DEFAULT })
 }
 
 #[test]

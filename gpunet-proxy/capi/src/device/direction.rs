@@ -7,7 +7,7 @@ use crate::handle::handles;
 use crate::memory::Out;
 use gpunet_device::{Gate, Prepared, Trigger};
 use gpunet_posix::in_place::Span;
-use gpunet_proxy::socket::{DirectionError, Outcome, Receiver, Sender};
+use gpunet_proxy::socket::{DirectionError, DirectionOutcome, Receiver, Sender};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -94,8 +94,8 @@ pub struct gpunet_host_direction_report {
     pub reserved: c_int,
 }
 
-impl From<Outcome> for gpunet_host_direction_report {
-    fn from(outcome: Outcome) -> Self {
+impl From<DirectionOutcome> for gpunet_host_direction_report {
+    fn from(outcome: DirectionOutcome) -> Self {
         let error = outcome.error.map_or(0, |error| -error.errno());
         Self { position: outcome.position, error, reserved: 0 }
     }

@@ -3,7 +3,7 @@
 use super::outcome::error_of;
 use crate::failure::Failure;
 use gpu_usermap::threads;
-use gpunet_proxy::queue::{Outcome, QueueError};
+use gpunet_proxy::queue::{QueueError, QueueOutcome};
 use std::ffi::{c_int, c_void};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ pub(super) struct Callbacks {
 }
 
 struct Told {
-    done: Receiver<Outcome>,
+    done: Receiver<QueueOutcome>,
     callback: unsafe extern "C" fn(user: *mut c_void, error: c_int),
     user: *mut c_void,
 }
@@ -33,7 +33,7 @@ impl Callbacks {
         &self,
         callback: unsafe extern "C" fn(user: *mut c_void, error: c_int),
         user: *mut c_void,
-        begin: impl FnOnce() -> Result<Receiver<Outcome>, Failure>,
+        begin: impl FnOnce() -> Result<Receiver<QueueOutcome>, Failure>,
     ) -> Result<(), Failure> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let told = match &mut *thread {

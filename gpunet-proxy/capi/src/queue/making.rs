@@ -4,7 +4,7 @@ use super::{QueueObject, gpunet_host_queue_t};
 use crate::attachment::gpunet_host_attachment_t;
 use crate::failure::{Failure, done};
 use crate::memory::Out;
-use gpunet_proxy::queue::{Queue, Settings};
+use gpunet_proxy::queue::{Queue, QueueSettings};
 use std::ffi::{c_int, c_void};
 
 /// No message of a queue is copied by a kernel, however short it is: for streams beside kernels
@@ -31,8 +31,8 @@ pub struct gpunet_host_queue_settings {
 }
 
 /// Reads the settings; the defaults for null.
-fn settings(from: *const gpunet_host_queue_settings) -> Result<Settings, Failure> {
-    let mut settings = Settings::default();
+fn settings(from: *const gpunet_host_queue_settings) -> Result<QueueSettings, Failure> {
+    let mut settings = QueueSettings::default();
     if from.is_null() {
         return Ok(settings);
     }

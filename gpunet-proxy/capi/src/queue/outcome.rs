@@ -3,7 +3,7 @@
 use super::gpunet_host_queue_t;
 use crate::failure::{Failure, done};
 use crate::memory::Out;
-use gpunet_proxy::queue::{Outcome, Queue};
+use gpunet_proxy::queue::{Queue, QueueOutcome};
 use std::ffi::{c_int, c_void};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub type gpunet_host_done_fn = Option<unsafe extern "C" fn(user: *mut c_void, er
 
 /// Receives the queue's outcome when all that was enqueued before is done; nothing, if the queue
 /// ends before.
-fn when_done(queue: &mut Queue) -> Result<Receiver<Outcome>, Failure> {
+fn when_done(queue: &mut Queue) -> Result<Receiver<QueueOutcome>, Failure> {
     let (sender, done) = channel();
     // Nobody waits if the receiver was dropped.
     queue.on_done(move |outcome| _ = sender.send(outcome))?;
@@ -41,7 +41,7 @@ fn when_done(queue: &mut Queue) -> Result<Receiver<Outcome>, Failure> {
 }
 
 /// What a callback is told.
-pub(super) fn error_of(outcome: Option<Outcome>) -> c_int {
+pub(super) fn error_of(outcome: Option<QueueOutcome>) -> c_int {
     match outcome {
         Some(outcome) => outcome.failure.map_or(0, |failure| -failure.error.errno()),
         None => -libc::ECANCELED,

@@ -5,7 +5,7 @@ use crate::model::config::{Config, Rdma};
 use gpunet_abi::options::TransportKind;
 use gpunet_core::ids::AttachmentId;
 use gpunet_core::transport::peer::Peer;
-use gpunet_core::transport::rc::{Rc, Settings};
+use gpunet_core::transport::rc::{Rc, RcSettings};
 use gpunet_core::transport::tcp::Tcp;
 use gpunet_core::transport::{Bound, Connect, Connecting, Listen, Opening, Transport};
 use gpunet_core::verbs::rdma;
@@ -27,7 +27,7 @@ pub(super) struct Routes {
     /// Opened on first use; the reason if that failed.
     rc: Option<Result<Rc, String>>,
     rdma: Rdma,
-    settings: Settings,
+    settings: RcSettings,
     peers: Vec<IpAddr>,
     known: HashMap<SocketAddr, RcState>,
 }
@@ -44,7 +44,7 @@ impl Routes {
         Self {
             rc: None,
             rdma: config.rdma.clone(),
-            settings: Settings { keepalive: config.rc_keepalive },
+            settings: RcSettings { keepalive: config.rc_keepalive },
             peers: config.rc_peers.clone(),
             known: HashMap::new(),
         }

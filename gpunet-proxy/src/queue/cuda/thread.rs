@@ -10,7 +10,7 @@ use super::page::At;
 use super::plan::{publish, store};
 use super::record::{Record, Work};
 use super::team::PutCopies;
-use crate::queue::{Failure, Notify, Outcome};
+use crate::queue::{Failure, Notify, QueueOutcome};
 use crate::socket::Hold;
 use gpu_usermap::cuda::Device;
 use gpu_usermap::threads;
@@ -200,7 +200,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> QueueOutcome {
         let mut state = self.lock();
         self.take_kernel_failure(&mut state);
         state.outcome()
@@ -465,13 +465,13 @@ impl State {
         self.failure = self.failure.or(Some(failure));
     }
 
-    const fn outcome(&self) -> Outcome {
-        Outcome { done: self.done, failure: self.failure }
+    const fn outcome(&self) -> QueueOutcome {
+        QueueOutcome { done: self.done, failure: self.failure }
     }
 }
 
 /// Calls a function of the program.
-fn call(notify: Notify, outcome: Outcome) {
+fn call(notify: Notify, outcome: QueueOutcome) {
     if catch_unwind(AssertUnwindSafe(|| notify(outcome))).is_err() {
         tracing::error!("a function that a queue called panicked");
     }

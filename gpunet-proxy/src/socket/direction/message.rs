@@ -37,7 +37,7 @@ pub struct RecvMessage {
 /// How far a taken direction has come, and why it has ended.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct DirectionOutcome {
     /// Bytes since the stream was opened: of a sender those that the peer, or the proxy, has
     /// released; of a receiver those that have landed. Between two devices it is what a gate or
     /// trigger has found last.

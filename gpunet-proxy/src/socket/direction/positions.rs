@@ -1,7 +1,7 @@
 //! The words of a direction: its own position, and the other end's.
 
 use super::hold::{Hold, half_at};
-use super::message::Outcome;
+use super::message::DirectionOutcome;
 use crate::socket::DirectionError;
 use gpunet_abi::entry::{Entry, HalfEntry};
 use gpunet_abi::position::StreamWord;
@@ -67,11 +67,11 @@ impl Hold {
         Ok(StreamWord(shared.table.entry_word(handle, at).map_err(DirectionError::Memory)?))
     }
 
-    pub(super) fn outcome(&self) -> Result<Outcome, DirectionError> {
+    pub(super) fn outcome(&self) -> Result<DirectionOutcome, DirectionError> {
         // Before the word: what landed, or was released, before the status was set counts.
         let end = self.end();
         let word = self.other()?;
         let error = end.or_else(|| word.end().then(|| self.ended()));
-        Ok(Outcome { position: word.position(), error })
+        Ok(DirectionOutcome { position: word.position(), error })
     }
 }

@@ -6,7 +6,7 @@ use crate::support::{Kind, Memory, World, pattern};
 use gpunet_device::TransportKind;
 use gpunet_device::abi::Options;
 use gpunet_device::team::{Rank, Signal};
-use gpunet_proxy::queue::{Outcome, Queue, QueueError, QueueSettings};
+use gpunet_proxy::queue::{Queue, QueueError, QueueOutcome, QueueSettings};
 use gpunet_proxy::team::{Team, TeamListener, TeamOptions};
 use std::io::{Read, Write};
 use std::time::Duration;

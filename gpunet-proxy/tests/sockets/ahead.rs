@@ -8,7 +8,7 @@ use crate::support::{Memory, SOLO, World, bounded, until};
 use gpunet_device::abi::entry::Entry;
 use gpunet_device::{Error, Options, Stream, TransportKind};
 use gpunet_proxy::queue::Queue;
-use gpunet_proxy::socket::{DirectionError, Outcome, Socket};
+use gpunet_proxy::socket::{DirectionError, DirectionOutcome, Socket};
 use std::io::{Read, Write};
 use std::mem::offset_of;
 use std::net::{Shutdown, TcpListener, TcpStream};

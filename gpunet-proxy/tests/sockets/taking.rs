@@ -10,7 +10,7 @@ use gpunet_device::{Error, Handle, Net, Options, Prepared, Stream, Timeout, Tran
 use gpunet_posix as posix;
 use gpunet_proxy::config::Lines;
 use gpunet_proxy::queue::Queue;
-use gpunet_proxy::socket::{DirectionError, Outcome};
+use gpunet_proxy::socket::{DirectionError, DirectionOutcome};
 use gpunet_proxy::{Config, FinishPolicy};
 use std::sync::Barrier;
 

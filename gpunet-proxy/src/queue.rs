@@ -56,12 +56,12 @@ use crate::socket::{Appended, Hold, HostSockets, Receiver, Sender};
 use cpu::CpuQueue;
 use cuda::CudaQueue;
 pub(crate) use cuda::QueueStreams;
-pub use error::QueueError;
+pub use error::{Failure, QueueError};
 use gpu_usermap::cuda::CudaStream;
 use gpunet_abi::{Direction, Gate, Timeout, Trigger, Word};
 use gpunet_device::Buffer;
 use outcome::Notify;
-pub use outcome::{Done, Failure, QueueOutcome};
+pub use outcome::{Done, QueueOutcome};
 use std::sync::{Arc, OnceLock};
 use team::TeamCall;
 

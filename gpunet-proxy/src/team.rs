@@ -55,8 +55,8 @@ use member::Member;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use environment::{EnvironmentError, Launched};
-pub use error::{Collective, TeamError, TeamFailure};
+pub use environment::Launched;
+pub use error::{Collective, EnvironmentError, TeamError, TeamFailure};
 pub(crate) use hold::TeamHold;
 use hold::Turn;
 pub use id::{InvalidTeamId, TeamId};

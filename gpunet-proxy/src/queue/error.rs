@@ -1,12 +1,25 @@
 //! Why an operation of a queue was not enqueued, or a queue has failed, and what to do about it.
 
-use super::Failure;
 use crate::model::error::TooManyLaunches;
 use crate::socket::DirectionError;
 use crate::team::TeamError;
 use gpu_usermap::cuda::NoStreamMemoryOperations;
+use gpunet_abi::Error;
 use gpunet_abi::team::{MAX_VALUE, Rank, Signal};
 use std::io;
+
+/// The first operation of a queue that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Which one: 0 for the first that was enqueued.
+    pub operation: u64,
+    /// Why.
+    pub error: Error,
+    /// Bytes of it that were sent or received before. Of a short message that was reset, a queue on
+    /// a CUDA stream counts none.
+    pub bytes: u64,
+}
 
 /// Why a call of a queue failed.
 ///

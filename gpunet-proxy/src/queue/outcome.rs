@@ -1,7 +1,6 @@
 //! The outcome of a queue, and how the program gets it.
 
-use super::QueueError;
-use gpunet_abi::Error;
+use super::error::{Failure, QueueError};
 use tokio::sync::oneshot;
 
 /// What a queue has done so far.
@@ -12,19 +11,6 @@ pub struct QueueOutcome {
     pub done: u64,
     /// The first failure. It stays.
     pub failure: Option<Failure>,
-}
-
-/// The first operation of a queue that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Failure {
-    /// Which one: 0 for the first that was enqueued.
-    pub operation: u64,
-    /// Why.
-    pub error: Error,
-    /// Bytes of it that were sent or received before. Of a short message that was reset, a queue on
-    /// a CUDA stream counts none.
-    pub bytes: u64,
 }
 
 /// Called when all earlier operations are done.

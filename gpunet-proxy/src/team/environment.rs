@@ -1,6 +1,7 @@
 //! Who a program is in its team, by the environment in which its launcher has started it.
 
 use super::TeamId;
+use super::error::EnvironmentError;
 use gpunet_device::team::Rank;
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -37,33 +38,6 @@ pub struct Launched {
     pub rank: Rank,
     /// How many there are.
     pub size: u32,
-}
-
-/// Why the environment names no team.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EnvironmentError {
-    /// No launcher that is known.
-    #[error(
-        "no launcher has started this program: neither RANK, OMPI_COMM_WORLD_RANK nor SLURM_PROCID is set"
-    )]
-    NotLaunched,
-    /// A variable is missing that the launcher sets.
-    #[error("{0} is not set")]
-    Missing(&'static str),
-    /// A variable has a value that cannot be.
-    #[error("{variable} is `{value}`: {problem}")]
-    Invalid {
-        /// Its name.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The launcher names no address.
-    #[error("the members run on several machines, and symmetric memory is for one")]
-    SeveralMachines,
 }
 
 /// The variables of one launcher.

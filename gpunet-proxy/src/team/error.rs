@@ -2,7 +2,6 @@
 
 use crate::model::error::into_io_error;
 use crate::os::errno;
-use crate::team::environment::EnvironmentError;
 use gpunet_abi::team::Rank;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -124,6 +123,33 @@ impl TeamError {
             other => other,
         }
     }
+}
+
+/// Why the environment names no team.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvironmentError {
+    /// No launcher that is known.
+    #[error(
+        "no launcher has started this program: neither RANK, OMPI_COMM_WORLD_RANK nor SLURM_PROCID is set"
+    )]
+    NotLaunched,
+    /// A variable is missing that the launcher sets.
+    #[error("{0} is not set")]
+    Missing(&'static str),
+    /// A variable has a value that cannot be.
+    #[error("{variable} is `{value}`: {problem}")]
+    Invalid {
+        /// Its name.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The launcher names no address.
+    #[error("the members run on several machines, and symmetric memory is for one")]
+    SeveralMachines,
 }
 
 /// What members do together.

@@ -43,7 +43,7 @@ fn connect(world: &World, server: &TcpListener) -> (Socket, TcpStream) {
     (socket, server.accept().expect("a connection").0)
 }
 
-fn error(outcome: Result<Outcome, DirectionError>) -> Option<i32> {
+fn error(outcome: Result<DirectionOutcome, DirectionError>) -> Option<i32> {
     outcome.expect("readable").error.map(|error| error.errno())
 }
 

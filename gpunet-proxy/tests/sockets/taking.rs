@@ -158,7 +158,7 @@ fn a_direction_has_ended_when_the_peer_has_left() {
             drop(near);
             let ended = message.expect("room").arrived.wait(&SOLO, world.net(), Timeout::NEVER);
             assert_eq!(ended, Err(Error::NoData));
-            let error = |outcome: Result<Outcome, DirectionError>| outcome.expect("readable").error;
+            let error = |outcome: Result<DirectionOutcome, DirectionError>| outcome.expect("readable").error;
             assert_eq!(error(receiver.outcome()), Some(Error::NoData), "{kind:?}");
             if kind == TransportKind::Peer {
                 assert_eq!(error(sender.outcome()), Some(Error::BrokenPipe));

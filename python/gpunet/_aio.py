@@ -36,13 +36,18 @@ class _Turn:
         return self._lock
 
 
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
 async def _readable(fd: int) -> None:
     """Waits until a descriptor is readable."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    loop.add_reader(fd, _resolve, ready)
     try:
         await ready
     finally:
@@ -95,7 +100,7 @@ class AsyncSocket:
 
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+        loop.add_reader(fd, _resolve, ready)
         self._waiting.add(ready)
         try:
             await ready
@@ -168,8 +173,7 @@ class AsyncSocket:
                 loop.remove_reader(fileno())
         self._socket.close()
         for ready in self._waiting:
-            if not ready.done():
-                ready.set_result(None)
+            _resolve(ready)
 
     def getpeername(self) -> ReturnedAddress:
         """Returns the peer's address."""

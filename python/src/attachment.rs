@@ -1,6 +1,7 @@
 //! Attachments: one device's sockets.
 
 use crate::cuda::{self, Context};
+use crate::detach::detach;
 use crate::device_socket::{DeviceListener, DeviceSocket};
 use crate::error::{self, Failure};
 use crate::fork::Owned;
@@ -105,7 +106,7 @@ impl Attachment {
         }
         // The event first: the driver may wait for kernels that run.
         let event = core.context().map(Context::event).transpose()?;
-        let token = py.detach(|| core.with(|attachment| attachment.token()))?;
+        let token = detach(py, || core.with(|attachment| attachment.token()))?;
         let token = token.map_err(|error| error::too_many_launches(&error))?;
         Ok(Launch::new(core, token, event, stream, policy))
     }
@@ -153,13 +154,13 @@ impl Attachment {
 
     fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Memory> {
         let core = self.core.get()?;
-        let made = py.detach(|| core.with(|attachment| attachment.alloc(nbytes)))?;
+        let made = detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?;
         Ok(Memory::new(core, made.map_err(|error| error::alloc(&error))?))
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let core = self.core.get()?;
-        let value = py.detach(|| {
+        let value = detach(py, || {
             core.with(|attachment| {
                 let (stats, usage) = (attachment.stats(), attachment.usage());
                 json!({

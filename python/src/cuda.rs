@@ -114,26 +114,10 @@ impl Context {
     /// The context that a program means: the primary one of an ordinal, or of a device of torch,
     /// CuPy, Numba or cuda.core; `None`: the current one, and without one that of device 0.
     pub(crate) fn of(device: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let ordinal = device.map_or(Ok(None), ordinal_of)?;
         // It says what is missing, and initialises the driver.
         Cuda::load().map_err(error::cuda)?;
-        let Some(device) = device else { return Self::current() };
-        if device.is_instance_of::<PyInt>() {
-            return Self::primary(device.extract()?);
-        }
-        for name in ["index", "device_id", "id"] {
-            if let Ok(ordinal) = device.getattr(name) {
-                if ordinal.is_none() {
-                    return Self::current();
-                }
-                if ordinal.is_instance_of::<PyInt>() {
-                    return Self::primary(ordinal.extract()?);
-                }
-            }
-        }
-        let kind = device.get_type().name()?;
-        Err(PyTypeError::new_err(format!(
-            "a device is its number, None (the current one), or a device of torch, cupy, numba or cuda.core, not {kind}"
-        )))
+        ordinal.map_or_else(Self::current, Self::primary)
     }
 
     fn current() -> PyResult<Self> {
@@ -236,6 +220,28 @@ impl Drop for Event {
             unsafe { (driver.event_destroy)(self.event) };
         }
     }
+}
+
+/// The number of a device; `None`: the current one.
+fn ordinal_of(device: &Bound<'_, PyAny>) -> PyResult<Option<c_int>> {
+    if device.is_none() {
+        return Ok(None);
+    }
+    if device.is_instance_of::<PyInt>() {
+        return device.extract().map(Some);
+    }
+    for name in ["index", "device_id", "id"] {
+        match device.getattr(name) {
+            // torch.device("cuda").
+            Ok(ordinal) if ordinal.is_none() => return Ok(None),
+            Ok(ordinal) if ordinal.is_instance_of::<PyInt>() => return ordinal.extract().map(Some),
+            _ => {}
+        }
+    }
+    let kind = device.get_type().name()?;
+    Err(PyTypeError::new_err(format!(
+        "a device is its number, None (the current one), or a device of torch, cupy, numba or cuda.core, not {kind}"
+    )))
 }
 
 /// The number of a stream: 0 is the default stream, an object is one of torch, CuPy, Numba or

@@ -2,6 +2,7 @@
 //! number.
 
 use crate::address;
+use crate::detach::detach;
 use crate::error::{Failure, timed_out};
 use crate::fork::Owned;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
@@ -122,7 +123,7 @@ impl DeviceSocket {
 
     fn close(&self, py: Python<'_>) {
         if let Ok(socket) = self.socket.get() {
-            py.detach(|| drop(lock(socket).take()));
+            detach(py, || drop(lock(socket).take()));
         }
     }
 
@@ -206,7 +207,7 @@ impl DeviceListener {
 
     fn close(&self, py: Python<'_>) {
         if let Ok(listener) = self.listener.get() {
-            py.detach(|| drop(lock(listener).take()));
+            detach(py, || drop(lock(listener).take()));
             self.notify.close();
         }
     }

@@ -15,6 +15,7 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     crate::job::forget_all();
+    crate::detach::forget_all();
 }
 
 /// Counts forks from now on.

@@ -1,6 +1,7 @@
 //! Work that may last, on a thread of its own: a call waits for it so that Ctrl-C ends the wait,
 //! and the end of the interpreter waits for what nobody waits for.
 
+use crate::detach::detach;
 use crate::error::Failure;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
 use gpu_usermap::threads;
@@ -94,7 +95,7 @@ pub(crate) fn run<T: Send + 'static>(
         Waker::from(told).wake();
         drop(counted);
     };
-    py.detach(|| threads::spawn("gpunet-python", body)).map_err(Failure::from)?;
+    detach(py, || threads::spawn("gpunet-python", body)).map_err(Failure::from)?;
     let waited =
         until_ready(py, &notify, Limit::Never, |_| lock(&result).take().map_or(Poll::Pending, Poll::Ready));
     match waited? {

@@ -2,6 +2,7 @@
 
 use crate::attachment::AttachmentCore;
 use crate::cuda::Event;
+use crate::detach::detach;
 use crate::error::Failure;
 use crate::fork::Owned;
 use crate::job;
@@ -117,7 +118,7 @@ fn wait(py: Python<'_>, running: &Running, stream: u64) -> PyResult<Option<Strin
             Ok(false) => {}
             Err(fault) => return Ok(Some(fault)),
         }
-        py.detach(|| std::thread::sleep(pause));
+        detach(py, || std::thread::sleep(pause));
         pause = (pause * 2).min(LONGEST_LOOK);
         if looked.elapsed() > Duration::from_millis(20) {
             py.check_signals()?;

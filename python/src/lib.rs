@@ -10,12 +10,13 @@
 //! | `socket` | sockets of the host program |
 //! | `attachment`, `launch`, `device_socket`, `memory`, `cuda` | a device: launches of its kernels, their sockets and memory |
 //! | `address`, `buffer`, `plain`, `error` | Python's values: addresses, memory, dicts, exceptions |
-//! | `wait`, `job`, `fork`, `log` | how calls wait; what goes on behind them; children of `fork`; the log |
+//! | `wait`, `detach`, `job`, `fork` | how calls wait; work without the GIL; what goes on behind them; children of `fork` |
 
 mod address;
 mod attachment;
 mod buffer;
 mod cuda;
+mod detach;
 mod device_socket;
 mod error;
 mod fork;

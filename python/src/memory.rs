@@ -2,6 +2,7 @@
 
 use crate::attachment::AttachmentCore;
 use crate::buffer::View;
+use crate::detach::detach;
 use crate::error::{self, Failure};
 use crate::fork::Owned;
 use crate::wait::lock;
@@ -71,7 +72,7 @@ impl Memory {
         let view = View::readable(data)?;
         let inner = self.check(offset, view.len())?;
         let bytes = view.bytes();
-        data.py().detach(|| lock(&inner.memory).write(offset, bytes)).map_err(error::cuda)
+        detach(data.py(), || lock(&inner.memory).write(offset, bytes)).map_err(error::cuda)
     }
 
     #[pyo3(signature = (nbytes=None, offset=0))]
@@ -84,7 +85,7 @@ impl Memory {
         let len = nbytes.unwrap_or(self.nbytes()?.saturating_sub(offset));
         let inner = self.check(offset, len)?;
         PyBytes::new_with(py, len, |bytes| {
-            py.detach(|| lock(&inner.memory).read(offset, bytes)).map_err(error::cuda)
+            detach(py, || lock(&inner.memory).read(offset, bytes)).map_err(error::cuda)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::attachment::{Attachment, AttachmentCore};
 use crate::cuda::Context;
+use crate::detach::detach;
 use crate::error::{self, Failure};
 use crate::fork::{self, Owned};
 use crate::socket::{Connecting, Listener, Socket};
@@ -250,7 +251,7 @@ impl Proxy {
 
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         let proxy = self.core.get()?.proxy()?;
-        py.detach(|| proxy.abort());
+        detach(py, || proxy.abort());
         Ok(())
     }
 
@@ -339,5 +340,7 @@ pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
             core.close();
         });
     }
-    job::wait_for_all(py)
+    let waited = job::wait_for_all(py);
+    crate::detach::end(py);
+    waited
 }

@@ -3,6 +3,7 @@
 //! The sockets of `gpunet_proxy::host` are futures. A call polls the future itself, with a
 //! [`Notify`] as the waker, and sleeps until that is woken. Nobody sleeps with a lock in hand.
 
+use crate::detach::detach;
 use crate::error::Failure;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
@@ -197,7 +198,7 @@ pub(crate) enum Waited<T> {
 }
 
 /// Whether Python's signal handlers run in this thread.
-fn is_main_thread() -> bool {
+pub(crate) fn is_main_thread() -> bool {
     // SAFETY: neither call has a condition.
     let (thread, process) = unsafe { (libc::gettid(), libc::getpid()) };
     thread == process
@@ -216,7 +217,7 @@ pub(crate) fn until_ready<T: Send>(
     let waker = Waker::from(notify.clone());
     let mut in_main = None;
     loop {
-        let waited = py.detach(|| {
+        let waited = detach(py, || {
             let mut cx = Context::from_waker(&waker);
             loop {
                 let seen = notify.wakes();

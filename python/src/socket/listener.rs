@@ -3,6 +3,7 @@
 use super::stream::Pending;
 use super::{Socket, Timeout};
 use crate::address;
+use crate::detach::detach;
 use crate::error::{Failure, timed_out};
 use crate::fork::Owned;
 use crate::proxy::HostCore;
@@ -135,8 +136,8 @@ impl Listener {
 
     fn close(&self, py: Python<'_>) {
         if let Ok(core) = self.core.get() {
-            let accepting = py.detach(|| lock(&core.accepting).take());
-            py.detach(|| drop(accepting));
+            let accepting = detach(py, || lock(&core.accepting).take());
+            detach(py, || drop(accepting));
             core.notify.close();
         }
     }

@@ -3,6 +3,7 @@
 use super::Timeout;
 use crate::address;
 use crate::buffer::View;
+use crate::detach::detach;
 use crate::error::{Failure, timed_out};
 use crate::fork::Owned;
 use crate::proxy::HostCore;
@@ -217,7 +218,7 @@ impl Socket {
 
     fn really_close(&self, py: Python<'_>) {
         if let Ok(core) = self.core.get() {
-            py.detach(|| core.close());
+            detach(py, || core.close());
         }
     }
 }
@@ -302,7 +303,7 @@ impl Socket {
             _ => return Err(PyValueError::new_err("shutdown takes SHUT_RD, SHUT_WR or SHUT_RDWR")),
         };
         let core = self.open()?;
-        let ended = py.detach(|| {
+        let ended = detach(py, || {
             let mut cx = Context::from_waker(Waker::noop());
             if write && let Poll::Ready(ended) = core.with_write(|half| Pin::new(half).poll_shutdown(&mut cx))
             {
@@ -496,7 +497,7 @@ impl Connecting {
             false => Poll::Pending,
         });
         if !matches!(waited, Ok(Waited::Done(()))) {
-            py.detach(|| drop(lock(&core.pending).take()));
+            detach(py, || drop(lock(&core.pending).take()));
         }
         match waited? {
             Waited::Done(()) => self.result(timeout.get()),

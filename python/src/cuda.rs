@@ -146,8 +146,8 @@ impl Context {
     /// The device in this context.
     pub(crate) fn device(&self) -> PyResult<Device> {
         let cuda = Cuda::load().map_err(error::cuda)?;
-        // SAFETY: live: its primary context is held, or the program's own, whose life docs/python.md
-        // makes the caller's duty.
+        // SAFETY: live: a primary context that is held, or the program's own, whose life
+        // docs/python.md makes the program's duty.
         unsafe { Device::from_raw_context(&cuda, self.0.handle) }.map_err(error::cuda)
     }
 
@@ -163,7 +163,7 @@ impl Context {
         Ok(result)
     }
 
-    /// Makes an event for [`Event::record`]: before kernels run, since the driver may wait for them.
+    /// Makes an event for [`Event::record`]: before kernels run, for which the driver may wait.
     pub(crate) fn event(&self) -> PyResult<Event> {
         let mut event = null_mut();
         self.enter(|driver| {

@@ -1,8 +1,8 @@
 //! `gpunet._native`: the host's side of gpunet for Python.
 //!
 //! The package `gpunet` shows what is here and adds what Python says better: asyncio, files. The
-//! stub `_native.pyi` has every call's type, docs/python.md leads through them. A call waits without
-//! the GIL, and Ctrl-C ends the wait.
+//! stub `_native.pyi` has every call's type, docs/python.md leads through them. A call waits
+//! without the GIL, and Ctrl-C ends the wait.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -8,6 +8,7 @@ use crate::fork::{self, Owned};
 use crate::socket::{Connecting, Listener, Socket};
 use crate::wait::lock;
 use crate::{address, job, plain};
+use gpu_usermap::threads;
 use gpunet_proxy::{Config, Host, places};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -49,8 +50,8 @@ pub(crate) struct ProxyCore {
     attachments: Mutex<Vec<Weak<AttachmentCore>>>,
 }
 
-/// The proxies that are open: the end of the interpreter closes them. It is locked with the GIL held,
-/// as `os.fork` holds it: a child finds it free.
+/// The proxies that are open: the end of the interpreter closes them. It is locked with the GIL
+/// held, as `os.fork` holds it: a child finds it free.
 static OPEN: Mutex<Vec<Owned<Weak<ProxyCore>>>> = Mutex::new(Vec::new());
 
 impl ProxyCore {
@@ -69,20 +70,18 @@ impl ProxyCore {
         let mut add = |report: gpunet_proxy::CloseReport| {
             sum = (sum.0 + report.undelivered, sum.1 + report.unfinished);
         };
-        std::thread::scope(|scope| {
-            // One does not wait for the linger time of the others.
-            let closing: Vec<_> = attachments
-                .iter()
-                .filter_map(Weak::upgrade)
-                .map(|attachment| scope.spawn(move || attachment.close()))
-                .collect();
-            if let Some(host) = host {
-                add(block_on(host.close()));
-            }
-            for report in closing {
-                add(report.join().ok().flatten().unwrap_or_default());
-            }
-        });
+        // One does not wait for the linger time of the others.
+        let closing: Vec<_> = attachments
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter_map(|attachment| threads::spawn("gpunet-python", move || attachment.close()).ok())
+            .collect();
+        if let Some(host) = host {
+            add(block_on(host.close()));
+        }
+        for thread in closing {
+            add(thread.join().ok().flatten().unwrap_or_default());
+        }
         drop(proxy);
         sum
     }

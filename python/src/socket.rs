@@ -1,6 +1,6 @@
 //! Sockets of the host program: a stream as `socket.socket` has it, and a listener.
 //!
-//! Each direction of a stream has a lock and a [`Notify`] of its own, so that one thread sends while
+//! Each direction of a stream has a lock and a `Notify` of its own, so that one thread sends while
 //! another receives. A close finds both free, since nobody sleeps with a lock in hand, and ends the
 //! waits of other threads.
 

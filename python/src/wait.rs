@@ -1,4 +1,4 @@
-//! How calls wait: without the GIL, until they are woken, until their time is over, or until Ctrl-C.
+//! How calls wait: without the GIL, until they are woken, their time is over, or Ctrl-C comes.
 //!
 //! The sockets of `gpunet_proxy::host` are futures. A call polls the future itself, with a
 //! [`Notify`] as the waker, and sleeps until that is woken. Nobody sleeps with a lock in hand.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import pytest
 
 import gpunet
 
+if TYPE_CHECKING:
+    from gpunet._native import Transport
+
 T = TypeVar("T")
 
-SETTINGS = {"sockets": 256, "shared_rings": 32 << 20, "linger_s": 2}
+SETTINGS: dict[str, int] = {"sockets": 256, "shared_rings": 32 << 20, "linger_s": 2}
 
 
 @pytest.fixture
@@ -22,12 +25,12 @@ def net() -> Iterator[gpunet.Proxy]:
 
 
 @pytest.fixture(params=["tcp", "peer"])
-def transport(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    return cast("Transport", request.param)
 
 
 @pytest.fixture
-def pair(net: gpunet.Proxy, transport: str) -> Iterator[tuple[gpunet.Socket, gpunet.Socket]]:
+def pair(net: gpunet.Proxy, transport: Transport) -> Iterator[tuple[gpunet.Socket, gpunet.Socket]]:
     """The two ends of a stream: a client's, a server's."""
     with net.listen(("127.0.0.1", 0), transport=transport, timeout=10) as listener:
         accepted = in_thread(lambda: listener.accept()[0])

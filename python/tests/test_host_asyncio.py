@@ -6,10 +6,14 @@ import asyncio
 import errno
 import random
 import socket
+from typing import TYPE_CHECKING
 
 import pytest
 
 import gpunet
+
+if TYPE_CHECKING:
+    from gpunet._native import Transport
 
 
 async def _echo(stream: gpunet.AsyncSocket) -> None:
@@ -18,7 +22,7 @@ async def _echo(stream: gpunet.AsyncSocket) -> None:
     stream.shutdown(socket.SHUT_WR)
 
 
-def test_many_clients_of_a_server(net: gpunet.Proxy, transport: str) -> None:
+def test_many_clients_of_a_server(net: gpunet.Proxy, transport: Transport) -> None:
     async def client(server: gpunet.Server, seed: int) -> None:
         data = random.Random(seed).randbytes(200_000 + seed)
         async with await gpunet.connect(net, server.getsockname(), transport=transport) as stream:
@@ -36,7 +40,7 @@ def test_many_clients_of_a_server(net: gpunet.Proxy, transport: str) -> None:
     asyncio.run(main())
 
 
-async def _pair(net: gpunet.Proxy, transport: str) -> tuple[gpunet.AsyncSocket, gpunet.AsyncSocket, gpunet.Server]:
+async def _pair(net: gpunet.Proxy, transport: Transport) -> tuple[gpunet.AsyncSocket, gpunet.AsyncSocket, gpunet.Server]:
     accepted: asyncio.Future[gpunet.AsyncSocket] = asyncio.get_running_loop().create_future()
     release = asyncio.Event()
 
@@ -49,7 +53,7 @@ async def _pair(net: gpunet.Proxy, transport: str) -> tuple[gpunet.AsyncSocket, 
     return client, await accepted, server
 
 
-def test_cancellation_loses_no_bytes(net: gpunet.Proxy, transport: str) -> None:
+def test_cancellation_loses_no_bytes(net: gpunet.Proxy, transport: Transport) -> None:
     """Receives are cancelled at any time, also when their bytes have come already."""
 
     async def main() -> None:
@@ -103,7 +107,7 @@ def test_cancellation_loses_no_bytes(net: gpunet.Proxy, transport: str) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_full_ring_holds_up_the_sender_alone(net: gpunet.Proxy, transport: str) -> None:
+def test_a_full_ring_holds_up_the_sender_alone(net: gpunet.Proxy, transport: Transport) -> None:
     async def main() -> None:
         client, served, server = await _pair(net, transport)
         data = bytes(24 << 20)
@@ -129,7 +133,7 @@ def test_a_full_ring_holds_up_the_sender_alone(net: gpunet.Proxy, transport: str
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_close_ends_the_waits_of_other_tasks(net: gpunet.Proxy, transport: str) -> None:
+def test_a_close_ends_the_waits_of_other_tasks(net: gpunet.Proxy, transport: Transport) -> None:
     async def main() -> None:
         client, served, server = await _pair(net, transport)
         waiting = asyncio.create_task(client.recv(1))

@@ -38,11 +38,11 @@ def test_a_launch_has_a_net_value_until_it_is_finished(net: gpunet.Proxy) -> Non
             with cpu.launch():
                 raise RuntimeError("on purpose")
         with pytest.raises(ValueError, match="leftover is"):
-            cpu.launch(leftover="leave")  # type: ignore[arg-type]
+            cpu.launch(leftover="leave")
         with pytest.raises(ValueError, match="no streams"):
             cpu.launch(7)
         with pytest.raises(TypeError, match="a stream is its handle"):
-            cpu.launch("stream")  # type: ignore[arg-type]
+            cpu.launch("stream")
         launches = []
         with pytest.raises(OSError) as many:
             while True:

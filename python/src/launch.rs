@@ -1,16 +1,18 @@
 //! Launches: what the sockets of kernels belong to.
 
 use crate::attachment::AttachmentCore;
+use crate::cpu::Calls;
 use crate::cuda::Event;
 use crate::detach::detach;
 use crate::error::Failure;
 use crate::fork::Owned;
 use crate::job;
-use crate::wait::lock;
+use crate::wait::{Limit, lock, until_ready};
 use gpunet_proxy::{FinishPolicy, LaunchToken};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// How often the GPU is asked whether a launch has ended: the longer it runs, the less often.
@@ -37,7 +39,7 @@ impl Policy {
 
 /// A launch that has not been finished.
 struct Running {
-    token: LaunchToken,
+    calls: Arc<Calls>,
     /// Of a GPU.
     event: Option<Event>,
     _attachment: Arc<AttachmentCore>,
@@ -48,6 +50,8 @@ struct Running {
 pub(crate) struct Launch {
     /// `None` once it is finished.
     running: Owned<Mutex<Option<Running>>>,
+    /// To be cancelled while another thread waits for its end.
+    calls: Weak<Calls>,
     net: u64,
     stream: u64,
     policy: Policy,
@@ -62,8 +66,10 @@ impl Launch {
         policy: Policy,
     ) -> Self {
         let net = token.context();
-        let running = Running { token, event, _attachment: attachment.clone() };
-        Self { running: Owned::new(Mutex::new(Some(running))), net, stream, policy }
+        let calls = Calls::new(token, event.is_none());
+        let running = Running { calls, event, _attachment: attachment.clone() };
+        let calls = Arc::downgrade(&running.calls);
+        Self { running: Owned::new(Mutex::new(Some(running))), calls, net, stream, policy }
     }
 
     /// Waits for the stream's work, and ends the launch. A KeyboardInterrupt cancels it first; a
@@ -71,14 +77,14 @@ impl Launch {
     fn end(&self, py: Python<'_>, cancel: bool, policy: Policy) -> PyResult<usize> {
         let Some(running) = lock(self.running.get()?).take() else { return Ok(0) };
         if cancel {
-            running.token.cancel();
+            running.calls.cancel();
         }
         let mut interrupted = None;
         let fault = loop {
             match wait(py, &running, self.stream) {
                 Ok(fault) => break fault,
                 Err(error) if interrupted.is_none() => {
-                    running.token.cancel();
+                    running.calls.cancel();
                     interrupted = Some(error);
                 }
                 Err(error) => {
@@ -87,9 +93,17 @@ impl Launch {
                 }
             }
         };
-        let policy = if fault.is_some() { FinishPolicy::Reset } else { policy.0 };
-        let left = job::run(py, move || running.token.finish(policy).left_open)?;
+        let failure = running.calls.failure();
+        let policy = if fault.is_some() || failure.is_some() { FinishPolicy::Reset } else { policy.0 };
+        let left = job::run(py, move || finish(&running, policy))?;
         if let Some(error) = interrupted {
+            return Err(error);
+        }
+        if let Some(failure) = failure {
+            let text =
+                format!("a block failed: {failure}; the {left} sockets that the launch had open were reset");
+            let error = PyRuntimeError::new_err(text);
+            error.set_cause(py, Some(failure));
             return Err(error);
         }
         match fault {
@@ -106,7 +120,11 @@ impl Launch {
 /// # Errors
 /// What a signal handler raised.
 fn wait(py: Python<'_>, running: &Running, stream: u64) -> PyResult<Option<String>> {
-    let Some(event) = &running.event else { return Ok(None) };
+    let Some(event) = &running.event else {
+        let calls = &running.calls;
+        let ended = |_: &mut Context<'_>| if calls.has_blocks() { Poll::Pending } else { Poll::Ready(()) };
+        return until_ready(py, &calls.ended, Limit::Never, ended).map(|_| None);
+    };
     if let Err(error) = event.record(stream) {
         // A kernel that has failed makes every call fail.
         return Ok(Some(error.value(py).to_string()));
@@ -127,13 +145,21 @@ fn wait(py: Python<'_>, running: &Running, stream: u64) -> PyResult<Option<Strin
     }
 }
 
+/// Ends a launch whose kernels have ended; returns how many sockets they left open.
+fn finish(running: &Running, policy: FinishPolicy) -> usize {
+    running.calls.take().map_or(0, |token| token.finish(policy).left_open)
+}
+
 /// Finishes a launch that nobody waits for.
 fn leave(running: Running, policy: Policy) {
     job::begin(move || {
         while let Some(Ok(false)) = running.event.as_ref().map(Event::is_done) {
             std::thread::sleep(LONGEST_LOOK);
         }
-        running.token.finish(policy.0);
+        while running.calls.has_blocks() {
+            std::thread::sleep(LONGEST_LOOK);
+        }
+        finish(&running, policy.0);
     });
 }
 
@@ -156,8 +182,9 @@ impl Launch {
     }
 
     fn cancel(&self) -> PyResult<()> {
-        if let Some(running) = &*lock(self.running.get()?) {
-            running.token.cancel();
+        self.running.get()?;
+        if let Some(calls) = self.calls.upgrade() {
+            calls.cancel();
         }
         Ok(())
     }
@@ -207,7 +234,7 @@ impl Drop for Launch {
     fn drop(&mut self) {
         let Ok(running) = self.running.get() else { return };
         if let Some(running) = lock(running).take() {
-            running.token.cancel();
+            running.calls.cancel();
             if let Some(event) = &running.event {
                 let _ = event.record(self.stream);
             }

@@ -8,13 +8,14 @@
 //! |---|---|
 //! | `proxy` | `open`, `embed`, `attach`, and what they return |
 //! | `socket` | sockets of the host program |
-//! | `attachment`, `launch`, `device_socket`, `memory`, `cuda` | a device: launches of its kernels, their sockets and memory |
+//! | `attachment`, `launch`, `cpu`, `device_socket`, `memory`, `cuda` | a device: launches of its kernels, their sockets and memory |
 //! | `address`, `buffer`, `plain`, `error` | Python's values: addresses, memory, dicts, exceptions |
 //! | `wait`, `detach`, `job`, `fork` | how calls wait; work without the GIL; what goes on behind them; children of `fork` |
 
 mod address;
 mod attachment;
 mod buffer;
+mod cpu;
 mod cuda;
 mod detach;
 mod device_socket;
@@ -71,6 +72,14 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(proxy::embed, module)?)?;
     module.add_function(wrap_pyfunction!(proxy::attach, module)?)?;
     module.add_function(wrap_pyfunction!(proxy::close_all, module)?)?;
+    module.add_class::<cpu::CpuLaunch>()?;
+    module.add_function(wrap_pyfunction!(cpu::cpu_launch, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu::cpu_accept, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu::cpu_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu::cpu_send, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu::cpu_recv, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu::cpu_shutdown, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu::cpu_close, module)?)?;
     module.add_function(wrap_pyfunction!(device_ptx, module)?)?;
     module.add_function(wrap_pyfunction!(headers, module)?)?;
     Ok(())

@@ -16,6 +16,7 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     crate::job::forget_all();
     crate::detach::forget_all();
+    crate::log::forget_all();
 }
 
 /// Counts forks from now on.

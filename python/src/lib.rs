@@ -10,7 +10,7 @@
 //! | `socket` | sockets of the host program |
 //! | `attachment`, `launch`, `cpu`, `device_socket`, `memory`, `cuda` | a device: launches of its kernels, their sockets and memory |
 //! | `address`, `buffer`, `plain`, `error` | Python's values: addresses, memory, dicts, exceptions |
-//! | `wait`, `detach`, `job`, `fork` | how calls wait; work without the GIL; what goes on behind them; children of `fork` |
+//! | `wait`, `detach`, `job`, `fork`, `log` | how calls wait; work without the GIL; what goes on behind them; children of `fork`; the log |
 
 mod address;
 mod attachment;
@@ -23,6 +23,7 @@ mod error;
 mod fork;
 mod job;
 mod launch;
+mod log;
 mod memory;
 mod plain;
 mod proxy;
@@ -72,6 +73,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(proxy::embed, module)?)?;
     module.add_function(wrap_pyfunction!(proxy::attach, module)?)?;
     module.add_function(wrap_pyfunction!(proxy::close_all, module)?)?;
+    module.add_function(wrap_pyfunction!(log::log_level, module)?)?;
+    module.add_function(wrap_pyfunction!(log::next_record, module)?)?;
     module.add_class::<cpu::CpuLaunch>()?;
     module.add_function(wrap_pyfunction!(cpu::cpu_launch, module)?)?;
     module.add_function(wrap_pyfunction!(cpu::cpu_accept, module)?)?;

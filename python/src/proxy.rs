@@ -290,7 +290,9 @@ impl Proxy {
     }
 }
 
-fn config(settings: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
+/// Reads the settings of a proxy that is to be made, whose log goes to `logging`.
+fn config(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
+    py.import("gpunet._log")?.call_method0("start")?;
     Config::from_toml(&plain::toml(settings)?).map_err(|error| error::settings(&error))
 }
 
@@ -298,7 +300,7 @@ fn config(settings: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
 #[pyfunction]
 #[pyo3(signature = (**settings))]
 pub(crate) fn embed(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Proxy> {
-    let config = config(settings)?;
+    let config = config(py, settings)?;
     let made = job::run(py, move || gpunet_proxy::embed(config))?;
     made.map(Proxy::new).map_err(|error| error::embed(&error))
 }
@@ -311,7 +313,7 @@ pub(crate) fn attach(
     path: Option<PathBuf>,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Proxy> {
-    let (path, config) = (path.unwrap_or_else(places::daemon_path), config(settings)?);
+    let (path, config) = (path.unwrap_or_else(places::daemon_path), config(py, settings)?);
     let made = job::run(py, move || gpunet_proxy::attach(&path, config))?;
     made.map(Proxy::new).map_err(|error| error::daemon(&error))
 }
@@ -324,7 +326,7 @@ pub(crate) fn open(
     path: Option<PathBuf>,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Proxy> {
-    let config = config(settings)?;
+    let config = config(py, settings)?;
     let made = job::run(py, move || gpunet_proxy::open(path.as_deref(), config))?;
     made.map(Proxy::new).map_err(|error| error::open(&error))
 }
@@ -339,7 +341,7 @@ pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
             core.close();
         });
     }
-    let waited = job::wait_for_all(py);
+    let waited = job::wait_for_all(py).and_then(|()| crate::log::flush(py));
     crate::detach::end(py);
     waited
 }

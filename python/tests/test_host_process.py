@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -31,7 +32,9 @@ def say(*what):
 def run(scene: str, *, stdin: str | None = None) -> str:
     code = COMMON + textwrap.dedent(scene)
     done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=60, input=stdin)
-    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stdout, done.stderr)
+    # On a machine that is very busy the log may say so.
+    faults = re.findall("Traceback|Warning|FATAL|Fatal|Error", done.stderr)
+    assert done.returncode == 0 and not faults, (done.returncode, done.stdout, done.stderr)
     return done.stdout
 
 

@@ -89,8 +89,10 @@ struct Sources {
 
 impl Sources {
     fn read() -> Self {
-        const ENDS: [&str; 12] =
-            [".rs", ".h", ".cuh", ".c", ".cu", ".cpp", ".py", ".toml", ".txt", ".service", ".socket", "/run"];
+        const ENDS: [&str; 13] = [
+            ".rs", ".h", ".cuh", ".c", ".cu", ".cpp", ".py", ".pyi", ".toml", ".txt", ".service", ".socket",
+            "/run",
+        ];
         let mut paths = Vec::new();
         files("", &ENDS, &mut paths);
         // Scripts have no ending.

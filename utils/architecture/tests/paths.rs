@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 const OTHERS: [&str; 2] = ["docs/kernels.md", "docs/servers.md"];
 
 /// Folders of the repository. What begins with one of them is a path.
-const FOLDERS: [&str; 7] =
-    ["apps", "docs", "gpu-usermap", "gpunet-core", "gpunet-device", "gpunet-proxy", "utils"];
+const FOLDERS: [&str; 8] =
+    ["apps", "docs", "gpu-usermap", "gpunet-core", "gpunet-device", "gpunet-proxy", "python", "utils"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

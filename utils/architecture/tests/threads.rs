@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The crates that programs link.
-const LIBRARIES: [&str; 8] = [
+const LIBRARIES: [&str; 9] = [
     "gpunet-core",
     "gpunet-device",
     "gpunet-device/serve/host",
@@ -13,6 +13,7 @@ const LIBRARIES: [&str; 8] = [
     "gpu-usermap",
     "gpu-usermap/cuda",
     "gpu-usermap/region",
+    "python",
 ];
 
 fn repository() -> PathBuf {

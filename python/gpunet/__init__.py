@@ -1,0 +1,52 @@
+"""Sockets for GPU kernels, and for the programs that start them.
+
+>>> import gpunet
+>>> with gpunet.embed(sockets=64, shared_rings=1 << 20) as net:
+...     listener = net.listen(("127.0.0.1", 0))
+...     port = listener.getsockname()[1]
+
+`open`, `embed` and `attach` give a `Proxy`. It connects and listens for the program itself (`Proxy.connect`,
+`Proxy.listen`), and attaches devices whose kernels have sockets (`Proxy.attach_cuda`, `Proxy.attach_cpu`). `connect` and
+`start_server` are the same for asyncio. docs/python.md leads through it.
+"""
+
+import atexit as _atexit
+
+from gpunet import _native
+from gpunet._aio import AsyncSocket, Server, connect, start_server
+from gpunet._native import (
+    Attachment,
+    DeviceListener,
+    DeviceSocket,
+    Launch,
+    Listener,
+    Memory,
+    Proxy,
+    Socket,
+    attach,
+    embed,
+    open,
+)
+
+__version__ = _native.version
+
+__all__ = [
+    "AsyncSocket",
+    "Attachment",
+    "DeviceListener",
+    "DeviceSocket",
+    "Launch",
+    "Listener",
+    "Memory",
+    "Proxy",
+    "Server",
+    "Socket",
+    "attach",
+    "connect",
+    "embed",
+    "open",
+    "start_server",
+]
+
+# What was sent is delivered before the interpreter ends.
+_atexit.register(_native._close_all)

@@ -1,0 +1,291 @@
+"""Sockets for asyncio.
+
+A call is tried at once. What would have to wait waits for the socket's descriptor in the event loop, and is tried again. So
+a task that is cancelled while it waits has moved no bytes: what has come is there for the next call.
+"""
+
+# asyncio is imported when it is used: it takes longer than everything else here.
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gpunet import _native
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+    from gpunet._native import Address, Buffer, Proxy, ReturnedAddress
+
+_T = TypeVar("_T")
+
+
+class _Turn:
+    """One task at a time in each direction of a socket, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._lock: asyncio.Lock | None = None
+
+    def lock(self) -> asyncio.Lock:
+        if self._lock is None:
+            import asyncio
+
+            self._lock = asyncio.Lock()
+        return self._lock
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+async def _readable(fd: int) -> None:
+    """Waits until a descriptor is readable."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, _resolve, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+async def _until_ready(attempt: Callable[[], _T], fileno: Callable[[], int]) -> _T:
+    while True:
+        try:
+            return attempt()
+        except BlockingIOError:
+            await _readable(fileno())
+
+
+class AsyncSocket:
+    """A connected stream, for the tasks of one event loop. One task may send while another receives."""
+
+    def __init__(self, socket: _native.Socket) -> None:
+        socket.setblocking(False)
+        self._socket = socket
+        self._receiving = _Turn()
+        self._sending = _Turn()
+        self._waiting: set[asyncio.Future[None]] = set()
+        # What a cancelled recv_exact had taken.
+        self._kept = b""
+
+    def _take(self, bufsize: int) -> bytes:
+        if self._kept and bufsize > 0:
+            taken, self._kept = self._kept[:bufsize], self._kept[bufsize:]
+            return taken
+        return self._socket.recv(bufsize)
+
+    def _take_into(self, buffer: Buffer, nbytes: int) -> int:
+        if self._kept:
+            view = memoryview(buffer).cast("B")
+            taken = self._take(min(nbytes, len(view)) if nbytes else len(view))
+            view[: len(taken)] = taken
+            return len(taken)
+        return self._socket.recv_into(buffer, nbytes)
+
+    async def _wait(self, attempt: Callable[[], _T], fileno: Callable[[], int]) -> _T:
+        while True:
+            try:
+                return attempt()
+            except BlockingIOError:
+                await self._ready(fileno())
+
+    async def _ready(self, fd: int) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(fd, _resolve, ready)
+        self._waiting.add(ready)
+        try:
+            await ready
+        finally:
+            self._waiting.discard(ready)
+            # A socket that was closed meanwhile has taken its descriptor out itself.
+            if not self._socket.closed:
+                loop.remove_reader(fd)
+
+    async def recv(self, bufsize: int) -> bytes:
+        """Receives up to `bufsize` bytes; b"" at the end of the stream."""
+        async with self._receiving.lock():
+            return await self._wait(partial(self._take, bufsize), self._socket.fileno)
+
+    async def recv_into(self, buffer: Buffer, nbytes: int = 0) -> int:
+        """Receives into a buffer; returns how many bytes, 0 at the end of the stream."""
+        async with self._receiving.lock():
+            return await self._wait(partial(self._take_into, buffer, nbytes), self._socket.fileno)
+
+    async def recv_exact(self, size: int) -> bytes:
+        """Receives `size` bytes.
+
+        `asyncio.IncompleteReadError` has what came before the end of the stream. What had come to a task that is cancelled
+        is there for the next call.
+        """
+        import asyncio
+
+        async with self._receiving.lock():
+            got = bytearray()
+            try:
+                while len(got) < size:
+                    some = await self._wait(partial(self._take, size - len(got)), self._socket.fileno)
+                    if not some:
+                        raise asyncio.IncompleteReadError(bytes(got), size)
+                    got += some
+            except asyncio.CancelledError:
+                self._kept = bytes(got)
+                raise
+            return bytes(got)
+
+    async def sendall(self, data: Buffer) -> None:
+        """Sends all bytes: they are in the stream's ring when it returns.
+
+        A task that is cancelled may have sent a part; `send` tells how much was sent.
+        """
+        async with self._sending.lock():
+            view = memoryview(data).cast("B")
+            while view:
+                sent = await self._wait(partial(self._socket.send, view), self._socket.write_fileno)
+                view = view[sent:]
+
+    async def send(self, data: Buffer) -> int:
+        """Sends what there is room for, at least a byte; returns how many bytes."""
+        async with self._sending.lock():
+            return await self._wait(partial(self._socket.send, data), self._socket.write_fileno)
+
+    def shutdown(self, how: int) -> None:
+        """Ends one direction or both, as `socket.shutdown`."""
+        self._socket.shutdown(how)
+
+    def close(self) -> None:
+        """Closes the socket. Tasks that wait on it get OSError (EBADF)."""
+        if self._socket.closed:
+            return
+        if self._waiting:
+            import asyncio
+
+            loop = asyncio.get_running_loop()
+            for fileno in (self._socket.fileno, self._socket.write_fileno):
+                loop.remove_reader(fileno())
+        self._socket.close()
+        for ready in self._waiting:
+            _resolve(ready)
+
+    def getpeername(self) -> ReturnedAddress:
+        """Returns the peer's address."""
+        return self._socket.getpeername()
+
+    def getsockname(self) -> ReturnedAddress:
+        """Returns this end's address."""
+        return self._socket.getsockname()
+
+    @property
+    def transport(self) -> str:
+        """What carries the stream: "tcp", "peer" or "rc"."""
+        return self._socket.transport
+
+    async def __aenter__(self) -> AsyncSocket:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<gpunet.AsyncSocket of {self._socket!r}>"
+
+
+async def connect(proxy: Proxy, address: Address, **options: Any) -> AsyncSocket:
+    """Connects; the keywords are those of `Proxy.connect`, without `timeout`: use `asyncio.timeout`."""
+    connecting = proxy._connecting(address, **options)
+    try:
+        return AsyncSocket(await _until_ready(connecting.result, connecting.fileno))
+    finally:
+        connecting.close()
+
+
+class Server:
+    """A listener whose connections get a task each, until it is closed."""
+
+    def __init__(self, listener: _native.Listener, handle: Callable[[AsyncSocket], Awaitable[None]]) -> None:
+        import asyncio
+
+        listener.setblocking(False)
+        self._listener = listener
+        self._handle = handle
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    async def _accept(self) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                socket, _ = await _until_ready(self._listener.accept, self._listener.fileno)
+            except OSError as error:
+                loop.call_exception_handler({"message": f"{self!r} accepts no more", "exception": error})
+                return
+            task = loop.create_task(self._serve(AsyncSocket(socket)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, socket: AsyncSocket) -> None:
+        import asyncio
+
+        try:
+            async with socket:
+                await self._handle(socket)
+        except Exception as error:
+            context = {"message": f"the handler of {self!r} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+
+    def getsockname(self) -> ReturnedAddress:
+        """Returns the address that it listens at, with the actual port."""
+        return self._listener.getsockname()
+
+    async def serve_forever(self) -> None:
+        """Waits until the server is closed."""
+        import asyncio
+
+        await asyncio.wait([self._accepting])
+
+    async def close(self) -> None:
+        """Accepts no more, and cancels the tasks of its connections."""
+        import asyncio
+
+        self._accepting.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait([self._accepting, *self._tasks])
+        self._listener.close()
+
+    async def __aenter__(self) -> Server:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<gpunet.Server of {self._listener!r}>"
+
+
+async def start_server(
+    proxy: Proxy,
+    handle: Callable[[AsyncSocket], Awaitable[None]],
+    address: Address,
+    backlog: int = 128,
+    **options: Any,
+) -> Server:
+    """Listens, and runs `handle(socket)` as a task for each connection; the keywords are those of `Proxy.listen`.
+
+    The socket is closed when the handler has ended.
+    """
+    return Server(proxy.listen(address, backlog, **options), handle)

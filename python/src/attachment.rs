@@ -1,0 +1,212 @@
+//! Attachments: one device's sockets.
+
+use crate::cuda::{self, Context};
+use crate::detach::detach;
+use crate::device_socket::{DeviceListener, DeviceSocket};
+use crate::error::{self, Failure};
+use crate::fork::Owned;
+use crate::launch::{Launch, Policy};
+use crate::memory::Memory;
+use crate::{address, job, plain};
+use gpunet_proxy::CloseReport;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use serde_json::json;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// An attachment, until it is closed.
+#[derive(Debug)]
+pub(crate) struct AttachmentCore {
+    attachment: RwLock<Option<gpunet_proxy::Attachment>>,
+    /// Of a GPU: what its launches use. Dropped last.
+    context: Option<Context>,
+}
+
+impl AttachmentCore {
+    /// Uses the attachment, which is not closed meanwhile.
+    ///
+    /// # Errors
+    /// EBADF, when it was closed.
+    pub(crate) fn with<R>(&self, body: impl FnOnce(&gpunet_proxy::Attachment) -> R) -> Result<R, Failure> {
+        let attachment = self.attachment.read().unwrap_or_else(PoisonError::into_inner);
+        attachment.as_ref().map(body).ok_or_else(|| Failure::closed("attachment"))
+    }
+
+    /// Closes it; `None` if it was closed.
+    pub(crate) fn close(&self) -> Option<CloseReport> {
+        let attachment = self.attachment.write().unwrap_or_else(PoisonError::into_inner).take();
+        attachment.map(gpunet_proxy::Attachment::close)
+    }
+
+    pub(crate) const fn context(&self) -> Option<&Context> {
+        self.context.as_ref()
+    }
+}
+
+impl Drop for AttachmentCore {
+    fn drop(&mut self) {
+        let attachment = self.attachment.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(attachment) = attachment {
+            let context = self.context.take();
+            job::begin(move || {
+                let _ = attachment.close();
+                drop(context);
+            });
+        }
+    }
+}
+
+/// The sockets of one device in a proxy.
+#[pyclass(frozen, weakref, module = "gpunet", name = "Attachment")]
+pub(crate) struct Attachment {
+    core: Owned<Arc<AttachmentCore>>,
+}
+
+impl Attachment {
+    pub(crate) fn new(
+        attachment: gpunet_proxy::Attachment,
+        context: Option<Context>,
+    ) -> (Self, Arc<AttachmentCore>) {
+        let core = Arc::new(AttachmentCore { attachment: RwLock::new(Some(attachment)), context });
+        (Self { core: Owned::new(core.clone()) }, core)
+    }
+}
+
+#[pymethods]
+impl Attachment {
+    #[getter]
+    fn device(&self) -> PyResult<String> {
+        Ok(self.core.get()?.with(|attachment| attachment.device_name().to_owned())?)
+    }
+
+    #[getter]
+    fn is_cuda(&self) -> PyResult<bool> {
+        Ok(self.core.get()?.context().is_some())
+    }
+
+    #[getter]
+    fn device_id(&self) -> PyResult<Option<u32>> {
+        Ok(self.core.get()?.with(|attachment| attachment.cuda().map(gpu_usermap::cuda::Device::ordinal))?)
+    }
+
+    #[getter]
+    fn compute_capability(&self) -> PyResult<Option<(u32, u32)>> {
+        Ok(self
+            .core
+            .get()?
+            .with(|attachment| attachment.cuda().map(gpu_usermap::cuda::Device::compute_capability))?)
+    }
+
+    #[pyo3(signature = (stream=None, *, leftover="close"))]
+    fn launch(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>, leftover: &str) -> PyResult<Launch> {
+        let core = self.core.get()?;
+        let (policy, stream) = (Policy::parse(leftover)?, stream.map_or(Ok(0), cuda::stream_of)?);
+        if core.context().is_none() && stream != 0 {
+            return Err(PyValueError::new_err("the CPU device has no streams; leave the stream out"));
+        }
+        // The event first: the driver may wait for kernels that run.
+        let event = core.context().map(Context::event).transpose()?;
+        let token = detach(py, || core.with(|attachment| attachment.token()))?;
+        let token = token.map_err(|error| error::too_many_launches(&error))?;
+        Ok(Launch::new(core, token, event, stream, policy))
+    }
+
+    #[pyo3(signature = (address, *, timeout=None, transport="auto", send_ring=None, recv_ring=None, linger=None, keepalive=false, nodelay=true))]
+    #[allow(clippy::too_many_arguments, reason = "keywords")]
+    fn connect(
+        &self,
+        address: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        transport: &str,
+        send_ring: Option<u64>,
+        recv_ring: Option<u64>,
+        linger: Option<f64>,
+        keepalive: bool,
+        nodelay: bool,
+    ) -> PyResult<DeviceSocket> {
+        let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
+        let (py, to) = (address.py(), address::parse(address)?);
+        let pending = self.core.get()?.with(|attachment| attachment.connect(to, options))?;
+        DeviceSocket::connect(py, pending, to, timeout)
+    }
+
+    #[pyo3(signature = (address, backlog=128, *, transport="auto", send_ring=None, recv_ring=None, linger=None, keepalive=false, nodelay=true, v6only=false))]
+    #[allow(clippy::too_many_arguments, reason = "keywords")]
+    fn listen(
+        &self,
+        address: &Bound<'_, PyAny>,
+        backlog: i32,
+        transport: &str,
+        send_ring: Option<u64>,
+        recv_ring: Option<u64>,
+        linger: Option<f64>,
+        keepalive: bool,
+        nodelay: bool,
+        v6only: bool,
+    ) -> PyResult<DeviceListener> {
+        let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
+        let (py, at, core) = (address.py(), address::parse(address)?, self.core.get()?.clone());
+        let backlog = backlog.max(1).unsigned_abs();
+        let made =
+            job::run(py, move || core.with(|attachment| attachment.listen_blocking(at, options, backlog)))?;
+        DeviceListener::new(made?.map_err(|error| Failure::from(error).at(at))?)
+    }
+
+    fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Memory> {
+        let core = self.core.get()?;
+        let made = detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?;
+        Ok(Memory::new(core, made.map_err(|error| error::alloc(&error))?))
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let core = self.core.get()?;
+        let value = detach(py, || {
+            core.with(|attachment| {
+                let (stats, usage) = (attachment.stats(), attachment.usage());
+                json!({
+                    "device": attachment.device_name(),
+                    "opened": stats.opened,
+                    "closed": stats.closed,
+                    "undelivered": stats.undelivered,
+                    "sockets": usage.sockets,
+                    "requests": usage.requests,
+                    "ring_bytes": usage.ring_bytes,
+                    "free_ring_bytes": usage.free_ring_bytes,
+                })
+            })
+        })?;
+        plain::python(py, &value)
+    }
+
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let core = self.core.get()?.clone();
+        let report = job::run(py, move || core.close())?.unwrap_or_default();
+        plain::python(py, &json!({ "undelivered": report.undelivered, "unfinished": report.unfinished }))
+    }
+
+    #[getter]
+    fn closed(&self) -> PyResult<bool> {
+        Ok(self.core.get()?.with(|_| ()).is_err())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py).map(drop)
+    }
+
+    fn __repr__(&self) -> String {
+        match self.core.get().and_then(|core| core.with(|attachment| attachment.device_name().to_owned())) {
+            Ok(name) => format!("<gpunet.Attachment of {name}>"),
+            Err(_) => "<gpunet.Attachment [closed]>".to_owned(),
+        }
+    }
+}

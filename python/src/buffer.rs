@@ -1,0 +1,97 @@
+//! The memory of Python objects, by the buffer protocol, without a copy.
+
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::mem::MaybeUninit;
+
+/// A contiguous piece of an object's memory. It stays where it is until this is dropped.
+///
+/// Other threads of the program may write it while a call without the GIL uses it, as with
+/// `socket.socket`; then it is undefined which bytes are moved.
+pub(crate) struct View {
+    view: Box<ffi::Py_buffer>,
+}
+
+// SAFETY: a view is memory that its object keeps; it is released with the GIL held, which `Drop`
+// takes care of.
+unsafe impl Send for View {}
+
+impl View {
+    /// The memory of an object, to be read.
+    pub(crate) fn readable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::new(object, ffi::PyBUF_SIMPLE)
+    }
+
+    /// The memory of an object, to be written.
+    pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::new(object, ffi::PyBUF_WRITABLE)
+    }
+
+    fn new(object: &Bound<'_, PyAny>, flags: i32) -> PyResult<Self> {
+        let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
+        // SAFETY: the object is live, and the view is writable memory for the answer.
+        if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
+            return Err(refused(object, flags == ffi::PyBUF_WRITABLE, PyErr::fetch(object.py())));
+        }
+        // SAFETY: the call has filled it in.
+        Ok(Self { view: unsafe { view.assume_init() } })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.view.len.unsigned_abs()
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.len() == 0 {
+            return &[];
+        }
+        // SAFETY: `len` bytes from `buf` on, which the object keeps until the view is released. See
+        // the type for who writes them meanwhile.
+        unsafe { std::slice::from_raw_parts(self.view.buf.cast(), self.len()) }
+    }
+
+    /// The bytes, of a view that is writable.
+    pub(crate) fn room(&mut self) -> &mut [MaybeUninit<u8>] {
+        debug_assert!(self.view.readonly == 0);
+        if self.len() == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `bytes`; the object has said that it may be written.
+        unsafe { std::slice::from_raw_parts_mut(self.view.buf.cast(), self.len()) }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: it was filled in, and is released once.
+        Python::attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.view) });
+    }
+}
+
+/// Says what to do about an object whose memory cannot be used.
+fn refused(object: &Bound<'_, PyAny>, to_write: bool, error: PyErr) -> PyErr {
+    let py = object.py();
+    let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    let on_gpu = object.hasattr("__cuda_array_interface__").unwrap_or(false);
+    let refusal = if on_gpu {
+        PyTypeError::new_err(format!(
+            "{kind} is GPU memory, and a host socket moves host memory; send it from a kernel, or copy it first (.cpu(), .get())"
+        ))
+    } else if object.is_instance_of::<pyo3::types::PyString>() {
+        PyTypeError::new_err("a bytes-like object is required, not str; encode it first: text.encode()")
+    } else if error.is_instance_of::<PyTypeError>(py) {
+        PyTypeError::new_err(format!(
+            "a bytes-like object is required, not {kind} (of a torch tensor pass tensor.numpy())"
+        ))
+    } else if to_write && View::readable(object).is_ok() {
+        PyBufferError::new_err(format!("{kind} is read-only; receive into a bytearray or a writable array"))
+    } else {
+        PyBufferError::new_err(format!(
+            "{kind} is not C-contiguous; pass a contiguous copy: numpy.ascontiguousarray(a), bytes(view)"
+        ))
+    };
+    refusal.set_cause(py, Some(error));
+    refusal
+}

@@ -1,0 +1,51 @@
+//! Work without the GIL, and what becomes of it when the interpreter ends.
+//!
+//! A daemon thread that asks for the GIL while the interpreter ends is ended by Python, with
+//! `pthread_exit`, which must not pass through Rust's frames: the process would abort. So no thread
+//! asks from [`end`] on, except the one that ends the interpreter. The others stay where they are
+//! until the process is gone.
+
+use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How many threads ask for the GIL.
+static ASKING: AtomicUsize = AtomicUsize::new(0);
+/// The interpreter ends.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Does something without the GIL.
+pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+    let result = py.detach(|| {
+        let result = work();
+        // Ordering: SeqCst, pairs with `end`: either this thread sees that the interpreter ends, or
+        // it is counted and waited for.
+        ASKING.fetch_add(1, Ordering::SeqCst);
+        if ENDING.load(Ordering::SeqCst) && !crate::wait::is_main_thread() {
+            ASKING.fetch_sub(1, Ordering::SeqCst);
+            loop {
+                std::thread::park();
+            }
+        }
+        result
+    });
+    ASKING.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
+/// From here on no other thread asks for the GIL. The interpreter ends, by this thread.
+pub(crate) fn end(py: Python<'_>) {
+    ENDING.store(true, Ordering::SeqCst);
+    // Those that asked before get it meanwhile.
+    py.detach(|| {
+        while ASKING.load(Ordering::SeqCst) > 0 {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    });
+}
+
+/// In a child of `fork` nobody else asks, or ends the interpreter.
+pub(crate) fn forget_all() {
+    ASKING.store(0, Ordering::Relaxed);
+    ENDING.store(false, Ordering::Relaxed);
+}

@@ -1,0 +1,169 @@
+//! Errors as Python has them: `OSError` with the errno, whose subclass Python chooses itself
+//! (`ConnectionResetError`, `BrokenPipeError`, ...), and a text that says what to do.
+
+use gpu_usermap::RegionError;
+use gpunet_proxy::settings::SettingsError;
+use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use std::io;
+use std::net::SocketAddr;
+
+/// Why a call failed: an errno, and what there is to say about it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    errno: i32,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(errno: i32, text: impl Into<String>) -> Self {
+        Self { errno, text: text.into() }
+    }
+
+    /// A call on something that was closed.
+    pub(crate) fn closed(what: &str) -> Self {
+        Self::new(libc::EBADF, format!("the {what} is closed; open a new one"))
+    }
+
+    /// A call that would have to wait, and may not.
+    pub(crate) fn would_block() -> Self {
+        Self::new(libc::EAGAIN, "the call would have to wait, and the socket's timeout is 0")
+    }
+
+    /// The same, with the address that it is about.
+    pub(crate) fn at(self, address: SocketAddr) -> Self {
+        Self { text: format!("{address}: {}", self.text), ..self }
+    }
+}
+
+/// What `errno` means for a socket. What is short is not always what the number's name says.
+fn text_of(errno: i32) -> String {
+    let text = match errno {
+        libc::EMFILE => {
+            "all socket slots of the attachment are in use, or still closing; raise the setting sockets, or close sooner (under gpunetd \
+             the user may also have reached its limit)"
+        }
+        libc::ENFILE => "the proxy has no file descriptor left; raise `ulimit -n` where it runs",
+        libc::ENOBUFS => {
+            "no ring memory is free for these rings; raise the setting shared_rings, or ask for smaller rings (send_ring, recv_ring)"
+        }
+        libc::ENETDOWN => "the proxy, or the daemon behind it, has stopped; open a new one",
+        libc::ECANCELED => "the attachment of this socket is closed",
+        libc::EOPNOTSUPP => "there is no such transport here",
+        _ => {
+            let text = io::Error::from_raw_os_error(errno).to_string();
+            let end = text.rfind(" (os error").unwrap_or(text.len());
+            return text[..end].to_owned();
+        }
+    };
+    text.to_owned()
+}
+
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+        io::ErrorKind::InvalidInput => libc::EINVAL,
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => libc::EPROTO,
+        io::ErrorKind::ConnectionReset => libc::ECONNRESET,
+        io::ErrorKind::NotFound => libc::ENOENT,
+        io::ErrorKind::PermissionDenied => libc::EACCES,
+        io::ErrorKind::WouldBlock => libc::EAGAIN,
+        io::ErrorKind::Unsupported => libc::EOPNOTSUPP,
+        // All launch numbers are in use.
+        io::ErrorKind::ResourceBusy | io::ErrorKind::QuotaExceeded => libc::EBUSY,
+        _ => libc::EIO,
+    })
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(errno) => Self::new(errno, text_of(errno)),
+            None => Self::new(errno_of(&error), error.to_string()),
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for Failure {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        PyOSError::new_err((failure.errno, failure.text))
+    }
+}
+
+/// A timeout of the program's own, as `socket.timeout`.
+pub(crate) fn timed_out(what: &str) -> PyErr {
+    PyTimeoutError::new_err(format!("timed out: {what}"))
+}
+
+/// A fault of CUDA.
+pub(crate) fn cuda(error: impl std::fmt::Display) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
+}
+
+pub(crate) fn settings(error: &SettingsError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn daemon_errno(error: &DaemonError) -> i32 {
+    match error {
+        DaemonError::NotThere { source, .. }
+        | DaemonError::Connect { source, .. }
+        | DaemonError::Silent { source, .. }
+        | DaemonError::NoDescriptor { source } => errno_of(source),
+        DaemonError::Refused { errno, .. } => *errno,
+        DaemonError::Version { .. } => libc::EPROTONOSUPPORT,
+        DaemonError::Config(_) => libc::EINVAL,
+        _ => libc::EPROTO,
+    }
+}
+
+pub(crate) fn daemon(error: &DaemonError) -> PyErr {
+    if let DaemonError::Config(_) = error {
+        return PyValueError::new_err(error.to_string());
+    }
+    Failure::new(daemon_errno(error), error.to_string()).into()
+}
+
+pub(crate) fn embed(error: &EmbedError) -> PyErr {
+    match error {
+        EmbedError::Config(_) => PyValueError::new_err(error.to_string()),
+        EmbedError::Start { source, .. } => Failure::new(errno_of(source), error.to_string()).into(),
+    }
+}
+
+pub(crate) fn open(error: &OpenError) -> PyErr {
+    match error {
+        OpenError::Daemon(error) => daemon(error),
+        OpenError::Embed(error) => embed(error),
+        _ => Failure::new(libc::EIO, error.to_string()).into(),
+    }
+}
+
+pub(crate) fn attach(error: &AttachError) -> PyErr {
+    let errno = match error {
+        AttachError::Region { source: RegionError::FileLimit { .. }, .. } => libc::EFBIG,
+        AttachError::Region { .. } | AttachError::Alloc(_) => libc::ENOMEM,
+        AttachError::Stopped => libc::ENETDOWN,
+        AttachError::TooMany(_) => libc::EBUSY,
+        AttachError::HostOnGpu | AttachError::Placement(_) => libc::EOPNOTSUPP,
+        AttachError::Thread(error) | AttachError::Doorbell(error) => errno_of(error),
+        AttachError::Daemon(error) => daemon_errno(error),
+        _ => libc::EIO,
+    };
+    Failure::new(errno, error.to_string()).into()
+}
+
+pub(crate) fn too_many_launches(error: &TooManyLaunches) -> PyErr {
+    Failure::new(libc::EBUSY, format!("{error}; leave the blocks of launches that are done")).into()
+}
+
+pub(crate) fn alloc(error: &AllocError) -> PyErr {
+    pyo3::exceptions::PyMemoryError::new_err(error.to_string())
+}

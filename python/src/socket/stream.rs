@@ -1,0 +1,547 @@
+//! A connected stream.
+
+use super::Timeout;
+use crate::address;
+use crate::buffer::View;
+use crate::detach::detach;
+use crate::error::{Failure, timed_out};
+use crate::fork::Owned;
+use crate::proxy::HostCore;
+use crate::wait::{Limit, Notify, Waited, lock, until_ready};
+use gpunet_proxy::abi::TransportKind;
+use gpunet_proxy::host::{ReadHalf, Stream, WriteHalf};
+use pyo3::exceptions::{PyEOFError, PyRuntimeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A future of the host's sockets.
+pub(super) type Pending<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
+
+/// A connected stream of the host program, over any transport.
+#[pyclass(frozen, weakref, subclass, module = "gpunet", name = "Socket")]
+pub(crate) struct Socket {
+    core: Owned<Core>,
+    timeout: Timeout,
+    /// Files of `makefile` that use it; as in `socket.socket` the last one closes it.
+    files: AtomicUsize,
+    closed: AtomicBool,
+}
+
+struct Core {
+    /// `None` once the socket is closed.
+    read: Mutex<Option<ReadHalf>>,
+    write: Mutex<Option<WriteHalf>>,
+    readable: Arc<Notify>,
+    writable: Arc<Notify>,
+    local: SocketAddr,
+    peer: SocketAddr,
+    transport: TransportKind,
+    /// What the stream's descriptors, rings and words belong to.
+    _host: Arc<HostCore>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// What flags `recv` takes.
+const RECV_FLAGS: i32 = libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+fn check_flags(flags: i32, known: i32, names: &str) -> PyResult<()> {
+    if flags & !known == 0 {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(format!("unknown flags {:#x}; this call takes {names}", flags & !known)))
+}
+
+impl Core {
+    /// Makes a call on the reading half.
+    ///
+    /// # Errors
+    /// EBADF, when the socket was closed; the call's.
+    fn with_read<R>(
+        &self,
+        call: impl FnOnce(&mut ReadHalf) -> Poll<io::Result<R>>,
+    ) -> Poll<Result<R, Failure>> {
+        match &mut *lock(&self.read) {
+            Some(read) => call(read).map_err(Failure::from),
+            None => Poll::Ready(Err(Failure::closed("socket"))),
+        }
+    }
+
+    /// Makes a call on the writing half.
+    ///
+    /// # Errors
+    /// As [`Core::with_read`].
+    fn with_write<R>(
+        &self,
+        call: impl FnOnce(&mut WriteHalf) -> Poll<io::Result<R>>,
+    ) -> Poll<Result<R, Failure>> {
+        match &mut *lock(&self.write) {
+            Some(write) => call(write).map_err(Failure::from),
+            None => Poll::Ready(Err(Failure::closed("socket"))),
+        }
+    }
+
+    /// Receives into `room`, from `at` on: what there is, or all; returns how far that went.
+    fn receive(
+        &self,
+        cx: &mut Context<'_>,
+        room: &mut [MaybeUninit<u8>],
+        at: &mut usize,
+        flags: i32,
+    ) -> Poll<Result<usize, Failure>> {
+        let (peek, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
+        while *at < room.len() {
+            let mut buf = ReadBuf::uninit(&mut room[*at..]);
+            let polled = self.with_read(|read| match peek {
+                true => read.poll_peek(cx, &mut buf),
+                false => Pin::new(read).poll_read(cx, &mut buf),
+            });
+            match ready!(polled) {
+                Ok(()) => {}
+                // The failure stays, for the next call.
+                Err(_) if *at > 0 => break,
+                Err(failure) => return Poll::Ready(Err(failure)),
+            }
+            let n = buf.filled().len();
+            *at += n;
+            if n == 0 || peek || !all {
+                break;
+            }
+        }
+        Poll::Ready(Ok(*at))
+    }
+
+    fn is_readable(&self) -> bool {
+        let waker = Waker::from(self.readable.clone());
+        self.with_read(|read| read.poll_ready(&mut Context::from_waker(&waker))).is_ready()
+    }
+
+    fn is_writable(&self) -> bool {
+        let waker = Waker::from(self.writable.clone());
+        self.with_write(|write| write.poll_ready(&mut Context::from_waker(&waker))).is_ready()
+    }
+
+    /// Closes as one: a half that is dropped alone would end its direction first, and a reset would
+    /// be none.
+    fn close(&self) {
+        let (read, write) = (lock(&self.read).take(), lock(&self.write).take());
+        if let (Some(read), Some(write)) = (read, write) {
+            drop(Stream::reunite(read, write));
+        }
+        self.readable.close();
+        self.writable.close();
+    }
+}
+
+impl Socket {
+    pub(super) fn new(host: &Arc<HostCore>, stream: Stream, timeout: Option<f64>) -> PyResult<Self> {
+        let address = |found: io::Result<SocketAddr>| found.map_err(Failure::from);
+        let (local, peer) = (address(stream.local_addr())?, address(stream.peer_addr())?);
+        let transport = stream.transport();
+        let (read, write) = stream.into_split();
+        let core = Core {
+            read: Mutex::new(Some(read)),
+            write: Mutex::new(Some(write)),
+            readable: Arc::default(),
+            writable: Arc::default(),
+            local,
+            peer,
+            transport,
+            _host: host.clone(),
+        };
+        let (timeout, files, closed) = (Timeout::new(timeout)?, AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Self { core: Owned::new(core), timeout, files, closed })
+    }
+
+    fn limit(&self, flags: i32) -> Limit {
+        if flags & libc::MSG_DONTWAIT != 0 { Limit::No } else { self.timeout.limit() }
+    }
+
+    fn open(&self) -> PyResult<&Core> {
+        if self.closed.load(Ordering::Relaxed) && self.files.load(Ordering::Relaxed) == 0 {
+            return Err(Failure::closed("socket").into());
+        }
+        Ok(self.core.get()?)
+    }
+
+    fn recv_to(&self, py: Python<'_>, room: &mut [MaybeUninit<u8>], flags: i32) -> PyResult<usize> {
+        check_flags(flags, RECV_FLAGS, "MSG_PEEK, MSG_WAITALL, MSG_DONTWAIT and MSG_NOSIGNAL")?;
+        let core = self.open()?;
+        let mut at = 0;
+        let waited =
+            until_ready(py, &core.readable, self.limit(flags), |cx| core.receive(cx, room, &mut at, flags));
+        core.readable.settle(|| core.is_readable());
+        match waited? {
+            Waited::Done(result) => Ok(result?),
+            // MSG_WAITALL has moved some, which are not lost.
+            _ if at > 0 => Ok(at),
+            Waited::WouldBlock => Err(Failure::would_block().into()),
+            Waited::TimedOut => Err(timed_out("no bytes have come")),
+        }
+    }
+
+    /// Sends from `bytes`, from `at` on: what there is room for, or all.
+    fn send_from(&self, py: Python<'_>, bytes: &[u8], flags: i32, all: bool) -> PyResult<usize> {
+        check_flags(flags, SEND_FLAGS, "MSG_DONTWAIT and MSG_NOSIGNAL")?;
+        let core = self.open()?;
+        let mut at = 0;
+        let waited = until_ready(py, &core.writable, self.limit(flags), |cx| {
+            while at < bytes.len() {
+                at += ready!(core.with_write(|write| Pin::new(write).poll_write(cx, &bytes[at..])))?;
+                if !all {
+                    break;
+                }
+            }
+            Poll::Ready(Ok::<_, Failure>(()))
+        });
+        core.writable.settle(|| core.is_writable());
+        match waited? {
+            Waited::Done(result) => result.map(|()| at).map_err(PyErr::from),
+            Waited::WouldBlock => Err(Failure::would_block().into()),
+            Waited::TimedOut => Err(timed_out(&format!("the peer has left no room after {at} bytes"))),
+        }
+    }
+
+    fn really_close(&self, py: Python<'_>) {
+        if let Ok(core) = self.core.get() {
+            detach(py, || core.close());
+        }
+    }
+}
+
+/// Makes `bytes` of what a call receives, with one allocation.
+fn received<'py>(
+    py: Python<'py>,
+    size: usize,
+    receive: impl FnOnce(&mut [MaybeUninit<u8>]) -> PyResult<usize>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    // SAFETY: a new object of that size, with room that nobody else knows.
+    let object = unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), size.cast_signed()) };
+    // SAFETY: a new reference, or null with an error set.
+    let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?.cast_into::<PyBytes>()?;
+    // SAFETY: the object is bytes.
+    let room = unsafe { ffi::PyBytes_AsString(object.as_ptr()) };
+    // SAFETY: `size` bytes, which nobody reads before this function returns.
+    let room = unsafe { std::slice::from_raw_parts_mut(room.cast::<MaybeUninit<u8>>(), size) };
+    let n = receive(room)?;
+    if n == size { Ok(object) } else { Ok(PyBytes::new(py, &object.as_bytes()[..n])) }
+}
+
+/// How much a `recv` of a large size allocates at most: more than a ring holds comes in no call.
+const MOST_AT_ONCE: usize = 16 << 20;
+
+#[pymethods]
+impl Socket {
+    #[pyo3(signature = (data, flags=0, /))]
+    fn send(&self, data: &Bound<'_, PyAny>, flags: i32) -> PyResult<usize> {
+        let view = View::readable(data)?;
+        self.send_from(data.py(), view.bytes(), flags, false)
+    }
+
+    #[pyo3(signature = (data, flags=0, /))]
+    fn sendall(&self, data: &Bound<'_, PyAny>, flags: i32) -> PyResult<()> {
+        let view = View::readable(data)?;
+        self.send_from(data.py(), view.bytes(), flags, true).map(drop)
+    }
+
+    #[pyo3(signature = (bufsize, flags=0, /))]
+    fn recv<'py>(&self, py: Python<'py>, bufsize: isize, flags: i32) -> PyResult<Bound<'py, PyBytes>> {
+        let size =
+            usize::try_from(bufsize).map_err(|_| PyValueError::new_err("negative buffersize in recv"))?;
+        let size = if flags & libc::MSG_WAITALL == 0 { size.min(MOST_AT_ONCE) } else { size };
+        received(py, size, |room| self.recv_to(py, room, flags))
+    }
+
+    #[pyo3(signature = (size, /))]
+    fn recv_exact<'py>(&self, py: Python<'py>, size: isize) -> PyResult<Bound<'py, PyBytes>> {
+        let size = usize::try_from(size).map_err(|_| PyValueError::new_err("negative size in recv_exact"))?;
+        let bytes = received(py, size, |room| self.recv_to(py, room, libc::MSG_WAITALL))?;
+        if bytes.as_bytes().len() < size {
+            let text = format!(
+                "the stream ended, or its time was over, after {} of {size} bytes",
+                bytes.as_bytes().len()
+            );
+            let error = PyEOFError::new_err(text);
+            error.value(py).setattr("partial", bytes)?;
+            return Err(error);
+        }
+        Ok(bytes)
+    }
+
+    #[pyo3(signature = (buffer, nbytes=0, flags=0))]
+    fn recv_into(&self, buffer: &Bound<'_, PyAny>, nbytes: isize, flags: i32) -> PyResult<usize> {
+        let mut view = View::writable(buffer)?;
+        let nbytes =
+            usize::try_from(nbytes).map_err(|_| PyValueError::new_err("negative buffersize in recv_into"))?;
+        let len = view.len();
+        if nbytes > len {
+            return Err(PyValueError::new_err(format!("nbytes is {nbytes}, and the buffer has {len} bytes")));
+        }
+        let room = if nbytes == 0 { len } else { nbytes };
+        self.recv_to(buffer.py(), &mut view.room()[..room], flags)
+    }
+
+    fn shutdown(&self, py: Python<'_>, how: i32) -> PyResult<()> {
+        let (read, write) = match how {
+            libc::SHUT_RD => (true, false),
+            libc::SHUT_WR => (false, true),
+            libc::SHUT_RDWR => (true, true),
+            _ => return Err(PyValueError::new_err("shutdown takes SHUT_RD, SHUT_WR or SHUT_RDWR")),
+        };
+        let core = self.open()?;
+        let ended = detach(py, || {
+            let mut cx = Context::from_waker(Waker::noop());
+            if write && let Poll::Ready(ended) = core.with_write(|half| Pin::new(half).poll_shutdown(&mut cx))
+            {
+                ended?;
+            }
+            if read {
+                let stop = |half: &mut ReadHalf| {
+                    half.stop();
+                    Poll::Ready(Ok(()))
+                };
+                if let Poll::Ready(ended) = core.with_read(stop) {
+                    ended?;
+                }
+            }
+            Ok::<_, Failure>(())
+        });
+        ended?;
+        // Threads that wait find the end.
+        Waker::from(core.readable.clone()).wake();
+        Waker::from(core.writable.clone()).wake();
+        core.readable.settle(|| core.is_readable());
+        core.writable.settle(|| core.is_writable());
+        Ok(())
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.closed.store(true, Ordering::Relaxed);
+        if self.files.load(Ordering::Relaxed) == 0 {
+            self.really_close(py);
+        }
+    }
+
+    /// For `socket.SocketIO`.
+    fn _decref_socketios(&self, py: Python<'_>) {
+        let before = self.files.fetch_sub(1, Ordering::Relaxed);
+        if before == 1 && self.closed.load(Ordering::Relaxed) {
+            self.really_close(py);
+        }
+    }
+
+    #[pyo3(signature = (mode="r", buffering=None, *, encoding=None, errors=None, newline=None))]
+    fn makefile<'py>(
+        slf: &Bound<'py, Self>,
+        mode: &str,
+        buffering: Option<isize>,
+        encoding: Option<&str>,
+        errors: Option<&str>,
+        newline: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().open()?;
+        let make = slf.py().import("gpunet._files")?.getattr("makefile")?;
+        slf.get().files.fetch_add(1, Ordering::Relaxed);
+        let made = make.call1((slf, mode, buffering, encoding, errors, newline));
+        if made.is_err() {
+            slf.get().files.fetch_sub(1, Ordering::Relaxed);
+        }
+        made
+    }
+
+    fn fileno(&self) -> PyResult<i32> {
+        let Ok(core) = self.open() else { return Ok(-1) };
+        Ok(core.readable.descriptor(|| core.is_readable())?)
+    }
+
+    fn write_fileno(&self) -> PyResult<i32> {
+        let Ok(core) = self.open() else { return Ok(-1) };
+        Ok(core.writable.descriptor(|| core.is_writable())?)
+    }
+
+    fn getpeername<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        address::tuple(py, self.open()?.peer)
+    }
+
+    fn getsockname<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        address::tuple(py, self.open()?.local)
+    }
+
+    #[getter]
+    fn transport(&self) -> PyResult<&'static str> {
+        Ok(address::name_of(self.core.get()?.transport))
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    #[getter]
+    fn timeout(&self) -> Option<f64> {
+        self.timeout.get()
+    }
+
+    fn gettimeout(&self) -> Option<f64> {
+        self.timeout.get()
+    }
+
+    fn settimeout(&self, value: Option<f64>) -> PyResult<()> {
+        self.timeout.set(value)
+    }
+
+    fn setblocking(&self, flag: bool) -> PyResult<()> {
+        self.timeout.set(if flag { None } else { Some(0.0) })
+    }
+
+    fn getblocking(&self) -> bool {
+        self.timeout.get() != Some(0.0)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        match self.core.get() {
+            Err(_) => "<gpunet.Socket of another process>".to_owned(),
+            Ok(_) if self.closed.load(Ordering::Relaxed) => "<gpunet.Socket [closed]>".to_owned(),
+            Ok(core) => {
+                format!(
+                    "<gpunet.Socket {} -> {} over {}>",
+                    core.local,
+                    core.peer,
+                    address::name_of(core.transport)
+                )
+            }
+        }
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyRuntimeError::new_err("a socket cannot be pickled; each process connects its own"))
+    }
+}
+
+/// A connect that has begun.
+#[pyclass(frozen, module = "gpunet._native")]
+pub(crate) struct Connecting {
+    core: Owned<ConnectingCore>,
+}
+
+struct ConnectingCore {
+    /// `None` once it has ended, or was given up.
+    pending: Mutex<Option<Pending<Stream>>>,
+    /// It has ended, and nobody has asked for it.
+    ended: Mutex<Option<io::Result<Stream>>>,
+    notify: Arc<Notify>,
+    to: SocketAddr,
+    host: Arc<HostCore>,
+}
+
+impl ConnectingCore {
+    /// Returns whether it has ended.
+    fn progress(&self, cx: &mut Context<'_>) -> bool {
+        let mut pending = lock(&self.pending);
+        if let Some(connect) = &mut *pending
+            && let Poll::Ready(result) = connect.as_mut().poll(cx)
+        {
+            *pending = None;
+            *lock(&self.ended) = Some(result);
+        }
+        pending.is_none()
+    }
+}
+
+impl Connecting {
+    pub(crate) fn begin(
+        host: Arc<HostCore>,
+        to: SocketAddr,
+        options: gpunet_proxy::abi::Options,
+    ) -> PyResult<Self> {
+        let sockets = host.host()?;
+        let pending: Pending<Stream> = Box::pin(async move { sockets.connect(to, options).await });
+        let (pending, ended) = (Mutex::new(Some(pending)), Mutex::new(None));
+        Ok(Self { core: Owned::new(ConnectingCore { pending, ended, notify: Arc::default(), to, host }) })
+    }
+
+    /// Waits for its end. What is not there in time is given up.
+    pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Socket> {
+        let core = self.core.get()?;
+        let timeout = Timeout::new(timeout)?;
+        let waited = until_ready(py, &core.notify, timeout.limit(), |cx| match core.progress(cx) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        });
+        if !matches!(waited, Ok(Waited::Done(()))) {
+            detach(py, || drop(lock(&core.pending).take()));
+        }
+        match waited? {
+            Waited::Done(()) => self.result(timeout.get()),
+            Waited::WouldBlock => {
+                let text =
+                    "a connect waits for an answer; give it a timeout, or use `await gpunet.connect(...)`";
+                Err(Failure::new(libc::EINPROGRESS, text).into())
+            }
+            Waited::TimedOut => Err(timed_out(&format!("no connection to {}", core.to))),
+        }
+    }
+}
+
+#[pymethods]
+impl Connecting {
+    /// A descriptor that is readable once the connect has ended.
+    fn fileno(&self) -> PyResult<i32> {
+        let core = self.core.get()?;
+        let waker = Waker::from(core.notify.clone());
+        Ok(core.notify.descriptor(|| core.progress(&mut Context::from_waker(&waker)))?)
+    }
+
+    /// The socket.
+    ///
+    /// # Errors
+    /// BlockingIOError while it connects; how it failed.
+    #[pyo3(signature = (timeout=None))]
+    fn result(&self, timeout: Option<f64>) -> PyResult<Socket> {
+        let core = self.core.get()?;
+        let waker = Waker::from(core.notify.clone());
+        core.notify.settle(|| core.progress(&mut Context::from_waker(&waker)));
+        if !core.progress(&mut Context::from_waker(&waker)) {
+            return Err(Failure::new(libc::EAGAIN, "the connect goes on").into());
+        }
+        let ended = lock(&core.ended).take().ok_or_else(|| Failure::closed("connect"))?;
+        core.notify.close();
+        Socket::new(&core.host, ended.map_err(|error| Failure::from(error).at(core.to))?, timeout)
+    }
+
+    /// Gives it up.
+    fn close(&self) -> PyResult<()> {
+        let core = self.core.get()?;
+        drop((lock(&core.pending).take(), lock(&core.ended).take()));
+        core.notify.close();
+        Ok(())
+    }
+}

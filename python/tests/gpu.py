@@ -1,0 +1,887 @@
+"""What needs a GPU: kernels with sockets in each language, the examples, first launches, round trips.
+
+    python3 python/tests/gpu.py [--echo PATH_OF_gpunet-echo] [STEP...]
+
+Each step is a process of its own under its own limit, and prints as it goes. The exit code is 1 when
+a step failed. A step whose packages are missing says NOT RUN.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+EXAMPLES = HERE.parent / "examples"
+STEPS = {}
+
+# A 64 B ping-pong over TCP in C: Python's own time would hide the kernels'.
+PROBE = r"""
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+static int order(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+int main(int argc, char **argv) {
+    enum { size = 64 };
+    const int rounds = atoi(argv[2]), one = 1;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1]))};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int s = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(s, (struct sockaddr *)&to, sizeof to)) return 1;
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    double *took = malloc(rounds * sizeof *took);
+    for (int i = -rounds / 10; i < rounds; i++) {
+        char out[size], in[size];
+        memset(out, i, size);
+        struct timespec a, b;
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        if (send(s, out, size, 0) != size) return 2;
+        for (int got = 0; got < size;) {
+            const int n = recv(s, in + got, size - got, 0);
+            if (n <= 0) return 3;
+            got += n;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        if (memcmp(in, out, size)) return 4;
+        if (i >= 0) took[i] = (b.tv_sec - a.tv_sec) * 1e6 + (b.tv_nsec - a.tv_nsec) / 1e3;
+    }
+    qsort(took, rounds, sizeof *took, order);
+    printf("%.2f\n", took[rounds / 2]);
+    close(s);
+    return 0;
+}
+"""
+
+CUDA_ECHO = r"""
+#include <gpunet.h>
+extern "C" __global__ void echo(gpunet_net_t net, int listener, unsigned char *buffer, unsigned long long size,
+                                int connections) {
+    for (int i = 0; i < connections; i++) {
+        const int s = gpunet_accept(net, listener);
+        if (s < 0) return;
+        long long n;
+        while ((n = gpunet_recv(net, s, buffer, size)) > 0)
+            if (gpunet_send(net, s, buffer, n, MSG_WAITALL) != n) break;
+        gpunet_close(net, s);
+    }
+}
+"""
+
+
+def step(seconds, *needs):
+    def register(function):
+        STEPS[function.__name__] = (function, seconds, needs)
+        return function
+
+    return register
+
+
+def say(*words):
+    print("   ", *words, flush=True)
+
+
+def check(condition, *words):
+    if not condition:
+        raise AssertionError(" ".join(map(str, words)))
+
+
+@contextlib.contextmanager
+def attached():
+    """An attachment of GPU 0 and a listener of it."""
+    import gpunet
+
+    with gpunet.embed(sockets=64) as proxy, proxy.attach_cuda(0) as device:
+        yield device, device.listen(("127.0.0.1", 0))
+
+
+def exchange(port, size, chunk, seed=7):
+    """Sends `size` bytes to an echo and compares every byte."""
+    data = random.Random(seed).randbytes(size)
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+
+        def write():
+            for at in range(0, size, chunk):
+                connection.sendall(data[at : at + chunk])
+            connection.shutdown(socket.SHUT_WR)
+
+        writer = threading.Thread(target=write, daemon=True)
+        began = time.perf_counter()
+        writer.start()
+        got = bytearray()
+        while piece := connection.recv(1 << 20):
+            got += piece
+        took = time.perf_counter() - began
+        writer.join(30)
+    check(
+        bytes(got) == data,
+        f"{len(got)} of {size} bytes came back, equal up to",
+        next((i for i, (a, b) in enumerate(zip(got, data, strict=False)) if a != b), min(len(got), size)),
+    )
+    return size / took / 1e9
+
+
+def receive(connection, size):
+    """Exactly `size` bytes. MSG_WAITALL does nothing on a socket with a timeout."""
+    got = bytearray()
+    while len(got) < size:
+        piece = connection.recv(size - len(got))
+        check(piece, f"the stream ended after {len(got)} of {size} bytes")
+        got += piece
+    return got
+
+
+def exchanges(port):
+    speeds = [exchange(port, *case) for case in ((1, 1), (1000, 7), (100_003, 4096), (20_000_000, 1 << 20))]
+    return f"4 connections echoed right, 20 MB at {speeds[-1]:.2f} GB/s"
+
+
+# ---- Triton ----
+
+
+def triton_kernels():
+    import triton
+    import triton.language as tl
+
+    import gpunet.triton as gt
+
+    @triton.jit
+    def echo(net, listener, buffer, size, total, connections):
+        sent = tl.zeros((), tl.int64)
+        for _i in range(connections):
+            fd = gt.accept(net, listener)
+            n = gt.recv(net, fd, buffer, size)
+            while n > 0:
+                sent += gt.send(net, fd, buffer, n)
+                n = gt.recv(net, fd, buffer, size)
+            if fd >= 0:
+                gt.close(net, fd)
+        tl.store(total, sent)
+
+    @triton.jit
+    def sum_up(net, fd, data, out, SOCKETS: tl.constexpr):
+        lanes = tl.arange(0, 1024)
+        if SOCKETS:
+            n = gt.recv_exact(net, fd, data, 4096)
+            tl.store(out + 1, n.to(tl.float32))
+        tl.store(out, tl.sum(tl.load(data + lanes), axis=0))
+
+    @triton.jit
+    def multiply(net, fd, a, b, c, M: tl.constexpr):
+        i = tl.arange(0, M)
+        at = i[:, None] * M + i[None, :]
+        gt.recv_exact(net, fd, a, M * M * 2)
+        product = tl.dot(tl.load(a + at), tl.load(b + at))
+        tl.store(c + at, product)
+        gt.send(net, fd, c, M * M * 4)
+
+    @triton.jit
+    def misuse(net, listener, wide, address, buffer, entries, out):
+        tl.store(out + 0, gt.accept(net, listener, timeout_ns=0))
+        tl.store(out + 1, gt.accept(net, listener, 5_000_000))
+        tl.store(out + 2, gt.recv(net, 12345, buffer, 16))
+        tl.store(out + 3, gt.close(net, listener + wide))
+        fd = gt.connect(net, address)
+        tl.store(out + 4, fd)
+        tl.store(out + 5, gt.recv(net, fd, buffer, 16, timeout_ns=1_000_000))
+        tl.store(out + 6, gt.send(net, fd, buffer, -3))
+        tl.store(out + 7, gt.send(net, fd, buffer, 16))
+        tl.store(entries, fd)
+        tl.store(entries + 1, gt.POLLIN)
+        tl.store(out + 8, gt.poll(net, entries, 1, timeout_ns=10_000_000_000))
+        tl.store(out + 9, gt.recv_exact(net, fd, buffer, 1000))
+        tl.store(out + 10, gt.shutdown(net, fd, gt.SHUT_WR))
+        tl.store(out + 11, gt.send(net, fd, buffer, 16))
+        tl.store(out + 12, gt.recv(net, fd, buffer, 16))
+        tl.store(out + 13, gt.close(net, fd))
+        tl.store(out + 14, gt.close(net, fd))
+        tl.store(out + 15, gt.connect(net, address, timeout_ns=0))
+
+    @triton.jit(do_not_specialize=["net", "listener"])
+    def serve(net, listener, buffers, SIZE: tl.constexpr):
+        buffer = buffers + tl.program_id(0) * SIZE
+        fd = gt.accept(net, listener)
+        while fd >= 0:
+            n = gt.recv(net, fd, buffer, SIZE, timeout_ns=5_000_000_000)
+            while n > 0:
+                # A client that does not read keeps a program for two seconds.
+                if gt.send(net, fd, buffer, n, timeout_ns=2_000_000_000) == n:
+                    n = gt.recv(net, fd, buffer, SIZE, timeout_ns=5_000_000_000)
+                else:
+                    n = n * 0
+            gt.close(net, fd)
+            fd = gt.accept(net, listener)
+
+    return echo, sum_up, multiply, misuse, serve
+
+
+@step(120, "torch", "triton")
+def triton_bytes():
+    """Echo of 1, 4, 8 and 16 warps; every byte."""
+    import torch
+
+    echo = triton_kernels()[0]
+    for warps in (4, 8, 16, 1):
+        with attached() as (device, listener):
+            buffer = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
+            total = torch.zeros(1, dtype=torch.int64, device="cuda")
+            stream = torch.cuda.Stream()
+            torch.cuda.synchronize()
+            with device.launch(stream) as net, torch.cuda.stream(stream):
+                kernel = echo[(1,)](net, listener.device_number(), buffer, buffer.numel(), total, 4, num_warps=warps)
+                found = exchanges(listener.getsockname()[1])
+            sent = 1 + 1000 + 100_003 + 20_000_000
+            check(total.item() == sent, f"the kernel counted {total.item()} of {sent} bytes")
+            say(f"{warps} warps ({kernel.n_regs} registers, {kernel.n_spills} spills): {found}")
+
+
+@step(60, "torch", "triton")
+def triton_misuse():
+    """Deadlines, errnos, connect, poll, shutdown."""
+    import errno
+
+    import torch
+
+    import gpunet.triton as gt
+
+    misuse = triton_kernels()[3]
+    with attached() as (device, listener), socket.create_server(("127.0.0.1", 0)) as server:
+        address = torch.tensor(list(gt.sockaddr(*server.getsockname())), dtype=torch.uint8, device="cuda")
+        buffer = torch.zeros(1 << 12, dtype=torch.uint8, device="cuda")
+        entries = torch.zeros(2, dtype=torch.int32, device="cuda")
+        out = torch.zeros(16, dtype=torch.int64, device="cuda")
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with device.launch(stream) as net, torch.cuda.stream(stream):
+            misuse[(1,)](net, listener.device_number(), 1 << 32, address, buffer, entries, out)
+            server.settimeout(30)
+            peer, _ = server.accept()
+            peer.settimeout(30)
+            receive(peer, 16)
+            peer.sendall(bytes(1000))
+            check(peer.recv(1) == b"", "the kernel ended its direction")
+            peer.shutdown(socket.SHUT_WR)
+        got = out.tolist()
+        peer.close()
+    want = {
+        0: -errno.EAGAIN,
+        1: -errno.EAGAIN,
+        2: -errno.EBADF,
+        3: -errno.EBADF,
+        5: -errno.EAGAIN,
+        6: -errno.EFAULT,
+        7: 16,
+        8: 1,
+        9: 1000,
+        10: 0,
+        11: -errno.EPIPE,
+        12: 0,
+        13: 0,
+        14: -errno.EBADF,
+        15: -errno.EINVAL,
+    }
+    check(got[4] > 0, "connect gave", got[4])
+    wrong = {at: (got[at], value) for at, value in want.items() if got[at] != value}
+    check(not wrong, "call: (got, wanted)", wrong)
+    say("16 calls returned what they should")
+
+
+@step(60, "torch", "triton")
+def triton_tensor_cores():
+    """A matrix product beside a socket: shared memory stays aligned."""
+    import torch
+
+    multiply = triton_kernels()[2]
+    with attached() as (device, listener):
+        a = torch.randn(128, 128, device="cuda").half()
+        b = torch.randn(128, 128, device="cuda").half()
+        room, c = torch.zeros_like(a), torch.zeros(128, 128, device="cuda")
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        want = (a.float() @ b.float()).cpu()
+        with socket.create_connection(listener.getsockname()[:2], timeout=30) as connection:
+            fd, _ = listener.accept(timeout=10)
+            with device.launch(stream) as net, torch.cuda.stream(stream):
+                multiply[(1,)](net, fd.device_number(), room, b, c, 128)
+                connection.sendall(a.cpu().numpy().tobytes())
+                got = receive(connection, 128 * 128 * 4)
+        got = torch.frombuffer(got, dtype=torch.float32).reshape(128, 128)
+        difference = (got - want).abs().max().item()
+        check(difference < 0.1, "largest difference", difference)
+        say(f"largest difference {difference:.1e}")
+
+
+def half_close(port, random_):
+    exchange(port, random_.randrange(1, 300_000), 1 + random_.randrange(50_000), random_.random())
+
+
+def reset(port, random_):
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.sendall(bytes(random_.randrange(1, 100_000)))
+    connection.close()
+
+
+def read_slowly(port, random_):
+    data = random_.randbytes(random_.randrange(1, 200_000))
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(data[:30_000])
+        connection.shutdown(socket.SHUT_WR)
+        got = bytearray()
+        while piece := connection.recv(1 + random_.randrange(3_000)):
+            got += piece
+            time.sleep(0.001 * random_.random())
+        check(got == data[:30_000], f"{len(got)} bytes came back to a slow reader")
+
+
+def read_nothing(port, random_):
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.settimeout(0.05)
+        with contextlib.suppress(OSError):
+            while True:
+                connection.sendall(bytes(1 << 20))
+
+
+def leave_at_once(port, random_):
+    socket.create_connection(("127.0.0.1", port), timeout=30).close()
+
+
+HOSTILE_SECONDS = int(os.environ.get("GPUNET_HOSTILE_SECONDS", "30"))
+
+
+@step(HOSTILE_SECONDS + 90, "torch", "triton")
+def triton_hostile():
+    """Eight programs serve clients that half-close, reset, and read slowly or not at all (GPUNET_HOSTILE_SECONDS)."""
+    import torch
+
+    serve = triton_kernels()[4]
+    with attached() as (device, listener):
+        port, buffers = listener.getsockname()[1], torch.zeros(8 << 16, dtype=torch.uint8, device="cuda")
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        launch = device.launch(stream)
+        with torch.cuda.stream(stream):
+            serve[(8,)](launch.net, listener.device_number(), buffers, 1 << 16)
+        exchange(port, 1000, 1000)
+        until, done, failures = time.monotonic() + HOSTILE_SECONDS, dict.fromkeys(BEHAVIOURS, 0), []
+
+        def client(seed):
+            random_ = random.Random(seed)
+            while time.monotonic() < until and not failures:
+                behaviour = random_.choices(BEHAVIOURS, (8, 4, 4, 1, 4))[0]
+                try:
+                    behaviour(port, random_)
+                    done[behaviour] += 1
+                except Exception as error:
+                    failures.append(f"{behaviour.__name__}: {error!r}")
+
+        clients = [threading.Thread(target=client, args=(seed,)) for seed in range(16)]
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join()
+        check(not failures, *failures)
+        say(", ".join(f"{behaviour.__name__} {count}" for behaviour, count in done.items()))
+        say(f"afterwards: {exchanges(port)}")
+        launch.cancel()
+        began = time.perf_counter()
+        left = launch.finish()
+        say(f"the kernel ended {time.perf_counter() - began:.2f} s after the cancel, with {left} sockets open")
+        say(device.stats())
+
+
+BEHAVIOURS = (half_close, reset, read_slowly, read_nothing, leave_at_once)
+
+
+def first_launch(sockets):
+    import torch
+
+    sum_up = triton_kernels()[1]
+    import triton
+
+    # The driver, Triton's own libraries and torch have begun.
+    data, out = torch.ones(1024, device="cuda"), torch.zeros(2, device="cuda")
+
+    @triton.jit
+    def nothing(out):
+        pass
+
+    nothing[(1,)](out)
+    with attached() as (device, _):
+        torch.cuda.synchronize()
+        with device.launch() as net:
+            began = time.perf_counter()
+            sum_up[(1,)](net, -1, data, out, sockets)
+            torch.cuda.synchronize()
+            took = time.perf_counter() - began
+    print(f"{took * 1e3:.1f}", flush=True)
+
+
+@step(240, "torch", "triton")
+def triton_first_launch():
+    """First launch with and without sockets, and with Triton's cache warm."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, cache in (("no object in gpunet's cache", "cold"), ("object in gpunet's cache", "warm")):
+            times = {}
+            for sockets in (False, True):
+                for kind in ("first", "cached"):
+                    environment = dict(
+                        os.environ,
+                        TRITON_CACHE_DIR=f"{folder}/triton-{cache}-{sockets}",
+                        XDG_CACHE_HOME=f"{folder}/xdg",
+                    )
+                    command = [sys.executable, __file__, "--first-launch", str(int(sockets))]
+                    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+                    check(done.returncode == 0, done.stderr[-2000:])
+                    times[kind, sockets] = float(done.stdout.split()[-1])
+            for kind in ("first", "cached"):
+                with_, without = times[kind, True], times[kind, False]
+                say(f"{name}, {kind} launch: {with_:.1f} ms with sockets, {without:.1f} ms without")
+
+
+# ---- Numba ----
+
+
+def numba_kernels():
+    from gpunet.numba import accept, close, cuda, recv, recv_exact, send
+
+    @cuda.jit
+    def echo(net, listener, buffer, connections):
+        for _ in range(connections):
+            fd = accept(net, listener)
+            n = recv(net, fd, buffer)
+            while n > 0:
+                send(net, fd, buffer, n)
+                n = recv(net, fd, buffer)
+            close(net, fd)
+
+    @cuda.jit
+    def plain(data, out):
+        if cuda.threadIdx.x == 0:
+            out[0] = data[0]
+
+    @cuda.jit
+    def with_socket(net, fd, data, out):
+        n = recv_exact(net, fd, data)
+        if cuda.threadIdx.x == 0:
+            out[0] = n
+
+    return echo, plain, with_socket
+
+
+@step(120, "numba_cuda_mlir|numba_cuda")
+def numba_bytes():
+    """Echo of 128 and 256 threads; every byte. First launch with and without sockets."""
+    import numpy as np
+
+    from gpunet.numba import cuda
+
+    say(f"by {cuda.__name__}, numpy {np.__version__}")
+    echo, plain, with_socket = numba_kernels()
+    data, out = cuda.to_device(np.zeros(64, np.uint8)), cuda.to_device(np.zeros(1, np.int64))
+    times = []
+    with attached() as (device, _), device.launch() as net:
+        for launch in (lambda: plain[1, 64](data, out), lambda: with_socket[1, 64](net, -1, data, out)):
+            began = time.perf_counter()
+            launch()
+            cuda.synchronize()
+            times.append(time.perf_counter() - began)
+    say(f"first launch {times[0]:.2f} s without sockets, {times[1]:.2f} s with")
+    for threads in (128, 256):
+        with attached() as (device, listener):
+            buffer = cuda.device_array(1 << 20, np.uint8)
+            stream = cuda.stream()
+            with device.launch(stream) as net:
+                echo[1, threads, stream](net, listener.device_number(), buffer, 4)
+                say(f"{threads} threads: {exchanges(listener.getsockname()[1])}")
+
+
+# ---- CUDA C++ ----
+
+
+@step(90, "cupy")
+def cupy_bytes():
+    """Echo of 128, 256 and 512 threads; every byte."""
+    import cupy
+    import numpy as np
+
+    import gpunet.cupy
+
+    for threads in (128, 256, 512):
+        began = time.perf_counter()
+        kernel = gpunet.cupy.compile(CUDA_ECHO, max_threads=threads).get_function("echo")
+        took = time.perf_counter() - began
+        with attached() as (device, listener):
+            buffer = cupy.zeros(1 << 20, cupy.uint8)
+            stream = cupy.cuda.Stream(non_blocking=True)
+            with device.launch(stream) as net, stream:
+                number = np.int32(listener.device_number())
+                kernel((1,), (threads,), (np.uint64(net), number, buffer, np.uint64(1 << 20), np.int32(4)))
+                found = exchanges(listener.getsockname()[1])
+            say(f"{threads} threads, compiled and linked in {took:.2f} s: {found}")
+
+
+@step(60, "cuda.core")
+def cuda_core_bytes():
+    """Echo by cuda.core; every byte."""
+    import numpy as np
+    from cuda.core import Device, LaunchConfig, launch
+
+    import gpunet.cuda_core
+
+    gpu = Device()
+    gpu.set_current()
+    kernel = gpunet.cuda_core.compile(CUDA_ECHO).get_kernel("echo")
+    stream = gpu.create_stream()
+    buffer = gpu.allocate(1 << 20, stream=stream)
+    with attached() as (device, listener):
+        with device.launch(stream) as net:
+            launch(
+                stream,
+                LaunchConfig(grid=1, block=128),
+                kernel,
+                np.uint64(net),
+                np.int32(listener.device_number()),
+                buffer,
+                np.uint64(1 << 20),
+                np.int32(4),
+            )
+            say(exchanges(listener.getsockname()[1]))
+
+
+CALL_COST = r"""
+#include <gpunet.h>
+__device__ unsigned long long now() {
+    unsigned long long ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    return ns;
+}
+// What a call costs that finds nothing, and one that sends: nanoseconds a call.
+extern "C" __global__ void cost(gpunet_net_t net, int s, unsigned char *buffer, long long *out, int calls) {
+    unsigned long long began = now();
+    for (int i = 0; i < calls; i++)
+        if (gpunet_recv_nb(net, s, buffer, 64) != -EAGAIN) return;
+    if (threadIdx.x == 0) out[0] = (now() - began) / calls;
+    began = now();
+    for (int i = 0; i < calls; i++)
+        if (gpunet_send(net, s, buffer, 64, MSG_WAITALL) != 64) return;
+    if (threadIdx.x == 0) out[1] = (now() - began) / calls;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        began = now();
+        for (int i = 0; i < calls; i++)
+            if (gpunet_recv_warp(net, s, buffer, 64, MSG_DONTWAIT) != -EAGAIN) return;
+        if (threadIdx.x == 0) out[2] = (now() - began) / calls;
+    }
+}
+"""
+
+
+@step(60, "cupy")
+def call_cost():
+    """What one call takes in CUDA C++: a receive that finds nothing, a send of 64 B."""
+    import cupy
+    import numpy as np
+
+    import gpunet.cupy
+
+    kernel = gpunet.cupy.compile(CALL_COST).get_function("cost")
+    for threads in (32, 128, 256):
+        with attached() as (device, listener), socket.create_connection(listener.getsockname()[:2], timeout=30) as connection:
+            fd, _ = listener.accept(timeout=10)
+            buffer, out, stream = cupy.zeros(64, cupy.uint8), cupy.zeros(3, cupy.int64), cupy.cuda.Stream(non_blocking=True)
+            with device.launch(stream) as net, stream:
+                arguments = (np.uint64(net), np.int32(fd.device_number()), buffer, out, np.int32(1000))
+                kernel((1,), (threads,), arguments)
+                receive(connection, 64_000)
+            empty, send, warp = out.tolist()
+            say(f"{threads} threads: receive of nothing {empty} ns, send of 64 B {send} ns, receive by a warp {warp} ns")
+
+
+# ---- examples ----
+
+
+@contextlib.contextmanager
+def example(name):
+    """A running example that listens; ended as by Ctrl-C."""
+    command = [sys.executable, "-u", str(EXAMPLES / name), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            check(line.startswith("listening on "), f"{name} said {line!r}")
+            yield int(line.split()[-1])
+            began = time.perf_counter()
+            process.send_signal(signal.SIGINT)
+            code = process.wait(20)
+            check(code == 0, f"{name} ended with {code} after Ctrl-C")
+            say(f"{name}: Ctrl-C ended it in {time.perf_counter() - began:.2f} s")
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@step(60, "torch", "triton")
+def example_triton_http():
+    """curl, or Python's own client where there is no curl."""
+    import urllib.request
+
+    with example("triton_http.py") as port:
+        for n in range(1, 51):
+            url = f"http://127.0.0.1:{port}/some/page?{'x' * (n * 50)}"
+            if shutil.which("curl"):
+                text = subprocess.run(["curl", "-sf", url], capture_output=True, text=True, timeout=20).stdout
+            else:
+                text = urllib.request.urlopen(url, timeout=20).read().decode()
+            check(text == f"hello, request {n:08}\n", f"the answer to request {n} was {text!r}")
+        say("50 requests were answered")
+
+
+@step(60, "numba_cuda_mlir|numba_cuda")
+def example_numba_numbers():
+    """Half a million numbers, twice."""
+    with example("numba_numbers.py") as port:
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                file = connection.makefile("rb")
+                for n in range(500_000):
+                    line = file.readline()
+                    check(line == b"%011d\n" % n, f"line {n} was {line!r}")
+                file.close()
+        say("1,000,000 lines were right")
+
+
+@step(60, "cupy")
+def example_cupy_asyncio():
+    """32 asyncio clients, 8 blocks."""
+    done = subprocess.run([sys.executable, str(EXAMPLES / "cupy_asyncio.py")], capture_output=True, text=True, timeout=50)
+    check(done.returncode == 0 and "32 clients were answered" in done.stdout, done.stdout + done.stderr[-2000:])
+    say(done.stdout.strip())
+
+
+@step(90, "torch", "triton")
+def example_torch_stream():
+    """Two processes, one tensor."""
+    done = subprocess.run([sys.executable, str(EXAMPLES / "torch_stream.py")], capture_output=True, text=True, timeout=80)
+    check(done.returncode == 0 and "numbers: True" in done.stdout, done.stdout + done.stderr[-2000:])
+    say(done.stdout.strip())
+
+
+# ---- round trips ----
+
+
+def probe_program(folder):
+    """The C client, or None where there is no compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    source, program = f"{folder}/probe.c", f"{folder}/probe"
+    pathlib.Path(source).write_text(PROBE)
+    subprocess.run([compiler, "-O2", "-o", program, source], check=True)
+    return program
+
+
+def round_trip(program, port, rounds=10_000):
+    """The median of 64 B round trips in microseconds."""
+    if program:
+        done = subprocess.run([program, str(port), str(rounds)], capture_output=True, text=True, timeout=60)
+        check(done.returncode == 0, f"the probe ended with {done.returncode}")
+        return float(done.stdout)
+    took = []
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        data = bytes(64)
+        for _ in range(rounds):
+            began = time.perf_counter()
+            connection.sendall(data)
+            receive(connection, 64)
+            took.append((time.perf_counter() - began) * 1e6)
+    return statistics.median(took)
+
+
+@contextlib.contextmanager
+def rust_server(path, threads):
+    command = [path, "server", "127.0.0.1:0", "--blocks", "1", "--threads", str(threads)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            for line in process.stdout:
+                if found := re.search(r"127\.0\.0\.1:(\d+)", line):
+                    break
+            else:
+                raise AssertionError("gpunet-echo named no port")
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            yield int(found[1])
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextlib.contextmanager
+def triton_server(threads):
+    import torch
+
+    echo = triton_kernels()[0]
+    with attached() as (device, listener):
+        buffer = torch.zeros(1 << 16, dtype=torch.uint8, device="cuda")
+        total, stream = torch.zeros(1, dtype=torch.int64, device="cuda"), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        launch = device.launch(stream)
+        with torch.cuda.stream(stream):
+            echo[(1,)](launch.net, listener.device_number(), buffer, 1 << 16, total, 1, num_warps=threads // 32)
+        yield listener.getsockname()[1]
+        launch.finish()
+
+
+@contextlib.contextmanager
+def numba_server(threads):
+    import numpy as np
+
+    from gpunet.numba import cuda
+
+    echo = numba_kernels()[0]
+    with attached() as (device, listener):
+        buffer, stream = cuda.device_array(1 << 16, np.uint8), cuda.stream()
+        launch = device.launch(stream)
+        echo[1, threads, stream](launch.net, listener.device_number(), buffer, 1)
+        yield listener.getsockname()[1]
+        launch.finish()
+
+
+@contextlib.contextmanager
+def cupy_server(threads):
+    import cupy
+    import numpy as np
+
+    import gpunet.cupy
+
+    kernel = gpunet.cupy.compile(CUDA_ECHO).get_function("echo")
+    with attached() as (device, listener):
+        buffer, stream = cupy.zeros(1 << 16, cupy.uint8), cupy.cuda.Stream(non_blocking=True)
+        launch = device.launch(stream)
+        with stream:
+            number = np.int32(listener.device_number())
+            kernel((1,), (threads,), (np.uint64(launch.net), number, buffer, np.uint64(1 << 16), np.int32(1)))
+        yield listener.getsockname()[1]
+        launch.finish()
+
+
+def alternate(make, threads):
+    """Medians of a kernel's server and the Rust server, by turns."""
+    path = os.environ.get("GPUNET_ECHO")
+    with tempfile.TemporaryDirectory() as folder:
+        program = probe_program(folder)
+        mine, rust = [], []
+        for _ in range(5):
+            with make(threads) as port:
+                mine.append(round_trip(program, port))
+            if path:
+                with rust_server(path, threads) as port:
+                    rust.append(round_trip(program, port))
+    words = f"{threads} threads: p50 {statistics.median(mine):.2f} us ({min(mine):.2f} to {max(mine):.2f})"
+    if rust:
+        ratio = statistics.median(mine) / statistics.median(rust)
+        words += f", gpunet-echo {statistics.median(rust):.2f} ({min(rust):.2f} to {max(rust):.2f}), ratio {ratio:.2f}"
+    say(words, "" if program else "(Python's client: no C compiler)")
+
+
+@step(150, "torch", "triton")
+def triton_round_trip():
+    """64 B over tcp, five alternations with gpunet-echo."""
+    for threads in (128, 256):
+        alternate(triton_server, threads)
+
+
+@step(150, "numba_cuda_mlir|numba_cuda")
+def numba_round_trip():
+    """64 B over tcp, five alternations with gpunet-echo."""
+    for threads in (128, 256):
+        alternate(numba_server, threads)
+
+
+@step(150, "cupy")
+def cupy_round_trip():
+    """64 B over tcp, five alternations with gpunet-echo."""
+    for threads in (128, 256):
+        alternate(cupy_server, threads)
+
+
+# ---- the steps ----
+
+
+def missing(needs):
+    import importlib.util
+
+    def there(name):
+        try:
+            return importlib.util.find_spec(name) is not None
+        except ImportError:
+            return False
+
+    return [need for need in needs if not any(map(there, need.split("|")))]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--echo", help="the program gpunet-echo, for round trips beside it")
+    parser.add_argument("--first-launch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("steps", nargs="*", help=", ".join(STEPS))
+    arguments = parser.parse_args()
+    if arguments.first_launch is not None:
+        return first_launch(bool(arguments.first_launch))
+    if arguments.here:
+        return STEPS[arguments.steps[0]][0]()
+    if unknown := set(arguments.steps) - set(STEPS):
+        parser.error(f"no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
+    # Where this runs in the background, its shell has made it ignore Ctrl-C, and the examples would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # One block is what these kernels are.
+    environment = dict(os.environ, PYTHONUNBUFFERED="1", NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS="0")
+    if arguments.echo:
+        environment["GPUNET_ECHO"] = os.path.abspath(arguments.echo)
+    results = {}
+    for name in arguments.steps or STEPS:
+        function, seconds, needs = STEPS[name]
+        print(f"== {name}: {function.__doc__}", flush=True)
+        if lacking := missing(needs):
+            results[name] = f"NOT RUN: no {', '.join(lacking)}"
+        else:
+            began = time.perf_counter()
+            command = [sys.executable, __file__, "--here", name]
+            with subprocess.Popen(command, env=environment, start_new_session=True) as process:
+                try:
+                    code = process.wait(seconds)
+                    results[name] = "ok" if code == 0 else f"FAILED: exit code {code}"
+                except subprocess.TimeoutExpired:
+                    results[name] = f"FAILED: no end within {seconds} s"
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            results[name] += f" ({time.perf_counter() - began:.1f} s)"
+        print(f"   {results[name]}", flush=True)
+    print("\n".join(f"{name:24} {result}" for name, result in results.items()), flush=True)
+    return 1 if any("FAILED" in result for result in results.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

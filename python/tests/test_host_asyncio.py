@@ -1,0 +1,189 @@
+"""Sockets for asyncio. Each test runs its own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+import gpunet
+
+if TYPE_CHECKING:
+    from gpunet._native import Transport
+
+
+async def _echo(stream: gpunet.AsyncSocket) -> None:
+    while some := await stream.recv(50_000):
+        await stream.sendall(some)
+    stream.shutdown(socket.SHUT_WR)
+
+
+def test_many_clients_of_a_server(net: gpunet.Proxy, transport: Transport) -> None:
+    async def client(server: gpunet.Server, seed: int) -> None:
+        data = random.Random(seed).randbytes(200_000 + seed)
+        async with await gpunet.connect(net, server.getsockname(), transport=transport) as stream:
+            assert stream.transport == transport and stream.getpeername() == server.getsockname()
+            back, _ = await asyncio.gather(stream.recv_exact(len(data)), stream.sendall(data))
+            assert back == data
+            stream.shutdown(socket.SHUT_WR)
+            assert await stream.recv(1) == b""
+
+    async def main() -> None:
+        async with await gpunet.start_server(net, _echo, ("127.0.0.1", 0), transport=transport) as server:
+            async with asyncio.timeout(60):
+                await asyncio.gather(*(client(server, seed) for seed in range(20)))
+
+    asyncio.run(main())
+
+
+async def _pair(net: gpunet.Proxy, transport: Transport) -> tuple[gpunet.AsyncSocket, gpunet.AsyncSocket, gpunet.Server]:
+    accepted: asyncio.Future[gpunet.AsyncSocket] = asyncio.get_running_loop().create_future()
+    release = asyncio.Event()
+
+    async def handle(stream: gpunet.AsyncSocket) -> None:
+        accepted.set_result(stream)
+        await release.wait()
+
+    server = await gpunet.start_server(net, handle, ("127.0.0.1", 0), transport=transport)
+    client = await gpunet.connect(net, server.getsockname(), transport=transport)
+    return client, await accepted, server
+
+
+def test_cancellation_loses_no_bytes(net: gpunet.Proxy, transport: Transport) -> None:
+    """Receives are cancelled at any time, also when their bytes have come already."""
+
+    async def main() -> None:
+        client, served, server = await _pair(net, transport)
+        pick = random.Random(7)
+        data = pick.randbytes(200_000)
+
+        async def send() -> None:
+            for at in range(0, len(data), 1000):
+                await client.sendall(data[at : at + 1000])
+                for _ in range(pick.randrange(8)):
+                    await asyncio.sleep(0)
+            client.shutdown(socket.SHUT_WR)
+
+        sending = asyncio.create_task(send())
+        got, cancelled = bytearray(), 0
+        room = bytearray(333)
+        while True:
+            kind = pick.randrange(3)
+            if kind == 0:
+                task: asyncio.Task[bytes | int] = asyncio.create_task(served.recv(777))
+            elif kind == 1:
+                task = asyncio.create_task(served.recv_exact(1500))
+            else:
+                task = asyncio.create_task(served.recv_into(room))
+            for _ in range(pick.randrange(6)):
+                await asyncio.sleep(0)
+            if pick.randrange(2):
+                task.cancel()
+            try:
+                some = await task
+            except asyncio.CancelledError:
+                cancelled += 1
+                continue
+            except asyncio.IncompleteReadError as ended:
+                some = ended.partial
+                got += some
+                break
+            if isinstance(some, int):
+                got += room[:some]
+            else:
+                got += some
+            if not some:
+                break
+        got += await served.recv(1)
+        await sending
+        assert cancelled > 10 and bytes(got) == data
+        client.close()
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_full_ring_holds_up_the_sender_alone(net: gpunet.Proxy, transport: Transport) -> None:
+    async def main() -> None:
+        client, served, server = await _pair(net, transport)
+        data = bytes(24 << 20)
+        sending = asyncio.create_task(client.sendall(data))
+        await asyncio.sleep(0.05)
+        assert not sending.done()
+        # The other direction goes on.
+        await served.sendall(b"x")
+        assert await client.recv(1) == b"x"
+        got = 0
+        while got < len(data):
+            got += len(await served.recv(1 << 20))
+        await sending
+        # A cancelled send ends.
+        sending = asyncio.create_task(client.sendall(data))
+        await asyncio.sleep(0.01)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        client.close()
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_close_ends_the_waits_of_other_tasks(net: gpunet.Proxy, transport: Transport) -> None:
+    async def main() -> None:
+        client, served, server = await _pair(net, transport)
+        waiting = asyncio.create_task(client.recv(1))
+        await asyncio.sleep(0.01)
+        client.close()
+        with pytest.raises(OSError) as closed:
+            await waiting
+        assert closed.value.errno == errno.EBADF
+        assert await served.recv(1) == b""
+        client.close()
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_connect_that_is_cancelled_keeps_no_socket(net: gpunet.Proxy) -> None:
+    async def main() -> None:
+        with net.listen(("127.0.0.1", 0), transport="peer") as listener:
+            for _ in range(5):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.02):
+                        await gpunet.connect(net, listener.getsockname(), transport="peer")
+            with pytest.raises(ConnectionRefusedError):
+                await gpunet.connect(net, listener.getsockname(), transport="tcp")
+            for _ in range(1000):
+                if len(net.snapshot()["sockets"]) == 1:
+                    return
+                await asyncio.sleep(0.01)
+            raise AssertionError(net.snapshot())
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_handler_that_fails_is_reported_and_the_server_goes_on(net: gpunet.Proxy) -> None:
+    async def main() -> None:
+        reported: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+        async def handle(stream: gpunet.AsyncSocket) -> None:
+            if await stream.recv(1) == b"f":
+                raise RuntimeError("on purpose")
+            await stream.sendall(b"fine")
+
+        async with await gpunet.start_server(net, handle, ("127.0.0.1", 0), transport="tcp") as server:
+            async with await gpunet.connect(net, server.getsockname(), transport="tcp") as bad:
+                await bad.sendall(b"f")
+                assert await bad.recv(1) == b""
+            async with await gpunet.connect(net, server.getsockname(), transport="tcp") as good:
+                await good.sendall(b"g")
+                assert await good.recv_exact(4) == b"fine"
+        assert [str(context["exception"]) for context in reported] == ["on purpose"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -223,8 +223,8 @@ fn what_one_member_is_not_able_to_do_none_does_and_the_team_goes_on() {
                 let team =
                     form(None, id, (Rank(rank), 2), options(), Parent::default()).expect("a team of two");
                 let able = if rank == 1 { Err("there is no memory".to_owned()) } else { Ok(()) };
-                let error =
-                    team.inner.local.member.together_if(able, crate::team::Collective::Commit { len: 9 });
+                let what = crate::team::Collective::Commit { len: 9, added: 0 };
+                let error = team.inner.local.member.together_if(able, what);
                 let cannot =
                     TeamFailure::CannotMap { rank: Rank(1), reason: "there is no memory".to_owned() };
                 assert_eq!(error.expect_err("nobody commits").failure(), Some(&cannot));

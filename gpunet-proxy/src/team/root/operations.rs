@@ -78,6 +78,11 @@ impl Operations {
         self.broken.clone()
     }
 
+    /// Returns whether something is under way, which may take too long, or could not be sent yet.
+    pub(super) fn is_timed(&self) -> bool {
+        self.open.is_some() || !self.outputs.is_empty()
+    }
+
     pub(super) fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

@@ -200,9 +200,9 @@ impl Team {
         Ok(Symmetric::new(self, memory, len))
     }
 
-    /// As [`Team::alloc`], but the elements need not exist yet: on the CPU device
-    /// [`Symmetric::commit`] makes them exist, the first so many, before anybody uses them. On a
-    /// GPU all of them exist at once.
+    /// As [`Team::alloc`], but the elements need not exist yet: [`Symmetric::commit`] makes them
+    /// exist, the first so many, before anybody uses them. On a GPU in a team with a CPU, or whose
+    /// memory others cannot map, all of them exist at once.
     ///
     /// # Errors
     /// As [`Team::alloc`].

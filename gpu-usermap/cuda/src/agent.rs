@@ -7,7 +7,7 @@
 //! | `context` | what lives on it |
 //! | `copies` | copies between host bytes and GPU memory |
 //! | `launches` | the kernels that run, and streams with work on them |
-//! | `physical_memory` | physical memory at addresses of its own |
+//! | `physical_memory` | physical memory at addresses of its own, and addresses to which memory comes in pieces |
 //! | `release` | what dropped handles leave to be given back, once no kernel runs |
 //! | `backoff` | how a thread waits for what it has to poll |
 
@@ -23,6 +23,6 @@ pub(crate) use backoff::Backoff;
 pub(crate) use context::{Context, Origin};
 pub(crate) use copies::{CHUNK, check_bounds};
 pub(crate) use launches::{Failed, FailureReason, LeftStream, Outcome, Prepared};
-pub(crate) use physical_memory::PhysicalMemory;
+pub(crate) use physical_memory::{AddressRange, PhysicalMemory};
 pub(crate) use release::Release;
 pub(crate) use thread::Agent;

@@ -37,10 +37,10 @@
 //! | `cuMemcpy{HtoD,DtoH}Async`: [`Device::write`], [`Device::read`], zeroing | yes | own non-blocking stream (no order with the null stream), pinned staging memory (no hidden wait), copy engine (no SM needed), completion by query |
 //! | `cuMemAlloc`: [`Device::alloc`] | yes, (t) | page tables only; zeroed by copies and not by `cuMemset`, which is a kernel and finds no SM where a persistent grid fills the GPU |
 //! | `cuMemHostRegister`: [`Device::register`] | yes, (t) | pins and maps; no dependence on work in flight |
-//! | `cuMemCreate`, `cuMemAddressReserve`, `cuMemMap`, `cuMemSetAccess`: [`Device::alloc_shareable`] | yes, (t) | as `cuMemAlloc` |
+//! | `cuMemCreate`, `cuMemAddressReserve`, `cuMemMap`, `cuMemSetAccess`: [`Device::alloc_shareable`], [`Device::reserve`], [`GrowingBuffer::append`] | yes, (t) | as `cuMemAlloc` |
 //! | `cuMemExportToShareableHandle`: [`ShareableBuffer::export`] | yes, (t) | a kernel-mode object for existing pages |
-//! | `cuMemImportFromShareableHandle`, and the mapping: [`Device::import`] | yes, (t) | page tables only, on either GPU |
-//! | undoing a refused import: `cuMemAddressFree`, `cuMemRelease` | yes, (t) | no one else knows the address yet; so a peer's refused offers leave nothing behind |
+//! | `cuMemImportFromShareableHandle`, and the mapping: [`Device::import`], [`GrowingBuffer::append_imported`] | yes, (t) | page tables only, on either GPU |
+//! | undoing a refused import, [`GrowingBuffer::truncate`]: `cuMemUnmap`, `cuMemAddressFree`, `cuMemRelease` | yes, (t) | no one else knows the address yet, or that there is memory; so a peer's refused offers leave nothing behind |
 //! | `cuMemGetHandleForAddressRange`: [`GpuBuffer::export_dmabuf`] | yes, (t) | a kernel-mode object for existing pages |
 //! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's table of allocations |
 //! | `cuFlushGPUDirectRDMAWrites`: [`Device::flush_gpudirect_rdma_writes`] | yes, (t) | orders writes of the bus; waits for no stream |
@@ -114,8 +114,8 @@ pub use launch::{
     fit_together, param,
 };
 pub use memory::{
-    DmaBuf, DmabufError, DmabufRoute, ExportCheck, FlushOptions, FlushScope, GpuBuffer, ImportError,
-    ImportedBuffer, NotShareable, RdmaAttributes, RdmaCallError, RegisterError, Registration,
+    DmaBuf, DmabufError, DmabufRoute, ExportCheck, FlushOptions, FlushScope, GpuBuffer, GrowingBuffer,
+    ImportError, ImportedBuffer, NotShareable, RdmaAttributes, RdmaCallError, RegisterError, Registration,
     ShareableBuffer, WritesOrdering,
 };
 pub use stream::{CudaStream, MemOp, NoStreamMemoryOperations, StreamError, StreamPriority};

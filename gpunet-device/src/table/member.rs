@@ -62,18 +62,19 @@ impl Member {
         let mut old = self.state();
         loop {
             let new = change(old)?;
-            // Ordering: AcqRel among this device's threads: token and group were stored before, and
-            // what the block that changed the state last has left is visible.
-            let changed =
-                self.state_word().compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire);
-            match changed {
-                Ok(_) => {
-                    hand_off::at(HandOff::PollStateChanged);
-                    return Some((old, new));
-                }
-                Err(now) => old = PollState(now),
+            match self.exchange(old, new) {
+                Ok(()) => return Some((old, new)),
+                Err(now) => old = now,
             }
         }
+    }
+
+    /// Changes the state from one to another, unless it is a third by now, which it gives then.
+    fn exchange(self, old: PollState, new: PollState) -> core::result::Result<(), PollState> {
+        // Ordering: AcqRel among this device's threads: token and group were stored before, and
+        // what the block that changed the state last has left is visible.
+        let changed = self.state_word().compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire);
+        changed.map(|_| hand_off::at(HandOff::PollStateChanged)).map_err(PollState)
     }
 
     /// As [`Member::change`], once no other block is about to change the socket, which takes some
@@ -86,18 +87,23 @@ impl Member {
         change: impl Fn(PollState) -> Option<PollState>,
     ) -> Result<Option<(PollState, PollState)>> {
         let mut guard = WaitGuard::new(self.net, Deadline::NEVER);
+        let mut old = self.state();
         loop {
-            let settled = |state: PollState| {
-                if state.phase() == Phase::Changing { None } else { change(state) }
-            };
-            let changed = self.change(settled);
-            if changed.is_some() || self.state().phase() != Phase::Changing {
-                return Ok(changed);
+            if old.phase() == Phase::Changing {
+                if guard.is_due() {
+                    guard.check()?;
+                }
+                platform::back_off();
+                old = self.state();
+                continue;
             }
-            if guard.is_due() {
-                guard.check()?;
+            // Of the state that is to be exchanged: one that settles between two loads must not be
+            // taken for one that `change` leaves as it is.
+            let Some(new) = change(old) else { return Ok(None) };
+            match self.exchange(old, new) {
+                Ok(()) => return Ok(Some((old, new))),
+                Err(now) => old = now,
             }
-            platform::back_off();
         }
     }
 

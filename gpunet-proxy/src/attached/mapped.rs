@@ -2,7 +2,7 @@
 
 use crate::os::descriptors::hint;
 use gpu_usermap::PinnedRegion;
-use gpu_usermap::cuda::{CopyError, Device, ImportedBuffer, Registration, ShareableBuffer};
+use gpu_usermap::cuda::{CopyError, Device, GrowingBuffer, ImportedBuffer, Registration, ShareableBuffer};
 use gpu_usermap::region::RegionMapping;
 use gpunet_abi::Word;
 use std::os::fd::OwnedFd;
@@ -26,6 +26,8 @@ pub(crate) enum MappedMemory {
     Provided(ShareableBuffer),
     /// Another GPU's memory. Its drop waits, too.
     Imported(ImportedBuffer),
+    /// Memory of this GPU or of another, which comes piece by piece. Its drop waits, too.
+    Pieces(GrowingBuffer),
 }
 
 impl MappedMemory {
@@ -82,7 +84,25 @@ impl MappedMemory {
         }
     }
 
-    /// Makes the first `len` bytes exist. Those of other memory do.
+    /// Addresses of a GPU to which memory comes in pieces, from this GPU or from another.
+    ///
+    /// # Errors
+    /// What CUDA says.
+    pub(crate) fn in_pieces(device: &Device, len: usize) -> Result<Self, String> {
+        device.reserve(len).map(Self::Pieces).map_err(|error| error.to_string())
+    }
+
+    /// A GPU's memory that comes in pieces.
+    pub(crate) const fn pieces(&self) -> Option<&GrowingBuffer> {
+        if let Self::Pieces(buffer) = self { Some(buffer) } else { None }
+    }
+
+    /// How far memory grows so that its first `len` bytes exist.
+    pub(crate) fn grown_for(&self, len: usize) -> usize {
+        len.next_multiple_of(GROWTH).min(self.len())
+    }
+
+    /// Makes the first `len` bytes exist. Those of memory that does not grow do.
     ///
     /// # Errors
     /// What the system says.
@@ -90,7 +110,7 @@ impl MappedMemory {
         if let Self::Growing(region, grown) = self {
             // Nothing that is done under the lock panics.
             let mut grown = grown.lock().unwrap_or_else(PoisonError::into_inner);
-            let to = len.next_multiple_of(GROWTH).min(region.len());
+            let to = self.grown_for(len);
             region.grow(*grown, to).map_err(|error| error.to_string())?;
             *grown = to.max(*grown);
         }
@@ -126,6 +146,7 @@ impl MappedMemory {
             Self::Registered(registration, _) => registration.device_ptr(),
             Self::Provided(buffer) => buffer.ptr(),
             Self::Imported(buffer) => buffer.ptr(),
+            Self::Pieces(buffer) => buffer.ptr(),
         }
     }
 
@@ -137,6 +158,7 @@ impl MappedMemory {
             Self::Registered(_, len) => *len,
             Self::Provided(buffer) => buffer.len(),
             Self::Imported(buffer) => buffer.len(),
+            Self::Pieces(buffer) => buffer.len(),
         }
     }
 
@@ -146,7 +168,7 @@ impl MappedMemory {
             Self::Cpu(mapping) => Some(mapping.base().as_ptr()),
             Self::Growing(region, _) => Some(region.base().as_ptr()),
             Self::Registered(registration, _) => Some(registration.region().base().as_ptr()),
-            Self::Provided(_) | Self::Imported(_) => None,
+            Self::Provided(_) | Self::Imported(_) | Self::Pieces(_) => None,
         }
     }
 
@@ -162,6 +184,7 @@ impl MappedMemory {
         match self {
             Self::Provided(buffer) => buffer.device().write(buffer.buffer(), offset, bytes),
             Self::Imported(buffer) => buffer.device().write(buffer.buffer(), offset, bytes),
+            Self::Pieces(buffer) => buffer.write(offset, bytes),
             Self::Cpu(_) | Self::Growing(..) | Self::Registered(..) => {
                 if let Some(base) = self.host() {
                     // SAFETY: inside the mapping (checked), which lives as long as `self`; `bytes`
@@ -188,6 +211,7 @@ impl MappedMemory {
         match self {
             Self::Provided(buffer) => buffer.device().read(buffer.buffer(), offset, bytes),
             Self::Imported(buffer) => buffer.device().read(buffer.buffer(), offset, bytes),
+            Self::Pieces(buffer) => buffer.read(offset, bytes),
             Self::Cpu(_) | Self::Growing(..) | Self::Registered(..) => {
                 if let Some(base) = self.host() {
                     let from = base.wrapping_add(offset).cast_const();

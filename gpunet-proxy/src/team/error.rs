@@ -164,10 +164,19 @@ pub enum Collective {
         /// The memory comes into being later, by commits.
         is_reserved: bool,
     },
+    /// The same on GPUs, of addresses alone.
+    Reserve {
+        /// Bytes in each part.
+        len: u64,
+        /// Bytes of an element.
+        element: u32,
+    },
     /// The first so many bytes of reserved memory come into being.
     Commit {
         /// Bytes in each part.
         len: u64,
+        /// So many bytes come with it that the others map; 0, if they have mapped all before.
+        added: u64,
     },
     /// A barrier.
     Barrier,
@@ -177,6 +186,17 @@ pub enum Collective {
     Leave,
 }
 
+impl Collective {
+    /// How many bytes of memory each member gives the others with it; `None`, if it gives none.
+    pub(super) const fn shared_len(&self) -> Option<u64> {
+        match *self {
+            Self::Alloc { len, .. } => Some(len),
+            Self::Commit { added, .. } if added > 0 => Some(added),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -184,7 +204,9 @@ impl fmt::Display for Collective {
                 let verb = if *is_reserved { "reserves" } else { "allocates" };
                 write!(f, "{verb} {len} bytes (elements of {element})")
             }
-            Self::Commit { len } => write!(f, "commits {len} bytes"),
+            Self::Reserve { len, element } => write!(f, "reserves {len} bytes (elements of {element})"),
+            Self::Commit { len, added: 0 } => write!(f, "commits {len} bytes"),
+            Self::Commit { len, added } => write!(f, "commits {len} bytes, of which {added} are new"),
             Self::Barrier => f.write_str("is at a barrier"),
             Self::Exchange => f.write_str("splits the team"),
             Self::Leave => f.write_str("leaves the team"),

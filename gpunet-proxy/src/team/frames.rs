@@ -16,10 +16,10 @@
 //! ```text
 //! Here             -->
 //!                  <--          Welcome: from here on descriptors may travel
-//! Begin (with its memory, for an allocation) -->
-//!                  <--          Part (with another member's memory), for each, for an allocation
+//! Begin (with its memory, if it gives some) -->
+//!                  <--          Part (with another member's memory), for each, if they give some
 //!                  <--          Agreed, when all have begun, or Failed
-//! Mapped           -->          for an allocation
+//! Mapped           -->          if they give some
 //!                  <--          Done, when all have, or Failed
 //!                  <--          Broken, Left: at any time
 //! ```
@@ -33,7 +33,7 @@ use std::io;
 /// The first four bytes of a hello.
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"gpnt");
 /// The version of everything here. It changes when a frame does, and with the layout of blocks.
-pub(super) const PROTOCOL: u32 = 3;
+pub(super) const PROTOCOL: u32 = 4;
 /// A hello or an answer is not longer.
 const MAX_GREETING: usize = 4096;
 
@@ -142,7 +142,7 @@ pub(super) enum ToMember {
 
 impl Frame for ToRoot {
     fn descriptors(&self) -> usize {
-        usize::from(matches!(self, Self::Begin { what: Collective::Alloc { .. }, .. }))
+        usize::from(matches!(self, Self::Begin { what, .. } if what.shared_len().is_some()))
     }
 }
 
@@ -164,7 +164,7 @@ pub(super) trait HasMemory: Frame {
 impl HasMemory for ToRoot {
     fn memory_len(&self) -> Option<u64> {
         match self {
-            Self::Begin { what: Collective::Alloc { .. }, bytes, .. } => parse_len(bytes),
+            Self::Begin { what, bytes, .. } if what.shared_len().is_some() => parse_len(bytes),
             _ => None,
         }
     }

@@ -230,14 +230,15 @@ impl Member {
         }
     }
 
-    /// Allocates together with all others. `make` makes this member's memory and a descriptor of
-    /// it, `own` begins with it, `add` maps another's when it comes, and `all` concludes.
+    /// Does something together with all others with which each gives its memory. `make` makes this
+    /// member's and a descriptor of it, `own` begins with it, `add` maps another's when it comes,
+    /// and `all` concludes.
     ///
     /// # Errors
     /// [`TeamError`]: nobody has the memory then.
     pub(super) fn share<M, P, R>(
         &self,
-        (len, element, is_reserved): (u64, u32, bool),
+        what: Collective,
         make: impl FnOnce() -> Result<(M, OwnedFd, u64), String>,
         own: impl FnOnce(M) -> P,
         mut add: impl FnMut(&mut P, Part) -> Result<(), String>,
@@ -249,7 +250,6 @@ impl Member {
             Err(reason) => return Err(self.unable(&mut calls, &reason)),
         };
         let bytes = mapped_len.to_le_bytes().to_vec();
-        let what = Collective::Alloc { len, element, is_reserved };
         let begin = |number| ToRoot::Begin { number, what, bytes };
         let number = match self.begin(&mut calls, begin, Some(fd.as_fd())) {
             Err(TeamError::Io { source, .. }) => {

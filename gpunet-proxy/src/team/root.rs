@@ -4,7 +4,13 @@
 //! Unix-domain socket (`arrivals`), and then it serves what they do together (`operations`) until
 //! the last has gone. One thread does all, by `poll`; it never waits for one member, and takes no
 //! descriptor itself (`passed`). Strangers can connect to both sockets: in each turn it takes a few
-//! connections, and hears all members.
+//! connections, and hears all members. While they do nothing together it sleeps until it hears
+//! something.
+//!
+//! It is a thread, as that of a [member](super::member) is, and no task of the proxy's runtime. A
+//! program that has attached to a daemon has no runtime. That of an embedded proxy is the control
+//! plane's, by whose turns the heartbeat knows that the proxy lives, while a member's thread waits
+//! for copies into a GPU's memory and for descriptors. And a team outlives its proxy.
 //!
 //! | file | holds |
 //! |---|---|
@@ -44,7 +50,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use taking::Taking;
 
-/// How often the root looks at its clock.
+/// How often the root looks at its clock while something may end by it.
 const TICK: Duration = Duration::from_millis(50);
 /// How long it may take to receive a descriptor. In ticks: a program that was stopped has not
 /// waited.
@@ -171,8 +177,23 @@ impl Root {
         all_gone || self.rendezvous.has_failed()
     }
 
-    /// Waits until something is to be done, for a short time.
+    /// Returns whether anything may end by the clock. While members do nothing together, the root
+    /// sleeps until it hears something.
+    fn is_timed(&self) -> bool {
+        let is_awaited = |member: &Member| match member {
+            Member::Expected => true,
+            Member::Connected(connection) => connection.taking.is_some(),
+            Member::Gone => false,
+        };
+        self.rendezvous.is_timed() || self.operations.is_timed() || self.members.iter().any(is_awaited)
+    }
+
+    /// Waits until something is to be done, for a short time if there may be something to be done by
+    /// the clock.
     fn poll(&self) -> io::Result<Vec<Source>> {
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
+        // Before the listener: what waits until it takes connections again is timed.
+        let limit = self.is_timed().then_some(&tick);
         let mut watched: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::Taken, self.taking.bell())];
         watched.extend(self.rendezvous.listener().map(|socket| (Source::Listener, socket)));
         watched.extend(self.rendezvous.pending().map(|socket| (Source::Pending, socket)));
@@ -185,8 +206,7 @@ impl Root {
         }
         let mut fds: Vec<_> =
             watched.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
-        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&tick)))?;
+        rustix::io::retry_on_intr(|| poll(&mut fds, limit))?;
         let ready = fds.iter().zip(&watched).filter(|(fd, _)| !fd.revents().is_empty());
         let mut ready: Vec<_> = ready.map(|(_, (source, _))| *source).collect();
         // All pending connections are read at once, and so are all arrivals.

@@ -1,10 +1,9 @@
 //! Symmetric memory, as the host sees it.
 
-use super::error::{Collective, TeamError};
-use super::memory::{self, Parts, SharedMemory};
+use super::Team;
+use super::error::TeamError;
+use super::memory::SharedMemory;
 use super::slice::{PutSource, SymmetricSlice};
-use super::{Local, Team};
-use crate::attached::device_memory::DeviceMemory;
 use crate::attached::mapped::MappedMemory;
 use gpu_usermap::cuda::CopyError;
 use gpunet_device::team::{Element, Rank, SymmetricPtr};
@@ -48,48 +47,17 @@ pub struct Symmetric<'team, T> {
     element: PhantomData<T>,
 }
 
-impl SharedMemory {
-    /// Allocates together with all other members.
-    ///
-    /// # Errors
-    /// [`TeamError`]: nobody has the memory then.
-    pub(super) fn alloc(
-        local: &Local,
-        bytes: u64,
-        element: u32,
-        is_reserved: bool,
-    ) -> Result<Self, TeamError> {
-        let (device, placement) = (local.device.as_ref(), local.placement);
-        local.member.share(
-            (bytes, element, is_reserved),
-            || {
-                let table =
-                    DeviceMemory::of(device, local.size as usize * 8).map_err(|error| error.to_string())?;
-                let (own, fd, len) = memory::make(device, placement, bytes, is_reserved)?;
-                Ok(((own, table), fd, len))
-            },
-            |(own, table)| {
-                (Parts::new(device, placement, (bytes, is_reserved), local.size, (local.rank, own)), table)
-            },
-            |(parts, _), part| parts.add(part),
-            |(parts, table)| {
-                let parts = parts.all()?;
-                let addresses: Vec<u8> = parts.iter().flat_map(|part| part.address().to_le_bytes()).collect();
-                table.write(0, &addresses).map_err(|error| error.to_string())?;
-                Ok(Self { parts, table })
-            },
-        )
-    }
-}
-
 impl<'team, T: Element> Symmetric<'team, T> {
     pub(super) fn new(team: &'team Team, memory: SharedMemory, len: usize) -> Self {
         Self { team, memory: Arc::new(memory), len, element: PhantomData }
     }
 
-    /// Makes the first `len` elements of memory exist that was [reserved](Team::reserve). All
-    /// members call it, with the same length, in the same order among what they do together. Once
-    /// it returns, all have them. Those of other memory exist.
+    /// Makes the first `len` elements of memory exist that was [reserved](Team::reserve), all zero.
+    /// All members call it, with the same length, in the same order among what they do together.
+    /// Once it returns, all have them. Those of other memory exist.
+    ///
+    /// It waits for the other members' programs, and for no kernel: kernels may use the elements
+    /// that exist meanwhile.
     ///
     /// # Errors
     /// [`TeamError`]; the same [`TeamFailure`](super::TeamFailure) for all members: the memory is
@@ -99,9 +67,9 @@ impl<'team, T: Element> Symmetric<'team, T> {
     /// Panics if there are not so many elements.
     pub fn commit(&self, len: usize) -> Result<(), TeamError> {
         assert!(len <= self.len, "{len} elements of {}", self.len);
-        let (local, bytes) = (&self.team.inner.local, len * size_of::<T>());
-        let grown = self.memory.parts[local.rank.0 as usize].grow(bytes);
-        local.member.together_if(grown, Collective::Commit { len: bytes as u64 })
+        let local = &self.team.inner.local;
+        let committed = self.memory.commit(local, len * size_of::<T>());
+        committed.map_err(|error| local.member.named(error))
     }
 
     /// Returns the number of elements in each part.

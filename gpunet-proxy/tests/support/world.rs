@@ -38,8 +38,9 @@ pub struct World {
     token: Option<LaunchToken>,
     /// Where the connecting ends are, if that is not here: an attachment of the same proxy.
     there: Option<Box<World>>,
-    /// A stream that has data thread 0, and its client.
-    occupant: Option<(Box<World>, TcpStream)>,
+    /// A stream that has data thread 0. Its client goes first: a closed stream waits two seconds for
+    /// an end of stream that its peer does not send.
+    occupant: Option<(TcpStream, Box<World>)>,
     // Dropped last.
     daemon: Option<Arc<Served>>,
 }
@@ -98,7 +99,7 @@ impl World {
     }
 
     /// Opens a stream on the first data thread, which no other stream has yet.
-    fn occupy(&self) -> (Box<Self>, TcpStream) {
+    fn occupy(&self) -> (TcpStream, Box<Self>) {
         let beside = Self::beside(self);
         let listener = listen(beside.net(), Options::DEFAULT.with_transport(TransportKind::Tcp));
         let client = client(listener.local_addr());
@@ -106,7 +107,7 @@ impl World {
         let snapshot = self.proxy.snapshot().expect("a snapshot");
         let streams: Vec<u32> = snapshot.threads.iter().map(|thread| thread.streams).collect();
         assert_eq!(streams, [1, 0, 0]);
-        (Box::new(beside), client)
+        (client, Box::new(beside))
     }
 
     pub fn with(config: Config) -> Self {

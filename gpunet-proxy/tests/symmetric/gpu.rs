@@ -5,8 +5,9 @@
 use crate::support::{bounded, not_run, small};
 use crate::world::{anywhere, failure, options};
 use gpu_usermap::cuda::fake::Fake;
-use gpu_usermap::cuda::{Cuda, Device};
+use gpu_usermap::cuda::{Cuda, Device, StreamPriority};
 use gpunet_device::team::Rank;
+use gpunet_proxy::queue::{Queue, Settings};
 use gpunet_proxy::team::{Symmetric, Team, TeamFailure, TeamOptions};
 use gpunet_proxy::{Attachment, embed};
 use std::sync::{Mutex, PoisonError};
@@ -71,19 +72,128 @@ fn members_on_gpus_map_each_others_memory() {
             let proxy = embed(small()).expect("a proxy");
             let attach = || proxy.attach_cuda(gpu).expect("attached");
             let (first, second) = (attach(), attach());
-            let count = |event: &str| {
-                fake.map_or(0, |fake| fake.events().iter().filter(|found| **found == event).count())
-            };
-            let events = ["create", "export", "import"];
-            let before = events.map(count);
+            let before = made(fake);
             two([first, second], |team| {
                 let mut x = team.alloc::<u32>(2000).expect("memory");
                 own_part_holds(&mut x, team.rank());
                 team.barrier().expect("both are there");
             });
-            let made = [0, 1, 2].map(|at| events.map(count)[at] - before[at]);
             // A block and a part of each, and each maps those of the other.
-            assert_eq!(made, if fake.is_some() { [4, 4, 4] } else { [0, 0, 0] });
+            assert_eq!(made(fake), before.map(|count| count + if fake.is_some() { 4 } else { 0 }));
+        });
+    });
+}
+
+/// The second GPU, where there is one.
+fn other_than(gpu: &Device) -> Device {
+    Cuda::load().ok().and_then(|cuda| cuda.device(1).ok()).unwrap_or_else(|| gpu.clone())
+}
+
+/// How often each of the calls was made that make a GPU's memory.
+fn made(fake: Option<&Fake>) -> [usize; 3] {
+    let events = fake.map_or_else(Vec::new, Fake::events);
+    ["create", "export", "import"].map(|event| events.iter().filter(|found| **found == event).count())
+}
+
+#[test]
+fn reserved_memory_of_gpus_comes_when_it_is_committed() {
+    const PIECE: usize = 64 << 20;
+    bounded(|| {
+        with_gpu("reserved_memory_of_gpus_comes_when_it_is_committed", |gpu, fake| {
+            let proxy = embed(small()).expect("a proxy");
+            let attachments = [gpu.clone(), other_than(gpu)].map(|gpu| {
+                let attachment = proxy.attach_cuda(&gpu).expect("attached");
+                // A stream's first use of a kind of copy may wait: before anybody does.
+                let stream = gpu.create_stream(StreamPriority::Normal).expect("a stream");
+                let settings = Settings { short: 0, ..Settings::default() };
+                let queue = Queue::cuda_with(&attachment, stream, settings).expect("a queue");
+                (attachment, Mutex::new(queue))
+            });
+            let [(first, mine), (second, its)] = attachments;
+            let queues = [mine, its];
+            two([first, second], |team| {
+                let (own, other) = (team.rank(), team.rank().right_of(2));
+                team.barrier().expect("both are there");
+                let before = made(fake);
+                // Neither looks before the other has, and neither goes on before both have.
+                let expect_made = |times: usize, what: &str| {
+                    team.barrier().expect("both have done it");
+                    if fake.is_some() {
+                        assert_eq!(made(fake), before.map(|count| count + times), "{what}");
+                    }
+                    team.barrier().expect("both have looked");
+                };
+                let mut heap = team.reserve::<u8>(3 * PIECE - 100).expect("addresses");
+                expect_made(0, "reserved");
+                heap.write(0, &[1]).expect_err("there is no memory");
+                heap.commit(10_000_000).expect("memory");
+                expect_made(2, "a piece of each, which the other maps");
+                heap.commit(5).expect("it is there");
+                heap.commit(PIECE).expect("it is there");
+                expect_made(2, "no more is needed");
+                let text = [own.0 as u8 + 1; 4];
+                heap.write(PIECE - 4, &text).expect("written");
+                heap.commit(PIECE + 1).expect("memory");
+                expect_made(4, "the second piece of each");
+                let mut found = [9; 8];
+                heap.read(PIECE - 4, &mut found).expect("read");
+                assert_eq!(found, [text, [0; 4]].concat()[..], "the first stays, and the second is zero");
+                let different = heap.commit(own.0 as usize).expect_err("the lengths differ");
+                assert!(matches!(different.failure(), Some(TeamFailure::Different { .. })), "{different}");
+                heap.write(PIECE - 4, &[text, text].concat()).expect("written");
+                team.barrier().expect("both have written");
+                // Copies over the end of a piece. On the stand-in each has memory of its own.
+                let received = team.alloc::<u8>(8).expect("memory");
+                let mut queue = queues[own.0 as usize].lock().unwrap_or_else(PoisonError::into_inner);
+                queue.put(&received, heap.slice(PIECE - 4, 8), other).expect("enqueued");
+                queue.put(heap.slice(2 * PIECE - 8, 8), heap.slice(PIECE - 4, 8), other).expect("enqueued");
+                queue.synchronize().expect("no failure");
+                team.barrier().expect("both have put");
+                if fake.is_none() {
+                    for (memory, at) in [(&received, 0), (&heap, 2 * PIECE - 8)] {
+                        let mut found = [0; 8];
+                        memory.read(at, &mut found).expect("read");
+                        assert_eq!(found, [other.0 as u8 + 1; 8]);
+                    }
+                }
+                heap.commit(3 * PIECE - 100).expect("memory");
+                heap.write(3 * PIECE - 101, &[1]).expect("written");
+                team.alloc::<u8>(100).expect("memory").commit(100).expect("it is there");
+            });
+        });
+    });
+}
+
+#[test]
+fn memory_that_one_member_cannot_map_is_committed_by_none() {
+    const PIECE: usize = 64 << 20;
+    bounded(|| {
+        with_gpu("memory_that_one_member_cannot_map_is_committed_by_none", |gpu, fake| {
+            // Only the stand-in can be made to refuse.
+            let Some(fake) = fake else { return };
+            let proxy = embed(small()).expect("a proxy");
+            let attach = || proxy.attach_cuda(gpu).expect("attached");
+            two([attach(), attach()], |team| {
+                let mut heap = team.reserve::<u8>(2 * PIECE).expect("addresses");
+                heap.commit(1).expect("memory");
+                for failing in ["create", "map", "export", "import"] {
+                    let set = |step| {
+                        team.barrier().expect("both are there");
+                        if team.rank() == Rank(0) {
+                            fake.fail(step);
+                        }
+                        team.barrier().expect("it is set");
+                    };
+                    set(Some(failing));
+                    let why = failure(heap.commit(PIECE + 1));
+                    assert!(matches!(why, TeamFailure::CannotMap { .. }), "{failing}: {why}");
+                    set(None);
+                    heap.write(PIECE, &[1]).expect_err("it was given back");
+                    heap.write(PIECE - 1, &[1]).expect("what was committed stays");
+                }
+                heap.commit(PIECE + 1).expect("memory");
+                heap.write(PIECE, &[1]).expect("written");
+            });
         });
     });
 }

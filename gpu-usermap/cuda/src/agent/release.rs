@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 
 use gpunet_region::Pages;
 
-use super::physical_memory::PhysicalMemory;
+use super::physical_memory::{AddressRange, PhysicalMemory};
 use crate::driver::raw::{CUdeviceptr, ModuleHandle};
 use crate::driver::{CudaError, Driver};
 
@@ -17,6 +17,8 @@ pub(crate) enum Release {
     Memory(CUdeviceptr),
     /// Memory with addresses of its own, or as much of it as was made before a failure.
     PhysicalMemory(PhysicalMemory),
+    /// Addresses, and the memory that is there.
+    AddressRange(AddressRange),
     /// A registered mapping. It is unmapped only after it was unregistered: a `Release` that is
     /// merely dropped leaks it, since its addresses may still be pinned for the GPU.
     Registration(ManuallyDrop<Pages>),
@@ -34,6 +36,8 @@ impl Release {
             Self::Memory(address) => unsafe { driver.mem_free(address) },
             // SAFETY: as above.
             Self::PhysicalMemory(memory) => unsafe { memory.release(driver) },
+            // SAFETY: as above.
+            Self::AddressRange(range) => unsafe { range.release(driver) },
             // SAFETY: as above.
             Self::Module(module) => unsafe { driver.module_unload(module) },
             Self::Registration(mapping) => {

@@ -1,6 +1,7 @@
 //! What the agent owes to its users, and what else can be said without a GPU.
 
 mod export;
+mod growing;
 mod sharing;
 mod streams;
 

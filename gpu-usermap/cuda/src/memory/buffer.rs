@@ -79,7 +79,12 @@ impl Device {
     /// # Errors
     /// As for [`write`](Self::write).
     pub fn read(&self, buffer: &GpuBuffer, offset: usize, bytes: &mut [u8]) -> Result<(), CopyError> {
-        let mut address = self.checked(buffer, offset, bytes.len())?;
+        let address = self.checked(buffer, offset, bytes.len())?;
+        self.read_at(address, bytes)
+    }
+
+    /// Reads from checked memory, whose owner the caller holds.
+    pub(crate) fn read_at(&self, mut address: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
         for chunk in bytes.chunks_mut(CHUNK) {
             let (from, len) = (address, chunk.len());
             let read = self.agent().run(move |context| {

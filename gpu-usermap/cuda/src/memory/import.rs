@@ -154,16 +154,25 @@ struct Imported {
 }
 
 fn import(context: &Context, fd: BorrowedFd<'_>, len: usize) -> Result<Imported, ImportError> {
+    let (memory, location) = take(context, fd, len)?;
+    let (memory, address) = memory.map(context.driver(), context.device())?;
+    Ok(Imported { memory, address, location })
+}
+
+/// Takes the memory of a descriptor of the driver, and the number of the GPU on which it is, if that
+/// has one in this process. It has no address yet.
+pub(super) fn take(
+    context: &Context,
+    fd: BorrowedFd<'_>,
+    len: usize,
+) -> Result<(PhysicalMemory, Option<u32>), ImportError> {
     let driver = context.driver();
     let properties = AllocationProperties::shareable(context.device(), false);
     check_len(len, driver.memory_granularity(&properties)?)?;
     let handle = driver.memory_import(fd)?;
     let memory = PhysicalMemory::of(handle, len);
     match locate(driver, handle) {
-        Ok(location) => {
-            let (memory, address) = memory.map(context.driver(), context.device())?;
-            Ok(Imported { memory, address, location })
-        }
+        Ok(location) => Ok((memory, location)),
         Err(error) => {
             memory.undo(driver);
             Err(error)

@@ -8,8 +8,8 @@ use super::buffer::GpuBuffer;
 use super::dmabuf::owned;
 use crate::agent::{PhysicalMemory, Release};
 use crate::device::{Device, DeviceAttribute};
-use crate::driver::raw::{AllocationProperties, MemoryHandle};
-use crate::driver::{CudaError, DriverVersion};
+use crate::driver::raw::{AllocationProperties, CUdevice, MemoryHandle};
+use crate::driver::{CudaError, Driver, DriverVersion};
 
 /// GPU memory that can be exported as a file descriptor.
 ///
@@ -104,16 +104,13 @@ impl Device {
     /// [`CudaError`]: out of memory, a length of 0, a GPU that cannot share
     /// ([`can_share`](Self::can_share)), or a context that a kernel broke.
     pub fn alloc_shareable(&self, len: usize) -> Result<ShareableBuffer, CudaError> {
-        let rdma = self.attribute(DeviceAttribute::GpuDirectRdmaWithCudaVmm).is_ok_and(|value| value != 0);
+        let rdma = self.shareable_is_for_network_cards();
         let (memory, address, len) = self.agent().run(move |context| {
-            let properties = AllocationProperties::shareable(context.device(), rdma);
-            let driver = context.driver();
-            let granularity = driver.memory_granularity(&properties)?;
+            let (driver, device) = (context.driver(), context.device());
+            let granularity = driver.memory_granularity(&AllocationProperties::shareable(device, rdma))?;
             // Beyond usize there is no memory either; the driver says so.
             let len = len.checked_next_multiple_of(granularity).unwrap_or(usize::MAX);
-            let handle = driver.memory_create(len, &properties)?;
-            let (memory, address) =
-                PhysicalMemory::of(handle, len).map(context.driver(), context.device())?;
+            let (memory, address) = create(driver, device, len, rdma)?.map(driver, device)?;
             Ok::<_, CudaError>((memory, address, len))
         })??;
         let handle = memory.handle();
@@ -123,6 +120,22 @@ impl Device {
         buffer.zero()?;
         Ok(ShareableBuffer { buffer, handle })
     }
+
+    /// Returns whether memory that is made to be shared is made to be reached by network cards, too.
+    pub(super) fn shareable_is_for_network_cards(&self) -> bool {
+        self.attribute(DeviceAttribute::GpuDirectRdmaWithCudaVmm).is_ok_and(|value| value != 0)
+    }
+}
+
+/// Makes memory that can be exported, which has no address yet.
+pub(super) fn create(
+    driver: &Driver,
+    device: CUdevice,
+    len: usize,
+    rdma: bool,
+) -> Result<PhysicalMemory, CudaError> {
+    let handle = driver.memory_create(len, &AllocationProperties::shareable(device, rdma))?;
+    Ok(PhysicalMemory::of(handle, len))
 }
 
 impl ShareableBuffer {

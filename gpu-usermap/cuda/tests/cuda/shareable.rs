@@ -56,6 +56,38 @@ fn what_one_mapping_writes_the_other_reads() {
 }
 
 #[test]
+fn pieces_that_come_one_by_one_are_one_run_of_memory_on_both_gpus() {
+    const PIECE: usize = 4 * MIB;
+    on_gpu!(device);
+    let other = other_gpu(&device);
+    let (own, its) =
+        (device.reserve(1 << 30).expect("addresses"), other.reserve(1 << 30).expect("addresses"));
+    let grow = || {
+        let fd = own.append(PIECE).expect("memory");
+        its.append_imported(fd, PIECE).expect("a mapping");
+    };
+    grow();
+    fill(&other, its.ptr(), 1000);
+    grow();
+    assert_eq!((own.mapped_len(), its.mapped_len()), (2 * PIECE, 2 * PIECE));
+    // 4 KiB over the end of the first piece.
+    fill(&other, its.ptr() + (PIECE - 2048) as u64, 5000);
+    let mut bytes = vec![1; 2 * PIECE];
+    own.read(0, &mut bytes).expect("a read");
+    let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four"));
+    assert_eq!((word(4092), word(PIECE - 4), word(PIECE)), (1000 + 1023, 5000 + 511, 5000 + 512));
+    assert!(bytes[PIECE + 2048..].iter().all(|&byte| byte == 0), "fresh memory is not zero");
+    // The second piece goes and another takes its place, while the first stays.
+    own.truncate(PIECE).expect("the context is well");
+    its.truncate(PIECE).expect("the context is well");
+    grow();
+    its.write(PIECE - 2, b"over").expect("inside");
+    let mut over = [0; 4];
+    own.read(PIECE - 2, &mut over).expect("inside");
+    assert_eq!(&over, b"over");
+}
+
+#[test]
 fn the_uuid_names_the_gpu() {
     on_gpu!(device);
     println!("{:02x?}", device.uuid());

@@ -21,15 +21,26 @@ const ROUNDS: usize = 3;
 /// dropped after the kernels' end.
 type Call = (&'static str, fn(&Device, &ShareableBuffer, OwnedFd) -> Box<dyn Any>);
 
-const CALLS: [Call; 7] = [
+const CALLS: [Call; 9] = [
     ("alloc_shareable 4 MiB", |device, _, _| Box::new(device.alloc_shareable(4 << 20).expect("memory"))),
     ("alloc_shareable 64 MiB", |device, _, _| Box::new(device.alloc_shareable(64 << 20).expect("memory"))),
+    ("append 64 MiB, export", |device, _, _| {
+        let heap = device.reserve(1 << 30).expect("addresses");
+        let fds = [heap.append(64 << 20).expect("memory"), heap.append(2 << 20).expect("memory")];
+        heap.truncate(64 << 20).expect("the context is well");
+        Box::new((heap, fds))
+    }),
     ("register 16 MiB", |device, _, _| {
         let region = PinnedRegion::create("late", 16 << 20).expect("a region");
         Box::new(device.register(region).expect("a registration"))
     }),
     ("export", |_, shared, _| Box::new(shared.export().expect("a descriptor"))),
     ("import", |device, shared, fd| Box::new(device.import(fd, shared.len()).expect("a mapping"))),
+    ("append imported", |device, shared, fd| {
+        let heap = device.reserve(1 << 30).expect("addresses");
+        heap.append_imported(fd, shared.len()).expect("a mapping");
+        Box::new(heap)
+    }),
     ("import, refused", |device, shared, fd| {
         Box::new(device.import(fd, 2 * shared.len()).expect_err("too long"))
     }),
@@ -101,7 +112,7 @@ fn calls_about_shared_memory_return_while_kernels_fill_the_gpus_and_wait() {
         for owner in owners {
             let shared = owner.alloc_shareable(4 << 20).expect("memory");
             // Only what has to do with a descriptor depends on whose memory it is.
-            let calls = if owner.ordinal() == device.ordinal() { &CALLS[..] } else { &CALLS[3..] };
+            let calls = if owner.ordinal() == device.ordinal() { &CALLS[..] } else { &CALLS[4..] };
             for (name, call) in calls {
                 let rounds = [(); ROUNDS].map(|()| {
                     let fd = shared.export().expect("a descriptor");

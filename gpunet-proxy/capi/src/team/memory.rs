@@ -68,9 +68,9 @@ pub unsafe extern "C" fn gpunet_host_symmetric_alloc(
     made(team, symmetric, |team| Ok(team.alloc::<u8>(len)?))
 }
 
-/// As gpunet_host_symmetric_alloc, but the bytes need not exist yet: on the CPU
-/// gpunet_host_symmetric_commit makes them exist, the first so many, before anybody uses them. On a
-/// GPU all of them exist at once.
+/// As gpunet_host_symmetric_alloc, but the bytes need not exist yet: gpunet_host_symmetric_commit
+/// makes them exist, the first so many, before anybody uses them. On a GPU in a team with a CPU, or
+/// whose memory others cannot map, all of them exist at once.
 ///
 ///     gpunet_host_symmetric_reserve(team, 1 << 30, &heap);
 ///     gpunet_host_symmetric_commit(heap, 4096);
@@ -86,8 +86,9 @@ pub unsafe extern "C" fn gpunet_host_symmetric_reserve(
     made(team, symmetric, |team| Ok(team.reserve::<u8>(len)?))
 }
 
-/// Makes the first `len` bytes of memory exist that was reserved. All members call it, with the
-/// same length, in the same order among what they do together. Once it returns, all have them.
+/// Makes the first `len` bytes of memory exist that was reserved, all zero. All members call it,
+/// with the same length, in the same order among what they do together. Once it returns, all have
+/// them. It waits for no kernel: kernels may use the bytes that exist meanwhile.
 ///
 /// Errors, for all members: as gpunet_host_symmetric_alloc; the memory is as it was. -EBADF;
 /// -EINVAL for more bytes than there are.

@@ -55,22 +55,7 @@ pub(super) fn start(shared: Arc<Shared>, device: Device) -> io::Result<JoinHandl
     let run = move || {
         // Short sleeps last up to 50 us longer without it.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
-        let settings = shared.settings;
-        let lane = |direction| Lane::new(direction, settings.fragment as u64, settings.depth);
-        let lanes = [lane(Direction::Send), lane(Direction::Recv)];
-        let (nap, now) = (Duration::ZERO, Instant::now());
-        Follower {
-            shared,
-            device,
-            lanes,
-            puts: PutCopies::default(),
-            nap,
-            quiet: 0,
-            looked: now,
-            asked: now,
-            over: None,
-        }
-        .run();
+        Follower::new(shared, device).run();
     };
     threads::spawn("gpunet-queue", run)
 }
@@ -91,6 +76,15 @@ struct Follower {
 }
 
 impl Follower {
+    fn new(shared: Arc<Shared>, device: Device) -> Self {
+        let settings = shared.settings;
+        let lane = |direction| Lane::new(direction, settings.fragment as u64, settings.depth);
+        let lanes = [lane(Direction::Send), lane(Direction::Recv)];
+        let (nap, now) = (Duration::ZERO, Instant::now());
+        let puts = PutCopies::default();
+        Self { shared, device, lanes, puts, nap, quiet: 0, looked: now, asked: now, over: None }
+    }
+
     fn run(mut self) {
         while self.wait_for_work() {
             let mut moved = self.shared.note_passed();
@@ -358,7 +352,7 @@ impl Shared {
             let at = Arc::as_ptr(hold);
             let word = known.iter().find(|&&(known, _)| known == at).map(|&(_, word)| word);
             // The other end's word does not run back.
-            let word = word.filter(|word| word.position() >= *position && !word.err()).unwrap_or_else(|| {
+            let word = word.filter(|word| has_come(*word, *position)).unwrap_or_else(|| {
                 let word = self.other(hold);
                 known.retain(|&(known, _)| known != at);
                 known.push((at, word));
@@ -366,7 +360,7 @@ impl Shared {
             });
             let is_post = *position == 0 && hold.direction() == Direction::Send;
             let failure = if is_post { hold.failure() } else { None };
-            if word.position() >= *position && !word.err() && failure.is_none() && !record.is_released {
+            if has_come(word, *position) && failure.is_none() && !record.is_released {
                 continue;
             }
             let error =
@@ -459,6 +453,12 @@ impl Shared {
     }
 }
 
+/// Returns whether a word says that the other end has come so far. One that is marked does not, nor
+/// one that was [released](Record::is_released), whatever it says now.
+fn has_come(word: StreamWord, position: u64) -> bool {
+    !word.err() && word.position() >= position
+}
+
 impl State {
     /// Notes a failure, if it is the first.
     pub(super) fn fail(&mut self, failure: Failure) {
@@ -476,3 +476,6 @@ fn call(notify: Notify, outcome: QueueOutcome) {
         tracing::error!("a function that a queue called panicked");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! What the members of a team do together: a state machine without sockets or clock.
 //!
-//! Each member numbers what it does. An operation is complete when all have begun it, and for an
-//! allocation, when all have mapped what they were sent; or it fails, for all.
+//! Each member numbers what it does. An operation is complete when all have begun it, and if they
+//! give memory with it, when all have mapped what they were sent; or it fails, for all.
 
 use crate::attached::session::MAX_REASON;
 use crate::team::error::{Collective, TeamFailure};
@@ -36,7 +36,7 @@ struct Open {
     number: u64,
     deadline: Instant,
     begun: Vec<Option<Begun>>,
-    /// All have begun; of an allocation, these have mapped it.
+    /// All have begun, and give memory; these have mapped it.
     mapped: Option<Vec<bool>>,
 }
 
@@ -76,6 +76,11 @@ impl Operations {
     /// Why the team is broken, if it is.
     pub(super) fn broken(&self) -> Option<TeamFailure> {
         self.broken.clone()
+    }
+
+    /// Returns whether something is under way, which may take too long, or could not be sent yet.
+    pub(super) fn is_timed(&self) -> bool {
+        self.open.is_some() || !self.outputs.is_empty()
     }
 
     pub(super) fn poll_output(&mut self) -> Option<Output> {
@@ -165,11 +170,11 @@ impl Operations {
     }
 
     fn begin(&mut self, rank: u32, number: u64, begun: Begun) -> Result<(), TeamFailure> {
-        let is_whole = match &begun.what {
-            Collective::Alloc { len, .. } => {
-                begun.memory.is_some() && parse_len(&begun.bytes).is_some_and(|mapped| mapped >= *len)
+        let is_whole = match begun.what.shared_len() {
+            Some(len) => {
+                begun.memory.is_some() && parse_len(&begun.bytes).is_some_and(|mapped| mapped >= len)
             }
-            _ => begun.memory.is_none(),
+            None => begun.memory.is_none(),
         };
         if begun.bytes.len() > MAX_BYTES || !is_whole {
             return Err(TeamFailure::Protocol { rank: Rank(rank) });
@@ -204,7 +209,8 @@ impl Operations {
         let number = open.number;
         let begun: Vec<_> = open.begun.iter().flatten().collect();
         let bytes: Vec<_> = begun.iter().map(|begun| begun.bytes.clone()).collect();
-        if let &Collective::Alloc { is_reserved, .. } = what {
+        if what.shared_len().is_some() {
+            let is_reserved = matches!(what, Collective::Alloc { is_reserved: true, .. });
             for to in 0..self.size as u32 {
                 for (rank, begun) in (0..).zip(&begun).filter(|(rank, _)| *rank != to) {
                     let len = parse_len(&begun.bytes).unwrap_or(0);
@@ -212,8 +218,6 @@ impl Operations {
                     self.outputs.push_back((to, part, begun.memory.clone()));
                 }
             }
-        }
-        if let &Collective::Alloc { .. } = what {
             open.begun.iter_mut().flatten().for_each(|begun| begun.memory = None);
             open.mapped = Some(vec![false; self.size]);
         } else {

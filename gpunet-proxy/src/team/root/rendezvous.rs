@@ -93,6 +93,12 @@ impl Rendezvous {
         matches!(self.state, State::Formed)
     }
 
+    /// Returns whether members are to come before a time, connections are to speak before one, or
+    /// none are taken before one.
+    pub(super) fn is_timed(&self) -> bool {
+        !self.is_formed() || !self.pending.is_empty() || self.listener().is_none()
+    }
+
     /// There will be no team, and all know.
     pub(super) fn has_failed(&self) -> bool {
         let is_over = self.told >= self.size || Instant::now() >= self.deadline;

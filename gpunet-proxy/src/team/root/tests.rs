@@ -223,8 +223,8 @@ fn what_one_member_is_not_able_to_do_none_does_and_the_team_goes_on() {
                 let team =
                     form(None, id, (Rank(rank), 2), options(), Parent::default()).expect("a team of two");
                 let able = if rank == 1 { Err("there is no memory".to_owned()) } else { Ok(()) };
-                let error =
-                    team.inner.local.member.together_if(able, crate::team::Collective::Commit { len: 9 });
+                let what = crate::team::Collective::Commit { len: 9, added: 0 };
+                let error = team.inner.local.member.together_if(able, what);
                 let cannot =
                     TeamFailure::CannotMap { rank: Rank(1), reason: "there is no memory".to_owned() };
                 assert_eq!(error.expect_err("nobody commits").failure(), Some(&cannot));
@@ -233,4 +233,49 @@ fn what_one_member_is_not_able_to_do_none_does_and_the_team_goes_on() {
             });
         }
     });
+}
+
+/// Of a thread that is in `poll`: whether that has a limit, its third argument.
+fn has_limit(thread: i32) -> Option<bool> {
+    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).expect("on Linux");
+    let mut words = call.split(' ');
+    words.next().filter(|call| *call == libc::SYS_ppoll.to_string())?;
+    words.nth(2).map(|limit| limit != "0x0")
+}
+
+#[test]
+fn a_team_that_does_nothing_sleeps_until_it_is_spoken_to() {
+    let listener = listener();
+    let (id, begins) = (listener.id(), std::sync::mpsc::channel());
+    let root = listener.root(2, &options(), None, Vec::new(), Box::new(|| None)).expect("a root");
+    let serving = std::thread::spawn(move || {
+        begins.0.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("the test waits");
+        root.run();
+    });
+    let thread = begins.1.recv().expect("it begins");
+    let until_limited = |expected| {
+        while has_limit(thread) != Some(expected) {
+            std::thread::yield_now();
+        }
+    };
+    until_limited(true);
+    let teams = join(id, 0..2, 2);
+    let [first, second] = [0, 1].map(|_| teams.recv().expect("an answer").expect("a team"));
+    until_limited(false);
+    // It hears what is to be done, and of what has been left.
+    std::thread::scope(|scope| {
+        scope.spawn(|| first.barrier().expect("both come"));
+        second.barrier().expect("both come");
+    });
+    until_limited(false);
+    drop(first);
+    until_limited(false);
+    second.barrier().expect_err("one has left");
+    // A stranger that says nothing is sent away after a time.
+    let stranger = TcpStream::connect(id.address()).expect("connected");
+    until_limited(true);
+    drop(stranger);
+    until_limited(false);
+    drop(second);
+    serving.join().expect("it ends with the last member");
 }

@@ -15,6 +15,7 @@ use crate::driver::raw::constants::{
 use crate::driver::raw::{
     CUdeviceptr, CUresult, ContextHandle, EventHandle, MemoryOperation, StreamCalls, StreamHandle,
 };
+use crate::fake::driver::sharing::is_accessible;
 use crate::fake::driver::{event, fault, handle, lock, put, unless_refused};
 
 pub(in super::super) const CALLS: StreamCalls = StreamCalls {
@@ -95,6 +96,9 @@ pub(in super::super) unsafe extern "C" fn memcpy_async(
     len: usize,
     stream: StreamHandle,
 ) -> CUresult {
+    if ![to, from].into_iter().all(|end| is_accessible(end, len)) {
+        return ERROR_INVALID_VALUE;
+    }
     unless_refused(|| enqueue(stream, [Operation::Copy { to, from, len }]))
 }
 

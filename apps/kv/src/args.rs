@@ -45,6 +45,9 @@ pub struct Args {
     /// Memory for keys and values, in bytes, with K, M or G if you like.
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = memory)]
     pub memory: u64,
+    /// Memory for requests that are not complete or wait for EXEC, of all clients.
+    #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = memory)]
+    pub request_memory: u64,
     /// Memory for answers that wait because their clients do not read, of all clients.
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = memory)]
     pub output_memory: u64,

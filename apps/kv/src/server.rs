@@ -86,7 +86,12 @@ impl Serving {
             attachment.load_entries(PTX.text(), &[Server::<Kv>::ENTRY], threads).map_err(Error::Load)?;
         attachment.check_co_resident(&program, &[(Server::<Kv>::ENTRY, blocks, threads)])?;
         let password = args.password_file.as_deref().map_or(Ok(Password::NONE), password)?;
-        let service = Kv { memory: args.memory, buckets: args.memory / BYTES_PER_BUCKET, password };
+        let service = Kv {
+            memory: args.memory,
+            request_memory: args.request_memory,
+            buckets: args.memory / BYTES_PER_BUCKET,
+            password,
+        };
         let ns = |seconds: u32| u64::from(seconds) * 1_000_000_000;
         let settings = ServerSettings {
             room: connections.div_ceil(blocks),

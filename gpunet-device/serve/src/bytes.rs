@@ -110,6 +110,23 @@ impl<'t> Bytes<'t> {
         unsafe { ptr.read() }
     }
 
+    /// Eight bytes from `at` on, the first one lowest; 0 past the end.
+    ///
+    /// A GPU waits once for all of them, and not for one after the other.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(&self, at: usize) -> u64 {
+        if at < self.first_len && self.first_len - at >= 8 {
+            // SAFETY: inside the first piece (checked), by the constructor's contract.
+            return u64::from_le(unsafe { self.first.wrapping_add(at).cast::<u64>().read_unaligned() });
+        }
+        if self.second_len > 0 {
+            return split_word(*self, at);
+        }
+        // SAFETY: so many bytes are left of the piece, by the constructor's contract.
+        unsafe { short_word(self.first.wrapping_add(at), self.first_len.saturating_sub(at)) }
+    }
+
     /// What follows the first `len` bytes.
     #[inline(always)]
     #[must_use]
@@ -147,10 +164,15 @@ impl<'t> Bytes<'t> {
     pub fn find(&self, byte: u8, from: usize) -> Option<usize> {
         let mut at = from;
         while at < self.len() {
-            if self.get(at) == byte {
-                return Some(at);
+            // The lowest bit that is set is that of the first zero, above which there may be wrong
+            // ones.
+            let word = self.word(at) ^ EACH * byte as u64;
+            let zeros = word.wrapping_sub(EACH) & !word & EACH << 7;
+            if zeros != 0 {
+                let found = at + zeros.trailing_zeros() as usize / 8;
+                return if found < self.len() { Some(found) } else { None };
             }
-            at += 1;
+            at += 8;
         }
         None
     }
@@ -159,15 +181,20 @@ impl<'t> Bytes<'t> {
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn equals(&self, other: Bytes<'_>) -> bool {
+        self.equals_inline(other)
+    }
+
+    #[inline(always)]
+    pub(crate) fn equals_inline(&self, other: Bytes<'_>) -> bool {
         if self.len() != other.len() {
             return false;
         }
         let mut at = 0;
         while at < self.len() {
-            if self.get(at) != other.get(at) {
+            if self.word(at) != other.word(at) {
                 return false;
             }
-            at += 1;
+            at += 8;
         }
         true
     }
@@ -195,18 +222,24 @@ impl<'t> Bytes<'t> {
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn number(&self) -> Option<i64> {
-        let negative = self.get(0) == b'-';
+        let mut word = self.word(0);
+        let negative = word as u8 == b'-';
         let mut at = usize::from(negative);
         // 19 digits fit; one more is found by the checked multiplication.
         if self.len() == at || self.len() > at + 19 {
             return None;
         }
-        if self.get(at) == b'0' {
+        word >>= 8 * at;
+        if word as u8 == b'0' {
             return if self.len() == 1 { Some(0) } else { None };
         }
         let mut value: i64 = 0;
         while at < self.len() {
-            let digit = self.get(at).wrapping_sub(b'0');
+            if at > 0 && at.is_multiple_of(8) {
+                word = self.word(at);
+            }
+            let digit = (word as u8).wrapping_sub(b'0');
+            word >>= 8;
             if digit > 9 {
                 return None;
             }
@@ -232,12 +265,8 @@ impl<'t> Bytes<'t> {
         loop {
             // The last word has fewer than 8 bytes, and the length.
             let is_last = self.len() - at < 8;
-            let mut word = if is_last { (self.len() as u64) << 56 } else { 0 };
-            let mut shift = 0;
-            while shift < 64 && at < self.len() {
-                word |= (self.get(at) as u64) << shift;
-                (at, shift) = (at + 1, shift + 8);
-            }
+            let word = self.word(at) | if is_last { (self.len() as u64) << 56 } else { 0 };
+            at += 8;
             state[3] ^= word;
             state = sip_round(state);
             state[0] ^= word;
@@ -294,6 +323,41 @@ impl<'t> Bytes<'t> {
             unsafe { copy::copy(g.rank(), g.size(), to, self.second, self.second_len) };
         }
     }
+}
+
+/// A one in each byte.
+const EACH: u64 = u64::MAX / 255;
+
+/// Fewer than eight bytes, the first one lowest, and zeros: [`Bytes::word`] at the end of a piece.
+///
+/// # Safety
+/// `left` bytes, if they are fewer than eight, are readable at `ptr`.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+unsafe fn short_word(ptr: *const u8, left: usize) -> u64 {
+    if left == 0 {
+        return 0;
+    }
+    let (mut word, mut at) = (0, 0);
+    while at < 7 {
+        // Not by a branch: then the loads wait for each other.
+        let (inside, mask) = if at < left { (at, 0xff) } else { (0, 0) };
+        // SAFETY: the caller's contract.
+        let byte = unsafe { ptr.wrapping_add(inside).read() };
+        word |= (byte & mask) as u64 * (1 << (8 * at));
+        at += 1;
+    }
+    word
+}
+
+/// [`Bytes::word`] across the end of a ring.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn split_word(bytes: Bytes<'_>, at: usize) -> u64 {
+    let (mut word, mut inside) = (0, 0);
+    while inside < 8 {
+        word |= (bytes.get(at + inside) as u64) << (8 * inside);
+        inside += 1;
+    }
+    word
 }
 
 /// Bytes up to which parts are copied by one look at each byte: more calls for whole chunks.
@@ -391,6 +455,11 @@ mod tests {
             prop_assert_eq!(all(two), whole.clone());
             prop_assert_eq!(all(two.slice(start, len)), all(one.slice(start, len)));
             prop_assert_eq!(two.find(byte, start), one.find(byte, start));
+            let position = whole.iter().skip(start).position(|other| *other == byte);
+            prop_assert_eq!(one.find(byte, start), position.map(|found| start + found));
+            let mut word = [0; 8];
+            word.iter_mut().zip(whole.iter().skip(start)).for_each(|(to, from)| *to = *from);
+            prop_assert_eq!((one.word(start), two.word(start)), (u64::from_le_bytes(word), u64::from_le_bytes(word)));
             prop_assert!(two.equals(one) && two.hash([1, 2]) == one.hash([1, 2]));
             prop_assert_eq!(two.number(), one.number());
             let mut copy = std::vec![0; whole.len()];

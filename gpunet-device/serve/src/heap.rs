@@ -187,6 +187,14 @@ impl Heap {
         self.units.part(chunk.unit() * UNIT, self.capacity(chunk))
     }
 
+    /// The memory from a chunk's first byte on, to the end of the heap: without a look at how long
+    /// the chunk is, for its head.
+    #[inline(always)]
+    pub(crate) fn memory_from(self, chunk: Chunk) -> Memory {
+        let start = self.start(chunk);
+        self.units.part(start, self.units.len().saturating_sub(start))
+    }
+
     /// Where a chunk begins, in bytes from the first.
     #[inline(always)]
     pub(crate) const fn start(self, chunk: Chunk) -> usize {

@@ -6,7 +6,7 @@
 //!
 //! | part | modules |
 //! |---|---|
-//! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `backlog` (answers that wait: [`Backlogs`]), `spill` ([`Spill`]: requests longer than a ring), `queue` ([`Queue`]: requests that wait) |
+//! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `short` ([`Short`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `backlog` (answers that wait: [`Backlogs`]), `spill` ([`Spill`]: requests longer than a ring), `queue` ([`Queue`]: requests that wait) |
 //! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `topics` ([`Topics`]: turns for other connections) |
 //! | the kernel | `server` ([`Server`], [`ServerSettings`]), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
@@ -36,6 +36,7 @@ mod readiness;
 mod server;
 mod service;
 mod shared;
+mod short;
 mod spill;
 mod topics;
 mod word;
@@ -55,6 +56,7 @@ pub use reader::{Reader, TooLong};
 pub use server::{Server, ServerSettings};
 pub use service::{Context, Next, Service, Turn};
 pub use shared::Shared;
+pub use short::Short;
 pub use spill::{Spill, SpillError};
 pub use topics::Topics;
 pub use writer::{Digits, Writer};

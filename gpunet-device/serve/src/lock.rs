@@ -46,9 +46,16 @@ impl Lock {
     ///
     /// # Errors
     /// Canceled, NetworkDown: the launch is over, and who holds the lock may have died.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn acquire<G: Group>(self, g: &G, net: Net) -> Result<()> {
         let taken = if g.is_leader() { self.acquire_alone(g, net) } else { Ok(()) };
+        // On a GPU there is nothing to hand on but what the leader has acquired.
+        #[cfg(target_arch = "nvptx64")]
+        {
+            g.sync();
+            taken
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
         match g.broadcast(taken.err().map_or(0, |error| error.errno() as u64)) {
             0 => Ok(()),
             errno => Err(Error::from_errno(errno as i32)),
@@ -80,7 +87,7 @@ impl Lock {
     ///
     /// # Errors
     /// As [`Lock::acquire`].
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn acquire_alone<G: Group>(self, g: &G, net: Net) -> Result<()> {
         #[cfg(target_arch = "nvptx64")]
         {

@@ -36,6 +36,8 @@ pub use structure::{Chunks, NoStructure, Structure};
 
 /// Bytes of a bucket: its lock, and its first entry.
 const BUCKET: usize = 8;
+/// Buckets that [`Map::clear_some`] looks at, at most.
+const EMPTY_OF_A_PART: usize = 1 << 15;
 /// Bytes of a block's counts: a word for each space.
 const COUNTS: usize = SPACES as usize * 8;
 
@@ -194,6 +196,24 @@ impl<S: Structure> Map<S> {
         Locked::find(self, g, context, &key)
     }
 
+    /// As [`Map::lock`], inline, for the one place in a service that most requests pass: a GPU then
+    /// keeps what it has found in registers. The lock empties the cache of what is not there.
+    ///
+    /// `None`: the entry has expired, and [`Map::lock`] removes it. The bucket is not locked.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    #[inline(always)]
+    pub fn lock_inline<'a, G: Group>(
+        &'a self,
+        g: &'a G,
+        context: &Context,
+        key: Key<'_>,
+    ) -> Result<Option<Locked<'a, G, S>>> {
+        let (found, has_expired) = Locked::search(self, g, context, &key)?;
+        Ok(if has_expired { None } else { Some(found) })
+    }
+
     /// Makes an entry that [`Locked::put`] puts into the map: with that key, and with room for
     /// `room` bytes of value. The first of them are `value`. Entries are evicted if there is no
     /// memory. `None`: there is none even so.
@@ -263,7 +283,7 @@ impl<S: Structure> Map<S> {
     /// lanes, without a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn append_all<G: Group, const N: usize>(&self, g: &G, text: &mut Text, parts: [Bytes<'_>; N]) {
-        let room = Entry::at(self.heap, text.entry).room();
+        let room = Entry::at(self.heap, text.entry).room(self.heap);
         if total(&parts) <= room.len() - text.len {
             room.part(text.len, total(&parts)).fill_all(g, &parts);
             text.len += total(&parts);
@@ -281,7 +301,7 @@ impl<S: Structure> Map<S> {
         make: impl Fn(usize) -> T,
         parts: impl for<'p> Fn(&'p T) -> [Bytes<'p>; N],
     ) {
-        let room = Entry::at(self.heap, text.entry).room();
+        let room = Entry::at(self.heap, text.entry).room(self.heap);
         let rest = room.part(text.len, room.len() - text.len);
         text.len += put_each(g, rest, count, make, parts).unwrap_or(0);
     }
@@ -353,28 +373,47 @@ impl<S: Structure> Map<S> {
     /// # Errors
     /// As [`Lock::acquire`].
     pub fn clear<G: Group>(&self, g: &G, context: &Context) -> Result<()> {
-        self.sweep_all(g, context, evict::Which::All)
+        let mut from = Some(0);
+        while let Some(start) = from {
+            from = self.clear_some(g, context, None, start, usize::MAX)?;
+        }
+        Ok(())
     }
 
-    /// Removes all entries of a space.
+    /// Removes the entries of a space, or of all, from bucket `from` on: those of at most `most`
+    /// buckets that have any. Returns where to go on, unless all are cleared: of many entries each
+    /// part can have its own turn.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
-    pub fn clear_space<G: Group>(&self, g: &G, context: &Context, space: u32) -> Result<()> {
-        self.sweep_all(g, context, evict::Which::Space(space % SPACES))
-    }
-
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn sweep_all<G: Group>(&self, g: &G, context: &Context, which: evict::Which) -> Result<()> {
-        let mut bucket = 0;
-        while bucket <= self.mask {
-            // Without the lock: an entry that comes in at this moment came after the clearing.
-            if g.broadcast(self.first(bucket).get() as u64) != 0 {
-                evict::sweep(self, g, context, bucket, which)?;
+    pub fn clear_some<G: Group>(
+        &self,
+        g: &G,
+        context: &Context,
+        space: Option<u32>,
+        from: usize,
+        most: usize,
+    ) -> Result<Option<usize>> {
+        let which = space.map_or(evict::Which::All, |space| evict::Which::Space(space % SPACES));
+        let (mut start, mut swept) = (from, 0);
+        while start <= self.mask {
+            // Without the locks: an entry that comes in at this moment came after the clearing.
+            let mut filled = self.filled(g, start);
+            while filled != 0 {
+                let at = filled.trailing_zeros() as usize;
+                if swept == most {
+                    return Ok(Some(start + at));
+                }
+                evict::sweep(self, g, context, start + at, which)?;
+                (swept, filled) = (swept + 1, filled & (filled - 1));
             }
-            bucket += 1;
+            start += scan::STEP;
+            if start - from >= EMPTY_OF_A_PART {
+                break;
+            }
         }
-        Ok(())
+        Ok(Some(start).filter(|next| *next <= self.mask))
     }
 
     /// Frees an entry that nobody has any more, with what belongs to it.
@@ -397,6 +436,21 @@ impl<S: Structure> Map<S> {
     #[allow(unsafe_code)]
     pub const unsafe fn chunks(&self) -> Chunks {
         Chunks::of(self.heap)
+    }
+
+    /// Bytes of its heap that are in use, as [`Heap::used`] has it.
+    ///
+    /// # Cooperation
+    /// As [`Heap::used`].
+    #[must_use]
+    pub fn used<G: Group>(&self, g: &G) -> usize {
+        self.heap.used(g)
+    }
+
+    /// Bytes of its heap.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.heap.len()
     }
 
     pub(crate) const fn heap(&self) -> Heap {

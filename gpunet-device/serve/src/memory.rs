@@ -40,7 +40,9 @@ impl Memory {
     /// There are fewer.
     #[must_use]
     pub fn part(self, start: usize, len: usize) -> Self {
-        assert!(start <= self.len && len <= self.len - start, "a server's memory is too small");
+        if start > self.len || len > self.len - start {
+            outside();
+        }
         Self { ptr: self.ptr.wrapping_add(start), len }
     }
 
@@ -69,7 +71,9 @@ impl Memory {
     /// time or unchanged by all.
     #[inline(always)]
     pub(crate) fn byte(self, at: usize) -> u8 {
-        assert!(at < self.len, "outside a server's memory");
+        if at >= self.len {
+            outside();
+        }
         // SAFETY: inside the memory (checked), which is mapped while the launch runs.
         unsafe { self.ptr.wrapping_add(at).read_volatile() }
     }
@@ -77,7 +81,9 @@ impl Memory {
     /// Sets byte `at`, as [`Memory::byte`] reads it.
     #[inline(always)]
     pub(crate) fn set_byte(self, at: usize, value: u8) {
-        assert!(at < self.len, "outside a server's memory");
+        if at >= self.len {
+            outside();
+        }
         // SAFETY: as above.
         unsafe { self.ptr.wrapping_add(at).write_volatile(value) };
     }
@@ -124,7 +130,7 @@ impl Memory {
     #[inline(always)]
     #[must_use]
     pub fn stable_u32(self, at: usize) -> u32 {
-        assert!(at.is_multiple_of(4) && at + 4 <= self.len, "outside a server's memory");
+        self.check::<4>(at);
         // SAFETY: inside the memory (checked) and aligned; that nobody writes it is said above.
         unsafe { self.ptr.wrapping_add(at).cast::<u32>().read() }
     }
@@ -136,7 +142,7 @@ impl Memory {
     #[inline(always)]
     #[must_use]
     pub fn u32(self, at: usize) -> Word32 {
-        assert!(at.is_multiple_of(4) && at + 4 <= self.len, "outside a server's memory");
+        self.check::<4>(at);
         // SAFETY: inside the memory (checked), which is mapped while the launch runs, and aligned
         // (checked; memory is 64-aligned).
         unsafe { Word32::from_ptr(self.ptr.wrapping_add(at).cast()) }
@@ -149,9 +155,17 @@ impl Memory {
     #[inline(always)]
     #[must_use]
     pub fn u64(self, at: usize) -> Word64 {
-        assert!(at.is_multiple_of(8) && at + 8 <= self.len, "outside a server's memory");
+        self.check::<8>(at);
         // SAFETY: as above.
         unsafe { Word64::from_ptr(self.ptr.wrapping_add(at).cast()) }
+    }
+
+    /// Panics unless there is a word of so many bytes.
+    #[inline(always)]
+    fn check<const BYTES: usize>(self, at: usize) {
+        if !at.is_multiple_of(BYTES) || at + BYTES > self.len {
+            outside();
+        }
     }
 
     /// As [`Memory::u64`], of memory that the host reads and writes, too.
@@ -159,6 +173,13 @@ impl Memory {
     pub(crate) fn host_u64(self, at: usize) -> HostWord64 {
         HostWord64::of(self.u64(at))
     }
+}
+
+/// The one place: a kernel has hundreds of checks, and a panic's arguments are ten instructions each.
+#[cold]
+#[inline(never)]
+fn outside() -> ! {
+    panic!("outside a server's memory");
 }
 
 /// Divides [`Memory`] into parts. Every block does it in the same order and gets the same parts.

@@ -59,6 +59,8 @@ pub(crate) struct Readiness {
     high: usize,
     /// Connections with half a request.
     partials: usize,
+    /// When the first of them is looked at again.
+    look_at: u64,
     subscribers: usize,
     /// All notifications, as of the last look.
     notified: u64,
@@ -98,6 +100,7 @@ impl Readiness {
             room,
             high: 0,
             partials: 0,
+            look_at: u64::MAX,
             subscribers: 0,
             notified: 0,
             has_new: false,
@@ -183,6 +186,7 @@ impl Readiness {
         }
         if let Interest::More { seen } = interest {
             self.partials += 1;
+            self.look_at = self.look_at.min(now + SOON_NS);
             g.sync();
             if g.is_leader() {
                 self.word(place, row::SEEN).set(seen as u64);
@@ -258,15 +262,15 @@ impl Readiness {
     }
 
     /// Waits until something is ready, or `is_asked` is true ([`poll_until`]), at most
-    /// `timeout_ns`; returns how many entries may be ready. All lanes.
+    /// `timeout_ns` from `now` on; returns how many entries may be ready. All lanes.
     pub(crate) fn wait<G: Group>(
         &mut self,
         g: &G,
         net: Net,
-        timeout_ns: u64,
+        (now, timeout_ns): (u64, u64),
         is_asked: impl Fn() -> bool,
     ) -> Result<usize> {
-        let limit = if self.partials > 0 && timeout_ns > SOON_NS { SOON_NS } else { timeout_ns };
+        let limit = timeout_ns.min(self.next_look(now));
         let has_subscribers = self.subscribers > 0;
         let has_news = has_subscribers
             && (self.topics.has_news(g, &mut self.notified) || core::mem::take(&mut self.has_new));
@@ -280,7 +284,14 @@ impl Readiness {
         let ready = poll_until(g, net, self.all(self.high + 1), Timeout::ns(limit), is_over)?;
         let is_due = has_subscribers && (has_news || self.topics.has_news(g, &mut self.notified));
         let due = if is_due { self.mark(g) } else { 0 };
+        // Each is looked at in the turns that follow, and says again when it is looked at next.
+        self.look_at = u64::MAX;
         Ok(ready + self.partials + due)
+    }
+
+    /// How long it is from `now` until a connection with half a request is looked at.
+    fn next_look(&self, now: u64) -> u64 {
+        if self.partials == 0 { u64::MAX } else { self.look_at.saturating_sub(now) }
     }
 
     /// Marks the subscribers whose topics were notified since their last turn, lanes side by side;
@@ -309,7 +320,13 @@ impl Readiness {
     /// # Errors
     /// The connection has failed.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(crate) fn ready<G: Group>(&self, g: &G, net: Net, place: usize, now: u64) -> Result<Option<Ready>> {
+    pub(crate) fn ready<G: Group>(
+        &mut self,
+        g: &G,
+        net: Net,
+        place: usize,
+        now: u64,
+    ) -> Result<Option<Ready>> {
         let entry = self.entry(place + 1);
         let Some(handle) = Handle::from_raw(entry.handle) else { return Ok(None) };
         let found = entry.revents;
@@ -325,19 +342,36 @@ impl Readiness {
         {
             return Ok(Some(Ready { input: false, ended: false, failed: false }));
         }
-        if !is_partial(entry.events) || self.word(place, row::LOOK_AT).get() > now {
+        if !is_partial(entry.events) {
+            return Ok(None);
+        }
+        let look_at = self.word(place, row::LOOK_AT).get();
+        if look_at > now {
+            self.look_at = self.look_at.min(look_at);
             return Ok(None);
         }
         let seen = self.word(place, row::SEEN).get() as usize;
         if RecvHalf::from_handle(g, net, handle)?.available(g)? > seen {
             return Ok(Some(Ready { input: true, ended: false, failed: false }));
         }
+        let look_at = now + look_after(now - self.word(place, row::SINCE).get());
+        self.look_at = self.look_at.min(look_at);
+        // All lanes have read the old one.
+        g.sync();
         if g.is_leader() {
-            let waited = now - self.word(place, row::SINCE).get();
-            self.word(place, row::LOOK_AT).set(now + (waited / 4).clamp(SOON_NS, LATE_NS));
+            self.word(place, row::LOOK_AT).set(look_at);
         }
         g.sync();
         Ok(None)
+    }
+}
+
+/// How long after a look the next one is, if it has waited so long.
+const fn look_after(waited: u64) -> u64 {
+    match waited / 4 {
+        ..SOON_NS => SOON_NS,
+        LATE_NS.. => LATE_NS,
+        quarter => quarter,
     }
 }
 

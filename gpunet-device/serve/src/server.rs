@@ -258,7 +258,7 @@ impl<S: Service> Block<S> {
             let timeout = if self.looks() { timeout.min(HELP_NS) } else { timeout };
             let (service, shared, known) = (&self.service, &self.shared, self.asked);
             let is_asked = || S::HELPS && service.asked(shared) != known;
-            let ready = self.readiness.wait(g, self.net, timeout, is_asked)?;
+            let ready = self.readiness.wait(g, self.net, (self.now, timeout), is_asked)?;
             self.now = g.broadcast(now_ns());
             if S::HELPS {
                 self.help(g)?;

@@ -2,11 +2,11 @@
 //! in the connection's buffer, and in its backlog.
 #![allow(unsafe_code)]
 
-use crate::Bytes;
 use crate::backlog::{Backlog, Backlogs, Full};
 use crate::bytes::{copy_all, total};
 use crate::items::put_each;
 use crate::memory::Memory;
+use crate::{Bytes, Short};
 use gpunet_device::{Buffer, Error, Group, Net, Result, SendHalf};
 
 /// The answers of a connection.
@@ -177,6 +177,38 @@ impl<'t> Writer<'t> {
         // SAFETY: inside the buffer (checked), which is this connection's and which nothing is sent
         // from until the lanes have met.
         unsafe { copy_all(g, &parts, self.buffer.as_ptr().wrapping_add(self.end)) };
+        self.end += total;
+        true
+    }
+
+    /// Appends bytes between two short texts, all or none; returns whether there was room. As
+    /// [`Writer::put_all`], inline, for the answers to most requests.
+    #[inline(always)]
+    pub fn put_between<G: Group>(&mut self, g: &G, before: Short, bytes: Bytes<'_>, after: Short) -> bool {
+        let total = before.len() + bytes.len() + after.len();
+        if total > self.room() {
+            return false;
+        }
+        let (rank, size) = (g.rank() as usize, g.size() as usize);
+        let to = self.buffer.as_ptr().wrapping_add(self.end);
+        // SAFETY: inside the buffer (checked), which is this connection's and which nothing is sent
+        // from until the lanes have met.
+        let write = |at: usize, byte: u8| unsafe { to.wrapping_add(at).write(byte) };
+        let put = |start: usize, text: Short| {
+            let mut at = rank;
+            while at < text.len() {
+                write(start + at, text.get(at));
+                at += size;
+            }
+        };
+        put(0, before);
+        if bytes.len() > size {
+            // SAFETY: as above.
+            unsafe { bytes.copy_to(g, to.wrapping_add(before.len())) };
+        } else if rank < bytes.len() {
+            write(before.len() + rank, bytes.get(rank));
+        }
+        put(before.len() + bytes.len(), after);
         self.end += total;
         true
     }

@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `keys`, `strings` | commands on keys; on values |
+//! | `keys`, `strings`, `set` | commands on keys; on values; SET and its relatives |
 //! | `expiry` | times |
 //! | `vectors`, `add`, `similar` | sets of vectors; VADD; VSIM |
 //! | `server`, `session` | commands about the server; about the connection |
@@ -14,6 +14,7 @@ mod expiry;
 mod keys;
 mod server;
 mod session;
+mod set;
 mod similar;
 mod strings;
 mod table;
@@ -23,7 +24,7 @@ mod vectors;
 use crate::own;
 use crate::password::Password;
 use crate::reply::Reply;
-use crate::resp::Arguments;
+use crate::resp::{Arguments, Mark};
 use crate::session::{Session, Transaction};
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
@@ -31,15 +32,18 @@ use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key, Pin};
 use table::{AT_ONCE, Command, FOR_ALL, with_commands};
 
 /// Bytes around a value: `$`, its length, two line ends.
-const FRAME: usize = 32;
+pub(crate) const FRAME: usize = 32;
+
+/// Keys, or buckets with keys, that a command looks at before other connections have their turns.
+const KEYS_OF_A_TURN: usize = 256;
 
 /// How far a command came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Its answer is in the writer.
     Done,
-    /// There is no room for the next part of the answer: the same command is executed again when
-    /// there is.
+    /// There is no room for the next part of the answer, or the command has had its share of the
+    /// time: it is executed again when there is room, and other connections have had their turns.
     Unfinished,
     /// The connection ends.
     Quit,
@@ -56,6 +60,9 @@ pub(crate) enum Outcome {
 pub(crate) struct Resume {
     /// Parts of the answer that are in the writer, or sent.
     pub(crate) step: usize,
+    /// If some are done: the arguments that are left, and how many were there.
+    pub(crate) mark: Mark,
+    pub(crate) count: u32,
     /// A value that is being sent from where it lies, and how many bytes of it are sent.
     pub(crate) sending: Option<(Pin, usize)>,
 }
@@ -80,6 +87,16 @@ pub(crate) struct Cx<'a, 't, G: Group> {
     pub(crate) ends_turn: bool,
 }
 
+/// What is known of a key.
+pub(crate) struct Found {
+    pub(crate) is_there: bool,
+    pub(crate) is_structure: bool,
+    /// How long its value is, if that is a string.
+    pub(crate) len: usize,
+    /// When it expires by the device's clock; 0: never.
+    pub(crate) expires: u64,
+}
+
 impl<'a, G: Group> Cx<'a, '_, G> {
     pub(crate) fn g(&self) -> &'a G {
         self.reply.g
@@ -102,6 +119,22 @@ impl<'a, G: Group> Cx<'a, '_, G> {
         if self.is_transaction { key.held() } else { key }
     }
 
+    /// What is known of the key that is the next argument; `None` if the answer is given: it can be
+    /// none.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn look_up(&mut self, arguments: &mut Arguments<'_>) -> Result<Option<Found>> {
+        let Some(key) = self.key(arguments) else { return Ok(None) };
+        let locked = self.store.map.lock(self.g(), &self.context, key)?;
+        let found = Found {
+            is_there: locked.value().is_some(),
+            is_structure: locked.is_structure(),
+            len: locked.value().map_or(0, |value| value.len()),
+            expires: locked.expires(),
+        };
+        locked.unlock()?;
+        Ok(Some(found))
+    }
+
     /// Makes room for so many bytes of an answer, at most
     /// [`Writer::capacity`](gpunet_serve::Writer::capacity). Returns whether there is room; in a
     /// transaction there always is.
@@ -112,6 +145,19 @@ impl<'a, G: Group> Cx<'a, '_, G> {
             return Ok(true);
         }
         out.make_room(g, len)
+    }
+
+    /// Goes on with the arguments that are left.
+    pub(crate) fn go_on(&self, arguments: &mut Arguments<'_>) {
+        if self.resume.step > 0 {
+            arguments.go_on(self.resume.mark);
+        }
+    }
+
+    /// Leaves arguments for another turn.
+    pub(crate) fn leave(&mut self, arguments: &Arguments<'_>) -> Outcome {
+        (self.resume.step, self.resume.mark) = (self.resume.step.max(1), arguments.mark());
+        Outcome::Unfinished
     }
 
     pub(crate) fn count_read(&mut self, is_hit: bool) {

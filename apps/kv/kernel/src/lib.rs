@@ -10,6 +10,7 @@
 //! | who is let in | `password` ([`Password`]) |
 //! | patterns of keys | `glob` |
 //! | commands | `command`: the table of all, and a file for each family |
+//! | the commonest of them | `hot` |
 //! | what is counted | [`own`] |
 //! | a connection's turn | `service` ([`Kv`]) |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -18,6 +19,7 @@
 
 mod command;
 mod glob;
+mod hot;
 pub mod own;
 mod password;
 mod reply;

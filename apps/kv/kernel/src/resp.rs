@@ -212,6 +212,14 @@ fn inline(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
     }
 }
 
+/// A place among the arguments of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    /// Bytes and arguments that are left. Small, because it is part of a connection's state.
+    rest: u32,
+    left: u32,
+}
+
 /// The arguments of a complete request, the command's name first.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'t> {
@@ -264,6 +272,17 @@ impl<'t> Arguments<'t> {
         }
         self.left -= 1;
         if self.is_inline { self.word() } else { self.bulk() }
+    }
+
+    /// The present place.
+    pub(crate) const fn mark(&self) -> Mark {
+        Mark { rest: self.rest.len() as u32, left: self.left as u32 }
+    }
+
+    /// Goes on from a place of the same request.
+    pub(crate) const fn go_on(&mut self, mark: Mark) {
+        self.rest = self.rest.skip(self.rest.len() - mark.rest as usize);
+        self.left = mark.left as usize;
     }
 
     /// Skips so many.

@@ -2,11 +2,12 @@
 //! where they lie.
 
 use crate::command::{self, Outcome, Resume};
+use crate::hot;
 use crate::own;
 use crate::password::Password;
-use crate::reply::{ROOM, Reply};
+use crate::reply::{ROOM, Reply, send_from};
 use crate::resp::{self, Parsed, Progress};
-use crate::session::Session;
+use crate::session::{Session, Transaction};
 use crate::store::Store;
 use gpunet_device::{Error, Group, Result};
 use gpunet_serve::{Carve, Context, Line, Next, Service, Spill, SpillError, Turn, Writer};
@@ -15,6 +16,8 @@ use gpunet_serve::{Carve, Context, Line, Next, Service, Spill, SpillError, Turn,
 const COLLECTED_FROM: usize = 16 << 10;
 /// Requests of one connection before the next one has its turn.
 const REQUESTS_OF_A_TURN: usize = 1024;
+/// Why a connection ends whose request finds no room among those under way.
+const NO_ROOM: &[u8] = b"requests under way have reached the limit of all clients";
 
 /// The key-value server.
 #[derive(Clone, Copy, Debug)]
@@ -22,13 +25,16 @@ const REQUESTS_OF_A_TURN: usize = 1024;
 pub struct Kv {
     /// Bytes for keys and values, of all blocks.
     pub memory: u64,
+    /// Bytes for requests that are not complete or wait for EXEC, and for names of clients, of all
+    /// blocks.
+    pub request_memory: u64,
     /// Buckets of the hash table.
     pub buckets: u64,
     /// What clients give by AUTH.
     pub password: Password,
 }
 
-/// What a connection keeps.
+/// What a connection keeps. Fewer than 128 bytes: a GPU moves what is larger byte by byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
     progress: Progress,
@@ -37,20 +43,34 @@ pub struct State {
     pub(crate) session: Session,
 }
 
+const _: () = assert!(size_of::<State>() < 128);
+
+impl State {
+    /// Returns whether its next request is in the ring, and depends on nothing but its database.
+    fn is_at_rest(&self, password: &Password) -> bool {
+        // Not one after the other: a GPU loads all of it together.
+        self.spill.is_empty()
+            & (self.resume.step == 0)
+            & (self.session.transaction == Transaction::None)
+            & (self.session.is_let_in | !password.is_set())
+    }
+}
+
 impl Service for Kv {
     const ENTRY: &'static str = "gpunet_kv";
     type State = State;
     type Shared = Store;
 
     fn shared(&self, carve: &mut Carve) -> Store {
-        Store::new(carve, self.memory as usize, self.buckets as usize)
+        Store::new(carve, self.memory as usize, self.buckets as usize, self.request_memory as usize)
     }
 
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
         let (store, context) = (turn.shared, turn.context);
         let mut requests = 0;
         loop {
-            if !send_value(g, &context, store, &mut turn.state.resume, &mut turn.output)?
+            let resume = &mut turn.state.resume;
+            if (resume.sending.is_some() && !send_value(g, &context, store, resume, &mut turn.output)?)
                 || !turn.output.make_room(g, ROOM)?
                 // What is collected is no more in the ring, which would give the next turn.
                 || (requests >= REQUESTS_OF_A_TURN && turn.state.spill.is_empty())
@@ -58,9 +78,22 @@ impl Service for Kv {
                 return Ok(Next::Output);
             }
             requests += 1;
+            if turn.state.is_at_rest(&self.password) {
+                let (session, bytes) = (&turn.state.session, turn.input.rest());
+                let client = (session.database, session.is_resp3);
+                let own = &mut turn.counters.own;
+                match hot::serve(g, &context, store, bytes, client, &mut turn.output, own)? {
+                    0 => {}
+                    len => {
+                        turn.state.progress = Progress::default();
+                        turn.input.consume(len);
+                        continue;
+                    }
+                }
+            }
             let State { progress, spill, resume, session } = &mut *turn.state;
             let is_collected = !spill.is_empty();
-            let bytes = if is_collected { spill.bytes(&store.map) } else { turn.input.rest() };
+            let bytes = if is_collected { spill.bytes(&store.requests) } else { turn.input.rest() };
             match resp::parse(bytes, progress) {
                 Parsed::Complete(len) => {
                     let request = bytes.first(len);
@@ -96,9 +129,9 @@ impl Service for Kv {
                             return Ok(Next::Close);
                         }
                     }
-                    (*progress, resume.step) = (Progress::default(), 0);
+                    (*progress, *resume) = (Progress::default(), Resume::default());
                     if is_collected {
-                        spill.clear(g, &context, &store.map)?;
+                        spill.clear(g, &context, &store.requests)?;
                     } else {
                         turn.input.consume(len);
                     }
@@ -112,11 +145,14 @@ impl Service for Kv {
                         return Ok(Next::Close);
                     }
                     let before = turn.input.used();
-                    match spill.collect(g, &context, &store.map, &mut turn.input, total) {
+                    match spill.collect(g, &context, &store.requests, &mut turn.input, total) {
                         Ok(()) if turn.input.used() > before => {}
                         Ok(()) => return Ok(Next::Rest),
                         Err(SpillError::NoMemory) => {
                             Reply { g, out: &mut turn.output, is_resp3: false }.no_memory();
+                            turn.counters.limited += 1;
+                            let line = Line::new().text(b"a connection is closed: ").text(NO_ROOM);
+                            turn.log.line(g, context.now, &line);
                             return Ok(Next::Close);
                         }
                         Err(SpillError::Over(error)) => return Err(error),
@@ -159,7 +195,7 @@ impl Service for Kv {
 
     fn closed<G: Group>(&mut self, g: &G, mut state: State, store: &Store, context: &Context) {
         // All fail only if the launch is over, and with it all memory.
-        let _ = state.spill.clear(g, context, &store.map);
+        let _ = state.spill.clear(g, context, &store.requests);
         let _ = state.session.clear(g, context, store);
         if let Some((pin, _)) = state.resume.sending {
             let _ = store.map.unpin(g, context, pin);
@@ -182,7 +218,7 @@ fn send_value<G: Group>(
         if rest.is_empty() {
             break;
         }
-        match out.send_from(g, rest)? {
+        match send_from(g, out, rest)? {
             0 => return Ok(false),
             more => *sent += more,
         }

@@ -54,13 +54,13 @@ impl Session {
         store: &Store,
     ) -> Result<()> {
         (self.transaction, self.queued) = (Transaction::None, 0);
-        self.queue.clear(g, context, &store.map)
+        self.queue.clear(g, context, &store.requests)
     }
 
     /// Gives its memory back.
     pub(crate) fn clear<G: Group>(&mut self, g: &G, context: &Context, store: &Store) -> Result<()> {
         self.end_transaction(g, context, store)?;
-        self.name.clear(g, context, &store.map)
+        self.name.clear(g, context, &store.requests)
     }
 }
 

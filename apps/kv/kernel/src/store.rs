@@ -17,12 +17,23 @@ pub struct Store {
     pub(crate) vectors: Vectors,
     /// When the first request came, and how many `CLIENT ID`s were given out.
     pub(crate) start: Shared<2>,
+    /// What clients keep besides: requests that are not complete or wait for EXEC, and names. Memory
+    /// of their own, so that no key goes for them.
+    pub(crate) requests: Map,
 }
 
 impl Store {
-    pub(crate) fn new(carve: &mut Carve, memory: usize, buckets: usize) -> Self {
+    pub(crate) fn new(carve: &mut Carve, memory: usize, buckets: usize, request_memory: usize) -> Self {
         let heap = Heap::new(carve, memory);
         let map = Map::new(carve, heap, buckets);
-        Self { map, heap, vectors: Vectors::new(carve, map), start: Shared::new(carve) }
+        let requests = Heap::new(carve, request_memory);
+        Self {
+            map,
+            heap,
+            vectors: Vectors::new(carve, map),
+            start: Shared::new(carve),
+            // Its one bucket stays empty.
+            requests: Map::new(carve, requests, 1).without_eviction(),
+        }
     }
 }

@@ -285,3 +285,113 @@ fn answers_that_nobody_reads_have_a_limit_for_each_client_and_for_all() {
         );
     }
 }
+
+#[test]
+fn requests_that_do_not_end_leave_others_their_keys() {
+    use std::io::Write;
+    let server = serve(&["--blocks", "1", "--connections", "128", "--request-memory", "16M"]);
+    let mut client = Client::connect(server.addr);
+    let value = vec![b'v'; 1000];
+    for number in 0..1000 {
+        assert_eq!(client.ask(&[b"SET", format!("key {number}").as_bytes(), &value]), "+OK\r\n");
+    }
+    // 3.9 MB of four, the last of which does not end.
+    let value = vec![b'x'; 1_000_000];
+    let arguments: [&[u8]; 9] = [b"MSET", b"a", &value, b"b", &value, b"c", &value, b"d", &value];
+    let request = encode(&arguments);
+    let halves: Vec<_> = (0..64)
+        .map(|_| {
+            let mut stream = std::net::TcpStream::connect(server.addr).unwrap();
+            // Who is refused is not read any more.
+            let _ = stream.write_all(&request[..request.len() - 100_000]);
+            stream
+        })
+        .collect();
+    assert_eq!(client.say("DBSIZE"), ":1000\r\n");
+    assert!(client.say("INFO stats").contains("evicted_keys:0\r\n"));
+    // A transaction and a name are kept, too.
+    let mut greedy = Client::connect(server.addr);
+    assert_eq!(greedy.say("MULTI"), "+OK\r\n");
+    greedy.send(&encode(&[b"SET", b"k", &value[..900_000]]).repeat(40));
+    let answers: Vec<_> = (0..40).map(|_| greedy.answer()).collect();
+    assert!(answers.iter().any(|answer| answer.starts_with("-OOM")), "{:?}", answers.last());
+    assert_eq!(client.say("DBSIZE"), ":1000\r\n");
+    drop((halves, greedy));
+    let none = "client_request_memory:0\r\n";
+    while !client.say("INFO memory").contains(none) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(client.ask(&[b"MSET", b"a", &value, b"b", &value]), "+OK\r\n");
+    drop(client);
+    let log = stop(server).err;
+    assert!(log.contains("requests under way have reached the limit of all clients"), "{log}");
+}
+
+/// Lets a client carry out a request while another one of the same block asks how many keys there
+/// are. Returns what that one has seen, and the answer.
+fn beside(client: &mut Client, server: &Server, request: &[u8]) -> (Vec<String>, String) {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let (mut other, mut seen) = (Client::connect(server.addr), Vec::new());
+            while !is_done.load(Ordering::Acquire) {
+                seen.push(other.say("DBSIZE"));
+            }
+            seen
+        });
+        client.send(request);
+        let answer = client.answer();
+        is_done.store(true, Ordering::Release);
+        (other.join().unwrap(), answer)
+    })
+}
+
+#[test]
+fn a_long_command_gives_others_their_turns() {
+    let server = serve(&["--blocks", "1", "--memory", "64M"]);
+    let mut client = Client::connect(server.addr);
+    let keys: Vec<_> = (0..20_000).map(|number| format!("k{number}").into_bytes()).collect();
+    let of = |name: &'static [u8], keys: &[Vec<u8>]| {
+        let words: Vec<_> = std::iter::once(name).chain(keys.iter().map(Vec::as_slice)).collect();
+        encode(&words)
+    };
+    let fill = |client: &mut Client| {
+        let pairs: Vec<_> = keys.iter().flat_map(|key| [key.clone(), b"v".to_vec()]).collect();
+        client.send(&of(b"MSET", &pairs));
+        assert_eq!(client.answer(), "+OK\r\n");
+    };
+    fill(&mut client);
+    let values = format!("*20000\r\n{}", "$1\r\nv\r\n".repeat(20_000));
+    for (name, answer) in [(&b"EXISTS"[..], ":20000\r\n"), (b"MGET", &values), (b"TOUCH", ":20000\r\n")] {
+        client.send(&of(name, &keys));
+        assert!(client.answer() == answer, "{name:?}");
+    }
+    for (request, expected, left) in [
+        (of(b"DEL", &keys[..10_000]), ":10000\r\n", ":10000\r\n"),
+        (encode(&[b"FLUSHALL", b"ASYNC"]), "+OK\r\n", ":0\r\n"),
+        (encode(&[b"FLUSHDB"]), "+OK\r\n", ":0\r\n"),
+    ] {
+        // The other one sees a part if it has had a turn meanwhile: never, if the command is
+        // carried out in one.
+        let is_seen = (0..50).any(|_| {
+            fill(&mut client);
+            let (seen, answer) = beside(&mut client, &server, &request);
+            assert_eq!(answer, expected);
+            assert_eq!(client.say("DBSIZE"), left);
+            seen.iter().any(|len| len != ":20000\r\n" && len != left)
+        });
+        assert!(is_seen, "{:?}", String::from_utf8_lossy(&request[..12]));
+    }
+}
+
+#[test]
+fn silence_that_is_too_long_ends_cleanly() {
+    use std::io::Read;
+    let server = serve(&["--blocks", "1", "--timeout", "1"]);
+    let mut silent = std::net::TcpStream::connect(server.addr).unwrap();
+    let mut rest = Vec::new();
+    // A reset would be an error.
+    assert_eq!(silent.read_to_end(&mut rest).unwrap(), 0);
+    assert!(stop(server).err.contains("it is silent"));
+}

@@ -5,6 +5,7 @@ use super::Key;
 use crate::Bytes;
 use crate::heap::{Chunk, Heap};
 use crate::memory::Memory;
+use crate::word::Word32;
 use gpunet_device::Group;
 
 /// Where things are in an entry. Whoever holds the bucket's lock reads and writes them.
@@ -35,13 +36,46 @@ const SPACE: u32 = 8;
 /// An entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
+    /// From its first byte on, beyond its last one: how long its chunk is, is a load away.
     memory: Memory,
     chunk: Chunk,
 }
 
+/// What is looked for in an entry of a bucket: read together, so that a GPU waits once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) next: u32,
+    pub(super) expires: u64,
+    hash: u32,
+    key_len: u32,
+    flags: u32,
+}
+
 impl Entry {
     pub(super) fn at(heap: Heap, chunk: Chunk) -> Self {
-        Self { memory: heap.memory(chunk), chunk }
+        Self { memory: heap.memory_from(chunk), chunk }
+    }
+
+    #[inline(always)]
+    fn head_memory(self) -> Memory {
+        self.memory.part(0, at::KEY)
+    }
+
+    #[inline(always)]
+    fn u32(self, at: usize) -> Word32 {
+        self.head_memory().u32(at)
+    }
+
+    /// Its head.
+    #[inline(always)]
+    pub(super) fn head(self) -> Head {
+        Head {
+            next: self.next(),
+            expires: self.expires(),
+            hash: self.hash(),
+            key_len: self.u32(at::KEY_LEN).get(),
+            flags: self.u32(at::FLAGS).get(),
+        }
     }
 
     /// Bytes of an entry with such a key and room for such a value.
@@ -58,12 +92,12 @@ impl Entry {
     pub(super) fn fill<G: Group>(self, g: &G, key: &Key<'_>, hash: u32, value: Bytes<'_>) {
         let (key, space) = (key.bytes, key.space);
         if g.is_leader() {
-            self.memory.u32(at::HASH).set(hash);
-            self.memory.u32(at::KEY_LEN).set(key.len() as u32);
-            self.memory.u32(at::VALUE_LEN).set(value.len() as u32);
-            self.memory.u32(at::PINS).set(0);
-            self.memory.u32(at::FLAGS).set(USED | space << SPACE);
-            self.memory.u64(at::EXPIRES).set(0);
+            self.u32(at::HASH).set(hash);
+            self.u32(at::KEY_LEN).set(key.len() as u32);
+            self.u32(at::VALUE_LEN).set(value.len() as u32);
+            self.u32(at::PINS).set(0);
+            self.u32(at::FLAGS).set(USED | space << SPACE);
+            self.set_expires(0);
         }
         let key_memory = self.memory.part(at::KEY, key.len());
         // SAFETY: inside the chunk (checked by `part`), which is this group's alone until it is put
@@ -76,97 +110,99 @@ impl Entry {
     }
 
     pub(super) fn next(self) -> u32 {
-        self.memory.u32(at::NEXT).get()
+        self.u32(at::NEXT).get()
     }
 
     pub(super) fn set_next(self, next: u32) {
-        self.memory.u32(at::NEXT).set(next);
+        self.u32(at::NEXT).set(next);
     }
 
     pub(super) fn hash(self) -> u32 {
-        self.memory.u32(at::HASH).get()
+        self.u32(at::HASH).get()
     }
 
     pub(super) fn pins(self) -> u32 {
-        self.memory.u32(at::PINS).get()
+        self.u32(at::PINS).get()
     }
 
     pub(super) fn set_pins(self, pins: u32) {
-        self.memory.u32(at::PINS).set(pins);
+        self.u32(at::PINS).set(pins);
     }
 
     pub(super) fn is_used(self) -> bool {
-        self.memory.u32(at::FLAGS).get() & USED != 0
+        self.u32(at::FLAGS).get() & USED != 0
     }
 
     pub(super) fn set_used(self, used: bool) {
-        let flags = self.memory.u32(at::FLAGS);
+        let flags = self.u32(at::FLAGS);
         if (flags.get() & USED != 0) != used {
             flags.set(flags.get() ^ USED);
         }
     }
 
     pub(super) fn space(self) -> u32 {
-        self.memory.u32(at::FLAGS).get() >> SPACE
+        self.u32(at::FLAGS).get() >> SPACE
     }
 
     pub(super) fn is_dead(self) -> bool {
-        self.memory.u32(at::FLAGS).get() & DEAD != 0
+        self.u32(at::FLAGS).get() & DEAD != 0
     }
 
     pub(super) fn set_dead(self) {
-        let flags = self.memory.u32(at::FLAGS);
+        let flags = self.u32(at::FLAGS);
         flags.set(flags.get() | DEAD);
     }
 
     pub(super) fn is_structure(self) -> bool {
-        self.memory.u32(at::FLAGS).get() & STRUCTURE != 0
+        self.u32(at::FLAGS).get() & STRUCTURE != 0
     }
 
     pub(super) fn set_structure(self) {
-        let flags = self.memory.u32(at::FLAGS);
+        let flags = self.u32(at::FLAGS);
         flags.set(flags.get() | STRUCTURE);
     }
 
     /// Makes it an entry of no bucket that its one holder frees, with so much of its room as its
     /// value.
     pub(super) fn set_loose(self, len: usize) {
-        self.memory.u32(at::VALUE_LEN).set(len as u32);
+        self.u32(at::VALUE_LEN).set(len as u32);
         self.set_pins(1);
         self.set_dead();
     }
 
     /// The room for its value.
-    pub(super) fn room(self) -> Memory {
+    pub(super) fn room(self, heap: Heap) -> Memory {
         let start = value_at(self.key_len());
-        self.memory.part(start, self.memory.len() - start)
+        self.memory.part(start, heap.capacity(self.chunk) - start)
     }
 
     pub(super) fn expires(self) -> u64 {
-        self.memory.u64(at::EXPIRES).get()
+        self.head_memory().u64(at::EXPIRES).get()
     }
 
     pub(super) fn set_expires(self, at: u64) {
-        self.memory.u64(at::EXPIRES).set(at);
+        self.head_memory().u64(at::EXPIRES).set(at);
     }
 
     fn key_len(self) -> usize {
-        self.memory.u32(at::KEY_LEN).get() as usize
+        self.u32(at::KEY_LEN).get() as usize
     }
 
     fn value_len(self) -> usize {
-        self.memory.u32(at::VALUE_LEN).get() as usize
+        self.u32(at::VALUE_LEN).get() as usize
     }
 
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn has_key(self, hash: u32, key: &Key<'_>) -> bool {
+    #[inline(always)]
+    pub(super) fn has_key(self, head: &Head, hash: u32, key: &Key<'_>) -> bool {
         let (key, space) = (key.bytes, key.space);
-        if self.hash() != hash || self.key_len() != key.len() || self.space() != space {
+        let differs =
+            (head.hash ^ hash) | (head.key_len ^ key.len() as u32) | ((head.flags >> SPACE) ^ space);
+        if differs != 0 {
             return false;
         }
         let memory = self.memory.part(at::KEY, key.len());
         // SAFETY: inside the chunk; a key never changes.
-        key.equals(unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) })
+        key.equals_inline(unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) })
     }
 
     /// The key, which never changes.
@@ -182,12 +218,20 @@ impl Entry {
         unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) }
     }
 
-    /// Writes `bytes` behind the first `from` bytes of the value, where it ends then, if they fit.
-    /// All lanes of the group that holds the bucket; ends with a barrier.
+    /// Writes `bytes` behind the first `from` bytes of the value, where it ends then, if they fit;
+    /// with `expires`, sets when the entry expires. All lanes of the group that holds the bucket;
+    /// ends with a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn write<G: Group>(self, g: &G, from: usize, bytes: Bytes<'_>) -> bool {
+    pub(super) fn write<G: Group>(
+        self,
+        g: &G,
+        heap: Heap,
+        from: usize,
+        bytes: Bytes<'_>,
+        expires: Option<u64>,
+    ) -> bool {
         let start = value_at(self.key_len()) + from;
-        if from > self.value_len() || self.memory.len() - start < bytes.len() {
+        if from > self.value_len() || heap.capacity(self.chunk) - start < bytes.len() {
             return false;
         }
         // All lanes have read its length.
@@ -198,7 +242,10 @@ impl Entry {
         // there, and then `from` is not before its end (`Locked`).
         unsafe { bytes.copy_to(g, memory.as_ptr()) };
         if g.is_leader() {
-            self.memory.u32(at::VALUE_LEN).set((from + bytes.len()) as u32);
+            self.u32(at::VALUE_LEN).set((from + bytes.len()) as u32);
+            if let Some(expires) = expires {
+                self.set_expires(expires);
+            }
         }
         g.sync();
         true

@@ -30,6 +30,21 @@ pub struct Locked<'a, G: Group, S: Structure = NoStructure> {
 impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn find(map: &'a Map<S>, g: &'a G, context: &Context, key: &Key<'_>) -> Result<Self> {
+        let (mut found, has_expired) = Self::search(map, g, context, key)?;
+        if has_expired {
+            found.remove();
+        }
+        Ok(found)
+    }
+
+    /// Locks the key's bucket. Returns also whether its entry has expired.
+    #[inline(always)]
+    pub(super) fn search(
+        map: &'a Map<S>,
+        g: &'a G,
+        context: &Context,
+        key: &Key<'_>,
+    ) -> Result<(Self, bool)> {
         let hash = map.hash(key);
         let bucket = hash as usize & map.mask;
         let lock = if !key.is_held {
@@ -45,27 +60,25 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
         };
         let mut found =
             Self { map, g, net: context.net, lock, bucket, previous: None, entry: None, garbage: None };
-        let mut at = map.first(bucket).get();
+        let (mut at, mut expires) = (map.first(bucket).get(), 0);
         while let Some(chunk) = Chunk::from_raw(at) {
             let entry = Entry::at(map.heap, chunk);
-            if entry.has_key(hash, key) {
-                found.entry = Some(entry);
+            let head = entry.head();
+            if entry.has_key(&head, hash, key) {
+                (found.entry, expires) = (Some(entry), head.expires);
                 break;
             }
-            at = entry.next();
+            at = head.next;
             found.previous = Some(entry);
         }
+        let has_expired = expires != 0 && expires <= context.now;
         if let Some(entry) = found.entry
-            && entry.expires() != 0
-            && entry.expires() <= context.now
-        {
-            found.remove();
-        } else if let Some(entry) = found.entry
+            && !has_expired
             && g.is_leader()
         {
             entry.set_used(true);
         }
-        Ok(found)
+        Ok((found, has_expired))
     }
 
     /// The value of the key, if it has one.
@@ -117,17 +130,15 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
         Some(Pin { entry: entry.chunk(), len: entry.value().len() })
     }
 
-    /// Replaces the value where it lies, if it fits and nobody has pinned it; the entry then never
-    /// expires. Returns whether it did.
+    /// Replaces the value where it lies, if it fits and nobody has pinned it; the entry expires at
+    /// `expires` then, or never if that is 0. Returns whether it did.
     #[must_use]
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn overwrite(&mut self, value: Bytes<'_>) -> bool {
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn overwrite(&mut self, value: Bytes<'_>, expires: u64) -> bool {
         let Some(entry) = self.entry else { return false };
-        if entry.pins() > 0 || entry.is_structure() || !entry.write(self.g, 0, value) {
-            return false;
-        }
-        self.set_expires(0);
-        true
+        entry.pins() == 0
+            && !entry.is_structure()
+            && entry.write(self.g, self.map.heap, 0, value, Some(expires))
     }
 
     /// Appends to the value where it lies, if there is room. Returns whether there was.
@@ -135,7 +146,9 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn append(&mut self, bytes: Bytes<'_>) -> bool {
         match self.entry {
-            Some(entry) if !entry.is_structure() => entry.write(self.g, entry.value().len(), bytes),
+            Some(entry) if !entry.is_structure() => {
+                entry.write(self.g, self.map.heap, entry.value().len(), bytes, None)
+            }
             _ => false,
         }
     }
@@ -164,7 +177,8 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
         let new = Entry::at(self.map.heap, fresh.entry);
         // What has no room is cut; the callers have seen to it that nothing is.
         let old = self.entry.map_or(Bytes::EMPTY, Entry::value);
-        let _ = new.write(self.g, 0, old) && new.write(self.g, old.len(), more);
+        let heap = self.map.heap;
+        let _ = new.write(self.g, heap, 0, old, None) && new.write(self.g, heap, old.len(), more, None);
         self.put(fresh);
     }
 
@@ -195,7 +209,16 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
     /// # Errors
     /// As [`Lock::acquire`]: memory could not be given back, because the launch is over.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn unlock(mut self) -> Result<()> {
+    pub fn unlock(self) -> Result<()> {
+        self.unlock_inline()
+    }
+
+    /// As [`Locked::unlock`], inline: see [`Map::lock_inline`].
+    ///
+    /// # Errors
+    /// As [`Locked::unlock`].
+    #[inline(always)]
+    pub fn unlock_inline(mut self) -> Result<()> {
         let garbage = self.garbage.take();
         let (map, g, net) = (self.map, self.g, self.net);
         drop(self);
@@ -204,6 +227,7 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
 }
 
 impl<G: Group, S: Structure> Drop for Locked<'_, G, S> {
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn drop(&mut self) {
         match self.lock {
             Some(lock) => lock.release(self.g),

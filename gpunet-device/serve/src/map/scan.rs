@@ -7,7 +7,7 @@ use crate::{Bytes, Context};
 use gpunet_device::{Group, Result};
 
 /// Buckets whose first entries the lanes look at together.
-const STEP: usize = 32;
+pub(super) const STEP: usize = 32;
 
 /// How far [`Map::scan`] goes.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ impl<S: Structure> Map<S> {
 
     /// Which of the next buckets have entries, a bit each. Without their locks.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn filled<G: Group>(&self, g: &G, start: usize) -> u32 {
+    pub(super) fn filled<G: Group>(&self, g: &G, start: usize) -> u32 {
         let (mut bits, mut at) = (0, g.rank() as usize);
         while at < STEP && start + at <= self.mask {
             bits |= u32::from(self.first(start + at).get() != 0) << at;

@@ -59,7 +59,7 @@ impl Chunks {
     /// The root of a structure: whoever has pinned the entry has it.
     #[must_use]
     pub fn root<S: Structure>(self, entry: Chunk) -> Memory {
-        Entry::at(self.heap, entry).room().part(0, S::ROOT)
+        Entry::at(self.heap, entry).room(self.heap).part(0, S::ROOT)
     }
 
     /// The memory of a chunk.

@@ -68,7 +68,7 @@ proptest! {
                 }
                 _ => {
                     let mut locked = map.lock(&G, &at(0), key[..].into()).unwrap();
-                    if locked.overwrite(value[..].into()) {
+                    if locked.overwrite(value[..].into(), 0) {
                         *model.get_mut(&key).unwrap() = value;
                     }
                     locked.unlock().unwrap();
@@ -118,7 +118,7 @@ fn a_pinned_value_outlives_its_key() {
     assert!(set(&G, map, b"key", b"value", 0));
     let mut locked = map.lock(&G, &at(0), b"key".into()).unwrap();
     let pin = locked.pin().unwrap();
-    assert!(!locked.overwrite(b"other".into()), "somebody reads it");
+    assert!(!locked.overwrite(b"other".into(), 0), "somebody reads it");
     locked.unlock().unwrap();
     map.clear(&G, &at(0)).unwrap();
     assert!(set(&G, map, b"key", b"another", 0));
@@ -152,7 +152,7 @@ fn set_structure(map: Map<OneChunk>, key: &[u8], expires: u64) {
     locked.put(fresh);
     locked.set_expires(expires);
     assert!(locked.is_structure() && locked.value().is_some_and(|value| value.is_empty()));
-    assert!(!locked.overwrite(b"x".into()) && !locked.append(b"x".into()), "it is no byte string");
+    assert!(!locked.overwrite(b"x".into(), 0) && !locked.append(b"x".into()), "it is no byte string");
     locked.unlock().unwrap();
 }
 
@@ -258,7 +258,7 @@ fn spaces_have_keys_of_their_own() {
         locked.unlock().unwrap();
     }
     assert_eq!((map.len(&G), map.len_of(&G, 3)), (SPACES as u64, 1));
-    map.clear_space(&G, &context, 3).unwrap();
+    assert_eq!(map.clear_some(&G, &context, Some(3), 0, usize::MAX).unwrap(), None);
     assert_eq!((map.len(&G), map.len_of(&G, 3), map.len_of(&G, 4)), (SPACES as u64 - 1, 0, 1));
     let locked = map.lock(&G, &context, Key::in_space(b"key".into(), 7)).unwrap();
     assert_eq!(locked.value().unwrap().get(0), 7);
@@ -295,7 +295,7 @@ fn what_is_done_to_held_keys_happens_at_once() {
                     };
                     let write = |name: &Vec<u8>, value: u64| {
                         let mut locked = map.lock(&g, &context, Key::from(&name[..]).held()).unwrap();
-                        assert!(locked.overwrite((&value.to_le_bytes()).into()));
+                        assert!(locked.overwrite((&value.to_le_bytes()).into(), 0));
                     };
                     if names.len() == 12 {
                         assert_eq!(names.iter().map(read).sum::<u64>(), 12_000);

@@ -37,8 +37,8 @@ impl<S: Service> Block<S> {
                     self.counters.limited += 1;
                     self.log.line(g, self.now, &Line::new().text(b"a connection is closed: ").text(text));
                 }
-                if limit.is_some() || full.is_some() {
-                    // Its answers are not waited for any more.
+                if full.is_some() || (limit.is_some() && self.has_answers(place)) {
+                    // They are not waited for any more. Who has all of them gets a clean end.
                     if let Ok(mut stream) = Stream::from_handle(g, self.net, handle) {
                         let options = stream.options().with_linger_ms(0);
                         let _ = stream.set_options(g, options);
@@ -90,6 +90,12 @@ impl<S: Service> Block<S> {
         let connection = unsafe { self.connections.get(place) };
         let is_late = !connection.backlog.is_empty() && self.now - connection.taken > FULL_NS;
         if is_late { connection.full } else { None }
+    }
+
+    fn has_answers(&self, place: usize) -> bool {
+        // SAFETY: a place with a handle has a connection.
+        let connection = unsafe { self.connections.get(place) };
+        connection.has_answers() || connection.is_blocked
     }
 
     fn is_idle(&self, place: usize) -> bool {

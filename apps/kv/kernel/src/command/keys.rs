@@ -1,7 +1,7 @@
 //! Commands on keys, whatever their values are.
 
 use super::expiry::Unit;
-use super::{Cx, Outcome};
+use super::{Cx, KEYS_OF_A_TURN, Outcome};
 use crate::glob::matches;
 use crate::resp::Arguments;
 use gpunet_device::{Group, Result};
@@ -14,18 +14,23 @@ pub(super) fn count<G: Group>(
     mut arguments: Arguments<'_>,
     removes: bool,
 ) -> Result<Outcome> {
-    let mut count = 0;
-    while let Some(key) = arguments.next() {
-        let key = cx.key_of(key);
+    cx.go_on(&mut arguments);
+    let mut looks = 0;
+    while !arguments.is_empty() {
+        if looks == KEYS_OF_A_TURN && !cx.is_transaction {
+            return Ok(cx.leave(&arguments));
+        }
+        looks += 1;
+        let key = cx.key_of(arguments.next().unwrap_or(Bytes::EMPTY));
         let mut locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
         let is_there = if removes { locked.remove() } else { locked.value().is_some() };
         locked.unlock()?;
-        count += i64::from(is_there);
+        cx.resume.count += u32::from(is_there);
         if !removes {
             cx.count_read(is_there);
         }
     }
-    cx.reply.integer(count);
+    cx.reply.integer(cx.resume.count as i64);
     Ok(Outcome::Done)
 }
 
@@ -121,11 +126,8 @@ pub(super) fn expire_time<G: Group>(
     mut arguments: Arguments<'_>,
     ms: i64,
 ) -> Result<Outcome> {
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
-    let (is_there, expires) = (locked.value().is_some(), locked.expires());
-    locked.unlock()?;
-    cx.reply.integer(match (is_there, expires) {
+    let Some(found) = cx.look_up(&mut arguments)? else { return Ok(Outcome::Done) };
+    cx.reply.integer(match (found.is_there, found.expires) {
         (false, _) => -2,
         (true, 0) => -1,
         (true, at) => (cx.unix_ms(at) + ms / 2) / ms,
@@ -135,11 +137,8 @@ pub(super) fn expire_time<G: Group>(
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn type_of<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
-    let (is_there, is_set) = (locked.value().is_some(), locked.is_structure());
-    locked.unlock()?;
-    match (is_there, is_set) {
+    let Some(found) = cx.look_up(&mut arguments)? else { return Ok(Outcome::Done) };
+    match (found.is_there, found.is_structure) {
         (false, _) => cx.reply.raw(b"+none\r\n"),
         (true, false) => cx.reply.raw(b"+string\r\n"),
         (true, true) => cx.reply.raw(b"+vectorset\r\n"),
@@ -346,12 +345,9 @@ pub(super) fn ttl<G: Group>(
     mut arguments: Arguments<'_>,
     unit: u64,
 ) -> Result<Outcome> {
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
-    let (is_there, expires) = (locked.value().is_some(), locked.expires());
-    locked.unlock()?;
-    cx.count_read(is_there);
-    cx.reply.integer(match (is_there, expires) {
+    let Some(found) = cx.look_up(&mut arguments)? else { return Ok(Outcome::Done) };
+    cx.count_read(found.is_there);
+    cx.reply.integer(match (found.is_there, found.expires) {
         (false, _) => -2,
         (true, 0) => -1,
         (true, at) => {

@@ -1,10 +1,10 @@
 //! Commands about the server.
 
 use super::table::{Command, FAST, MEMORY, READ, WRITE};
-use super::{Cx, FRAME, Outcome};
+use super::{Cx, FRAME, KEYS_OF_A_TURN, Outcome};
 use crate::glob::matches;
 use crate::own;
-use crate::reply::Reply;
+use crate::reply::{Reply, send_from};
 use crate::resp::{Arguments, MAX_BULK};
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Bytes, Digits, Full, SPACES};
@@ -52,7 +52,7 @@ pub(super) fn echo<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
             out.put(g, b"\r\n");
             return Ok(Outcome::Done);
         }
-        let sent = out.send_from(g, rest)?;
+        let sent = send_from(g, out, rest)?;
         cx.resume.step += sent;
         if sent < rest.len() {
             return Ok(Outcome::Unfinished);
@@ -237,8 +237,8 @@ fn show_commands<G: Group>(cx: &mut Cx<'_, '_, G>, names: Arguments<'_>, with_ro
 
 fn show_name<G: Group>(cx: &mut Cx<'_, '_, G>, command: Command) {
     let code = command.code();
-    let bytes = code.to_be_bytes();
-    cx.reply.bulk(Bytes::from(&bytes).skip(code.leading_zeros() as usize / 8));
+    let bytes = code.to_le_bytes();
+    cx.reply.bulk(Bytes::from(&bytes).first(bytes.len() - code.leading_zeros() as usize / 8));
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
@@ -321,10 +321,11 @@ pub(super) fn flush<G: Group>(
         Some(how) if !how.eq_ignore_case(b"sync") && !how.eq_ignore_case(b"async") => cx.reply.syntax(),
         _ if !arguments.is_empty() => cx.reply.syntax(),
         _ => {
-            let (g, map) = (cx.g(), &cx.store.map);
-            match is_all {
-                true => map.clear(g, &cx.context)?,
-                false => map.clear_space(g, &cx.context, cx.session.database as u32)?,
+            let space = if is_all { None } else { Some(cx.session.database as u32) };
+            let from = cx.resume.step;
+            if let Some(next) = cx.store.map.clear_some(cx.g(), &cx.context, space, from, KEYS_OF_A_TURN)? {
+                cx.resume.step = next;
+                return Ok(Outcome::Unfinished);
             }
             cx.reply.ok();
         }
@@ -339,6 +340,9 @@ struct Shown {
     used: u64,
     keys: [u64; SPACES as usize],
     evicted: u64,
+    /// Of requests under way.
+    requests: u64,
+    most_requests: u64,
     answers: u64,
     closed: [u64; 2],
 }
@@ -404,6 +408,8 @@ pub(super) fn info<G: Group>(cx: &mut Cx<'_, '_, G>, sections: Arguments<'_>) ->
         used: store.heap.used(g) as u64,
         keys: [0; SPACES as usize],
         evicted: store.map.evicted(g),
+        requests: store.requests.used(g) as u64,
+        most_requests: store.requests.capacity() as u64,
         answers: cx.backlogs.used(g) as u64,
         closed: [cx.backlogs.closed(g, Full::Each), cx.backlogs.closed(g, Full::All)],
     };
@@ -440,6 +446,8 @@ fn write_info<G: Group>(
     if sheet.begins(sections, b"memory", b"Memory") {
         sheet.field(b"used_memory", shown.used).field(b"maxmemory", heap.len() as u64);
         sheet.text(b"maxmemory_policy:allkeys-lru\r\n");
+        sheet.field(b"client_request_memory", shown.requests);
+        sheet.field(b"client_request_memory_limit", shown.most_requests);
         sheet.field(b"client_output_memory", shown.answers);
         sheet.field(b"client_output_memory_limit", backlogs.each() as u64);
         sheet.field(b"client_output_memory_limit_total", backlogs.all() as u64);

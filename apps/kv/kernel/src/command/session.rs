@@ -139,7 +139,7 @@ fn set_name<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Result<bool> {
         }
         at += 1;
     }
-    let (g, map, context) = (cx.reply.g, &cx.store.map, &cx.context);
+    let (g, map, context) = (cx.reply.g, &cx.store.requests, &cx.context);
     cx.session.name.clear(g, context, map)?;
     match cx.session.name.append(g, context, map, name) {
         Ok(()) => Ok(true),
@@ -190,7 +190,7 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
     } else {
         // Copied: it may be longer than the room.
         let (name, store) = (cx.session.name, cx.store);
-        let name = name.bytes(&store.map);
+        let name = name.bytes(&store.requests);
         cx.reply.bulk_head(name.len());
         cx.reply.long(name)?;
     }

@@ -1,13 +1,12 @@
-//! Commands on values: GET and SET with their relatives, MGET, MSET, APPEND, STRLEN, INCR and its
-//! relatives.
+//! Commands on values: GET with its relatives, MGET, APPEND, STRLEN, INCR and its relatives.
 
-use super::expiry::Unit;
-use super::{Cx, FRAME, Outcome};
+use super::set::{Of, options, set_expires};
+use super::{Cx, FRAME, KEYS_OF_A_TURN, Outcome};
 use crate::resp::Arguments;
 use crate::store::MAX_VALUE;
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::VectorSet;
-use gpunet_serve::{Bytes, Context, Digits, Fresh, Key, Locked};
+use gpunet_serve::{Bytes, Digits, Key, Locked};
 
 /// Room for the digits of any number.
 const DIGITS: usize = 20;
@@ -22,18 +21,23 @@ pub(super) fn get<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>) -> Result<Outcome> {
+pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    cx.go_on(&mut arguments);
     if cx.resume.step == 0 {
         cx.reply.array(arguments.len());
-        cx.resume.step = 1;
     }
-    let mut rest = arguments.after(cx.resume.step - 1);
-    while let Some(key) = rest.next() {
-        let key = cx.key_of(key);
-        if !cx.make_room(FRAME)? || value(cx, key, true)? == Outcome::Unfinished {
-            return Ok(Outcome::Unfinished);
+    let mut looks = 0;
+    while !arguments.is_empty() {
+        let has_had_its_share = looks == KEYS_OF_A_TURN && !cx.is_transaction;
+        if has_had_its_share || !cx.make_room(FRAME)? {
+            return Ok(cx.leave(&arguments));
         }
-        cx.resume.step += 1;
+        looks += 1;
+        let key = cx.key_of(arguments.next().unwrap_or(Bytes::EMPTY));
+        if value(cx, key, true)? == Outcome::Unfinished {
+            // It is being sent; then the next one follows.
+            return Ok(cx.leave(&arguments));
+        }
     }
     Ok(Outcome::Done)
 }
@@ -63,7 +67,10 @@ fn value<G: Group>(cx: &mut Cx<'_, '_, G>, key: Key<'_>, is_many: bool) -> Resul
 /// Answers with the value of a locked key, which is no structure, or with nothing. What becomes of
 /// the key afterwards does not matter.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn answer<G: Group>(cx: &mut Cx<'_, '_, G>, locked: &mut Locked<'_, G, VectorSet>) -> Result<Outcome> {
+pub(super) fn answer<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    locked: &mut Locked<'_, G, VectorSet>,
+) -> Result<Outcome> {
     match locked.value() {
         None => cx.reply.nil(),
         Some(value) if value.len() + FRAME <= cx.reply.out.room() => cx.reply.bulk(value),
@@ -124,287 +131,15 @@ pub(super) fn get_and<G: Group>(
     Ok(outcome)
 }
 
-/// Options of SET and GETEX.
-#[derive(Clone, Copy, Default)]
-struct SetOptions<'r> {
-    /// Only if the key is not there; only if it is.
-    nx: bool,
-    xx: bool,
-    /// The answer is the old value.
-    get: bool,
-    /// When it expires stays as it was; it never expires.
-    keeps_expiry: bool,
-    persists: bool,
-    /// When it expires, as it is given.
-    expiry: Option<(Bytes<'r>, Unit)>,
-}
-
-/// The command that has options.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    Set,
-    Getex,
-}
-
-/// Reads the options; answers if they are wrong.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn options<'r, G: Group>(
-    cx: &mut Cx<'_, '_, G>,
-    mut arguments: Arguments<'r>,
-    of: Of,
-) -> Option<SetOptions<'r>> {
-    let mut options = SetOptions::default();
-    while let Some(word) = arguments.next() {
-        let unit = Unit::of(word);
-        if of == Of::Set && word.eq_ignore_case(b"nx") && !options.xx {
-            options.nx = true;
-        } else if of == Of::Set && word.eq_ignore_case(b"xx") && !options.nx {
-            options.xx = true;
-        } else if of == Of::Set && word.eq_ignore_case(b"get") {
-            options.get = true;
-        } else if of == Of::Set && word.eq_ignore_case(b"keepttl") && options.expiry.is_none() {
-            options.keeps_expiry = true;
-        } else if of == Of::Getex && word.eq_ignore_case(b"persist") && options.expiry.is_none() {
-            options.persists = true;
-        } else if let Some(unit) = unit
-            && !arguments.is_empty()
-            && !options.keeps_expiry
-            && !options.persists
-            && options.expiry.is_none_or(|(_, other)| other == unit)
-        {
-            // The same option again takes the place of the first one, as in Redis.
-            options.expiry = arguments.next().map(|time| (time, unit));
-        } else {
-            cx.reply.syntax();
-            return None;
-        }
-    }
-    Some(options)
-}
-
-impl SetOptions<'_> {
-    /// When the key expires by the device's clock; 0: never. Answers if the time is wrong.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn expires<G: Group>(&self, cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Option<u64> {
-        let Some((time, unit)) = self.expiry else { return Some(0) };
-        let Some(time) = time.number() else {
-            cx.reply.no_integer();
-            return None;
-        };
-        match cx.until(time, unit) {
-            Some(ns) if time > 0 => Some(cx.expires_in(ns)),
-            _ => {
-                cx.reply.invalid_expiry(name);
-                None
-            }
-        }
-    }
-}
-
-/// SET.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn set<G: Group>(
-    cx: &mut Cx<'_, '_, G>,
-    name: Bytes<'_>,
-    mut arguments: Arguments<'_>,
-) -> Result<Outcome> {
-    if cx.resume.step > 0 {
-        return Ok(Outcome::Done);
-    }
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let value = arguments.next().unwrap_or(Bytes::EMPTY);
-    let Some(options) = options(cx, arguments, Of::Set) else { return Ok(Outcome::Done) };
-    let Some(expires) = options.expires(cx, name) else { return Ok(Outcome::Done) };
-    if options.get {
-        return put_and_get(cx, key, value, &options, expires);
-    }
-    match put(cx, key, value, &options, expires)? {
-        Put::Set => cx.reply.ok(),
-        Put::NotSet => cx.reply.nil(),
-        Put::NoMemory => cx.reply.no_memory(),
-    }
-    Ok(Outcome::Done)
-}
-
-/// SETEX and PSETEX, whose time is in units of `ms` milliseconds.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn set_expiring<G: Group>(
-    cx: &mut Cx<'_, '_, G>,
-    name: Bytes<'_>,
-    mut arguments: Arguments<'_>,
-    ms: i64,
-) -> Result<Outcome> {
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let time = arguments.next().unwrap_or(Bytes::EMPTY);
-    let value = arguments.next().unwrap_or(Bytes::EMPTY);
-    let options = SetOptions { expiry: Some((time, Unit { ms, is_absolute: false })), ..Default::default() };
-    let Some(expires) = options.expires(cx, name) else { return Ok(Outcome::Done) };
-    match put(cx, key, value, &options, expires)? {
-        Put::NoMemory => cx.reply.no_memory(),
-        _ => cx.reply.ok(),
-    }
-    Ok(Outcome::Done)
-}
-
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn setnx<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let value = arguments.next().unwrap_or(Bytes::EMPTY);
-    match put(cx, key, value, &SetOptions { nx: true, ..Default::default() }, 0)? {
-        Put::Set => cx.reply.integer(1),
-        Put::NotSet => cx.reply.integer(0),
-        Put::NoMemory => cx.reply.no_memory(),
-    }
-    Ok(Outcome::Done)
-}
-
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn getset<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
-    if cx.resume.step > 0 {
-        return Ok(Outcome::Done);
-    }
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let value = arguments.next().unwrap_or(Bytes::EMPTY);
-    put_and_get(cx, key, value, &SetOptions::default(), 0)
-}
-
-enum Put {
-    Set,
-    NotSet,
-    NoMemory,
-}
-
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn put<G: Group>(
-    cx: &mut Cx<'_, '_, G>,
-    key: Key<'_>,
-    value: Bytes<'_>,
-    options: &SetOptions<'_>,
-    expires: u64,
-) -> Result<Put> {
-    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
-    // Mostly the new value fits where the old one lies.
-    let mut locked = map.lock(g, &context, key)?;
-    if options.forbids(locked.value().is_some()) {
-        return Ok(Put::NotSet);
-    }
-    let expires_now = if options.keeps_expiry { locked.expires() } else { expires };
-    if locked.overwrite(value) {
-        set_expires(&context, &mut locked, expires_now);
-        locked.unlock()?;
-        return Ok(Put::Set);
-    }
-    locked.unlock()?;
-    let Some(fresh) = map.fresh(g, &context, key, value, 0)? else { return Ok(Put::NoMemory) };
-    let mut locked = map.lock(g, &context, key)?;
-    // Another block may have been here meanwhile.
-    if options.forbids(locked.value().is_some()) {
-        locked.unlock()?;
-        map.discard(g, &context, fresh)?;
-        return Ok(Put::NotSet);
-    }
-    options.replace(&context, &mut locked, fresh, expires);
-    locked.unlock()?;
-    Ok(Put::Set)
-}
-
-impl SetOptions<'_> {
-    const fn forbids(&self, is_there: bool) -> bool {
-        (self.nx && is_there) || (self.xx && !is_there)
-    }
-
-    /// Puts a new entry in the place of the old one.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn replace<G: Group>(
-        &self,
-        context: &Context,
-        locked: &mut Locked<'_, G, VectorSet>,
-        fresh: Fresh,
-        expires: u64,
-    ) {
-        let expires = if self.keeps_expiry { locked.expires() } else { expires };
-        locked.put(fresh);
-        set_expires(context, locked, expires);
-    }
-}
-
-/// Sets when a key expires; 0: as it is. At a time that is over it goes at once.
-fn set_expires<G: Group>(context: &Context, locked: &mut Locked<'_, G, VectorSet>, expires: u64) {
-    if expires > context.now {
-        locked.set_expires(expires);
-    } else if expires != 0 {
-        locked.remove();
-    }
-}
-
-/// As `put`; answers with the old value.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn put_and_get<G: Group>(
-    cx: &mut Cx<'_, '_, G>,
-    key: Key<'_>,
-    value: Bytes<'_>,
-    options: &SetOptions<'_>,
-    expires: u64,
-) -> Result<Outcome> {
-    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
-    let Some(fresh) = map.fresh(g, &context, key, value, 0)? else {
-        cx.reply.no_memory();
-        return Ok(Outcome::Done);
-    };
-    let mut locked = map.lock(g, &context, key)?;
-    let is_hit = locked.value().is_some();
-    if locked.is_structure() {
-        locked.unlock()?;
-        map.discard(g, &context, fresh)?;
-        cx.reply.wrong_type();
-        return Ok(Outcome::Done);
-    }
-    let outcome = answer(cx, &mut locked)?;
-    if options.forbids(is_hit) {
-        locked.unlock()?;
-        map.discard(g, &context, fresh)?;
-    } else {
-        options.replace(&context, &mut locked, fresh, expires);
-        locked.unlock()?;
-    }
-    cx.count_read(is_hit);
-    Ok(outcome)
-}
-
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn mset<G: Group>(
-    cx: &mut Cx<'_, '_, G>,
-    name: Bytes<'_>,
-    mut arguments: Arguments<'_>,
-) -> Result<Outcome> {
-    if !arguments.len().is_multiple_of(2) {
-        cx.reply.wrong_count(name, None);
-        return Ok(Outcome::Done);
-    }
-    while !arguments.is_empty() {
-        let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-        let value = arguments.next().unwrap_or(Bytes::EMPTY);
-        if let Put::NoMemory = put(cx, key, value, &SetOptions::default(), 0)? {
-            cx.reply.no_memory();
-            return Ok(Outcome::Done);
-        }
-    }
-    cx.reply.ok();
-    Ok(Outcome::Done)
-}
-
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn strlen<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
-    let (len, is_set) = (locked.value().map(|value| value.len()), locked.is_structure());
-    locked.unlock()?;
-    if is_set {
+    let Some(found) = cx.look_up(&mut arguments)? else { return Ok(Outcome::Done) };
+    if found.is_structure {
         cx.reply.wrong_type();
         return Ok(Outcome::Done);
     }
-    cx.count_read(len.is_some());
-    cx.reply.integer(len.unwrap_or(0) as i64);
+    cx.count_read(found.is_there);
+    cx.reply.integer(found.len as i64);
     Ok(Outcome::Done)
 }
 
@@ -502,16 +237,14 @@ pub(super) fn add<G: Group>(
         let Some(new) = old.checked_add(amount) else { break Err(NotAdded::Overflow) };
         let digits = Digits::of(new);
         let (digits, expires) = (digits.bytes(), locked.expires());
-        if locked.overwrite(digits) {
-            locked.set_expires(expires);
+        if locked.overwrite(digits, expires) {
             locked.unlock()?;
             break Ok(new);
         }
         if let Some(fresh) = fresh.take() {
             locked.put_longer(fresh, Bytes::EMPTY);
             // There is room: it was made.
-            let _ = locked.overwrite(digits);
-            locked.set_expires(expires);
+            let _ = locked.overwrite(digits, expires);
             locked.unlock()?;
             break Ok(new);
         }

@@ -1,5 +1,6 @@
 //! The table of all commands.
 
+use crate::hot::lower;
 use gpunet_serve::Bytes;
 
 /// It changes keys.
@@ -60,13 +61,13 @@ impl Row {
     }
 }
 
-/// The name of a command in lower case, as a number: 16 bytes at most.
+/// The name of a command in lower case, as a number, the first byte lowest: 16 bytes at most.
 const fn code(name: &str) -> u128 {
     assert!(name.len() <= 16, "a command's name is too long for its number");
-    let (mut code, mut at) = (0, 0);
-    while at < name.len() {
+    let (mut code, mut at) = (0, name.len());
+    while at > 0 {
+        at -= 1;
         code = code << 8 | name.as_bytes()[at].to_ascii_lowercase() as u128;
-        at += 1;
     }
     code
 }
@@ -76,12 +77,7 @@ fn code_of(name: Bytes<'_>) -> u128 {
     if name.len() > 16 {
         return 0;
     }
-    let (mut code, mut at) = (0, 0);
-    while at < name.len() {
-        code = code << 8 | name.get(at).to_ascii_lowercase() as u128;
-        at += 1;
-    }
-    code
+    lower(name.word(0)) as u128 | (lower(name.word(8)) as u128) << 64
 }
 
 /// The table of commands, for the macro `$with`: it becomes the numbers of their names and their
@@ -115,15 +111,15 @@ macro_rules! with_commands {
             FLUSHALL(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, true)?;
             FLUSHDB(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, false)?;
             GET(1, 1; READ | FAST; 1 1 1) => strings::get(cx, arguments)?;
-            SET(2, MANY; WRITE | MEMORY; 1 1 1) "(EX, PX, EXAT, PXAT, KEEPTTL, NX, XX, GET)" => strings::set(cx, name, arguments)?;
-            SETEX(3, 3; WRITE | MEMORY; 1 1 1) => strings::set_expiring(cx, name, arguments, 1000)?;
-            PSETEX(3, 3; WRITE | MEMORY; 1 1 1) => strings::set_expiring(cx, name, arguments, 1)?;
-            SETNX(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::setnx(cx, arguments)?;
-            GETSET(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::getset(cx, arguments)?;
+            SET(2, MANY; WRITE | MEMORY; 1 1 1) "(EX, PX, EXAT, PXAT, KEEPTTL, NX, XX, GET)" => set::set(cx, name, arguments)?;
+            SETEX(3, 3; WRITE | MEMORY; 1 1 1) => set::set_expiring(cx, name, arguments, 1000)?;
+            PSETEX(3, 3; WRITE | MEMORY; 1 1 1) => set::set_expiring(cx, name, arguments, 1)?;
+            SETNX(2, 2; WRITE | MEMORY | FAST; 1 1 1) => set::setnx(cx, arguments)?;
+            GETSET(2, 2; WRITE | MEMORY | FAST; 1 1 1) => set::getset(cx, arguments)?;
             GETDEL(1, 1; WRITE | FAST; 1 1 1) => strings::get_and(cx, name, arguments, true)?;
             GETEX(1, MANY; WRITE | FAST; 1 1 1) => strings::get_and(cx, name, arguments, false)?;
             MGET(1, MANY; READ | FAST; 1 -1 1) => strings::mget(cx, arguments)?;
-            MSET(2, MANY; WRITE | MEMORY; 1 -1 2) => strings::mset(cx, name, arguments)?;
+            MSET(2, MANY; WRITE | MEMORY; 1 -1 2) => set::mset(cx, name, arguments)?;
             APPEND(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::append(cx, arguments)?;
             STRLEN(1, 1; READ | FAST; 1 1 1) => strings::strlen(cx, arguments)?;
             INCR(1, 1; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, 1, false)?;

@@ -1,7 +1,7 @@
 //! MULTI, EXEC and DISCARD: commands that are carried out at once for all others.
 
 use super::table::{ALONE, Command, Row};
-use super::{Cx, Outcome, run};
+use super::{Cx, Outcome, Resume, run};
 use crate::own;
 use crate::reply::ROOM;
 use crate::resp::{self, Arguments, Parsed, Progress};
@@ -66,7 +66,7 @@ pub(super) fn queue<G: Group>(cx: &mut Cx<'_, '_, G>, row: &Row, request: Bytes<
     }
     // Of one that fails nothing is kept.
     if cx.session.transaction == Transaction::Open {
-        match cx.session.queue.append(cx.reply.g, &cx.context, &cx.store.map, request) {
+        match cx.session.queue.append(cx.reply.g, &cx.context, &cx.store.requests, request) {
             Ok(()) => cx.session.queued += 1,
             Err(SpillError::NoMemory) => {
                 abort(cx);
@@ -123,14 +123,15 @@ pub(super) fn exec<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
         }
         Transaction::Open => carry_out(cx, &queue, count as usize)?,
     }
-    queue.clear(g, &context, &store.map)?;
+    queue.clear(g, &context, &store.requests)?;
     Ok(Outcome::Done)
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn carry_out<G: Group>(cx: &mut Cx<'_, '_, G>, queue: &Queue, count: usize) -> Result<()> {
     let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
-    let (mut requests, mut keys) = (Requests::of(map, queue), 0);
+    let waiting = &cx.store.requests;
+    let (mut requests, mut keys) = (Requests::of(waiting, queue), 0);
     while let Some((command, _, arguments)) = requests.next() {
         keys += command.row().keys(arguments.len()).1;
     }
@@ -142,7 +143,7 @@ fn carry_out<G: Group>(cx: &mut Cx<'_, '_, G>, queue: &Queue, count: usize) -> R
         cx.reply.no_memory();
         return Ok(());
     };
-    let (mut requests, mut database) = (Requests::of(map, queue), cx.session.database);
+    let (mut requests, mut database) = (Requests::of(waiting, queue), cx.session.database);
     while let Some((command, _, mut arguments)) = requests.next() {
         let row = command.row();
         if command == Command::SELECT
@@ -161,7 +162,7 @@ fn carry_out<G: Group>(cx: &mut Cx<'_, '_, G>, queue: &Queue, count: usize) -> R
     }
     map.hold(g, &context, &hold)?;
     cx.is_transaction = true;
-    let done = carry_out_held(cx, Requests::of(map, queue), count);
+    let done = carry_out_held(cx, Requests::of(waiting, queue), count);
     cx.is_transaction = false;
     map.release(g, &context, hold)?;
     done
@@ -175,7 +176,7 @@ fn carry_out_held<G: Group>(cx: &mut Cx<'_, '_, G>, mut requests: Requests<'_>, 
         cx.make_room(ROOM)?;
         let outcome = run(cx, command, name, arguments)?;
         debug_assert!(outcome == Outcome::Done, "a transaction waits for nothing");
-        cx.resume.step = 0;
+        *cx.resume = Resume::default();
         cx.counters.own[own::COMMANDS] += 1;
     }
     Ok(())

@@ -7,7 +7,7 @@ use crate::world::{anywhere, failure, options};
 use gpu_usermap::cuda::fake::Fake;
 use gpu_usermap::cuda::{Cuda, Device, StreamPriority};
 use gpunet_device::team::Rank;
-use gpunet_proxy::queue::{Queue, Settings};
+use gpunet_proxy::queue::{Queue, QueueSettings};
 use gpunet_proxy::team::{Symmetric, Team, TeamFailure, TeamOptions};
 use gpunet_proxy::{Attachment, embed};
 use std::sync::{Mutex, PoisonError};
@@ -105,7 +105,7 @@ fn reserved_memory_of_gpus_comes_when_it_is_committed() {
                 let attachment = proxy.attach_cuda(&gpu).expect("attached");
                 // A stream's first use of a kind of copy may wait: before anybody does.
                 let stream = gpu.create_stream(StreamPriority::Normal).expect("a stream");
-                let settings = Settings { short: 0, ..Settings::default() };
+                let settings = QueueSettings { short: 0, ..QueueSettings::default() };
                 let queue = Queue::cuda_with(&attachment, stream, settings).expect("a queue");
                 (attachment, Mutex::new(queue))
             });

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::config::Config;
-use crate::queue::Settings;
+use crate::queue::QueueSettings;
 use crate::queue::cuda::page::Page;
 use crate::queue::cuda::record::SignalWait;
 use crate::queue::cuda::streams::QueueStreams;
@@ -24,7 +24,7 @@ fn follower(attachment: &Attachment, device: &Device) -> Follower {
         lane: streams.enter(device).expect("the first"),
         streams,
         page: Page::new(device).expect("a page"),
-        settings: Settings::default(),
+        settings: QueueSettings::default(),
         host: attachment.sockets.launch().expect("a number").clone(),
         state: Mutex::default(),
         changed: Condvar::new(),

@@ -9,9 +9,13 @@ use gpu_usermap::cuda::{
 use gpunet_proxy::config::BadConfig;
 use gpunet_proxy::daemon::StartError;
 use gpunet_proxy::device::cpu::{self, BlockPanicked};
-use gpunet_proxy::device::{Group, Kernel};
+use gpunet_proxy::device::{self, Group, Kernel};
+use gpunet_proxy::queue::QueueError;
+use gpunet_proxy::socket::{DirectionError, SocketError};
 use gpunet_proxy::team::TeamError;
-use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, KernelError, LaunchError, OpenError};
+use gpunet_proxy::{
+    AllocError, AttachError, DaemonError, EmbedError, KernelError, LaunchError, OpenError, SnapshotError,
+};
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,6 +52,10 @@ fn embed() -> EmbedError {
     EmbedError::Start { what: "an eventfd", source: io() }
 }
 
+fn member() -> TeamError {
+    TeamError::Io { doing: "cannot reach member 0".to_owned(), source: io() }
+}
+
 #[derive(Clone, Copy)]
 struct Panics;
 
@@ -67,7 +75,15 @@ fn panicked() -> BlockPanicked {
 fn errors() -> Vec<Box<dyn Error>> {
     vec![
         Box::new(symbol()),
-        Box::new(TeamError::Io { doing: "cannot reach member 0".to_owned(), source: io() }),
+        Box::new(member()),
+        Box::new(SocketError::Memory(CopyError::Cuda(cuda()))),
+        Box::new(DirectionError::Memory(CopyError::Cuda(cuda()))),
+        Box::new(QueueError::Direction(DirectionError::Memory(CopyError::Cuda(cuda())))),
+        Box::new(QueueError::TeamBroken(member())),
+        Box::new(QueueError::Thread(io())),
+        Box::new(QueueError::Device(Box::new(CopyError::Cuda(cuda())))),
+        Box::new(SnapshotError::Daemon(daemon())),
+        Box::new(io::Error::from(QueueError::Thread(io()))),
         Box::new(region()),
         Box::new(RegionError::DescriptorLimit { source: io() }),
         Box::new(RegionError::Memfd { call: "fstat", source: io() }),
@@ -130,6 +146,17 @@ fn a_message_contains_its_cause() {
         let said = error.to_string();
         assert!(causes.iter().any(|cause| said.contains(cause)), "{said}");
     }
+}
+
+#[test]
+fn an_io_error_holds_what_it_was_made_of() {
+    let text = DirectionError::InUseByLaunch.to_string();
+    let error = io::Error::from(QueueError::Direction(DirectionError::InUseByLaunch));
+    assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::ResourceBusy, text));
+    assert!(matches!(error.downcast::<DirectionError>(), Ok(DirectionError::InUseByLaunch)));
+    // The system's error says it all.
+    let error = io::Error::from(SocketError::Failed(device::Error::ConnectionRefused));
+    assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
 }
 
 /// The error types of programs cannot be built here; of these the text must do.

@@ -15,7 +15,7 @@ use std::io;
 /// # let attachment = gpunet_proxy::embed(gpunet_proxy::Config::small())?.attach_cpu()?;
 /// # let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
 /// match attachment.connect_blocking(nobody, Options::DEFAULT) {
-///     Ok(socket) => println!("connected: {}", socket.handle()),
+///     Ok(socket) => println!("socket {}", socket.handle().raw()),
 ///     Err(SocketError::Failed(Error::ConnectionRefused)) => println!("nobody listens at {nobody}"),
 ///     Err(SocketError::TooManyHostSockets) => println!("close a socket first"),
 ///     Err(error) => return Err(error.into()),

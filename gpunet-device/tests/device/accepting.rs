@@ -10,7 +10,7 @@ use gpunet_device::{
     Error, Handle, Listener, Options, PollFd, PollSet, SockAddr, Stream, Timeout, TransportKind, poll,
 };
 use gpunet_posix as posix;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const G: Solo = Solo::new(0, 1);
@@ -126,6 +126,32 @@ fn a_connection_that_was_accepted_ahead_is_taken_without_a_request() {
     assert_eq!(closed, Ok(()));
     let close = requests.iter().find(|request| request.op == Op::Close as u32).unwrap();
     assert_eq!(close.recv_position, 2, "the third is the proxy's to close");
+}
+
+/// The queue has sixteen cells, and lies in the listener's own entry.
+#[test]
+fn cells_are_used_again_in_turn() {
+    const CELLS: u64 = PREPARED as u64;
+    let slots: Vec<u32> = (1..64).collect();
+    let mut bench = Listening::new(&slots, Options::DEFAULT);
+    let (_, mut requests) = bench.serve(|listener| slot_of(listener.accept(&G)).unwrap());
+    let (mut expected, mut cells, mut reused) = (VecDeque::new(), [0; PREPARED], false);
+    for count in 1..=2 * CELLS + 1 {
+        for prepare in &requests[requests.len() - 1..] {
+            for (position, raw) in (prepare.value..).zip(prepare.slots).take(named(prepare).len()) {
+                reused |= position >= 2 * CELLS;
+                cells[(position % CELLS) as usize] = raw;
+                expected.push_back(Handle::from_raw(raw).unwrap().slot());
+            }
+        }
+        assert_eq!(bench.world.prepared_cells(1), cells, "at connection {count}");
+        let next = expected.pop_front().expect("one is prepared");
+        bench.hand_over(next, count);
+        let taken;
+        (taken, requests) = bench.serve(|listener| slot_of(listener.try_accept(&G)));
+        assert_eq!((taken, requests.len()), (Ok(next), 1));
+    }
+    assert!(reused, "all cells were used twice");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! An attachment's two regions on the heap, and what the proxy would write into them.
 
 use gpunet_device::abi::Link;
+use gpunet_device::abi::accept::{AcceptQueue, PREPARED};
 use gpunet_device::abi::arena::{PartHeader, PartLayout};
 use gpunet_device::abi::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_device::abi::context::Context;
@@ -331,6 +332,14 @@ impl World {
     pub fn prepare_lock(&self, slot: u32) -> &AtomicU32 {
         // SAFETY: a field of the slot's entry, which everybody accesses atomically.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(slot)).prepare_lock) }
+    }
+
+    /// The handles of the slots that were prepared last for the listener in that slot.
+    pub fn prepared_cells(&self, slot: u32) -> [i32; PREPARED] {
+        // SAFETY: the address of a field; a listener's entry has its queue in place of the halves.
+        let queue = unsafe { &raw mut (*self.entry(slot)).send }.cast::<AcceptQueue>();
+        // SAFETY: aligned words of the entry, which nobody uses now.
+        unsafe { (&raw const (*queue).cells).read() }
     }
 
     /// Until when a group has the turn to ask for a listener's only connection; 0: no group has it.

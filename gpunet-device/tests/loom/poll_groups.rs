@@ -35,8 +35,8 @@ fn what_lands_while_a_socket_is_armed_is_delivered() {
 
 /// Two blocks wait while bytes land: one of them has the socket, and no change is lost.
 ///
-/// Fails without the fence of `settle`, if `arm` stores no arm or no watch word, or if the last look
-/// takes a socket whoever has it.
+/// Fails without the fence of `settle`, if `arm` stores no arm or no watch word, or if the last
+/// look takes a socket whoever has it.
 #[test]
 fn one_of_two_blocks_has_what_lands() {
     let world = crate::world();
@@ -66,7 +66,8 @@ fn one_of_two_blocks_has_what_lands() {
 /// added again.
 ///
 /// Fails if `arm` arms a socket that its block does not hold any more, or does not keep others off
-/// while it stores the watch word, and if `change_settled` gives up on a socket that was *changing*.
+/// while it stores the watch word, and if `change_settled` gives up on a socket that was
+/// *changing*.
 #[test]
 fn a_socket_that_is_removed_while_it_is_armed_is_out() {
     let world = crate::world();

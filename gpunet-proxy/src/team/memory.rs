@@ -3,8 +3,8 @@
 //! On GPUs, reserved memory is a run of addresses for each member on each device, to which the
 //! pieces of [`SharedMemory::commit`] are mapped. No piece is unmapped before the last handle of
 //! the memory has gone and no kernel runs, so kernels use the first ones while others come. To map
-//! one waits for no kernel (the table in `gpu_usermap::cuda`); `commit` waits for the other members'
-//! programs.
+//! one waits for no kernel (the table in `gpu_usermap::cuda`); `commit` waits for the other
+//! members' programs.
 
 use super::Local;
 use super::error::{Collective, TeamError};

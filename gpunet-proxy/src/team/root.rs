@@ -188,8 +188,8 @@ impl Root {
         self.rendezvous.is_timed() || self.operations.is_timed() || self.members.iter().any(is_awaited)
     }
 
-    /// Waits until something is to be done, for a short time if there may be something to be done by
-    /// the clock.
+    /// Waits until something is to be done, for a short time if there may be something to be done
+    /// by the clock.
     fn poll(&self) -> io::Result<Vec<Source>> {
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
         // Before the listener: what waits until it takes connections again is timed.

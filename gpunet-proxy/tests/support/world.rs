@@ -38,8 +38,8 @@ pub struct World {
     token: Option<LaunchToken>,
     /// Where the connecting ends are, if that is not here: an attachment of the same proxy.
     there: Option<Box<World>>,
-    /// A stream that has data thread 0. Its client goes first: a closed stream waits two seconds for
-    /// an end of stream that its peer does not send.
+    /// A stream that has data thread 0. Its client goes first: a closed stream waits two seconds
+    /// for an end of stream that its peer does not send.
     occupant: Option<(TcpStream, Box<World>)>,
     // Dropped last.
     daemon: Option<Arc<Served>>,

@@ -136,8 +136,8 @@ impl AddressRange {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
 
-    /// Maps memory behind what there is, and lets the device use it; or gives it back, also where no
-    /// addresses are left for it. Returns its address.
+    /// Maps memory behind what there is, and lets the device use it; or gives it back, also where
+    /// no addresses are left for it. Returns its address.
     pub(crate) fn append(
         &mut self,
         driver: &Driver,

@@ -68,8 +68,9 @@ impl GrowingBuffer {
     /// [`ShareableBuffer::export`](crate::ShareableBuffer::export) does.
     ///
     /// # Errors
-    /// [`CudaError`]: out of memory, a length of 0 or one that is no multiple of a page, not so many
-    /// addresses left, no descriptor free, or a context that a kernel broke. Nothing was added then.
+    /// [`CudaError`]: out of memory, a length of 0 or one that is no multiple of a page, not so
+    /// many addresses left, no descriptor free, or a context that a kernel broke. Nothing was added
+    /// then.
     pub fn append(&self, len: usize) -> Result<OwnedFd, CudaError> {
         let rdma = self.device.shareable_is_for_network_cards();
         self.change(move |range, context| {

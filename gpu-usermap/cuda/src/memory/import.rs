@@ -159,8 +159,8 @@ fn import(context: &Context, fd: BorrowedFd<'_>, len: usize) -> Result<Imported,
     Ok(Imported { memory, address, location })
 }
 
-/// Takes the memory of a descriptor of the driver, and the number of the GPU on which it is, if that
-/// has one in this process. It has no address yet.
+/// Takes the memory of a descriptor of the driver, and the number of the GPU on which it is, if
+/// that has one in this process. It has no address yet.
 pub(super) fn take(
     context: &Context,
     fd: BorrowedFd<'_>,

@@ -121,7 +121,7 @@ impl Device {
         Ok(ShareableBuffer { buffer, handle })
     }
 
-    /// Returns whether memory that is made to be shared is made to be reached by network cards, too.
+    /// Returns whether memory that is made to be shared is also made for network cards.
     pub(super) fn shareable_is_for_network_cards(&self) -> bool {
         self.attribute(DeviceAttribute::GpuDirectRdmaWithCudaVmm).is_ok_and(|value| value != 0)
     }

@@ -1,5 +1,5 @@
-//! The commonest requests, without the table of commands and without a copy of what the others need:
-//! on a GPU, what is known of such a request stays in registers.
+//! The commonest requests, without the table of commands and what the others need: on a GPU, what is
+//! known of such a request stays in registers.
 //!
 //! What is not easy (a new key, a large value, an error) is left to `command`, which does it from
 //! the beginning.

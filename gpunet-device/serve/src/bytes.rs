@@ -166,7 +166,7 @@ impl<'t> Bytes<'t> {
         while at < self.len() {
             // The lowest bit that is set is that of the first zero, above which there may be wrong
             // ones.
-            let word = self.word(at) ^ EACH * byte as u64;
+            let word = self.word(at) ^ (EACH * byte as u64);
             let zeros = word.wrapping_sub(EACH) & !word & EACH << 7;
             if zeros != 0 {
                 let found = at + zeros.trailing_zeros() as usize / 8;

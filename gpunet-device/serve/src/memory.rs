@@ -175,7 +175,7 @@ impl Memory {
     }
 }
 
-/// The one place: a kernel has hundreds of checks, and a panic's arguments are ten instructions each.
+/// The one place: a kernel has hundreds of checks, and a panic's arguments take ten instructions.
 #[cold]
 #[inline(never)]
 fn outside() -> ! {

@@ -1,5 +1,5 @@
-//! The commonest requests, without the table of commands and without a copy of what the others need:
-//! on a GPU, what is known of such a request stays in registers.
+//! The commonest requests, without the table of commands and what the others need: on a GPU, what
+//! is known of such a request stays in registers.
 //!
 //! What is not easy (a new key, a large value, an error) is left to `command`, which does it from
 //! the beginning.
@@ -7,6 +7,7 @@
 use crate::command::FRAME;
 use crate::own;
 use crate::reply::LINE_END;
+use crate::resp::lower;
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Bytes, Context, Digits, Key, OWN_COUNTERS, Short, Writer};
@@ -155,17 +156,6 @@ const fn mask(len: usize) -> u64 {
     if len < 8 { (1 << (8 * len)) - 1 } else { u64::MAX }
 }
 
-/// Letters of ASCII in lower case, and the other bytes as they are.
-#[inline(always)]
-pub(crate) const fn lower(word: u64) -> u64 {
-    const EACH: u64 = u64::MAX / 255;
-    let seven = word & (EACH * 0x7f);
-    // The highest bit of each byte: it is at least `A`, and not above `Z`.
-    let from_a = seven + EACH * (0x80 - b'A' as u64);
-    let above_z = seven + EACH * (0x7f - b'Z' as u64);
-    word | ((from_a & !above_z & !word & (EACH * 0x80)) >> 2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,14 +165,6 @@ mod tests {
 
     fn words(bytes: Bytes<'_>) -> Vec<u8> {
         (0..bytes.len()).map(|at| bytes.get(at)).collect()
-    }
-
-    #[test]
-    fn only_letters_become_lower() {
-        for byte in 0..=u8::MAX {
-            let eight = u64::from_le_bytes([byte; 8]);
-            assert_eq!(lower(eight).to_le_bytes(), [byte.to_ascii_lowercase(); 8]);
-        }
     }
 
     #[test]

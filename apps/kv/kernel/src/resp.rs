@@ -338,5 +338,16 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
 }
 
+/// Letters of ASCII in lower case, and the other bytes as they are.
+#[inline(always)]
+pub(crate) const fn lower(word: u64) -> u64 {
+    const EACH: u64 = u64::MAX / 255;
+    let seven = word & (EACH * 0x7f);
+    // The highest bit of each byte: it is at least `A`, and not above `Z`.
+    let from_a = seven + EACH * (0x80 - b'A' as u64);
+    let above_z = seven + EACH * (0x7f - b'Z' as u64);
+    word | ((from_a & !above_z & !word & (EACH * 0x80)) >> 2)
+}
+
 #[cfg(test)]
 mod tests;

@@ -17,8 +17,8 @@ pub struct Store {
     pub(crate) vectors: Vectors,
     /// When the first request came, and how many `CLIENT ID`s were given out.
     pub(crate) start: Shared<2>,
-    /// What clients keep besides: requests that are not complete or wait for EXEC, and names. Memory
-    /// of their own, so that no key goes for them.
+    /// What clients keep besides: requests that are not complete or wait for EXEC, and names. It is
+    /// memory of their own, so that no key goes for them.
     pub(crate) requests: Map,
 }
 

@@ -1,4 +1,4 @@
-//! SET with its relatives and options: SETEX, PSETEX, SETNX, GETSET, MSET.
+//! SET with its relatives and options: SETEX, PSETEX, SETNX, GETSET, GETDEL, GETEX, MSET.
 
 use super::expiry::Unit;
 use super::strings::answer;
@@ -10,7 +10,7 @@ use gpunet_serve::{Bytes, Context, Fresh, Key, Locked};
 
 /// Options of SET and GETEX.
 #[derive(Clone, Copy, Default)]
-pub(super) struct SetOptions<'r> {
+struct SetOptions<'r> {
     /// Only if the key is not there; only if it is.
     nx: bool,
     xx: bool,
@@ -18,21 +18,21 @@ pub(super) struct SetOptions<'r> {
     get: bool,
     /// When it expires stays as it was; it never expires.
     keeps_expiry: bool,
-    pub(super) persists: bool,
+    persists: bool,
     /// When it expires, as it is given.
     expiry: Option<(Bytes<'r>, Unit)>,
 }
 
 /// The command that has options.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
+enum Of {
     Set,
     Getex,
 }
 
 /// Reads the options; answers if they are wrong.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn options<'r, G: Group>(
+fn options<'r, G: Group>(
     cx: &mut Cx<'_, '_, G>,
     mut arguments: Arguments<'r>,
     of: Of,
@@ -69,7 +69,7 @@ pub(super) fn options<'r, G: Group>(
 impl SetOptions<'_> {
     /// When the key expires by the device's clock; 0: never. Answers if the time is wrong.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn expires<G: Group>(&self, cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Option<u64> {
+    fn expires<G: Group>(&self, cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Option<u64> {
         let Some((time, unit)) = self.expiry else { return Some(0) };
         let Some(time) = time.number() else {
             cx.reply.no_integer();
@@ -83,6 +83,50 @@ impl SetOptions<'_> {
             }
         }
     }
+}
+
+/// GETDEL, and with options GETEX: a key's value, and what becomes of the key.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn get_and<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    name: Bytes<'_>,
+    mut arguments: Arguments<'_>,
+    deletes: bool,
+) -> Result<Outcome> {
+    // The value is sent.
+    if cx.resume.step > 0 {
+        return Ok(Outcome::Done);
+    }
+    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let Some(options) = options(cx, arguments, Of::Getex) else { return Ok(Outcome::Done) };
+    let g = cx.g();
+    let mut locked = cx.store.map.lock(g, &cx.context, key)?;
+    let is_hit = locked.value().is_some();
+    if locked.is_structure() {
+        locked.unlock()?;
+        cx.reply.wrong_type();
+        return Ok(Outcome::Done);
+    }
+    let expires = match is_hit {
+        true => options.expires(cx, name),
+        false => Some(0),
+    };
+    let Some(expires) = expires else {
+        locked.unlock()?;
+        return Ok(Outcome::Done);
+    };
+    let outcome = answer(cx, &mut locked)?;
+    if deletes {
+        locked.remove();
+    } else if is_hit && (expires != 0 || options.persists) {
+        match expires {
+            0 => locked.set_expires(0),
+            expires => set_expires(&cx.context, &mut locked, expires),
+        }
+    }
+    locked.unlock()?;
+    cx.count_read(is_hit);
+    Ok(outcome)
 }
 
 /// SET.
@@ -215,7 +259,7 @@ impl SetOptions<'_> {
 }
 
 /// Sets when a key expires; 0: as it is. At a time that is over it goes at once.
-pub(super) fn set_expires<G: Group>(context: &Context, locked: &mut Locked<'_, G, VectorSet>, expires: u64) {
+fn set_expires<G: Group>(context: &Context, locked: &mut Locked<'_, G, VectorSet>, expires: u64) {
     if is_over(context, expires) {
         locked.remove();
     } else if expires != 0 {

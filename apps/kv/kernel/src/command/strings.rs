@@ -1,6 +1,5 @@
 //! Commands on values: GET with its relatives, MGET, APPEND, STRLEN, INCR and its relatives.
 
-use super::set::{Of, options, set_expires};
 use super::{Cx, FRAME, KEYS_OF_A_TURN, Outcome};
 use crate::resp::Arguments;
 use crate::store::MAX_VALUE;
@@ -85,50 +84,6 @@ pub(super) fn answer<G: Group>(
         }
     }
     Ok(Outcome::Done)
-}
-
-/// GETDEL, and with options GETEX: a key's value, and what becomes of the key.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn get_and<G: Group>(
-    cx: &mut Cx<'_, '_, G>,
-    name: Bytes<'_>,
-    mut arguments: Arguments<'_>,
-    deletes: bool,
-) -> Result<Outcome> {
-    // The value is sent.
-    if cx.resume.step > 0 {
-        return Ok(Outcome::Done);
-    }
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let Some(options) = options(cx, arguments, Of::Getex) else { return Ok(Outcome::Done) };
-    let g = cx.g();
-    let mut locked = cx.store.map.lock(g, &cx.context, key)?;
-    let is_hit = locked.value().is_some();
-    if locked.is_structure() {
-        locked.unlock()?;
-        cx.reply.wrong_type();
-        return Ok(Outcome::Done);
-    }
-    let expires = match is_hit {
-        true => options.expires(cx, name),
-        false => Some(0),
-    };
-    let Some(expires) = expires else {
-        locked.unlock()?;
-        return Ok(Outcome::Done);
-    };
-    let outcome = answer(cx, &mut locked)?;
-    if deletes {
-        locked.remove();
-    } else if is_hit && (expires != 0 || options.persists) {
-        match expires {
-            0 => locked.set_expires(0),
-            expires => set_expires(&cx.context, &mut locked, expires),
-        }
-    }
-    locked.unlock()?;
-    cx.count_read(is_hit);
-    Ok(outcome)
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]

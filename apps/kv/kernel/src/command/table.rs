@@ -1,6 +1,6 @@
 //! The table of all commands.
 
-use crate::hot::lower;
+use crate::resp::lower;
 use gpunet_serve::Bytes;
 
 /// It changes keys.
@@ -116,8 +116,8 @@ macro_rules! with_commands {
             PSETEX(3, 3; WRITE | MEMORY; 1 1 1) => set::set_expiring(cx, name, arguments, 1)?;
             SETNX(2, 2; WRITE | MEMORY | FAST; 1 1 1) => set::setnx(cx, arguments)?;
             GETSET(2, 2; WRITE | MEMORY | FAST; 1 1 1) => set::getset(cx, arguments)?;
-            GETDEL(1, 1; WRITE | FAST; 1 1 1) => strings::get_and(cx, name, arguments, true)?;
-            GETEX(1, MANY; WRITE | FAST; 1 1 1) => strings::get_and(cx, name, arguments, false)?;
+            GETDEL(1, 1; WRITE | FAST; 1 1 1) => set::get_and(cx, name, arguments, true)?;
+            GETEX(1, MANY; WRITE | FAST; 1 1 1) => set::get_and(cx, name, arguments, false)?;
             MGET(1, MANY; READ | FAST; 1 -1 1) => strings::mget(cx, arguments)?;
             MSET(2, MANY; WRITE | MEMORY; 1 -1 2) => set::mset(cx, name, arguments)?;
             APPEND(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::append(cx, arguments)?;

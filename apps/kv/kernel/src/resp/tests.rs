@@ -133,3 +133,11 @@ fn words_are_divided_as_redis_divides_them() {
     assert_eq!(words(b"PING\x0b\tx\x0cy\r\n"), [[&b"PING\x0b"[..], b"x\x0cy"].map(<[u8]>::to_vec).to_vec()]);
     assert_eq!(stream(b"PING\0x\r\nPING\r\n", &[]), (std::vec![], None));
 }
+
+#[test]
+fn only_letters_become_lower() {
+    for byte in 0..=u8::MAX {
+        let eight = u64::from_le_bytes([byte; 8]);
+        assert_eq!(lower(eight).to_le_bytes(), [byte.to_ascii_lowercase(); 8]);
+    }
+}

@@ -76,6 +76,9 @@ def test_ctrl_c_ends_every_wait(call: str) -> None:
 
 def test_a_child_of_fork_is_told_and_does_no_harm() -> None:
     out = run("""
+    # Python 3.12 and later advise against it.
+    import warnings
+    warnings.filterwarnings("ignore", ".*multi-threaded")
     client, server = pair()
     listener = net.listen(("127.0.0.1", 0))
     cpu = net.attach_cpu()

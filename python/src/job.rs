@@ -6,6 +6,7 @@ use crate::error::Failure;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
 use gpu_usermap::threads;
 use pyo3::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -89,7 +90,7 @@ pub(crate) fn run<T: Send + 'static>(
     let (result, notify) = (Arc::new(Mutex::new(None)), Arc::new(Notify::default()));
     let (to, told, counted) = (result.clone(), notify.clone(), Counted::new());
     let body = move || {
-        *lock(&to) = Some(work());
+        *lock(&to) = Some(catch_unwind(AssertUnwindSafe(work)));
         // Where nobody waits any more, what it returned is dropped by this thread.
         drop(to);
         Waker::from(told).wake();
@@ -99,7 +100,8 @@ pub(crate) fn run<T: Send + 'static>(
     let waited =
         until_ready(py, &notify, Limit::Never, |_| lock(&result).take().map_or(Poll::Pending, Poll::Ready));
     match waited? {
-        Waited::Done(value) => Ok(value),
+        // A panic is the caller's, who has it as PanicException.
+        Waited::Done(value) => Ok(value.unwrap_or_else(|panic| resume_unwind(panic))),
         Waited::WouldBlock | Waited::TimedOut => Err(Failure::would_block().into()),
     }
 }

@@ -49,6 +49,8 @@ def run(scene: str, *, stdin: str | None = None) -> str:
         "net.connect(nobody.getsockname(), transport='peer')",
         "cpu.listen(('127.0.0.1', 0)).accept()",
         "cpu.connect(nobody.getsockname(), transport='peer')",
+        # The end of a launch, which cancels it.
+        "wait_for_a_block()",
     ],
 )
 def test_ctrl_c_ends_every_wait(call: str) -> None:
@@ -56,6 +58,10 @@ def test_ctrl_c_ends_every_wait(call: str) -> None:
     client, server = pair()
     nobody = net.listen(("127.0.0.1", 0), transport="peer")
     cpu = net.attach_cpu()
+    def wait_for_a_block():
+        from gpunet import cpu as kernels
+        with cpu.listen(("127.0.0.1", 0)) as listener, cpu.launch() as context:
+            kernels.run(context, kernels.accept, listener.device_number())
     try:
         say("waits")
         {call}
@@ -76,6 +82,9 @@ def test_ctrl_c_ends_every_wait(call: str) -> None:
 
 def test_a_child_of_fork_is_told_and_does_no_harm() -> None:
     out = run("""
+    # Python 3.12 and later advise against it.
+    import warnings
+    warnings.filterwarnings("ignore", ".*multi-threaded")
     client, server = pair()
     listener = net.listen(("127.0.0.1", 0))
     cpu = net.attach_cpu()

@@ -8,7 +8,6 @@ use crate::fork::Owned;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
 use gpunet_proxy::socket::{self, PendingSocket};
 use pyo3::prelude::*;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -30,7 +29,7 @@ fn opened(
         if is_closed() {
             return Poll::Ready(Err(Failure::closed("listener")));
         }
-        Pin::new(&mut pending).poll(cx).map_err(opening)
+        Pin::new(&mut pending).poll(cx).map_err(Failure::from)
     };
     match until_ready(py, notify, limit, &mut poll)? {
         Waited::Done(opened) => return Ok(Waited::Done(opened)),
@@ -40,21 +39,9 @@ fn opened(
     let mut poll = |cx: &mut std::task::Context<'_>| Pin::new(&mut pending).poll(cx);
     match until_ready(py, notify, Limit::Until(Instant::now() + LONGEST_END), &mut poll)? {
         Waited::Done(Ok(socket)) => Ok(Waited::Done(Ok(socket))),
-        Waited::Done(Err(error)) if error.raw_os_error() != Some(libc::ECANCELED) => {
-            Ok(Waited::Done(Err(opening(error))))
-        }
+        Waited::Done(Err(error)) if error.errno() != libc::ECANCELED => Ok(Waited::Done(Err(error.into()))),
         _ if matches!(limit, Limit::No) => Ok(Waited::WouldBlock),
         _ => Ok(Waited::TimedOut),
-    }
-}
-
-fn opening(error: io::Error) -> Failure {
-    match error.raw_os_error() {
-        Some(libc::EMFILE) => {
-            let text = "all slots of the device for sockets of the host program are in use, or still closing; close sooner";
-            Failure::new(libc::EMFILE, text)
-        }
-        _ => Failure::from(error),
     }
 }
 
@@ -151,16 +138,16 @@ impl DeviceSocket {
 /// A listener of a device: kernels accept at it by its number, and so does the program.
 #[pyclass(frozen, weakref, module = "gpunet", name = "DeviceListener")]
 pub(crate) struct DeviceListener {
-    listener: Owned<Mutex<Option<socket::Listener>>>,
+    listener: Owned<Mutex<Option<socket::ListeningSocket>>>,
     notify: Arc<Notify>,
 }
 
 impl DeviceListener {
-    pub(crate) fn new(listener: socket::Listener) -> PyResult<Self> {
+    pub(crate) fn new(listener: socket::ListeningSocket) -> PyResult<Self> {
         Ok(Self { listener: Owned::new(Mutex::new(Some(listener))), notify: Arc::default() })
     }
 
-    fn with<R>(&self, body: impl FnOnce(&socket::Listener) -> R) -> Result<R, Failure> {
+    fn with<R>(&self, body: impl FnOnce(&socket::ListeningSocket) -> R) -> Result<R, Failure> {
         lock(self.listener.get()?).as_ref().map(body).ok_or_else(|| Failure::closed("listener"))
     }
 }
@@ -177,7 +164,7 @@ impl DeviceListener {
     }
 
     fn getsockname<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        address::tuple(py, self.with(socket::Listener::local_addr)?)
+        address::tuple(py, self.with(socket::ListeningSocket::local_addr)?)
     }
 
     #[pyo3(signature = (timeout=None))]
@@ -187,7 +174,7 @@ impl DeviceListener {
         timeout: Option<f64>,
     ) -> PyResult<(DeviceSocket, Bound<'py, PyAny>)> {
         let limit = Limit::of(crate::socket::checked(timeout)?);
-        let pending = self.with(socket::Listener::accept)?;
+        let pending = self.with(socket::ListeningSocket::accept)?;
         let listener = self.listener.get()?;
         match opened(py, &self.notify, limit, pending, || lock(listener).is_none())? {
             Waited::Done(socket) => {
@@ -227,7 +214,7 @@ impl DeviceListener {
     }
 
     fn __repr__(&self) -> String {
-        let text = |listener: &socket::Listener| {
+        let text = |listener: &socket::ListeningSocket| {
             format!("<gpunet.DeviceListener number {} at {}>", listener.handle().raw(), listener.local_addr())
         };
         self.with(text).unwrap_or_else(|_| "<gpunet.DeviceListener [closed]>".to_owned())

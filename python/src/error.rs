@@ -1,9 +1,11 @@
 //! Errors as Python has them: `OSError` with the errno, whose subclass Python chooses itself
 //! (`ConnectionResetError`, `BrokenPipeError`, ...), and a text that says what to do.
 
-use gpu_usermap::RegionError;
 use gpunet_proxy::settings::SettingsError;
-use gpunet_proxy::{AllocError, AttachError, DaemonError, EmbedError, OpenError, TooManyLaunches};
+use gpunet_proxy::socket::SocketError;
+use gpunet_proxy::{
+    AllocError, AttachError, DaemonError, EmbedError, OpenError, SnapshotError, TooManyLaunches,
+};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::io;
@@ -40,11 +42,6 @@ impl Failure {
 /// What `errno` means for a socket. What is short is not always what the number's name says.
 fn text_of(errno: i32) -> String {
     let text = match errno {
-        libc::EMFILE => {
-            "all socket slots of the attachment are in use, or still closing; raise the setting sockets, or close sooner (under gpunetd \
-             the user may also have reached its limit)"
-        }
-        libc::ENFILE => "the proxy has no file descriptor left; raise `ulimit -n` where it runs",
         libc::ENOBUFS => {
             "no ring memory is free for these rings; raise the setting shared_rings, or ask for smaller rings (send_ring, recv_ring)"
         }
@@ -85,6 +82,24 @@ impl From<io::Error> for Failure {
     }
 }
 
+impl From<SocketError> for Failure {
+    fn from(error: SocketError) -> Self {
+        let errno = error.errno();
+        let text = match error {
+            // Rings have other names in Python.
+            SocketError::Failed(_) | SocketError::NoBuffers => text_of(errno),
+            error => error.to_string(),
+        };
+        Self::new(errno, text)
+    }
+}
+
+impl From<SnapshotError> for Failure {
+    fn from(error: SnapshotError) -> Self {
+        Self::new(error.errno(), error.to_string())
+    }
+}
+
 impl From<rustix::io::Errno> for Failure {
     fn from(error: rustix::io::Errno) -> Self {
         io::Error::from(error).into()
@@ -111,30 +126,17 @@ pub(crate) fn settings(error: &SettingsError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-fn daemon_errno(error: &DaemonError) -> i32 {
-    match error {
-        DaemonError::NotThere { source, .. }
-        | DaemonError::Connect { source, .. }
-        | DaemonError::Silent { source, .. }
-        | DaemonError::NoDescriptor { source } => errno_of(source),
-        DaemonError::Refused { errno, .. } => *errno,
-        DaemonError::Version { .. } => libc::EPROTONOSUPPORT,
-        DaemonError::Config(_) => libc::EINVAL,
-        _ => libc::EPROTO,
-    }
-}
-
 pub(crate) fn daemon(error: &DaemonError) -> PyErr {
     if let DaemonError::Config(_) = error {
         return PyValueError::new_err(error.to_string());
     }
-    Failure::new(daemon_errno(error), error.to_string()).into()
+    Failure::new(error.errno(), error.to_string()).into()
 }
 
 pub(crate) fn embed(error: &EmbedError) -> PyErr {
     match error {
         EmbedError::Config(_) => PyValueError::new_err(error.to_string()),
-        EmbedError::Start { source, .. } => Failure::new(errno_of(source), error.to_string()).into(),
+        error => Failure::new(error.errno(), error.to_string()).into(),
     }
 }
 
@@ -142,22 +144,12 @@ pub(crate) fn open(error: &OpenError) -> PyErr {
     match error {
         OpenError::Daemon(error) => daemon(error),
         OpenError::Embed(error) => embed(error),
-        _ => Failure::new(libc::EIO, error.to_string()).into(),
+        error => Failure::new(error.errno(), error.to_string()).into(),
     }
 }
 
 pub(crate) fn attach(error: &AttachError) -> PyErr {
-    let errno = match error {
-        AttachError::Region { source: RegionError::FileLimit { .. }, .. } => libc::EFBIG,
-        AttachError::Region { .. } | AttachError::Alloc(_) => libc::ENOMEM,
-        AttachError::Stopped => libc::ENETDOWN,
-        AttachError::TooMany(_) => libc::EBUSY,
-        AttachError::HostOnGpu | AttachError::Placement(_) => libc::EOPNOTSUPP,
-        AttachError::Thread(error) | AttachError::Doorbell(error) => errno_of(error),
-        AttachError::Daemon(error) => daemon_errno(error),
-        _ => libc::EIO,
-    };
-    Failure::new(errno, error.to_string()).into()
+    Failure::new(error.errno(), error.to_string()).into()
 }
 
 pub(crate) fn too_many_launches(error: &TooManyLaunches) -> PyErr {

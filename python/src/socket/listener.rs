@@ -10,8 +10,8 @@ use crate::proxy::HostCore;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
 use gpunet_proxy::abi::Options;
 use gpunet_proxy::host::Stream;
+use gpunet_proxy::socket::SocketError;
 use pyo3::prelude::*;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -36,11 +36,11 @@ struct Accepting {
     /// Begun by a call that did not wait for its end.
     pending: Option<Pending<(Stream, SocketAddr)>>,
     /// Taken by a look whether there is one, for the next accept.
-    taken: Option<io::Result<(Stream, SocketAddr)>>,
+    taken: Option<Result<(Stream, SocketAddr), SocketError>>,
 }
 
 impl Accepting {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Stream, SocketAddr), SocketError>> {
         if let Some(taken) = self.taken.take() {
             return Poll::Ready(taken);
         }

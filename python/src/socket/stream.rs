@@ -10,6 +10,7 @@ use crate::proxy::HostCore;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
 use gpunet_proxy::abi::TransportKind;
 use gpunet_proxy::host::{ReadHalf, Stream, WriteHalf};
+use gpunet_proxy::socket::SocketError;
 use pyo3::exceptions::{PyEOFError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -24,7 +25,7 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A future of the host's sockets.
-pub(super) type Pending<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
+pub(super) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, SocketError>> + Send>>;
 
 /// A connected stream of the host program, over any transport.
 #[pyclass(frozen, weakref, subclass, module = "gpunet", name = "Socket")]
@@ -456,7 +457,7 @@ struct ConnectingCore {
     /// `None` once it has ended, or was given up.
     pending: Mutex<Option<Pending<Stream>>>,
     /// It has ended, and nobody has asked for it.
-    ended: Mutex<Option<io::Result<Stream>>>,
+    ended: Mutex<Option<Result<Stream, SocketError>>>,
     notify: Arc<Notify>,
     to: SocketAddr,
     host: Arc<HostCore>,

@@ -120,7 +120,7 @@ pub enum DirectionError {
     #[error("{0}")]
     Failed(Error),
     /// EBADF: the program has no such socket, or a kernel has closed it.
-    #[error("the program has no open socket of that number")]
+    #[error("the program has no socket of that number, or it was closed")]
     BadHandle,
     /// EINVAL: the program has not taken that direction.
     #[error("the program has not taken that direction of the socket")]
@@ -133,8 +133,8 @@ pub enum DirectionError {
     InUseByLaunch,
     /// EBUSY: another queue has operations of the direction, or any, when it is given back.
     #[error(
-        "a queue has operations of this direction under way, and two queues have no order: use one queue for a direction, \
-         or wait until the queue is done"
+        "another queue has operations of this direction under way, and two queues have no order: use one queue for a \
+         direction, or wait until the queue is done"
     )]
     InUseByQueue,
     /// EBUSY: operations of the direction were captured.
@@ -149,7 +149,9 @@ pub enum DirectionError {
     #[error("a message has at least 1 byte")]
     EmptyMessage,
     /// EMSGSIZE: a prepared message lies in the ring as a whole.
-    #[error("the message has {len} bytes, and the ring has room for {room}: send it in parts, or by a queue")]
+    #[error(
+        "the message is longer than the ring: it has {len} bytes, and the ring has room for {room}; send it in parts, or by a queue"
+    )]
     MessageTooLong {
         /// Bytes of the message.
         len: u64,

@@ -20,9 +20,9 @@
 //! # On a CUDA stream
 //! [`Queue::cuda`] enqueues stream memory operations and short kernels on the caller's stream;
 //! kernels and copies that the program enqueues there are in one order with them. A message that is
-//! longer than [`QueueSettings::short`], or lies in pageable memory, goes in fragments, by a thread and
-//! streams of the queue's own, while the caller's stream waits for one word. So the program need
-//! not call anything to drive it. A driver without such operations, a stream that is being
+//! longer than [`QueueSettings::short`], or lies in pageable memory, goes in fragments, by a thread
+//! and streams of the queue's own, while the caller's stream waits for one word. So the program
+//! need not call anything to drive it. A driver without such operations, a stream that is being
 //! captured, and a direction that was captured get kernels of one block instead.
 //!
 //! # Failures

@@ -102,6 +102,9 @@ pub struct Server<S> {
     pub seed: [u64; 2],
     /// Nanoseconds from 1970 to the launch.
     pub unix_ns: u64,
+    /// What [`now_ns`] of the blocks returned then. 0 if the host cannot call it, as on a GPU: each
+    /// block then takes its own start for the launch.
+    pub clock_ns: u64,
     /// Limits.
     pub settings: ServerSettings,
     /// What is done.
@@ -174,7 +177,8 @@ impl<S: Service> Kernel for Server<S> {
             log: board.log(block),
             now: started,
             started,
-            unix_at_start: self.unix_ns,
+            unix_at_start: self.unix_ns
+                + if self.clock_ns == 0 { 0 } else { started.saturating_sub(self.clock_ns) },
             asked: 0,
             helps_until: 0,
         };

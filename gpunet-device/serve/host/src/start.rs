@@ -69,6 +69,8 @@ pub fn start<S: Service>(
             unix_ns: SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0, |since| since.as_nanos() as u64),
+            // A block on the CPU has the clock of this process.
+            clock_ns: if device.is_none() { gpunet_device::now_ns() } else { 0 },
             settings,
             service,
         })

@@ -318,11 +318,13 @@ def triton_tensor_cores():
         stream = torch.cuda.Stream()
         torch.cuda.synchronize()
         want = (a.float() @ b.float()).cpu()
+        # A copy on the kernel's stream would wait for the kernel, which waits for these bytes.
+        data = a.cpu().numpy().tobytes()
         with socket.create_connection(listener.getsockname()[:2], timeout=30) as connection:
             fd, _ = listener.accept(timeout=10)
             with device.launch(stream) as net, torch.cuda.stream(stream):
                 multiply[(1,)](net, fd.device_number(), room, b, c, 128)
-                connection.sendall(a.cpu().numpy().tobytes())
+                connection.sendall(data)
                 got = receive(connection, 128 * 128 * 4)
         got = torch.frombuffer(got, dtype=torch.float32).reshape(128, 128)
         difference = (got - want).abs().max().item()

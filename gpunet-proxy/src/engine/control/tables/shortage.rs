@@ -19,6 +19,7 @@ pub(in crate::engine::control) const LOG_INTERVAL: Duration = Duration::from_sec
 pub(in crate::engine::control) enum Topic {
     Short(Shortage),
     AcceptFailed,
+    Undelivered,
 }
 
 /// The resource that a socket lacks.

@@ -1,5 +1,6 @@
 //! The socket slots of an attachment: what they are used for, how they are taken and given back.
 
+use super::shortage::Topic;
 use super::{AttachmentEntry, ListenerEntry, Partner, StreamEntry};
 use crate::model::message::Ring;
 use gpunet_abi::Handle;
@@ -260,10 +261,18 @@ impl AttachmentEntry {
         span
     }
 
-    /// Logs that a stream closed before its last `undelivered` bytes reached the peer.
-    pub(in crate::engine::control) fn warn_undelivered(&self, slot: u32, undelivered: u64) {
-        if let (Some(span), true) = (&self.slots[slot].span, undelivered > 0) {
-            span.in_scope(|| tracing::warn!(undelivered, "closed before everything was delivered"));
+    /// Logs that a stream closed before its last `undelivered` bytes reached the peer: as a warning
+    /// once in a while only, because clients that leave early can make any number of them.
+    pub(in crate::engine::control) fn warn_undelivered(&mut self, slot: u32, undelivered: u64) {
+        const TEXT: &str = "closed before everything was delivered";
+        if undelivered == 0 {
+            return;
+        }
+        let Some(span) = &self.slots[slot].span else { return };
+        let _entered = span.enter();
+        match self.log.pass(Topic::Undelivered, Instant::now()) {
+            Some(held_back) => tracing::warn!(undelivered, held_back, "{TEXT}"),
+            None => tracing::debug!(undelivered, "{TEXT}"),
         }
     }
 

@@ -1,31 +1,31 @@
 //! Symmetric memory: devices that store into each other's memory, in this program or in several.
 //!
-//! Members join a [`Team`] by its [`TeamId`], wherever they were started from. Together they
+//! Members join a [`Team`] by its [`TeamId`], no matter how they were started. Together they
 //! allocate [`Symmetric`] memory: each has a part, and the kernels of each can load from and store
 //! into every part ([`gpunet_device::team`] has the calls of kernels). docs/symmetric.md has a
 //! complete program.
 //!
 //! All members are on one machine: CPU devices, whose parts are memfds; GPUs, each of which maps
-//! the memory of the others; or both, in pinned memory. The members may be attachments of embedded
-//! proxies or of a daemon: a team needs no proxy, since nothing of it passes through one.
+//! the memory of the others; or both, whose parts are then in pinned memory. The members may be
+//! attachments of embedded proxies or of a daemon: a team's traffic passes through no proxy.
 //!
 //! # Failures
-//! Whatever makes a team, or one thing that its members do together, impossible is the same
-//! [`TeamFailure`] for all of them. When a member's program dies, the waits of all kernels end with
-//! ConnectionReset. A member that is stopped, or does not call, makes the others' calls fail when
-//! [`TeamOptions::timeout`] is over.
+//! If a team, or an operation of all its members, fails, every member gets the same
+//! [`TeamFailure`]. When a member's program dies, the waits of all kernels end with
+//! ConnectionReset. If a member is stopped, or does not make a call, the others' calls fail after
+//! [`TeamOptions::timeout`].
 //!
 //! | file | holds |
 //! |---|---|
-//! | `team` | [`Team`], what members do |
-//! | `id`, `environment` | [`TeamId`]; who a program is by its launcher's environment |
-//! | `root` | the thread in member 0's program where all meet: `rendezvous` (hellos), `arrivals` (connections), `operations` (what is done together) |
+//! | `team` | [`Team`], the calls of members |
+//! | `id`, `environment` | [`TeamId`]; which member a program is, from its launcher's environment |
+//! | `root` | the thread in member 0's program where all meet: `rendezvous` (hellos), `arrivals` (connections), `operations` (operations of all members) |
 //! | `joining`, `member` | how a member comes to the root; its connection, and the thread that watches it |
 //! | `split` | teams of some members of a team |
 //! | `memory`, `symmetric`, `slice` | memory of a member, exported and mapped; [`Symmetric`]; runs of its elements |
-//! | `hold` | what an operation of a [queue](crate::queue) keeps of a team |
-//! | `passed` | descriptors that come from others |
-//! | `frames`, `secrets`, `error` | what is said; by what members know each other; [`TeamFailure`] |
+//! | `hold` | the parts of a team that an operation of a [queue](crate::queue) keeps alive |
+//! | `passed` | descriptors received from other programs |
+//! | `frames`, `secrets`, `error` | messages; the secrets by which members recognize each other; [`TeamFailure`] |
 
 mod environment;
 mod error;
@@ -65,7 +65,7 @@ pub use root::TeamListener;
 pub use slice::{PutSource, SymmetricSlice};
 pub use symmetric::Symmetric;
 
-/// How a team is. Equal on all members.
+/// The settings of a team. Equal on all members.
 ///
 /// # Examples
 /// ```
@@ -80,8 +80,8 @@ pub struct TeamOptions {
     /// Signals of kernels; 256 by default. Each takes eight bytes of each member's memory for each
     /// member.
     pub signals: u32,
-    /// How long members wait for each other when they join, and in each thing that they do together
-    /// on the host; 30 seconds by default. That of member 0 counts.
+    /// How long members wait for each other when they join, and in each collective call on the
+    /// host; 30 seconds by default. The value of member 0 applies.
     pub timeout: Duration,
 }
 
@@ -94,12 +94,12 @@ impl Default for TeamOptions {
 /// A member's place in a team.
 ///
 /// Dropping it leaves the team: waits of the others' kernels for this member then end with
-/// NotConnected, and what they do together with it on the host fails. [`Team::leave`] waits until
-/// all others leave, too. The program of member 0 stays until all have left: without it nobody
-/// would learn of a death, so the team is broken.
+/// NotConnected, and their collective calls on the host fail. [`Team::leave`] waits until all
+/// others leave. The program of member 0 must run until all have left: without it the members would
+/// not learn of a death, so its end breaks the team.
 ///
-/// What [queues](crate::queue) still do for the team when it is dropped ends with NotConnected
-/// where it would wait, and the member leaves when that has ended.
+/// Operations of [queues](crate::queue) may still be under way when the team is dropped. Those that
+/// would wait end with NotConnected, and the member leaves when all of them have ended.
 ///
 /// # Examples
 /// Two members in one program:
@@ -133,17 +133,17 @@ pub struct Team {
 #[derive(Debug)]
 struct Inner {
     local: Local,
-    // Dropped after the connection, whose thread writes into its own.
+    // Dropped after the connection, whose thread writes into this member's block.
     blocks: Arc<SharedMemory>,
     layout: BlockLayout,
     state: DeviceMemory,
-    /// Of queues, at collectives.
+    /// Which queue has collectives under way.
     turn: Turn,
     /// The members' ranks in the team that this one was split from.
     origins: Vec<Rank>,
 }
 
-/// What a member is by itself.
+/// The data of one member, apart from memory that it shares with the others.
 #[derive(Debug)]
 struct Local {
     member: Member,
@@ -183,26 +183,26 @@ impl Team {
         self.inner.local.member.broken()
     }
 
-    /// The same, as calls that fail for it say it.
+    /// Returns the same as the error of calls that fail because of it.
     pub(crate) fn broken_error(&self) -> Option<TeamError> {
         let member = &self.inner.local.member;
         member.broken().map(|why| member.named(why.into()))
     }
 
     /// Allocates `len` elements for each member, all zero. All members call it, with the same
-    /// length and type, in the same order among what they do together. Blocks until all have the
-    /// memory mapped.
+    /// length and type, in the same order relative to their other collective calls. Blocks until
+    /// all have mapped the memory.
     ///
     /// # Errors
-    /// [`TeamError`]; the same [`TeamFailure`] for all members, and the team goes on.
+    /// [`TeamError`]; the same [`TeamFailure`] for all members. The team remains usable.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Symmetric<'_, T>, TeamError> {
         let memory = alloc::<T>(&self.inner.local, len, false)?;
         Ok(Symmetric::new(self, memory, len))
     }
 
-    /// As [`Team::alloc`], but the elements need not exist yet: [`Symmetric::commit`] makes them
-    /// exist, the first so many, before anybody uses them. On a GPU in a team with a CPU, or whose
-    /// memory others cannot map, all of them exist at once.
+    /// As [`Team::alloc`], but the elements need not exist yet: [`Symmetric::commit`] creates the
+    /// first ones, up to a given number, before they are used. All of them exist from the start on
+    /// a GPU whose team includes a CPU, and on a GPU whose memory the others cannot map.
     ///
     /// # Errors
     /// As [`Team::alloc`].
@@ -220,8 +220,8 @@ impl Team {
         Ok(Symmetric::new(self, memory, len))
     }
 
-    /// As [`Team::alloc`], without blocking. If the future is dropped, this member takes part all
-    /// the same, and has no memory in the end.
+    /// As [`Team::alloc`], without blocking. If the future is dropped, this member still takes
+    /// part, but does not keep the memory.
     ///
     /// # Errors
     /// As [`Team::alloc`].
@@ -239,8 +239,8 @@ impl Team {
         self.inner.local.member.together(Collective::Barrier, &[]).map(drop)
     }
 
-    /// As [`Team::barrier`], without blocking. If the future is dropped, this member takes part all
-    /// the same.
+    /// As [`Team::barrier`], without blocking. If the future is dropped, this member still takes
+    /// part.
     ///
     /// # Errors
     /// As [`Team::barrier`].
@@ -252,12 +252,12 @@ impl Team {
     /// Leaves the team when all members do.
     ///
     /// # Errors
-    /// [`TeamError`]: some did not. This member has left all the same.
+    /// [`TeamError`]: some did not. This member has left nevertheless.
     pub fn leave(self) -> Result<(), TeamError> {
         self.inner.local.member.together(Collective::Leave, &[]).map(drop)
     }
 
-    /// Returns what kernels of a launch are given to act as this member.
+    /// Returns the handle with which kernels of a launch act as this member.
     ///
     /// # Safety
     /// `net` is of a launch on the attachment that has joined. Its kernels end before this team is
@@ -274,7 +274,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        // Operations of queues are under way, or a call that nobody waits for.
+        // Operations of queues are under way, or a call whose future was dropped.
         if Arc::strong_count(&self.inner) > 1 {
             self.inner.local.member.close();
         }
@@ -326,16 +326,16 @@ fn check(rank: Rank, size: u32, options: &TeamOptions) -> Result<(), TeamError> 
     Ok(())
 }
 
-/// What a member of a part of a team has from that team.
+/// What a member of a split-off team takes over from the parent team.
 #[derive(Default)]
 struct Parent<'a> {
-    /// The members' ranks there.
+    /// The members' ranks in the parent team.
     origins: Vec<Rank>,
-    /// And in the team that was joined.
+    /// The members' ranks in the team that was joined.
     joined: Vec<Rank>,
-    /// What it shares with the part's first member.
+    /// The secret that it shares with the first member of the split-off team.
     secret: u128,
-    /// Says why the first member cannot be reached, if that is known.
+    /// Returns why the first member cannot be reached, if that is known.
     known_failure: Known<'a>,
 }
 
@@ -365,7 +365,7 @@ fn form(
     local.member.show_in(blocks.clone(), rank, layout);
     let team =
         Team { inner: Arc::new(Inner { local, blocks, layout, state, turn: Turn::default(), origins }) };
-    // Nobody's kernels signal before everybody has a place to be told of a death.
+    // No kernel signals before every member has a place in which a death is recorded.
     team.barrier()?;
     Ok(team)
 }
@@ -402,7 +402,7 @@ fn state(
     Ok(state)
 }
 
-/// Runs what blocks on a thread of its own. A panic there is one here.
+/// Runs a blocking call on a thread of its own. A panic in it continues in the caller.
 pub(crate) async fn on_thread<R: Send + 'static>(
     body: impl FnOnce() -> Result<R, TeamError> + Send + 'static,
 ) -> Result<R, TeamError> {

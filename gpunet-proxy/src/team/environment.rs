@@ -1,18 +1,18 @@
-//! Who a program is in its team, by the environment in which its launcher has started it.
+//! Which member of its team a program is, from the environment that its launcher has set.
 
 use super::TeamId;
 use super::error::EnvironmentError;
 use gpunet_device::team::Rank;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// The variable that names the team itself, and goes before what launchers say of it.
+/// The variable that names the team itself. It has precedence over the launcher's variables.
 const TEAM: &str = "GPUNET_TEAM";
 
 /// A program's place among those that a launcher has started together.
 ///
 /// | launcher | rank and size | where they meet |
 /// |---|---|---|
-/// | torchrun, and whoever sets the same | `RANK`, `WORLD_SIZE` | `MASTER_ADDR`, and the port after `MASTER_PORT`, which torchrun uses itself |
+/// | torchrun, and launchers that set the same variables | `RANK`, `WORLD_SIZE` | `MASTER_ADDR`, and the port after `MASTER_PORT`, which torchrun uses itself |
 /// | Open MPI (`mpirun`) | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | this machine, at a port that follows from the job's name |
 /// | Slurm (`srun`) | `SLURM_PROCID`, `SLURM_NTASKS` | this machine, likewise |
 ///
@@ -32,11 +32,11 @@ const TEAM: &str = "GPUNET_TEAM";
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launched {
-    /// Where all meet.
+    /// Where the members meet.
     pub id: TeamId,
-    /// Which of them this program is.
+    /// The rank of this program.
     pub rank: Rank,
-    /// How many there are.
+    /// The number of members.
     pub size: u32,
 }
 
@@ -44,10 +44,10 @@ pub struct Launched {
 struct Launcher {
     rank: &'static str,
     size: &'static str,
-    /// How many of the members are on this machine, or machines there are: by what name, and what
-    /// it must be equal to.
+    /// The variable with the number of members on this machine, or with the number of machines, and
+    /// the value that it must have; `None` stands for the number of members.
     one_machine: (&'static str, Option<&'static str>),
-    /// What tells one job from another.
+    /// The variables that tell one job from another.
     job: [&'static str; 2],
 }
 
@@ -76,7 +76,7 @@ impl Launched {
         Self::by(&|name| std::env::var(name).ok())
     }
 
-    /// Reads variables from elsewhere.
+    /// Reads the variables by the given function.
     ///
     /// # Errors
     /// [`EnvironmentError`].
@@ -113,7 +113,7 @@ fn number(variable: Variable<'_>, name: &'static str) -> Result<u32, Environment
     text.parse().map_err(|error| invalid(name, &text, error))
 }
 
-/// The team of what torchrun has started.
+/// The team of programs that torchrun has started.
 fn torchrun(variable: Variable<'_>) -> Result<TeamId, EnvironmentError> {
     let (host, port) = (required(variable, "MASTER_ADDR")?, required(variable, "MASTER_PORT")?);
     let number: u16 = port.parse().map_err(|error| invalid("MASTER_PORT", &port, error))?;
@@ -141,7 +141,7 @@ impl Launcher {
             return Err(EnvironmentError::Missing(self.job[0]));
         }
         let job = format!("{}/{}", self.rank, job.join("/"));
-        // A port that the system gives to nobody who asks for any (those begin at 32768).
+        // A port outside the range from which the system assigns free ports (it begins at 32768).
         let nonce = TeamId::named(SocketAddr::from(([127, 0, 0, 1], 1)), &job).nonce();
         let port = 20_000 + (nonce % 10_000) as u16;
         Ok(TeamId::named(SocketAddr::from(([127, 0, 0, 1], port)), &job))

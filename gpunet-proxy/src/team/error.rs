@@ -32,27 +32,27 @@ pub enum TeamError {
     /// The system refused something to this member.
     #[error("{doing}: {source}")]
     Io {
-        /// What was tried.
+        /// What this member tried.
         doing: String,
         /// The system's answer.
         r#source: io::Error,
     },
-    /// The team says so: all members get the same failure, or this one was refused.
+    /// The team has failed: all members get the same failure, or this one was refused.
     #[error(transparent)]
     Failed(#[from] TeamFailure),
     /// The same in a part of a team, where members have other ranks than in the team that was
     /// joined.
     #[error("{failure} (in the team that was joined, {names})")]
     FailedInPart {
-        /// What the team says. Its ranks are those of the part.
+        /// The failure. Its ranks are those of the part.
         failure: TeamFailure,
-        /// Who the members are that it names.
+        /// The members that it names.
         names: String,
     },
     /// Member 0's program does not answer.
     #[error("member 0's program has not answered for {0:?}: it is stopped, or the machine is overloaded")]
     Silent(Duration),
-    /// CUDA, or the system's memory, refused something to this member after all had agreed.
+    /// CUDA or the system denied this member memory after all members had agreed.
     #[error("cannot prepare this member's memory: {0}")]
     Memory(String),
     /// [`TeamListener::bind`](super::TeamListener::bind) got an address that stands for all of the
@@ -84,7 +84,7 @@ impl TeamError {
         }
     }
 
-    /// What the team said, if it did.
+    /// Returns the team's failure, if this is one.
     #[must_use]
     pub const fn failure(&self) -> Option<&TeamFailure> {
         match self {
@@ -93,8 +93,8 @@ impl TeamError {
         }
     }
 
-    /// The error of a team whose members have these ranks in the team that was joined; none for
-    /// that team itself.
+    /// Adds the members' ranks in the team that was joined to the error; `joined` is empty for that
+    /// team itself.
     pub(super) fn named(self, joined: &[Rank]) -> Self {
         let Self::Failed(mut failure) = self else { return self };
         let name = |rank: &mut Rank| {
@@ -108,8 +108,8 @@ impl TeamError {
         Self::FailedInPart { failure, names: names.join(", ") }
     }
 
-    /// The error of making a part of a team, as that team has it: its members have these ranks
-    /// there.
+    /// Translates an error of making a part of a team into the ranks of that team: `origins` are
+    /// the ranks of the part's members in it.
     pub(super) fn in_parent(self, origins: &[Rank]) -> Self {
         match self {
             Self::Failed(TeamFailure::InParent(failure))
@@ -129,15 +129,15 @@ impl TeamError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvironmentError {
-    /// No launcher that is known.
+    /// No known launcher has set variables.
     #[error(
         "no launcher has started this program: neither RANK, OMPI_COMM_WORLD_RANK nor SLURM_PROCID is set"
     )]
     NotLaunched,
-    /// A variable is missing that the launcher sets.
+    /// A variable that the launcher sets is missing.
     #[error("{0} is not set")]
     Missing(&'static str),
-    /// A variable has a value that cannot be.
+    /// A variable has an invalid value.
     #[error("{variable} is `{value}`: {problem}")]
     Invalid {
         /// Its name.
@@ -152,30 +152,30 @@ pub enum EnvironmentError {
     SeveralMachines,
 }
 
-/// What members do together.
+/// An operation that all members carry out together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Collective {
-    /// An allocation of so many bytes, of elements of that size.
+    /// An allocation.
     Alloc {
         /// Bytes in each part.
         len: u64,
         /// Bytes of an element.
         element: u32,
-        /// The memory comes into being later, by commits.
+        /// The memory is created later, by commits.
         is_reserved: bool,
     },
-    /// The same on GPUs, of addresses alone.
+    /// The same on GPUs, which reserve addresses only.
     Reserve {
         /// Bytes in each part.
         len: u64,
         /// Bytes of an element.
         element: u32,
     },
-    /// The first so many bytes of reserved memory come into being.
+    /// The first bytes of reserved memory are created.
     Commit {
         /// Bytes in each part.
         len: u64,
-        /// So many bytes come with it that the others map; 0, if they have mapped all before.
+        /// Bytes of new memory that the others map; 0, if they have mapped all before.
         added: u64,
     },
     /// A barrier.
@@ -187,7 +187,8 @@ pub enum Collective {
 }
 
 impl Collective {
-    /// How many bytes of memory each member gives the others with it; `None`, if it gives none.
+    /// Returns how many bytes of memory each member shares with the others in it; `None` if it
+    /// shares none.
     pub(super) const fn shared_len(&self) -> Option<u64> {
         match *self {
             Self::Alloc { len, .. } => Some(len),
@@ -214,7 +215,7 @@ impl fmt::Display for Collective {
     }
 }
 
-/// What makes a team, or one thing that its members do together, fail.
+/// Why a team, or an operation of all its members, failed.
 ///
 /// # Examples
 /// ```
@@ -226,21 +227,21 @@ impl fmt::Display for Collective {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum TeamFailure {
-    /// They had not joined when the time was over.
+    /// Members had not joined when the timeout expired.
     #[error("{} not come in time", members(ranks, "has", "have"))]
     Missing {
         /// Who.
         #[serde(with = "ranks_as_numbers")]
         ranks: Vec<Rank>,
     },
-    /// Two members say that they are the same one.
+    /// Two members have the same rank.
     #[error("two members have rank {rank}")]
     SameRank {
         /// Which.
         #[serde(with = "rank_as_number")]
         rank: Rank,
     },
-    /// A member that there is not.
+    /// A rank that does not exist.
     #[error(
         "there is no member {rank} in a team of {size}; there may be 1 to {}",
         gpunet_abi::team::MAX_MEMBERS
@@ -252,28 +253,28 @@ pub enum TeamFailure {
         /// The size of the team.
         size: u32,
     },
-    /// Two members disagree on something that must be equal.
+    /// Two members have different values of a setting that must be equal.
     #[error("member {rank} has {what} {its}, and member 0 has {ours}")]
     Unequal {
         /// The member that differs from member 0.
         #[serde(with = "rank_as_number")]
         rank: Rank,
-        /// What: "size", "number of signals".
+        /// The setting: "size", "number of signals".
         what: String,
         /// Its value.
         its: u64,
         /// The value of member 0.
         ours: u64,
     },
-    /// The stranger means another team.
+    /// The program that wanted to join has the id of another team.
     #[error("another team meets at this address: the ids differ")]
     WrongId,
     /// The program is of another version.
     #[error("member 0's program speaks version {ours} of the protocol, and this one {its}")]
     WrongVersion {
-        /// Of the stranger.
+        /// The version of the program that wanted to join.
         its: u32,
-        /// Of member 0.
+        /// The version of member 0.
         ours: u32,
     },
     /// The team has begun without it.
@@ -286,7 +287,7 @@ pub enum TeamFailure {
         #[serde(with = "rank_as_number")]
         rank: Rank,
     },
-    /// A member cannot have what the others have to map.
+    /// A member cannot have memory that the others can map.
     #[error("member {rank} cannot share memory with the others: {reason}")]
     CannotMap {
         /// Which.
@@ -295,7 +296,7 @@ pub enum TeamFailure {
         /// Why.
         reason: String,
     },
-    /// Members do different things at the same time.
+    /// Members are in different operations at the same time.
     #[error("member {rank} {its}, while member {other} {others}")]
     Different {
         /// One.
@@ -309,7 +310,7 @@ pub enum TeamFailure {
         /// What the other does.
         others: Collective,
     },
-    /// Some did not take part in time.
+    /// Some members did not take part in time.
     #[error("{} not taken part in time", members(ranks, "has", "have"))]
     TimedOut {
         /// Who.
@@ -330,10 +331,10 @@ pub enum TeamFailure {
         #[serde(with = "rank_as_number")]
         rank: Rank,
     },
-    /// Something that cannot be was said.
+    /// A member has sent an invalid message.
     #[error("member {rank} does not follow the protocol")]
     Protocol {
-        /// By whom.
+        /// Which.
         #[serde(with = "rank_as_number")]
         rank: Rank,
     },
@@ -345,7 +346,7 @@ pub enum TeamFailure {
         /// The user of member 0.
         ours: u32,
     },
-    /// A member does one thing after the other that fails, and the others do not.
+    /// A member's operations fail one after another, and the others do not take part in them.
     #[error(
         "member {rank} is {operations} calls ahead of another member: all make the same calls, in the same order"
     )]
@@ -353,10 +354,11 @@ pub enum TeamFailure {
         /// Which.
         #[serde(with = "rank_as_number")]
         rank: Rank,
-        /// How many calls.
+        /// The number of calls.
         operations: u64,
     },
-    /// Why a part of a team cannot meet, as that team knows: its ranks are those there.
+    /// Why a part of a team cannot meet, as the parent team knows. Its ranks are those of the
+    /// parent team.
     #[doc(hidden)]
     #[error(transparent)]
     InParent(Box<Self>),
@@ -427,7 +429,7 @@ mod rank_as_number {
     }
 }
 
-/// And so do several.
+/// Several ranks travel as numbers.
 mod ranks_as_numbers {
     use super::Rank;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

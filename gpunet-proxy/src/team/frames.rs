@@ -1,4 +1,4 @@
-//! What members and the root of a team say to each other.
+//! The messages between the members and the root of a team.
 //!
 //! The *root* is a thread in member 0's program. A member meets it over TCP, at the address of the
 //! [`TeamId`](super::TeamId):
@@ -10,8 +10,7 @@
 //! ```
 //!
 //! Everything else goes over a Unix-domain socket, because descriptors of memory travel with it;
-//! its name comes with the answer. Whatever the members do together has the same number on all of
-//! them:
+//! its name comes with the answer. An operation of all members has the same number on each of them:
 //!
 //! ```text
 //! Here             -->
@@ -34,7 +33,7 @@ use std::io;
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"gpnt");
 /// The version of everything here. It changes when a frame does, and with the layout of blocks.
 pub(super) const PROTOCOL: u32 = 4;
-/// A hello or an answer is not longer.
+/// The longest hello or answer.
 const MAX_GREETING: usize = 4096;
 
 /// Where a member's memory can lie.
@@ -50,7 +49,7 @@ pub(super) enum DeviceKind {
 pub(super) enum Placement {
     /// In sealed memfds, which GPUs register.
     Pinned,
-    /// In each one's GPU memory, which the others map.
+    /// In the memory of each member's GPU, which the others map.
     Gpu,
 }
 
@@ -61,9 +60,10 @@ pub(super) struct Hello {
     pub(super) rank: u32,
     pub(super) size: u32,
     pub(super) signals: u32,
-    /// In a part of a team: what this member shares with the part's first member. Else 0.
+    /// In a part of a team: the secret that this member shares with the part's first member. Else
+    /// 0.
     pub(super) secret: u128,
-    /// The machine, as its kernel names itself until the next boot.
+    /// The machine's boot id, which is the same until the next boot.
     pub(super) machine: String,
     pub(super) device: DeviceKind,
 }
@@ -75,15 +75,15 @@ pub(super) enum Answer {
     Formed {
         /// The name of the root's socket.
         socket: String,
-        /// What this member says there. Each has another.
+        /// The key that this member sends there. Each member has a different one.
         key: u128,
         placement: Placement,
-        /// Some member is a GPU, which wakes nobody.
+        /// Some member is a GPU, which cannot wake waiting threads.
         is_polled: bool,
     },
 }
 
-/// What a member says.
+/// A message of a member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum ToRoot {
     Here {
@@ -95,7 +95,7 @@ pub(super) enum ToRoot {
         what: Collective,
         bytes: Vec<u8>,
     },
-    /// The same, if this member cannot: nobody can then.
+    /// The same, if this member cannot take part: the operation then fails for all.
     Unable {
         number: u64,
         reason: String,
@@ -107,10 +107,10 @@ pub(super) enum ToRoot {
     Leave,
 }
 
-/// What the root says.
+/// A message of the root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum ToMember {
-    /// What it shares with each member, by rank, for parts of the team.
+    /// The secrets that the member shares with each member, by rank, for parts of the team.
     Welcome {
         secrets: Vec<u128>,
     },
@@ -154,10 +154,10 @@ impl Frame for ToMember {
 
 /// A frame with which a descriptor of memory may travel.
 pub(super) trait HasMemory: Frame {
-    /// How long the memory is, as the sender says.
+    /// Returns the length of the memory, as the sender declares it.
     fn memory_len(&self) -> Option<u64>;
 
-    /// Returns whether not all of it need exist yet.
+    /// Returns whether part of it need not exist yet.
     fn is_reserved(&self) -> bool;
 }
 
@@ -184,7 +184,7 @@ impl HasMemory for ToMember {
     }
 }
 
-/// The length of its memory, as a member gives it with an allocation.
+/// Parses the length of its memory that a member sends with an allocation.
 pub(super) fn parse_len(bytes: &[u8]) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
@@ -203,8 +203,8 @@ pub(super) fn encode_greeting<T: Serialize>(greeting: &T) -> Vec<u8> {
 /// The greeting in `bytes`, once it is complete.
 ///
 /// # Errors
-/// InvalidData: it is none. Unsupported: it is one of another version, which the error's text
-/// names.
+/// InvalidData: it is not a greeting. Unsupported: it is a greeting of another version, which the
+/// error's text names.
 pub(super) fn decode_greeting<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<Option<T>> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "not a member of a gpunet team");
     let Some((len, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What an operation of a queue keeps of a team while it is under way.
+//! The parts of a team that an operation of a queue keeps alive while it is under way.
 
 use super::memory::SharedMemory;
 use super::{Inner, Team};
@@ -10,7 +10,7 @@ use gpunet_device::Net;
 use gpunet_device::team::TeamHandle;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which queue is at collectives of a team, and how many of them are under way.
+/// Which queue has collectives of a team under way, and how many.
 #[derive(Debug, Default)]
 pub(super) struct Turn(Mutex<Option<(QueueId, u64)>>);
 
@@ -20,8 +20,8 @@ impl Turn {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a collective of a queue. Returns false as long as another queue has collectives under
-    /// way: the two have no order.
+    /// Counts a collective of a queue. Returns false if another queue has collectives under way,
+    /// because collectives of two queues have no order.
     fn begin(&self, queue: QueueId) -> bool {
         let mut turn = self.lock();
         match &mut *turn {
@@ -40,11 +40,11 @@ impl Turn {
     }
 }
 
-/// A team that an operation of a queue uses: its words and the memory that the operation names stay
-/// mapped, and the member does not leave, until it is dropped.
+/// A team that an operation of a queue uses. Until this value is dropped, the team's words and the
+/// memory that the operation names stay mapped, and the member does not leave.
 #[derive(Debug)]
 pub(crate) struct TeamHold {
-    // Before the team, which it belongs to.
+    // Dropped before the team that it belongs to.
     _memory: [Option<Arc<SharedMemory>>; 2],
     inner: Arc<Inner>,
     /// It counts as a collective under way.
@@ -65,14 +65,14 @@ impl TeamHold {
         Self { _memory: memory, inner: team.inner.clone(), has_turn: false }
     }
 
-    /// Notes that the operation is a collective. Returns false as long as another queue has
-    /// collectives of the team under way: the two have no order.
+    /// Records that the operation is a collective. Returns false if another queue has collectives
+    /// of the team under way, because collectives of two queues have no order.
     pub(crate) fn take_turn(&mut self, queue: QueueId) -> bool {
         self.has_turn = self.inner.turn.begin(queue);
         self.has_turn
     }
 
-    /// What a kernel, or a thread of the CPU device, acts as the member with.
+    /// Returns the handle with which a kernel, or a thread of the CPU device, acts as the member.
     #[allow(unsafe_code)]
     pub(crate) fn handle(&self, net: Net) -> TeamHandle {
         let (state, local) = (self.inner.state.address(), &self.inner.local);
@@ -82,8 +82,8 @@ impl TeamHold {
         unsafe { TeamHandle::from_raw(net, state, local.rank.0, local.size) }
     }
 
-    /// The device's addresses of the words of a signal to a member: the value last sent, in the
-    /// device's own memory, and the word in the member's block.
+    /// Returns the device's addresses of the two words of a signal to a member: the value last
+    /// sent, in the device's own memory, and the word in the member's block.
     pub(crate) fn signal_words(&self, signal: Signal, to: Rank) -> [u64; 2] {
         let (local, layout) = (&self.inner.local, &self.inner.layout);
         let at = u64::from(signal.0) * u64::from(local.size) + u64::from(to.0);
@@ -92,13 +92,14 @@ impl TeamHold {
         [sent, block + layout.signal(signal, local.rank)]
     }
 
-    /// This member's own block, and where in it the word of a signal lies that `source` writes.
+    /// Returns this member's own block, and the offset in it of the word that `source` writes for a
+    /// signal.
     pub(crate) fn own_word(&self, signal: Signal, source: Rank) -> (&MappedMemory, u64) {
         let block = &self.inner.blocks.parts[self.inner.local.rank.0 as usize];
         (block, self.inner.layout.signal(signal, source))
     }
 
-    /// Why a wait for a member is in vain, if it is.
+    /// Returns why a wait for a member cannot succeed, if it cannot.
     pub(crate) fn failure(&self, source: Rank) -> Option<Error> {
         self.inner.local.member.wait_failure(source)
     }

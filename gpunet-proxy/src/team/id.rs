@@ -6,11 +6,10 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-/// What the members of one team have in common: the address where they meet, and a number that no
-/// other team has.
+/// The identity of a team: the address where its members meet, and a number that no other team has.
 ///
-/// It can be printed and parsed, to be handed to the other members by whatever means there are.
-/// Whoever knows it can join.
+/// It can be printed and parsed, so that it can be passed to the other members in any way. Any
+/// program that knows it can join.
 ///
 /// # Examples
 /// ```
@@ -37,9 +36,10 @@ impl TeamId {
         Ok(Self { address, nonce })
     }
 
-    /// The id of the team that all who say the same `name` mean.
+    /// Returns the id of the team with this `name`: the same name gives the same id.
     pub(super) fn named(address: SocketAddr, name: &str) -> Self {
-        // FNV-1a with 128 bits: names differ, and nobody guesses what is no secret either.
+        // FNV-1a with 128 bits: different names give different ids. The id need not be hard to
+        // guess, because the name is not a secret.
         let mix =
             |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
         Self { address, nonce: name.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, mix) }
@@ -56,14 +56,14 @@ impl TeamId {
     }
 }
 
-/// A number that nobody guesses.
+/// Returns a number that cannot be guessed.
 pub(super) fn random() -> io::Result<u128> {
     let mut bytes = [0; 16];
     random_bytes(&mut bytes)?;
     Ok(u128::from_le_bytes(bytes))
 }
 
-/// Bytes that nobody guesses.
+/// Fills `bytes` with values that cannot be guessed.
 pub(super) fn random_bytes(bytes: &mut [u8]) -> io::Result<()> {
     std::fs::File::open("/dev/urandom")?.read_exact(bytes)
 }
@@ -74,14 +74,14 @@ impl fmt::Display for TeamId {
     }
 }
 
-/// Without the nonce, which is for members only.
+/// Leaves out the nonce, which is for members only.
 impl fmt::Debug for TeamId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TeamId({})", self.address)
     }
 }
 
-/// A text that is no [`TeamId`].
+/// The error of a text that is not a [`TeamId`].
 ///
 /// # Examples
 /// ```

@@ -19,24 +19,25 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How much longer than the root a member waits: the root's answer says more than the member's own
-/// limit.
+/// How much longer than the root a member waits: the root's answer says more than a timeout of the
+/// member.
 const MARGIN: Duration = Duration::from_secs(5);
-/// Between two attempts to reach member 0, which may start last, or have no room among strangers.
+/// The delay between two attempts to reach member 0, which may start last, or whose backlog may be
+/// full of other connections.
 const RETRY: Duration = Duration::from_millis(20);
-/// How long one attempt may take: a connection that finds no room is not answered at all.
+/// How long one attempt may take: a connection that finds no room gets no answer.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
-/// Says why a member cannot be reached, if that is known.
+/// Returns why a member cannot be reached, if that is known.
 pub(super) type Known<'a> = Option<&'a dyn Fn() -> Option<TeamFailure>>;
 
-/// Who joins.
+/// The member that joins.
 #[derive(Clone, Debug)]
 pub(super) struct Joining {
     pub(super) id: TeamId,
     pub(super) rank: Rank,
     pub(super) size: u32,
-    /// In a part of a team: what it shares with the part's first member. Else 0.
+    /// In a part of a team: the secret that it shares with the part's first member. Else 0.
     pub(super) secret: u128,
     pub(super) device: DeviceKind,
 }
@@ -54,7 +55,7 @@ pub(super) fn limit(options: &TeamOptions) -> Duration {
     options.timeout + MARGIN
 }
 
-/// Joins. Blocks until all are there, or the time is over.
+/// Joins. Blocks until all members have joined, or the timeout expires.
 ///
 /// # Errors
 /// [`TeamError`].
@@ -63,7 +64,8 @@ pub(super) fn enter(
     options: &TeamOptions,
     known: Known<'_>,
 ) -> Result<Entered, TeamError> {
-    // Open until the root has heard of this member at its other socket: its end is a death.
+    // It stays open until the root has received this member's hello at its other socket: the root
+    // takes an earlier end for a death.
     let (_meeting, answer) = meet(joining, options, known)?;
     let (name, key, placement, is_polled) = match answer {
         Answer::Formed { socket, key, placement, is_polled } => (socket, key, placement, is_polled),
@@ -104,7 +106,7 @@ fn meet(
                 std::thread::sleep(RETRY);
                 continue;
             }
-            // It was there, and is not any more.
+            // Member 0 was reachable before, and is not now.
             Err(_) if cut.is_some() => break,
             Err(error) => {
                 return Err(TeamError::io(format!("cannot reach member 0 at {address}"))(error));
@@ -113,7 +115,7 @@ fn meet(
         match talk(&mut socket, &hello, Instant::now() + limit) {
             Ok(answer) => return Ok((socket, answer)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(TeamError::Silent(limit)),
-            // Strangers had all the room, and this member had not spoken yet.
+            // Other connections had taken all the room before this member had sent its hello.
             Err(error) if is_cut(&error) && Instant::now() < deadline => cut = Some(error),
             Err(error) => {
                 cut = Some(error);
@@ -126,7 +128,8 @@ fn meet(
     Err(TeamError::io(format!("no answer of member 0 at {address}"))(error))
 }
 
-/// Whether another attempt may succeed, of one who has reached member 0 before or not.
+/// Returns whether another attempt may succeed, for a member that has reached member 0 before or
+/// not.
 fn may_come(error: &io::Error, has_reached: bool) -> bool {
     let is_refused = error.kind() == ErrorKind::ConnectionRefused;
     error.kind() == ErrorKind::TimedOut || (is_refused && !has_reached)
@@ -157,14 +160,15 @@ fn talk(socket: &mut TcpStream, hello: &[u8], deadline: Instant) -> io::Result<A
     }
 }
 
-/// Says at the root's other socket who this member is, until it is heard.
+/// Introduces this member at the root's other socket, and tries again until the root has received
+/// it.
 fn introduce(name: &str, here: &ToRoot, limit: Duration) -> Result<(OwnedFd, Vec<u128>), TeamError> {
     let doing = "cannot reach member 0's Unix-domain socket (another container or network namespace?)";
     let deadline = Instant::now() + limit;
     let mut cut = false;
     loop {
         let socket = match open(name, limit) {
-            // It was there, and has closed its socket.
+            // The root was reachable before, and has closed its socket.
             Err(_) if cut => return Err(TeamFailure::Died { rank: Rank(0) }.into()),
             socket => socket.map_err(TeamError::io(doing))?,
         };
@@ -173,7 +177,7 @@ fn introduce(name: &str, here: &ToRoot, limit: Duration) -> Result<(OwnedFd, Vec
         if root.uid != own {
             return Err(TeamFailure::OtherUser { its: own, ours: root.uid }.into());
         }
-        // The root may have sent this one away before it has read anything.
+        // The root may have closed this connection before it has read anything.
         let _ = wire::send(socket.as_fd(), &wire::encode(here), &[]);
         let left = deadline.saturating_duration_since(Instant::now());
         match next(&socket, left.max(RETRY)).map(wire::decode::<ToMember>) {
@@ -188,7 +192,7 @@ fn introduce(name: &str, here: &ToRoot, limit: Duration) -> Result<(OwnedFd, Vec
     }
 }
 
-/// Connects. No descriptors are taken before the root is known.
+/// Connects. The socket accepts no descriptors until the root has been identified.
 fn open(name: &str, limit: Duration) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let _ = set_accepts_descriptors(socket.as_fd(), false);

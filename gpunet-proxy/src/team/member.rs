@@ -24,33 +24,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Answers of the root that this member has not looked at, at most: those of an operation that it
+/// The most answers of the root that this member has not read yet: those of an operation that it
 /// has given up, and of one that is under way.
 const MAX_ANSWERS: usize = 4 * MAX_MEMBERS as usize;
 
-/// What has become of the team, and the block in which kernels look for it.
+/// The state of the team, and the block in which kernels read it.
 #[derive(Debug, Default)]
 struct Fate {
     broken: Option<TeamFailure>,
-    /// This member's own program has dropped the team, while queues still use it.
+    /// This member's program has dropped the team, while queues still use it.
     is_closed: bool,
-    /// Nobody tells this member anything any more.
+    /// The connection to the root has ended.
     is_disconnected: bool,
-    /// Those who have died, as far as this member was told, and those who have left in good order:
-    /// a bit for each rank.
+    /// The members known to have died, and the members that have left in good order: a bit for each
+    /// rank.
     died: u64,
     left: u64,
     block: Option<(Arc<SharedMemory>, Rank, BlockLayout)>,
 }
 
 impl Fate {
-    /// Why all waits are in vain, if they are.
+    /// Returns why no wait can succeed, if none can.
     fn broken(&self) -> Option<Error> {
         let closed = self.is_closed.then_some(Error::NotConnected);
         self.broken.as_ref().map(|_| Error::ConnectionReset).or(closed)
     }
 
-    /// Tells this member's kernels.
+    /// Publishes the state to this member's kernels.
     fn show(&self) {
         let Some((blocks, rank, layout)) = &self.block else { return };
         let block = &blocks.parts[rank.0 as usize];
@@ -79,18 +79,17 @@ pub(super) struct Member {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What this member has done together with the others so far. Its lock is held during one
-/// operation.
+/// The operations of this member with the others so far. Its lock is held during one operation.
 #[derive(Debug)]
 struct Calls {
     number: u64,
     answers: Receiver<Answered>,
 }
 
-/// What the root says of an operation.
+/// The root's answer to an operation.
 #[derive(Debug)]
 enum Answered {
-    /// Another member's memory, or why it is lost.
+    /// Another member's memory, or why it could not be received.
     Part {
         number: u64,
         part: Result<Part, String>,
@@ -115,7 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Member {
     /// Starts the thread that watches the connection. If the members' memory is that of GPUs,
-    /// `exports` tells by what it is known.
+    /// `exports` checks that a descriptor is such memory.
     ///
     /// # Errors
     /// [`TeamError::Io`].
@@ -139,37 +138,37 @@ impl Member {
         Ok(Self { socket, fate, calls, limit, size, joined, secrets, thread: Some(thread) })
     }
 
-    /// What this member shares with another one, or with itself, of which nobody else of the team
-    /// knows.
+    /// Returns the secret that this member shares with another one, or with itself. No third member
+    /// knows it.
     pub(super) fn secret(&self, other: Rank) -> u128 {
         self.secrets.with(other)
     }
 
-    /// The ranks in the team that was joined of members that have these ranks here.
+    /// Returns the ranks, in the team that was joined, of the members with these ranks here.
     pub(super) fn joined(&self, ranks: &[Rank]) -> Vec<Rank> {
         ranks.iter().map(|rank| self.joined.get(rank.0 as usize).copied().unwrap_or(*rank)).collect()
     }
 
-    /// An error of this team, with the names of its members in the team that was joined.
+    /// Adds the members' ranks in the team that was joined to an error of this team.
     pub(super) fn named(&self, error: TeamError) -> TeamError {
         error.named(&self.joined)
     }
 
-    /// Says where kernels look for what becomes of the team.
+    /// Sets the block in which kernels read the state of the team.
     pub(super) fn show_in(&self, blocks: Arc<SharedMemory>, rank: Rank, layout: BlockLayout) {
         let mut fate = lock(&self.fate);
         fate.block = Some((blocks, rank, layout));
         fate.show();
     }
 
-    /// Why the team is broken, if it is.
+    /// Returns why the team is broken, if it is.
     pub(super) fn broken(&self) -> Option<TeamFailure> {
         lock(&self.fate).broken.clone()
     }
 
-    /// Returns what says why `members` cannot meet, if that is known: one of them has died, nobody
-    /// tells of deaths any more, or this member, whose rank is `rank`, has left:
-    /// [`TeamFailure::InParent`]. It keeps nothing of the team.
+    /// Returns a function that returns why `members` cannot meet, if that is known: one of them has
+    /// died, the connection that reports deaths has ended, or this member, whose rank is `rank`,
+    /// has left: [`TeamFailure::InParent`]. The function keeps no part of the team alive.
     pub(super) fn known_failure(
         &self,
         rank: Rank,
@@ -188,21 +187,21 @@ impl Member {
         }
     }
 
-    /// Why a wait for a member is in vain, if it is: as its kernels find it.
+    /// Returns why a wait for a member cannot succeed, if it cannot, as its kernels see it.
     pub(super) fn wait_failure(&self, source: Rank) -> Option<Error> {
         let fate = lock(&self.fate);
         let has_left = fate.left.checked_shr(source.0).unwrap_or(0) & 1 != 0;
         fate.broken().or(has_left.then_some(Error::NotConnected))
     }
 
-    /// Ends the waits of this member's queues, whose team is dropped.
+    /// Ends the waits of this member's queues when their team is dropped.
     pub(super) fn close(&self) {
         let mut fate = lock(&self.fate);
         fate.is_closed = true;
         fate.show();
     }
 
-    /// Does something together with all others, without memory; returns the bytes of all.
+    /// Carries out an operation of all members, without memory. Returns the bytes of all.
     ///
     /// # Errors
     /// [`TeamError`].
@@ -222,7 +221,8 @@ impl Member {
         }
     }
 
-    /// As [`together`](Self::together), if this member is able to; else nobody is.
+    /// As [`together`](Self::together), if this member is able to; otherwise the operation fails
+    /// for all.
     pub(super) fn together_if(&self, able: Result<(), String>, what: Collective) -> Result<(), TeamError> {
         match able {
             Ok(()) => self.together(what, &[]).map(drop),
@@ -230,12 +230,12 @@ impl Member {
         }
     }
 
-    /// Does something together with all others with which each gives its memory. `make` makes this
-    /// member's and a descriptor of it, `own` begins with it, `add` maps another's when it comes,
-    /// and `all` concludes.
+    /// Carries out an operation of all members in which each shares its memory. `make` creates this
+    /// member's memory and a descriptor of it, `own` starts with it, `add` maps each other member's
+    /// memory when it arrives, and `all` finishes.
     ///
     /// # Errors
-    /// [`TeamError`]: nobody has the memory then.
+    /// [`TeamError`]: no member has the memory then.
     pub(super) fn share<M, P, R>(
         &self,
         what: Collective,
@@ -261,7 +261,7 @@ impl Member {
         let mut parts = Ok(own(memory));
         self.await_agreement(&calls, number, |part| {
             let added = parts.as_mut().map_or(Ok(()), |parts| add(parts, part?));
-            // Of all that fail, the first says why.
+            // If several fail, the first one gives the reason.
             if let Err(reason) = added {
                 parts = Err(reason);
             }
@@ -287,7 +287,7 @@ impl Member {
         agreed.err().unwrap_or(TeamError::Memory(reason))
     }
 
-    /// Begins the next operation; returns its number, which counts only if the root hears of it.
+    /// Begins the next operation. Returns its number, which is used only if the root receives it.
     fn begin(
         &self,
         calls: &mut Calls,
@@ -317,13 +317,13 @@ impl Member {
         }
     }
 
-    /// The root's next word on an operation.
+    /// Returns the root's next answer to an operation.
     fn next(&self, calls: &Calls, number: u64) -> Result<Answered, TeamError> {
         loop {
             match calls.answers.recv_timeout(self.limit) {
                 Ok(Answered::Failed { number: of, why }) if of == number => return Err(why.into()),
                 Ok(answer) if answer.number() == number => return Ok(answer),
-                // Of an operation that this member has given up.
+                // An answer to an operation that this member has given up.
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => return Err(TeamError::Silent(self.limit)),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
@@ -331,7 +331,7 @@ impl Member {
         }
     }
 
-    /// Why there is no connection.
+    /// Returns why there is no connection.
     fn end(&self) -> TeamError {
         self.broken().unwrap_or(TeamFailure::Died { rank: Rank(0) }).into()
     }
@@ -348,7 +348,7 @@ impl Member {
     }
 }
 
-/// A reason of this member, as the others are told it.
+/// Shortens a reason of this member for the others.
 fn shortened(reason: &str) -> String {
     reason.chars().take(MAX_REASON).collect()
 }
@@ -375,7 +375,7 @@ impl Drop for Member {
     }
 }
 
-/// The thread that hears what the root says.
+/// The thread that receives the root's messages.
 struct Watch {
     socket: Arc<ClientSocket>,
     fate: Arc<Mutex<Fate>>,
@@ -392,18 +392,18 @@ impl Watch {
                 break why;
             }
         };
-        // The root has gone, and with it whoever could tell of a death; or this member leaves, and
-        // nobody looks any more.
+        // The root has gone, and no other thread reports deaths; or this member leaves, and no
+        // kernel reads the state now.
         self.change(|fate| {
             fate.is_disconnected = true;
             fate.broken.get_or_insert(end);
         });
     }
 
-    /// Hears one packet.
+    /// Receives one packet.
     ///
     /// # Errors
-    /// It is over, and why.
+    /// The connection has ended, and why.
     fn receive(&self, buffer: &mut [u8]) -> Result<(), TeamFailure> {
         let died = || TeamFailure::Died { rank: Rank(0) };
         let protocol = || TeamFailure::Protocol { rank: Rank(0) };
@@ -420,7 +420,7 @@ impl Watch {
         };
         let (frame, _) = wire::decode::<ToMember>(packet).map_err(|_| protocol())?;
         let answered = match frame {
-            // It has none of its memory with it, or was said before.
+            // A part without its memory, or a second welcome.
             ToMember::Part { .. } | ToMember::Welcome { .. } => return Err(protocol()),
             ToMember::Agreed { number, bytes } => Some(Answered::Agreed { number, bytes }),
             ToMember::Done { number } => Some(Answered::Done { number }),
@@ -442,12 +442,12 @@ impl Watch {
         answered.map_or(Ok(()), |answered| self.answered.try_send(answered)).map_err(|_| protocol())
     }
 
-    /// Receives another member's memory; `None` if something else has come.
+    /// Receives another member's memory; `None` if something else has arrived.
     fn take(&self) -> Option<Answered> {
         const PARTS: u32 = 50;
         let (done, taken) = channel();
         take(&self.work, 0, &self.socket, self.exports, move |passed| drop(done.send(passed)));
-        // In parts: a program that was stopped has not waited.
+        // In parts: the time during which this program was stopped does not count.
         match (0..PARTS).find_map(|_| taken.recv_timeout(TAKE_WITHIN / PARTS).ok()) {
             Some(Passed::Memory(ToMember::Part { number, rank, len, .. }, fd)) => {
                 Some(Answered::Part { number, part: Ok(Part { rank: Rank(rank), len, fd }) })

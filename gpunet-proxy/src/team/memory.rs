@@ -1,10 +1,11 @@
-//! The memory of all members: a member's own is made and exported, that of the others mapped.
+//! The memory of all members: a member's own memory is created and exported, and the others' memory
+//! is mapped.
 //!
 //! On GPUs, reserved memory is a run of addresses for each member on each device, to which the
-//! pieces of [`SharedMemory::commit`] are mapped. No piece is unmapped before the last handle of
-//! the memory has gone and no kernel runs, so kernels use the first ones while others come. To map
-//! one waits for no kernel (the table in `gpu_usermap::cuda`); `commit` waits for the other
-//! members' programs.
+//! pieces of [`SharedMemory::commit`] are mapped. A piece is unmapped only after the last handle of
+//! the memory has gone and when no kernel runs. So kernels can use the first pieces while others
+//! are added. Mapping a piece waits for no kernel (the table in `gpu_usermap::cuda`); `commit`
+//! waits for the other members' programs.
 
 use super::Local;
 use super::error::{Collective, TeamError};
@@ -22,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct SharedMemory {
     pub(super) parts: Vec<MappedMemory>,
     pub(super) table: DeviceMemory,
-    /// Of parts that come in pieces: how many bytes all members have. Held while more come.
+    /// For parts in pieces: how many bytes all members have. The lock is held while more are added.
     committed: Mutex<usize>,
 }
 
@@ -30,7 +31,7 @@ impl SharedMemory {
     /// Allocates together with all other members.
     ///
     /// # Errors
-    /// [`TeamError`]: nobody has the memory then.
+    /// [`TeamError`]: no member has the memory then.
     pub(super) fn alloc(local: &Local, len: u64, element: u32, is_reserved: bool) -> Result<Self, TeamError> {
         let (device, placement) = (local.device.as_ref(), local.placement);
         let table = || DeviceMemory::of(device, local.size as usize * 8).map_err(|error| error.to_string());
@@ -61,17 +62,17 @@ impl SharedMemory {
         Ok(Self { parts, table, committed: Mutex::new(0) })
     }
 
-    /// Makes the first `len` bytes exist, together with all other members.
+    /// Creates the first `len` bytes, together with all other members.
     ///
     /// # Errors
-    /// [`TeamError`]: the memory is as it was.
+    /// [`TeamError`]: the memory is unchanged.
     pub(super) fn commit(&self, local: &Local, len: usize) -> Result<(), TeamError> {
         let own = &self.parts[local.rank.0 as usize];
         let Some(pieces) = own.pieces() else {
             let what = Collective::Commit { len: len as u64, added: 0 };
             return local.member.together_if(own.grow(len), what);
         };
-        // A panic leaves what the others have agreed upon.
+        // After a panic the value is still the one that all members have agreed on.
         let mut committed = self.committed.lock().unwrap_or_else(PoisonError::into_inner);
         let (from, to) = (*committed, own.grown_for(len).max(*committed));
         let (added, what) = (to - from, Collective::Commit { len: len as u64, added: (to - from) as u64 });
@@ -87,7 +88,7 @@ impl SharedMemory {
         );
         match &shared {
             Ok(()) => *committed = to,
-            // No kernel uses what was not committed.
+            // No kernel uses bytes that were not committed.
             Err(_) => self.parts.iter().filter_map(MappedMemory::pieces).for_each(|pieces| {
                 if let Err(error) = pieces.truncate(from) {
                     tracing::debug!(%error, "memory of a team that nobody uses stays");
@@ -97,7 +98,7 @@ impl SharedMemory {
         shared
     }
 
-    /// Maps another member's piece behind those that are there.
+    /// Maps another member's piece after the pieces that are mapped already.
     fn add_piece(&self, part: Part, from: usize, len: usize) -> Result<(), String> {
         let Part { rank, len: given, fd } = part;
         let pieces = self.parts.get(rank.0 as usize).and_then(MappedMemory::pieces);
@@ -107,7 +108,7 @@ impl SharedMemory {
         pieces.append_imported(fd, len).map_err(|error| format!("the memory of member {rank}: {error}"))
     }
 
-    /// Checks that so many bytes of all members exist.
+    /// Checks that `len` bytes of all members exist.
     fn check_pieces(&self, len: usize) -> Result<(), String> {
         let lens = self.parts.iter().map(|part| part.pieces().map_or(0, GrowingBuffer::mapped_len));
         match lens.enumerate().find(|&(_, mapped)| mapped != len) {
@@ -117,7 +118,7 @@ impl SharedMemory {
     }
 }
 
-/// Addresses for the parts of all members, which come in pieces.
+/// Reserves addresses for the parts of all members, to which pieces are mapped later.
 fn in_pieces(device: &Device, size: u32, len: u64) -> Result<Vec<MappedMemory>, String> {
     let len = usize::try_from(len.max(1)).map_err(|error| error.to_string())?;
     (0..size).map(|_| MappedMemory::in_pieces(device, len)).collect()
@@ -131,7 +132,8 @@ pub(super) struct Part {
     pub(super) fd: OwnedFd,
 }
 
-/// Makes a member's own memory, all zero, with a descriptor for the others and its length.
+/// Creates a member's own memory, all zero. Returns it with a descriptor for the others and its
+/// length.
 ///
 /// # Errors
 /// What the system or CUDA says.
@@ -164,8 +166,8 @@ fn make(
     }
 }
 
-/// The memory of all members, by rank, of which the others' comes part by part. Each part is
-/// mapped, and its descriptor closed, when it comes.
+/// The memory of all members, by rank. The others' memory arrives part by part. Each part is
+/// mapped, and its descriptor closed, when it arrives.
 struct Parts<'a> {
     device: Option<&'a Device>,
     placement: Placement,
@@ -175,7 +177,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Begins with this member's own.
+    /// Starts with this member's own memory.
     fn new(
         device: Option<&'a Device>,
         placement: Placement,
@@ -188,10 +190,10 @@ impl<'a> Parts<'a> {
         Self { device, placement, len, is_reserved, all }
     }
 
-    /// Maps another member's.
+    /// Maps another member's memory.
     ///
     /// # Errors
-    /// What the system or CUDA says; it is too short, or nobody's.
+    /// The error of the system or of CUDA; the memory is too short, or its rank does not exist.
     fn add(&mut self, part: Part) -> Result<(), String> {
         let Part { rank, len: given, fd } = part;
         let place = self.all.get_mut(rank.0 as usize).filter(|place| place.is_none());
@@ -210,7 +212,7 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// The memory of all.
+    /// Returns the memory of all members.
     ///
     /// # Errors
     /// A part is missing.

@@ -1,9 +1,8 @@
 //! Descriptors of memory that members and the root pass to each other.
 //!
-//! To receive a descriptor and to close it may take as long as its sender likes: a TCP socket may
-//! linger for hours. So neither the root's thread nor that of a member does it, but threads of
-//! [`UserWork`]. They check what has come, and hand over memory only, which nobody can make slow to
-//! close.
+//! A sender can make it slow to receive and to close its descriptor: a TCP socket may linger for
+//! hours. So threads of [`UserWork`] do this, not the root's thread or a member's thread. They
+//! check what has arrived, and pass on memory only, which is always quick to close.
 
 use super::frames::HasMemory;
 use crate::os::client_socket::ClientSocket;
@@ -15,24 +14,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long it may take to receive a descriptor. One that takes longer depends on its sender.
+/// How long it may take to receive a descriptor. If it takes longer, its sender is the cause.
 pub(super) const TAKE_WITHIN: Duration = Duration::from_secs(5);
 
 /// A packet with descriptors.
 #[derive(Debug)]
 pub(super) enum Passed<F> {
     Memory(F, OwnedFd),
-    /// What has come with the frame is not the memory that it speaks of, and why.
+    /// The descriptor that came with the frame is not the memory that the frame describes, and why.
     NoMemory(F, String),
-    /// There was no number for the descriptor in this process.
+    /// This process had no descriptor number left.
     NoDescriptor(F),
-    /// A frame that cannot be.
+    /// An invalid frame.
     Invalid,
 }
 
 /// Receives the next packet of a connection, which has descriptors, on a thread of `sender`, and
-/// passes it to `done` there. The memory is what a GPU has exported, or without `exports` a sealed
-/// memfd.
+/// passes it to `done` there. With `exports` the memory must be exported by a GPU, without it a
+/// sealed memfd.
 pub(super) fn take<F: HasMemory + Send + 'static>(
     work: &Arc<UserWork>,
     sender: u32,
@@ -64,16 +63,16 @@ pub(super) fn take<F: HasMemory + Send + 'static>(
             }
         };
         done(checked);
-        // Last, because this may take its time.
+        // Last, because this may take long.
         drop(fds);
     };
-    // Its end is heard of by `done`.
+    // `done` reports its end.
     drop(work.run(sender, take));
 }
 
 fn check(fd: BorrowedFd<'_>, exports: Option<ExportCheck>, frame: &impl HasMemory) -> Result<(), String> {
     if let Some(exports) = exports {
-        // Its length cannot be queried; CUDA refuses to map more than there is.
+        // Its length cannot be queried. CUDA refuses to map more than it has.
         return exports.check(fd).map_err(|error| error.to_string());
     }
     let check = if frame.is_reserved() { PinnedRegion::check_growing } else { PinnedRegion::check };

@@ -1,24 +1,25 @@
 //! The root of a team: the thread in member 0's program at which all members meet.
 //!
 //! First it waits for a hello of every member (`rendezvous`), then for each one's connection to its
-//! Unix-domain socket (`arrivals`), and then it serves what they do together (`operations`) until
-//! the last has gone. One thread does all, by `poll`; it never waits for one member, and takes no
-//! descriptor itself (`passed`). Strangers can connect to both sockets: in each turn it takes a few
-//! connections, and hears all members. While they do nothing together it sleeps until it hears
-//! something.
+//! Unix-domain socket (`arrivals`), and then it serves their operations (`operations`) until the
+//! last has gone. One thread does all, by `poll`; it never waits for a single member, and receives
+//! no descriptor itself (`passed`). Other programs can connect to both sockets, so in each turn it
+//! accepts only a few connections and reads from all members. While no operation is under way it
+//! sleeps until something arrives.
 //!
-//! It is a thread, as that of a [member](super::member) is, and no task of the proxy's runtime. A
-//! program that has attached to a daemon has no runtime. That of an embedded proxy is the control
-//! plane's, by whose turns the heartbeat knows that the proxy lives, while a member's thread waits
-//! for copies into a GPU's memory and for descriptors. And a team outlives its proxy.
+//! Like that of a [member](super::member), it is a thread and not a task of the proxy's runtime,
+//! for three reasons. A program that has attached to a daemon has no runtime. The runtime of an
+//! embedded proxy belongs to the control plane, whose turns drive the heartbeat, and must not
+//! block, but a member's thread waits for copies into a GPU's memory and for descriptors. And a
+//! team can outlive its proxy.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `listener`, `accept` | where members meet before there is a team; taking connections, a few at a time |
+//! | `listener`, `accept` | where members meet before the team exists; accepting connections, a few at a time |
 //! | `rendezvous` | the hellos of all members |
-//! | `arrivals` | connections that have not said yet which member they are |
-//! | `operations` | what members do together: a state machine |
-//! | `taking` | what members pass, received on threads of theirs |
+//! | `arrivals` | connections that have not identified their member yet |
+//! | `operations` | operations of all members: a state machine |
+//! | `taking` | descriptors that members pass, received on separate threads |
 
 mod accept;
 mod arrivals;
@@ -50,10 +51,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use taking::Taking;
 
-/// How often the root looks at its clock while something may end by it.
+/// How often the root checks the clock while a deadline is pending.
 const TICK: Duration = Duration::from_millis(50);
-/// How long it may take to receive a descriptor. In ticks: a program that was stopped has not
-/// waited.
+/// How long it may take to receive a descriptor. In ticks: the time during which this program was
+/// stopped does not count.
 const TAKE_TICKS: u32 = (TAKE_WITHIN.as_millis() / TICK.as_millis()) as u32;
 
 /// One member's connection.
@@ -67,8 +68,8 @@ enum Member {
 
 struct Connection {
     socket: Arc<ClientSocket>,
-    /// What it has passed is being received: for how many ticks it may still be. Nothing else is
-    /// read from it meanwhile.
+    /// While a packet with descriptors of this member is being received: the ticks that are left
+    /// for it. Nothing else is read from the member in this time.
     taking: Option<u32>,
 }
 
@@ -77,22 +78,21 @@ struct Root {
     arrivals: Arrivals,
     secrets: Secrets,
     members: Vec<Member>,
-    /// By what descriptors of GPU memory are known, until it is settled that members have none:
-    /// then they pass memfds.
+    /// The check of descriptors of GPU memory. `None` once it is settled that members pass memfds.
     exports: Option<ExportCheck>,
     taking: Taking,
     operations: Operations,
-    /// When all must have connected.
+    /// The time by which all must have connected.
     deadline: Instant,
-    /// When the clock was looked at last.
+    /// When the clock was last checked.
     ticked: Instant,
     known_failure: KnownFailure,
 }
 
-/// Says why not all members can come to the rendezvous, if that is known.
+/// Returns why not all members can come to the rendezvous, if that is known.
 pub(super) type KnownFailure = Box<dyn Fn() -> Option<TeamFailure> + Send>;
 
-/// What a descriptor that `poll` watches belongs to.
+/// The owner of a descriptor that `poll` watches.
 #[derive(Clone, Copy, PartialEq)]
 enum Source {
     Listener,
@@ -136,7 +136,7 @@ impl Root {
 
     fn run(mut self) {
         if let Err(error) = self.serve() {
-            // Its sockets are closed with it, by which all members know.
+            // Its sockets close with it, so all members notice.
             tracing::error!(%error, "the root of a team has ended");
         }
     }
@@ -171,14 +171,14 @@ impl Root {
         Ok(())
     }
 
-    /// The team has failed to form, or all have gone.
+    /// Returns whether the team has failed to form, or all members have gone.
     fn is_over(&self) -> bool {
         let all_gone = self.members.iter().all(|member| matches!(member, Member::Gone));
         all_gone || self.rendezvous.has_failed()
     }
 
-    /// Returns whether anything may end by the clock. While members do nothing together, the root
-    /// sleeps until it hears something.
+    /// Returns whether a deadline is pending. While no operation is under way, the root sleeps
+    /// until something arrives.
     fn is_timed(&self) -> bool {
         let is_awaited = |member: &Member| match member {
             Member::Expected => true,
@@ -188,11 +188,10 @@ impl Root {
         self.rendezvous.is_timed() || self.operations.is_timed() || self.members.iter().any(is_awaited)
     }
 
-    /// Waits until something is to be done, for a short time if there may be something to be done
-    /// by the clock.
+    /// Waits until there is something to do; at most one tick if a deadline is pending.
     fn poll(&self) -> io::Result<Vec<Source>> {
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
-        // Before the listener: what waits until it takes connections again is timed.
+        // Before the listener: a pause in accepting connections counts as timed.
         let limit = self.is_timed().then_some(&tick);
         let mut watched: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::Taken, self.taking.bell())];
         watched.extend(self.rendezvous.listener().map(|socket| (Source::Listener, socket)));
@@ -214,7 +213,7 @@ impl Root {
         Ok(ready)
     }
 
-    /// Hears who has connected, and takes those as members who know what only that member does.
+    /// Receives new connections, and accepts as members those that know the member's key.
     fn admit(&mut self, buffer: &mut [u8]) {
         for Here { key, rank, socket } in self.arrivals.receive(buffer) {
             let place = self.members.get_mut(rank as usize);
@@ -236,7 +235,7 @@ impl Root {
     /// it is dead.
     fn part_at_the_meeting(&mut self, rank: u32) {
         if !self.rendezvous.is_formed() {
-            // The others need not wait for those who are still to come.
+            // The others need not wait for members that have not come yet.
             return self.rendezvous.fail(TeamFailure::Died { rank: Rank(rank) });
         }
         self.rendezvous.forget(rank);
@@ -245,7 +244,7 @@ impl Root {
         }
     }
 
-    /// A packet of a member, or its end.
+    /// Receives a packet of a member, or the end of its connection.
     fn receive_from_member(&mut self, rank: u32, buffer: &mut [u8]) {
         let Member::Connected(connection) = &mut self.members[rank as usize] else { return };
         let packet = match wire::recv_plain(connection.socket.as_fd(), buffer) {
@@ -264,7 +263,7 @@ impl Root {
         }
     }
 
-    /// What members have passed has been received.
+    /// Handles packets with descriptors that have been received.
     fn receive_taken(&mut self) {
         self.taking.quiet();
         while let Some((rank, passed)) = self.taking.next() {
@@ -286,7 +285,7 @@ impl Root {
         }
     }
 
-    /// What a member says of an operation.
+    /// Handles a member's message about an operation.
     fn handle(&mut self, rank: u32, said: ToRoot, memory: Option<OwnedFd>) {
         match self.operations.handle(rank, said, memory) {
             Ok(()) => self.answer(),
@@ -294,7 +293,7 @@ impl Root {
         }
     }
 
-    /// A member leaves in good order.
+    /// Handles a member that leaves in good order.
     fn part_with(&mut self, rank: u32) {
         self.members[rank as usize] = Member::Gone;
         self.operations.leave(rank);
@@ -302,7 +301,7 @@ impl Root {
         self.answer();
     }
 
-    /// A member is lost, and with it the team.
+    /// Handles the loss of a member, which breaks the team.
     fn lose(&mut self, rank: u32, why: TeamFailure) {
         tracing::warn!(%why, "a team is broken");
         self.members[rank as usize] = Member::Gone;
@@ -320,7 +319,7 @@ impl Root {
                 self.arrivals.close();
             }
             let is_late = now >= self.deadline;
-            // One is enough: the team is broken, and who comes now is told.
+            // One is enough: the team is broken, and members that come later are told so.
             for rank in missing.into_iter().filter(|_| is_late) {
                 self.lose(rank, TeamFailure::Died { rank: Rank(rank) });
             }
@@ -333,7 +332,7 @@ impl Root {
         self.answer();
     }
 
-    /// Loses who has passed what nobody can receive.
+    /// Drops members whose packets could not be received in time.
     fn tick(&mut self) {
         for rank in 0..self.members.len() as u32 {
             let Member::Connected(Connection { taking: Some(left), .. }) = &mut self.members[rank as usize]
@@ -351,12 +350,12 @@ impl Root {
         (0..).zip(&self.members).filter_map(|(rank, member)| which(member).then_some(rank)).collect()
     }
 
-    /// Sends what the operations have to say.
+    /// Sends the outputs of the operations.
     fn answer(&mut self) {
         while let Some(output) = self.operations.poll_output() {
             let (rank, frame, fd) = &output;
             if !self.send(*rank, frame, fd.as_ref().map(AsFd::as_fd)) {
-                // Members take what is under way, and the next turn goes on.
+                // Members receive the descriptors that are in flight, and the next turn continues.
                 return self.operations.put_back(output);
             }
         }
@@ -368,9 +367,9 @@ impl Root {
         }
     }
 
-    /// A member that reads nothing is told nothing: its own limit ends what it waits for. Its queue
-    /// has room for all that one operation can say. Returns false if too many descriptors of this
-    /// user are under way for one more.
+    /// Sends a frame to a member. If the member does not read, the frame is lost, and the member's
+    /// own time limit ends its wait; its queue has room for all frames of one operation. Returns
+    /// false if too many descriptors of this user are in flight for one more.
     fn send(&self, rank: u32, frame: &ToMember, fd: Option<BorrowedFd<'_>>) -> bool {
         let Some(Member::Connected(Connection { socket, .. })) = self.members.get(rank as usize) else {
             return true;

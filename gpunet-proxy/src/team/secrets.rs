@@ -1,11 +1,11 @@
-//! What two members know and nobody else, by which they recognize each other.
+//! Secrets of pairs of members, by which two members recognize each other.
 
 use super::id::random_bytes;
 use gpunet_abi::team::Rank;
 use std::io;
 
-/// A secret of each two members of a team. The root makes them and tells each member its own; the
-/// one of a member with itself is what it shares with the root.
+/// A secret for each pair of members of a team. The root makes them and tells each member its own.
+/// The secret of a member with itself is the one that it shares with the root.
 pub(super) struct Secrets {
     size: usize,
     of_pairs: Vec<u128>,
@@ -22,34 +22,34 @@ impl Secrets {
         Ok(Self { size, of_pairs: numbers.iter().map(|number| u128::from_le_bytes(*number)).collect() })
     }
 
-    /// What two members share; `None` if there is no such member.
+    /// Returns the secret of two members; `None` if one of them does not exist.
     pub(super) fn between(&self, one: u32, other: u32) -> Option<u128> {
         let (low, high) = (one.min(other) as usize, one.max(other) as usize);
         (high < self.size).then(|| self.of_pairs[low * self.size + high])
     }
 
-    /// What a member shares with each, by rank.
+    /// Returns the secrets that a member shares with each member, by rank.
     pub(super) fn of(&self, rank: u32) -> Vec<u128> {
         (0..self.size as u32).filter_map(|other| self.between(rank, other)).collect()
     }
 }
 
-/// What one member shares with each, by rank.
+/// The secrets that one member shares with each member, by rank.
 pub(super) struct OwnSecrets(Vec<u128>);
 
 impl OwnSecrets {
-    /// Takes over those of a member of a team of `size`; `None` if they are not as many.
+    /// Takes the secrets of a member of a team of `size`; `None` if their number differs.
     pub(super) fn new(secrets: Vec<u128>, size: u32) -> Option<Self> {
         (secrets.len() == size as usize).then_some(Self(secrets))
     }
 
-    /// What the member shares with another one, or with itself.
+    /// Returns the secret that the member shares with another one, or with itself.
     pub(super) fn with(&self, other: Rank) -> u128 {
         self.0[other.0 as usize]
     }
 }
 
-/// Without the secrets: a log does not tell them.
+/// Leaves out the secrets, so that a log does not show them.
 impl std::fmt::Debug for OwnSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OwnSecrets").finish_non_exhaustive()

@@ -8,7 +8,7 @@ use gpunet_device::team::{Element, Rank, SymmetricPtr};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A run of elements in symmetric memory: the same place in the part of every member.
+/// A run of elements in symmetric memory, at the same place in the part of every member.
 /// [`Symmetric::slice`](super::Symmetric::slice) makes it.
 #[derive(Debug)]
 pub struct SymmetricSlice<'a, T> {
@@ -38,7 +38,7 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
         self.len
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -58,7 +58,7 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
         self.memory.clone()
     }
 
-    /// The bytes as kernels take them. Whoever uses them keeps the memory.
+    /// Returns the bytes as kernels take them. The caller keeps the memory.
     #[allow(unsafe_code)]
     pub(crate) fn ptr(&self) -> SymmetricPtr<u8> {
         let (state, table) = (self.team.inner.state.address(), self.memory.table.address());
@@ -68,7 +68,7 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
         unsafe { SymmetricPtr::<u8>::from_raw_parts(state, table, (start + len) as u64) }.slice(start, len)
     }
 
-    /// The device's address of the elements in a member's part.
+    /// Returns the device's address of the elements in a member's part.
     pub(crate) fn address(&self, member: Rank) -> u64 {
         self.memory.parts[member.0 as usize].address() + (self.start * size_of::<T>()) as u64
     }
@@ -81,7 +81,7 @@ pub struct PutSource<T> {
     pub(crate) bytes: Buffer,
     /// `None` for other memory.
     pub(crate) memory: Option<Arc<SharedMemory>>,
-    /// Of symmetric memory: the device that has it mapped; `None` is the CPU.
+    /// For symmetric memory: the device that has it mapped; `None` is the CPU.
     pub(crate) device: Option<Device>,
     element: PhantomData<T>,
 }
@@ -96,9 +96,9 @@ impl<T: Element> From<SymmetricSlice<'_, T>> for PutSource<T> {
     #[allow(unsafe_code)]
     fn from(own: SymmetricSlice<'_, T>) -> Self {
         let address = own.address(own.team.rank());
-        // SAFETY: inside the part, which stays mapped while the operation keeps its memory. What
-        // members write into it, and when, is settled by the program's signals and barriers;
-        // elements are numbers, whatever comes out.
+        // SAFETY: inside the part, which stays mapped while the operation keeps its memory. The
+        // program's signals and barriers settle what members write into it, and when; elements are
+        // numbers, for which all bits are valid.
         let bytes = unsafe { Buffer::from_raw_parts(address as *mut u8, own.bytes()) };
         Self { bytes, memory: Some(own.memory()), device: own.team.device().cloned(), element: PhantomData }
     }

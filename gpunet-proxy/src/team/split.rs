@@ -6,15 +6,16 @@ use gpu_usermap::cuda::Device;
 use gpunet_device::team::Rank;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// What a member says in the first exchange: colour and key.
+/// Parses a member's bytes of the first exchange: colour and key.
 fn parse(bytes: &[u8]) -> Option<(u32, i64)> {
     let (colour, key) = bytes.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*colour), i64::from_le_bytes(*key.first_chunk::<8>()?)))
 }
 
 impl Team {
-    /// Makes teams of those members that give the same `colour`. In them, members are ranked by
-    /// `key`, and those with equal keys as in this team. All members call it; this team goes on.
+    /// Splits the team: members that give the same `colour` form a new team. In it, members are
+    /// ranked by `key`, and members with equal keys by their rank in this team. All members call
+    /// it. This team remains usable.
     ///
     /// # Errors
     /// As [`Team::join`]. Ranks are those in this team.
@@ -44,14 +45,14 @@ impl Team {
         let rank = Rank(own.ok_or(TeamFailure::Protocol { rank: local.rank })? as u32);
         let bind = || TeamListener::bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
         let listener = (rank == Rank(0)).then(bind);
-        // Who cannot listen says nothing, and all of its team know.
+        // A first member that cannot listen sends no address, and so its whole team learns of it.
         let id = match &listener {
             Some(Ok(listener)) => listener.id().to_string(),
             _ => String::new(),
         };
         let ids = local.member.together(Collective::Exchange, id.as_bytes())?;
         let (device, options) = (local.device.clone(), local.options.clone());
-        // Nobody else of this team knows what a member shares with the first one.
+        // No third member of this team knows the secret of a member with the first one.
         let secrets = members.iter().map(|&(_, rank)| local.member.secret(Rank(rank))).collect();
         let known_failure = local
             .member
@@ -76,11 +77,11 @@ impl Team {
     }
 
     /// Makes a team of the members `start`, `start + stride`, and so on, `size` of them, in this
-    /// order. All members of this team call it, those that will be in no team, too: they get
-    /// `None`.
+    /// order. All members of this team call it, including those that will not be in the new team:
+    /// they get `None`.
     ///
     /// # Errors
-    /// As [`Team::join`]; NoSuchRank, for a member that there is not.
+    /// As [`Team::join`]; NoSuchRank, for a member that does not exist.
     pub fn split_strided(&self, start: Rank, stride: u32, size: u32) -> Result<Option<Self>, TeamError> {
         let last = u64::from(start.0) + u64::from(stride) * u64::from(size.saturating_sub(1));
         if size == 0 || (stride == 0 && size > 1) || last >= u64::from(self.size()) {
@@ -94,14 +95,14 @@ impl Team {
     }
 
     /// Returns the rank that a member of this team has in the team that this one was split from;
-    /// `None`, if there is no such member, or this team was joined.
+    /// `None` if there is no such member, or this team was joined and not split off.
     #[must_use]
     pub fn origin(&self, rank: Rank) -> Option<Rank> {
         self.inner.origins.get(rank.0 as usize).copied()
     }
 
-    /// Returns the rank in this team of a member of the team that this one was split from; `None`,
-    /// if it is no member of this one.
+    /// Returns the rank in this team of a member of the team that this one was split from; `None`
+    /// if it is not a member of this one.
     #[must_use]
     pub fn translate(&self, origin: Rank) -> Option<Rank> {
         let index = self.inner.origins.iter().position(|&rank| rank == origin)?;

@@ -10,12 +10,12 @@ use gpunet_device::team::{Element, Rank, SymmetricPtr};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The same number of elements in the memory of every member, all of which every member can load
-/// and store.
+/// The same number of elements in the memory of every member. Every member can load and store all
+/// of them.
 ///
-/// It borrows the team, so it cannot outlive it. Its drop takes this member's mappings away and
-/// waits for nobody: the memory itself lives until the last member has dropped its own. Operations
-/// of queues that use it keep the mappings until they are done.
+/// It borrows the team, so it cannot outlive it. Its drop removes this member's mappings and does
+/// not wait for other members: the memory itself lives until the last member has dropped its value.
+/// Operations of queues that use the memory keep the mappings until they are done.
 ///
 /// # Examples
 /// ```
@@ -41,7 +41,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Symmetric<'team, T> {
     team: &'team Team,
-    /// Operations of queues keep it, too.
+    /// Operations of queues also keep it.
     memory: Arc<SharedMemory>,
     len: usize,
     element: PhantomData<T>,
@@ -52,19 +52,20 @@ impl<'team, T: Element> Symmetric<'team, T> {
         Self { team, memory: Arc::new(memory), len, element: PhantomData }
     }
 
-    /// Makes the first `len` elements of memory exist that was [reserved](Team::reserve), all zero.
-    /// All members call it, with the same length, in the same order among what they do together.
-    /// Once it returns, all have them. Those of other memory exist.
+    /// Creates the first `len` elements, all zero, of memory that was [reserved](Team::reserve).
+    /// All members call it, with the same length, in the same order relative to their other
+    /// collective calls. Once it returns, all members have the elements. For memory that was not
+    /// reserved it does nothing, because all elements exist.
     ///
-    /// It waits for the other members' programs, and for no kernel: kernels may use the elements
-    /// that exist meanwhile.
+    /// It waits for the other members' programs, but not for kernels: during the call kernels may
+    /// use the elements that exist already.
     ///
     /// # Errors
     /// [`TeamError`]; the same [`TeamFailure`](super::TeamFailure) for all members: the memory is
-    /// as it was, and the team goes on.
+    /// unchanged, and the team remains usable.
     ///
     /// # Panics
-    /// Panics if there are not so many elements.
+    /// Panics if there are fewer than `len` elements.
     pub fn commit(&self, len: usize) -> Result<(), TeamError> {
         assert!(len <= self.len, "{len} elements of {}", self.len);
         let local = &self.team.inner.local;
@@ -78,7 +79,7 @@ impl<'team, T: Element> Symmetric<'team, T> {
         self.len
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -100,12 +101,12 @@ impl<'team, T: Element> Symmetric<'team, T> {
         SymmetricSlice::new(self.team, &self.memory, start, len)
     }
 
-    /// Returns the pointer as kernels take it.
+    /// Returns the pointer that kernels take.
     ///
     /// # Safety
     /// The kernels that are given it, on this member's device, end before this value is dropped.
-    /// What kernels of all members store and load, and when, is settled by signals and barriers, so
-    /// that nobody uses elements that another writes.
+    /// Kernels of all members order their stores and loads by signals and barriers, so that no
+    /// kernel uses elements while another writes them.
     #[must_use]
     #[allow(unsafe_code)]
     pub unsafe fn ptr(&self) -> SymmetricPtr<T> {
@@ -127,8 +128,8 @@ impl<'team, T: Element> Symmetric<'team, T> {
         self.memory.parts.get(member.0 as usize).map(MappedMemory::address)
     }
 
-    /// Copies `elements` into this member's own part, from element `start` on. Nobody may be using
-    /// them.
+    /// Copies `elements` into this member's own part, from element `start` on. No kernel and no
+    /// member may be using them.
     ///
     /// # Errors
     /// [`CopyError`], when CUDA fails.
@@ -140,8 +141,8 @@ impl<'team, T: Element> Symmetric<'team, T> {
         self.own().write(offset, crate::os::plain::bytes_of_slice(elements))
     }
 
-    /// Copies elements of this member's own part, from element `start` on. Nobody may be writing
-    /// them.
+    /// Copies elements of this member's own part, from element `start` on. No kernel and no member
+    /// may be writing them.
     ///
     /// # Errors
     /// [`CopyError`], when CUDA fails.

@@ -1,6 +1,6 @@
-//! Connections to the root's Unix-domain socket that have not said which member they are.
+//! Connections to the root's Unix-domain socket that have not identified their member.
 //!
-//! Everybody on the machine can connect to it. Nothing is read from a program of another user.
+//! Every program on the machine can connect to it. Nothing is read from programs of other users.
 
 use super::accept::{ACCEPTS, BACKLOG, SPEAK_WITHIN, accepted, pause};
 use crate::os::client_socket::ClientSocket;
@@ -19,29 +19,28 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Connections that may not have said which member they are. Further ones take the place of the
-/// oldest.
+/// The most connections that have not identified their member. A further one replaces the oldest.
 const MAX_UNKNOWN: usize = 2 * MAX_MEMBERS as usize;
-/// Connections that may wait until their descriptors are closed, before no further ones are taken.
-/// (Only before Linux 6.16.)
+/// The most connections that wait until their descriptors are closed; no further ones are accepted
+/// then. (Only before Linux 6.16.)
 const MAX_CLOSING: usize = 64;
 
-/// What a connection has said.
+/// The introduction of a connection.
 pub(super) struct Here {
     pub(super) key: u128,
     pub(super) rank: u32,
     pub(super) socket: ClientSocket,
 }
 
-/// The listening socket, and who has connected.
+/// The listening socket and its connections.
 pub(super) struct Arrivals {
-    /// `None` once nobody is expected any more.
+    /// `None` once no member is expected.
     listener: Option<ClientSocket>,
     name: String,
     own: u32,
     unknown: Vec<(ClientSocket, Instant)>,
     closing: Arc<UserWork>,
-    /// No connection is taken before then, because descriptors have run out.
+    /// No connection is accepted before then, because descriptors have run out.
     paused: Option<Instant>,
 }
 
@@ -68,19 +67,19 @@ impl Arrivals {
         &self.name
     }
 
-    /// Where something may be to be heard.
+    /// Returns the sockets to watch for input.
     pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.open().map(AsFd::as_fd).into_iter().chain(self.unknown.iter().map(|(socket, _)| socket.as_fd()))
     }
 
-    /// The listening socket, unless nobody is taken now.
+    /// Returns the listening socket, unless no connection is accepted now.
     fn open(&self) -> Option<&ClientSocket> {
         let is_paused = self.paused.is_some_and(|until| Instant::now() < until);
         let takes = !is_paused && self.closing.waiting_of_all() < MAX_CLOSING;
         self.listener.as_ref().filter(|_| takes)
     }
 
-    /// Takes some of those who have connected. Returns what has been said, by these and others.
+    /// Accepts some of the waiting connections. Returns all new introductions.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Vec<Here> {
         let mut heard = Vec::new();
         for _ in 0..ACCEPTS {
@@ -96,7 +95,8 @@ impl Arrivals {
             let socket = ClientSocket::new(socket, who.uid, self.closing.clone());
             if who.uid != self.own {
                 let why = TeamFailure::OtherUser { its: who.uid, ours: self.own };
-                // It may be a member that was started wrongly. A stranger need not read it.
+                // It may be a member that was started wrongly. Any other program may ignore the
+                // message.
                 let _ = wire::send(socket.as_fd(), &wire::encode(&ToMember::Broken { why }), &[]);
                 continue;
             }
@@ -104,7 +104,7 @@ impl Arrivals {
                 self.receive_unknown(buffer, &mut heard);
             }
             if self.unknown.len() == MAX_UNKNOWN {
-                // Who is left has said nothing. A member tries again.
+                // The connections that are left have sent nothing. A member tries again.
                 self.unknown.remove(0);
             }
             self.unknown.push((socket, Instant::now()));
@@ -113,7 +113,7 @@ impl Arrivals {
         heard
     }
 
-    /// Those who have connected say which member they are, or are sent away.
+    /// Reads the introductions of connections, and closes connections that send anything else.
     fn receive_unknown(&mut self, buffer: &mut [u8], heard: &mut Vec<Here>) {
         for (socket, since) in std::mem::take(&mut self.unknown) {
             match wire::recv_plain(socket.as_fd(), buffer) {
@@ -128,19 +128,19 @@ impl Arrivals {
         }
     }
 
-    /// Sends away who has said nothing for too long.
+    /// Closes connections that have sent nothing for too long.
     pub(super) fn expire(&mut self, now: Instant) {
         self.unknown.retain(|(_, since)| now < *since + SPEAK_WITHIN);
     }
 
-    /// Nobody is expected any more.
+    /// Stops accepting: no member is expected now.
     pub(super) fn close(&mut self) {
         self.listener = None;
         self.unknown.clear();
     }
 }
 
-/// The next who has connected, if there is one.
+/// Returns the next waiting connection, if there is one.
 fn accept(listener: &ClientSocket) -> io::Result<Option<OwnedFd>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     accepted(acceptfrom_with(listener, flags).map(|(socket, _)| socket).map_err(io::Error::from))

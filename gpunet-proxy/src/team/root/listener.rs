@@ -1,4 +1,4 @@
-//! Where the members of a team meet, before there is a team.
+//! Where the members of a team meet before the team exists.
 
 use super::{KnownFailure, Root};
 use crate::team::TeamOptions;
@@ -7,8 +7,8 @@ use crate::team::id::TeamId;
 use gpu_usermap::cuda::ExportCheck;
 use std::net::{SocketAddr, TcpListener};
 
-/// A place for the members of a team to meet, before there is a team. Member 0 makes it where the
-/// address is not known beforehand, and passes its [`id`](Self::id) on.
+/// A place for the members of a team to meet before the team exists. Member 0 makes one if the
+/// address is not known in advance, and passes its [`id`](Self::id) to the others.
 ///
 /// # Examples
 /// ```
@@ -56,14 +56,14 @@ impl TeamListener {
         listener().map_err(TeamError::io(format!("member 0 cannot listen at {address}")))
     }
 
-    /// Returns what the other members join by.
+    /// Returns the id by which the other members join.
     #[must_use]
     pub const fn id(&self) -> TeamId {
         self.id
     }
 
-    /// Starts the root's thread for a team of `size` members. It ends with the last of them. If
-    /// member 0 is a GPU, `exports` tells by what memory of GPUs is known.
+    /// Starts the root's thread for a team of `size` members. It ends when the last of them has
+    /// gone. If member 0 is a GPU, `exports` checks descriptors of GPU memory.
     ///
     /// # Errors
     /// The system's.
@@ -76,9 +76,9 @@ impl TeamListener {
         self.start_part(size, options, exports, Vec::new(), Box::new(|| None))
     }
 
-    /// As [`TeamListener::start`], for a part of a team: `secrets` are what its members share with
-    /// this one, by rank, and `known_failure` says why not all can come to the rendezvous, as that
-    /// team knows.
+    /// As [`TeamListener::start`], for a part of a team: `secrets` are the secrets that its members
+    /// share with this one, by rank. `known_failure` returns why not all can come to the
+    /// rendezvous, if the parent team knows it.
     ///
     /// # Errors
     /// The system's.

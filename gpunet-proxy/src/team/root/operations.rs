@@ -1,7 +1,8 @@
-//! What the members of a team do together: a state machine without sockets or clock.
+//! The operations of all members of a team: a state machine without sockets or clock.
 //!
-//! Each member numbers what it does. An operation is complete when all have begun it, and if they
-//! give memory with it, when all have mapped what they were sent; or it fails, for all.
+//! Each member numbers its operations. An operation without memory is complete when all have begun
+//! it. One with memory is complete when all have mapped the memory that they were sent. Otherwise
+//! it fails for all.
 
 use crate::attached::session::MAX_REASON;
 use crate::team::error::{Collective, TeamFailure};
@@ -12,14 +13,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes that a member gives for an operation, at most: those of all fit into a frame.
+/// The most bytes that a member gives for an operation: the bytes of all members fit into a frame.
 pub(in crate::team) const MAX_BYTES: usize = 256;
 
-/// How many operations further than another a member may be. One that has failed is kept until all
-/// have begun it.
+/// How many operations a member may be ahead of another. A failed operation is kept until all have
+/// begun it.
 const MAX_AHEAD: u64 = 1024;
 
-/// What is to be sent, and to whom.
+/// A frame to send, and its receiver.
 pub(super) type Output = (u32, ToMember, Option<Arc<OwnedFd>>);
 
 /// One member's beginning of an operation.
@@ -36,7 +37,7 @@ struct Open {
     number: u64,
     deadline: Instant,
     begun: Vec<Option<Begun>>,
-    /// All have begun, and give memory; these have mapped it.
+    /// Present once all have begun an operation with memory: which members have mapped it.
     mapped: Option<Vec<bool>>,
 }
 
@@ -49,7 +50,7 @@ pub(super) struct Operations {
     open: Option<Open>,
     /// Failed operations that not all members have begun, and how many have.
     failed: BTreeMap<u64, (TeamFailure, usize)>,
-    /// Whatever comes now fails so.
+    /// The failure of all later operations.
     over: Option<TeamFailure>,
     broken: Option<TeamFailure>,
     outputs: VecDeque<Output>,
@@ -73,12 +74,13 @@ impl Operations {
         self.timeout
     }
 
-    /// Why the team is broken, if it is.
+    /// Returns why the team is broken, if it is.
     pub(super) fn broken(&self) -> Option<TeamFailure> {
         self.broken.clone()
     }
 
-    /// Returns whether something is under way, which may take too long, or could not be sent yet.
+    /// Returns whether an operation is under way, which may take too long, or an output could not
+    /// be sent yet.
     pub(super) fn is_timed(&self) -> bool {
         self.open.is_some() || !self.outputs.is_empty()
     }
@@ -87,15 +89,15 @@ impl Operations {
         self.outputs.pop_front()
     }
 
-    /// An output that could not be sent yet.
+    /// Takes back an output that could not be sent yet.
     pub(super) fn put_back(&mut self, output: Output) {
         self.outputs.push_front(output);
     }
 
-    /// What a member says of an operation.
+    /// Handles a member's message about an operation.
     ///
     /// # Errors
-    /// It says what cannot be.
+    /// The message is invalid.
     pub(super) fn handle(
         &mut self,
         rank: u32,
@@ -144,7 +146,7 @@ impl Operations {
         if fits { Ok(None) } else { Err(TeamFailure::Protocol { rank: Rank(rank) }) }
     }
 
-    /// Each member begins one operation after the other.
+    /// Checks that a member begins its operations one after the other.
     fn count(&mut self, rank: u32, number: u64) -> Result<(), TeamFailure> {
         let last = &mut self.last[rank as usize];
         if last.checked_add(1) != Some(number) {
@@ -152,7 +154,7 @@ impl Operations {
         }
         *last = number;
         let operations = number - self.last.iter().min().copied().unwrap_or(0);
-        // Nothing is kept any more once a member has left.
+        // Nothing is kept once a member has left.
         if operations > MAX_AHEAD && self.over.is_none() {
             return Err(TeamFailure::Ahead { rank: Rank(rank), operations });
         }
@@ -203,7 +205,7 @@ impl Operations {
         Ok(())
     }
 
-    /// All have begun.
+    /// Handles the begin of an operation by all.
     fn agree(&mut self, what: &Collective) {
         let Some(open) = &mut self.open else { return };
         let number = open.number;
@@ -231,7 +233,7 @@ impl Operations {
 
     fn mapped(&mut self, rank: u32, number: u64, result: Result<(), String>) -> Result<(), TeamFailure> {
         let Some(open) = self.open.as_mut().filter(|open| open.number == number) else {
-            // It has failed meanwhile, and this member has been told, or will be.
+            // It has failed in the meantime, and this member has been told, or will be.
             return Ok(());
         };
         let Some(mapped) = &mut open.mapped else { return Err(TeamFailure::Protocol { rank: Rank(rank) }) };
@@ -249,7 +251,7 @@ impl Operations {
         Ok(())
     }
 
-    /// The operation fails: who has begun it is told now, the others when they begin it.
+    /// Fails the operation: members that have begun it are told now, the others when they begin it.
     fn fail(&mut self, number: u64, why: &TeamFailure) {
         let Some(open) = self.open.take() else { return };
         let begun = (0..).zip(&open.begun).filter(|(_, begun)| begun.is_some());
@@ -262,13 +264,13 @@ impl Operations {
         }
     }
 
-    /// A member has left: what needs all of them is over.
+    /// Handles a member that has left: all operations fail from now on.
     pub(super) fn leave(&mut self, rank: u32) {
         let why = TeamFailure::Left { rank: Rank(rank) };
         self.end(&why);
     }
 
-    /// The team is broken.
+    /// Breaks the team.
     pub(super) fn break_up(&mut self, why: &TeamFailure) {
         self.broken.get_or_insert_with(|| why.clone());
         self.end(why);
@@ -281,7 +283,7 @@ impl Operations {
         self.over.get_or_insert_with(|| why.clone());
     }
 
-    /// Fails what has been under way for too long.
+    /// Fails an operation that has been under way for too long.
     pub(super) fn check_deadline(&mut self, now: Instant) {
         let Some(open) = self.open.as_ref().filter(|open| now >= open.deadline) else { return };
         let is_absent = |rank: usize| match &open.mapped {
@@ -298,7 +300,7 @@ impl Operations {
     }
 }
 
-/// A reason that a member gives, as it is passed on.
+/// Shortens the reason that a member gives, to pass it on.
 fn shortened(reason: &str) -> String {
     reason.chars().take(MAX_REASON).filter(|c| !c.is_control()).collect()
 }

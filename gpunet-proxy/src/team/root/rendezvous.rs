@@ -11,18 +11,19 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-/// Connections that may not have said hello yet. Further ones take the place of the oldest that has
-/// said nothing.
+/// The most connections that have not said hello yet. A further one replaces the oldest that has
+/// sent nothing.
 const MAX_PENDING: usize = 2 * MAX_MEMBERS as usize;
 
-/// Where members say hello, and later ones are sent away.
+/// Where members say hello. Members that come too late are refused.
 #[derive(Debug)]
 pub(super) struct Rendezvous {
     listener: TcpListener,
     nonce: u128,
     size: u32,
     signals: u32,
-    /// In a part of a team: what each member shares with the first of them, by rank. Else empty.
+    /// In a part of a team: the secrets that each member shares with the first of them, by rank.
+    /// Else empty.
     secrets: Vec<u128>,
     deadline: Instant,
     pending: Vec<PendingConnection>,
@@ -30,17 +31,17 @@ pub(super) struct Rendezvous {
     state: State,
     /// Members that were told of a failure.
     told: u32,
-    /// No connection is taken before then, because descriptors have run out.
+    /// No connection is accepted before then, because descriptors have run out.
     paused: Option<Instant>,
 }
 
 #[derive(Debug)]
 enum State {
     Gathering,
-    /// All are there, or one of them makes a team impossible.
+    /// All have said hello, or one of them makes a team impossible.
     Decided(Option<TeamFailure>),
     Formed,
-    /// Those who come later are told the same, until all have been, or the time is over.
+    /// Later members are told the same, until all have been told, or the timeout expires.
     Failed(TeamFailure),
 }
 
@@ -62,7 +63,7 @@ impl Rendezvous {
         options: &TeamOptions,
         secrets: Vec<u128>,
     ) -> io::Result<Self> {
-        // Members find room beside strangers.
+        // The backlog has room for members beside other connections.
         listen(&listener, BACKLOG)?;
         Ok(Self {
             listener,
@@ -79,7 +80,7 @@ impl Rendezvous {
         })
     }
 
-    /// Where others connect, unless none are taken now.
+    /// Returns the listening socket, unless accepting is paused.
     pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
         let is_paused = self.paused.is_some_and(|until| Instant::now() < until);
         (!is_paused).then(|| self.listener.as_fd())
@@ -93,19 +94,19 @@ impl Rendezvous {
         matches!(self.state, State::Formed)
     }
 
-    /// Returns whether members are to come before a time, connections are to speak before one, or
-    /// none are taken before one.
+    /// Returns whether a deadline is pending: for members to come, for connections to send a hello,
+    /// or for the end of a pause in accepting.
     pub(super) fn is_timed(&self) -> bool {
         !self.is_formed() || !self.pending.is_empty() || self.listener().is_none()
     }
 
-    /// There will be no team, and all know.
+    /// Returns whether the team has failed, and all have been told.
     pub(super) fn has_failed(&self) -> bool {
         let is_over = self.told >= self.size || Instant::now() >= self.deadline;
         matches!(self.state, State::Failed(_)) && is_over
     }
 
-    /// Takes some new connections.
+    /// Accepts some new connections.
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS {
             let socket = match accepted(self.listener.accept()) {
@@ -123,7 +124,7 @@ impl Rendezvous {
                 self.receive();
             }
             if self.pending.len() == MAX_PENDING {
-                // A member that has not spoken yet tries again.
+                // A member that has not sent anything yet tries again.
                 let silent = self.pending.iter().position(|connection| connection.bytes.is_empty());
                 self.pending.remove(silent.unwrap_or(0));
             }
@@ -131,7 +132,7 @@ impl Rendezvous {
         }
     }
 
-    /// Receives what pending connections say.
+    /// Receives the hellos of pending connections.
     pub(super) fn receive(&mut self) {
         for mut connection in std::mem::take(&mut self.pending) {
             match connection.receive() {
@@ -150,11 +151,11 @@ impl Rendezvous {
         if hello.nonce != self.nonce {
             return refuse(socket, &TeamFailure::WrongId);
         }
-        // Whoever says so is not that member.
+        // The program that sent this hello is not that member.
         if !self.secrets.is_empty() && self.secrets.get(hello.rank as usize) != Some(&hello.secret) {
             return refuse(socket, &TeamFailure::WrongId);
         }
-        // From here on a mistake is one of this team: all are told.
+        // From here on an error is one of this team: all are told.
         let why = match &self.state {
             State::Gathering => self.mistake(&hello),
             State::Decided(Some(why)) | State::Failed(why) => Some(why.clone()),
@@ -195,47 +196,47 @@ impl Rendezvous {
         self.members.iter().flatten().map(|(_, hello)| hello)
     }
 
-    /// Why those who are all there cannot map each other's memory.
+    /// Returns why the members, now that all are there, cannot map each other's memory.
     fn known_failure(&self) -> Option<TeamFailure> {
         let machine = self.hellos().map(|hello| &hello.machine).next();
         let other = self.hellos().find(|hello| Some(&hello.machine) != machine);
         other.map(|hello| TeamFailure::OtherMachine { rank: Rank(hello.rank) })
     }
 
-    /// Where the parts of those who are all there can lie.
+    /// Returns where the parts of the members can lie, now that all are there.
     fn placement(&self) -> Placement {
         let all_share = self.hellos().all(|hello| hello.device == DeviceKind::Gpu(Ok(())));
         if all_share { Placement::Gpu } else { Placement::Pinned }
     }
 
-    /// The connections of members that have said hello and have not come to the root's other socket
-    /// yet. They say nothing more: what is to be heard there is their end.
+    /// Returns the connections of members that have said hello and have not come to the root's
+    /// other socket yet. They send nothing more: a connection becomes readable only when it ends.
     pub(super) fn met(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
         let is_open = matches!(self.state, State::Gathering | State::Formed);
         let met = (0..).zip(&self.members).filter(move |_| is_open);
         met.filter_map(|(rank, member)| Some((rank, member.as_ref()?.0.as_fd())))
     }
 
-    /// There will be no team, if there is none yet.
+    /// Fails the team, if it is still gathering its members.
     pub(super) fn fail(&mut self, why: TeamFailure) {
         if matches!(self.state, State::Gathering) {
             self.state = State::Decided(Some(why));
         }
     }
 
-    /// Not all will come, and those who come late learn why elsewhere: they are told for a short
-    /// time only.
+    /// Shortens the time in which late members are told of a failure: not all will come, and those
+    /// that come later learn the reason elsewhere.
     pub(super) fn end_soon(&mut self) {
         self.deadline = self.deadline.min(Instant::now() + SPEAK_WITHIN);
     }
 
-    /// A member is at the other socket, or gone.
+    /// Closes the connection of a member that has come to the other socket, or is gone.
     pub(super) fn forget(&mut self, rank: u32) {
         self.members[rank as usize] = None;
     }
 
-    /// Tells all members what was decided, or that the time is over. Returns where their parts lie
-    /// if the team has formed just now.
+    /// Tells all members the decision, or that the timeout has expired. Returns where their parts
+    /// lie if the team has formed just now.
     pub(super) fn conclude(&mut self, name: &str, key: impl Fn(u32) -> u128) -> Option<Placement> {
         let now = Instant::now();
         self.pending.retain(|connection| now < connection.since + SPEAK_WITHIN);
@@ -257,7 +258,7 @@ impl Rendezvous {
             tell(member, &answer);
         }
         let Some(why) = why else {
-            // Their connections tell whether they live.
+            // Their connections show whether they are alive.
             self.state = State::Formed;
             return Some(placement);
         };
@@ -289,7 +290,7 @@ fn refuse(mut socket: TcpStream, why: &TeamFailure) {
     tell(&mut socket, &Answer::Refused(why.clone()));
 }
 
-/// An answer fits into the empty send buffer of a connection.
+/// Sends an answer, which fits into the empty send buffer of a connection.
 fn tell(socket: &mut TcpStream, answer: &Answer) {
     if let Err(error) = socket.write_all(&encode_greeting(answer)) {
         tracing::debug!(%error, "one who wanted to join a team was not told");

@@ -1,4 +1,4 @@
-//! What members pass, received on threads of theirs.
+//! Receives the descriptors that members pass, on a separate thread for each member.
 
 use crate::os::client_socket::ClientSocket;
 use crate::os::doorbell;
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// A member's rank, and what it has passed.
+/// A member's rank, and the packet that it has passed.
 type Taken = (u32, Passed<ToRoot>);
 
 pub(super) struct Taking {
@@ -29,7 +29,7 @@ impl Taking {
         Ok(Self { work: Arc::default(), taken, sender, bell: Arc::new(doorbell::new()?) })
     }
 
-    /// Readable once something has been received.
+    /// Returns a descriptor that is readable once something has been received.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -38,18 +38,18 @@ impl Taking {
     pub(super) fn take(&self, rank: u32, socket: &Arc<ClientSocket>, exports: Option<ExportCheck>) {
         let (sender, bell) = (self.sender.clone(), self.bell.clone());
         take(&self.work, rank, socket, exports, move |passed| {
-            // Nobody hears it if the root has ended.
+            // There is no receiver if the root has ended.
             let _ = sender.send((rank, passed));
             doorbell::ring(&bell);
         });
     }
 
-    /// The next that was received.
+    /// Returns the next packet that was received.
     pub(super) fn next(&self) -> Option<Taken> {
         self.taken.try_recv().ok()
     }
 
-    /// Quiets the bell, before what was received is looked at.
+    /// Clears the bell, before the received packets are read.
     pub(super) fn quiet(&self) {
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
     }

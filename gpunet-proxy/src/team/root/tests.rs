@@ -1,4 +1,4 @@
-//! Members that do not come from the rendezvous to the root's socket, and strangers there.
+//! Members that do not come from the rendezvous to the root's socket, and other programs there.
 
 use super::*;
 use crate::team::frames::{Answer, DeviceKind, Hello, decode_greeting, encode_greeting};
@@ -45,7 +45,7 @@ fn answer(socket: &mut TcpStream) -> Answer {
     }
 }
 
-/// What a member is told when all are there.
+/// The answer to a member when all are there.
 struct Told {
     name: String,
     key: u128,
@@ -65,14 +65,14 @@ fn connect(name: &str) -> OwnedFd {
     made
 }
 
-/// Connects, and says which member it is.
+/// Connects, and identifies the member.
 fn here(name: &str, key: u128, rank: u32) -> OwnedFd {
     let made = connect(name);
     wire::send(made.as_fd(), &wire::encode(&ToRoot::Here { key, rank }), &[]).expect("sent");
     made
 }
 
-/// The next that the root says; `None` if it has closed the connection.
+/// Returns the root's next message; `None` if it has closed the connection.
 fn receive(socket: &OwnedFd) -> Option<ToMember> {
     let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
     let heard = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&limit)).expect("it waits");
@@ -81,7 +81,7 @@ fn receive(socket: &OwnedFd) -> Option<ToMember> {
     packet.map(|packet| wire::decode(packet).expect("a frame").0)
 }
 
-/// Members that join as they should; returns what they get.
+/// Starts members that join as they should. Returns their results.
 fn join(id: TeamId, ranks: std::ops::Range<u32>, size: u32) -> Receiver<Result<Team, TeamError>> {
     let (got, results) = std::sync::mpsc::channel();
     for rank in ranks {
@@ -93,7 +93,7 @@ fn join(id: TeamId, ranks: std::ops::Range<u32>, size: u32) -> Receiver<Result<T
     results
 }
 
-/// All of them get this failure, before long.
+/// Asserts that all of them get this failure soon.
 fn assert_all_fail(results: &Receiver<Result<Team, TeamError>>, count: usize, why: &TeamFailure) {
     for _ in 0..count {
         let result = results.recv_timeout(Duration::from_secs(15)).expect("an answer");
@@ -101,7 +101,7 @@ fn assert_all_fail(results: &Receiver<Result<Team, TeamError>>, count: usize, wh
     }
 }
 
-/// A socket whose last close takes an hour, and its peer, whose drop ends that.
+/// Returns a socket whose last close takes an hour, and its peer, whose drop ends that close.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
@@ -158,7 +158,7 @@ fn one_who_dies_while_others_are_still_to_come_is_dead_for_all_who_are_there() {
     listener.start(3, &options(), None).expect("started");
     let first = std::thread::spawn(move || form(None, id, (Rank(0), 3), options(), Parent::default()));
     drop(hello(id, 1, 3));
-    // Member 2 never comes, and nobody waits for it until the time is over.
+    // Member 2 never comes, and the others do not wait for it until the timeout.
     let team = first.join().expect("no panic");
     assert_eq!(team.expect_err("no team").failure(), Some(&TeamFailure::Died { rank: Rank(1) }));
 }
@@ -169,7 +169,7 @@ fn nobody_waits_at_the_meeting_of_a_part_for_one_whose_death_the_team_knows() {
     let id = listener.id();
     let died = TeamFailure::Died { rank: Rank(7) };
     let known = died.clone();
-    // The root's thread keeps what it is given until it ends.
+    // The root's thread keeps its `known_failure` until it ends.
     let (kept, ended) = std::sync::mpsc::channel::<()>();
     let known_failure = move || {
         let _ = &kept;
@@ -179,7 +179,7 @@ fn nobody_waits_at_the_meeting_of_a_part_for_one_whose_death_the_team_knows() {
     listener.start_part(2, &patient, None, Vec::new(), Box::new(known_failure)).expect("started");
     let team = form(None, id, (Rank(0), 2), options(), Parent::default());
     assert_eq!(team.expect_err("no team").failure(), Some(&died));
-    // And that is soon, though the other never comes to be told.
+    // It ends soon, although the other member never comes to be told.
     assert!(
         ended.recv_timeout(Duration::from_secs(60)).is_err_and(|end| end == RecvTimeoutError::Disconnected)
     );
@@ -202,7 +202,7 @@ fn one_who_has_no_key_is_nobody() {
     let mut socket = hello(id, 1, 2);
     let first = std::thread::spawn(move || form(None, id, (Rank(0), 2), options(), Parent::default()));
     let Told { name, key } = told(&mut socket);
-    // Without the key, and of a rank that there is not: they are sent away.
+    // A wrong key, and a rank that does not exist: both are refused.
     for (key, rank) in [(key ^ 1, 1), (key, 2)] {
         assert!(receive(&here(&name, key, rank)).is_none(), "it is sent away");
     }
@@ -235,7 +235,7 @@ fn what_one_member_is_not_able_to_do_none_does_and_the_team_goes_on() {
     });
 }
 
-/// Of a thread that is in `poll`: whether that has a limit, its third argument.
+/// Returns whether the `poll` that a thread is in has a limit, its third argument.
 fn has_limit(thread: i32) -> Option<bool> {
     let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).expect("on Linux");
     let mut words = call.split(' ');
@@ -262,7 +262,7 @@ fn a_team_that_does_nothing_sleeps_until_it_is_spoken_to() {
     let teams = join(id, 0..2, 2);
     let [first, second] = [0, 1].map(|_| teams.recv().expect("an answer").expect("a team"));
     until_limited(false);
-    // It hears what is to be done, and of what has been left.
+    // It wakes for operations, and when members leave.
     std::thread::scope(|scope| {
         scope.spawn(|| first.barrier().expect("both come"));
         second.barrier().expect("both come");
@@ -271,7 +271,7 @@ fn a_team_that_does_nothing_sleeps_until_it_is_spoken_to() {
     drop(first);
     until_limited(false);
     second.barrier().expect_err("one has left");
-    // A stranger that says nothing is sent away after a time.
+    // A connection that sends nothing is closed after a time.
     let stranger = TcpStream::connect(id.address()).expect("connected");
     until_limited(true);
     drop(stranger);

@@ -77,7 +77,7 @@ fn a_member_does_not_take_the_rank_of_another() {
 #[test]
 fn a_descriptor_that_takes_too_long_ends_its_member() {
     let ((near, far), played) = (lingering(), play());
-    // More of them than any frame has: they are closed by whoever receives them.
+    // More descriptors than any frame has: the receiver closes them.
     pass(&played.socket, begin(8192), near, 64).expect("a member may");
     assert_all_fail(&played.others, 2, &TeamFailure::Protocol { rank: Rank(2) });
     drop(far);
@@ -88,7 +88,7 @@ fn a_member_of_another_part_is_nobody() {
     let listener = listener();
     let id = listener.id();
     listener.start_part(2, &options(), None, vec![5, 6], Box::new(|| None)).expect("started");
-    // Of member 1 it knows all but what that one shares with the first.
+    // It knows everything of member 1 but its secret with the first member.
     assert!(matches!(answer(&mut hello(id, 1, 2)), Answer::Refused(TeamFailure::WrongId)));
     let (got, results) = std::sync::mpsc::channel();
     for (rank, secret) in [(0, 5), (1, 6)] {

@@ -1,4 +1,4 @@
-//! Those who are no members, at the root's sockets.
+//! Programs that are not members, at the root's sockets.
 
 use super::*;
 use crate::os::peer::set_accepts_descriptors;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[test]
 fn descriptors_of_a_stranger_do_not_stop_the_root() {
-    // As it is before Linux 6.16, and since.
+    // As before Linux 6.16, and since then.
     for takes_descriptors in [true, false] {
         let listener = listener();
         let id = listener.id();
@@ -20,7 +20,7 @@ fn descriptors_of_a_stranger_do_not_stop_the_root() {
         let Told { name, .. } = told(&mut last);
         let (near, far) = lingering();
         let stranger = connect(&name);
-        // Whether the kernel lets it or not, it is sent away.
+        // Whether the kernel allows it or not, the connection is closed.
         let _ = pass(&stranger, b"no frame".to_vec(), near, 1);
         let _ = wire::send(stranger.as_fd(), b"no frame", &[]);
         assert!(receive(&stranger).is_none());
@@ -31,8 +31,8 @@ fn descriptors_of_a_stranger_do_not_stop_the_root() {
     }
 }
 
-/// Connections that one who floods holds at a time: two of them have more than the root has room
-/// for.
+/// Connections that one flooding thread holds at a time: two such threads hold more than the root
+/// has room for.
 const HELD: usize = 70;
 
 /// Connects again and again, until it is over.
@@ -54,7 +54,7 @@ fn flood<T>(over: &AtomicBool, count: &AtomicUsize, connect: impl Fn(usize) -> O
 /// Connects to the rendezvous, and says half a hello now and then.
 fn meet(address: SocketAddr, count: usize) -> Option<TcpStream> {
     let mut socket = TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()?;
-    // It leaves nothing behind.
+    // It leaves no connection in TIME_WAIT.
     set_socket_linger(&socket, Some(Duration::ZERO)).expect("a socket");
     if count.is_multiple_of(3) {
         let _ = socket.write_all(&[40, 0]);

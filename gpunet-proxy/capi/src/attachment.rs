@@ -28,7 +28,7 @@ pub struct gpunet_host_close_report {
 pub(crate) struct AttachmentObject {
     /// `None` once it is closed.
     attachment: RwLock<Option<Attachment>>,
-    /// What the host sockets are made by, from the first on.
+    /// Makes the host sockets; present from the first one on.
     host: Mutex<Option<Host>>,
 }
 
@@ -37,7 +37,7 @@ fn closed() -> Failure {
 }
 
 impl AttachmentObject {
-    /// Uses the attachment, which is not closed meanwhile.
+    /// Uses the attachment, which stays open during the call.
     ///
     /// # Errors
     /// EBADF, when it was closed.
@@ -46,7 +46,7 @@ impl AttachmentObject {
         attachment.as_ref().ok_or_else(closed).and_then(body)
     }
 
-    /// What makes host sockets.
+    /// Returns the host, which makes host sockets.
     ///
     /// # Errors
     /// EOPNOTSUPP on a GPU; EBUSY when all launch numbers are in use; the system's, when it refuses

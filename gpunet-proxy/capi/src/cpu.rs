@@ -1,7 +1,7 @@
 //! Kernels on the CPU whose blocks have threads, for gpunet_cpu.h.
 //!
-//! The calls of gpunet.h are gpunet-posix's, as in the PTX. `token` has them made under the token
-//! to which their first argument belongs, and `team` under the team.
+//! The calls of gpunet.h are gpunet-posix's, as in the PTX. `token` makes them under the token to
+//! which their first argument belongs, and `team` under the team.
 
 mod block;
 
@@ -34,8 +34,8 @@ impl Kernel for Threads {
     const ENTRY: &'static str = "c_threads";
 
     fn run<G: Group>(self, group: &G) {
-        // SAFETY: the promise of who runs it: a function of this type, which takes the argument on
-        // any thread.
+        // SAFETY: the caller of `gpunet_host_run_blocks` promises a function of this type, which
+        // takes the argument on any thread.
         let body = || unsafe { (self.function)(self.argument) };
         let ran = block::run(group.index(), group.count(), self.threads, self.on_turn, &body);
         // A launch without some of its blocks would wait for them.

@@ -1,4 +1,4 @@
-//! What concerns a program's own CUDA modules and kernels.
+//! Calls for a program's own CUDA modules and kernels.
 
 use crate::attachment::gpunet_host_attachment_t;
 use crate::failure::{Failure, done};

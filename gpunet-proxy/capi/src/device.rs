@@ -1,9 +1,9 @@
-//! Sockets in the table of a device that the host program opens: for its kernels, or to take their
+//! Sockets that the host program opens in the table of a device: for its kernels, or to take their
 //! directions.
 //!
-//! One kind of handle names streams and listeners, as a socket does in C. What it stands for is
-//! behind a lock that no call holds while it waits: a call that waits for a connection has a future
-//! of its own, and the socket's [`Notify`] as its waker.
+//! As with a socket in C, one kind of handle names streams and listeners. Its state is behind a
+//! lock that no call holds while it waits: a call that waits for a connection has a future of its
+//! own, and the socket's [`Notify`] as its waker.
 //!
 //! | file | holds |
 //! |---|---|
@@ -52,7 +52,7 @@ impl DeviceSocket {
         self.role.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses the socket, which is not closed meanwhile.
+    /// Uses the socket, which stays open during the call.
     fn with<R>(&self, body: impl FnOnce(&Role) -> Result<R, Failure>) -> Result<R, Failure> {
         self.lock().as_ref().ok_or_else(|| Failure::of(libc::EBADF)).and_then(body)
     }

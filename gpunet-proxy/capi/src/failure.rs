@@ -28,7 +28,7 @@ impl Failure {
         Self { errno, text: text.into() }
     }
 
-    /// A failure for which the name of its number says it all.
+    /// A failure that the name of its errno describes completely.
     pub(crate) fn of(errno: i32) -> Self {
         if errno == libc::EAGAIN {
             return Self::would_block();
@@ -39,7 +39,7 @@ impl Failure {
         Self::new(errno, text[..end].to_owned())
     }
 
-    /// The same failure, with the address that it is about.
+    /// Returns the same failure with the address that it concerns.
     pub(crate) fn at(self, address: SocketAddr) -> Self {
         Self { text: format!("{address}: {}", self.text).into(), ..self }
     }
@@ -53,7 +53,7 @@ impl Failure {
         Self::new(errno::of(error), text)
     }
 
-    /// EAGAIN, which is no misfortune and must cost nothing.
+    /// EAGAIN, which is not an error and must cost nothing.
     pub(crate) const fn would_block() -> Self {
         Self { errno: libc::EAGAIN, text: Cow::Borrowed("the call would have to wait, or its time is over") }
     }
@@ -118,7 +118,7 @@ impl From<rustix::io::Errno> for Failure {
     }
 }
 
-/// Failures whose errno depends on the variant at most.
+/// Implements the conversion for errors whose errno depends at most on the variant.
 macro_rules! failures {
     ($($error:ty: |$it:ident| $errno:expr;)*) => {$(
         impl From<$error> for Failure {
@@ -159,12 +159,12 @@ failures! {
 thread_local! {
     /// The last failure of this thread.
     static LAST: RefCell<Cow<'static, str>> = const { RefCell::new(Cow::Borrowed("")) };
-    /// As C was given it.
+    /// The text that C was last given.
     static SHOWN: RefCell<CString> = RefCell::default();
 }
 
-/// Runs the body of an exported function: what it returns, or its failure as a negative errno. No
-/// panic passes.
+/// Runs the body of an exported function. Returns its result, or its failure as a negative errno.
+/// No panic leaves it.
 pub(crate) fn returned(body: impl FnOnce() -> Result<i64, Failure>) -> i64 {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn shown() -> String {
-        // SAFETY: a text that is valid until this thread asks again.
+        // SAFETY: the text is valid until this thread makes this call again.
         unsafe { CStr::from_ptr(gpunet_host_last_error()) }.to_string_lossy().into_owned()
     }
 

@@ -1,4 +1,4 @@
-//! What a C program holds of an object: a number that finds it for as long as it is open.
+//! Handles: a C program names an object by a number, which is valid while the object is open.
 
 use crate::failure::Failure;
 use std::collections::VecDeque;
@@ -10,13 +10,13 @@ use std::sync::{Arc, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuar
 ///
 /// A handle has the kind in its highest 16 bits, then 24 bits of generation, then 24 bits of slot.
 ///
-/// A child that fork has made has a table of its own. What the parent's had in it is the parent's:
-/// it has the threads that serve it, and a lock of the table may have been held when the child was
-/// made.
+/// A child made by fork has a table of its own. The objects in the parent's table remain the
+/// parent's, because the parent has the threads that serve them. Also, a lock of the table may have
+/// been held at the time of the fork.
 pub(crate) struct Table<T> {
     kind: u16,
     what: &'static str,
-    /// Null until something is entered.
+    /// Null until an object is entered.
     of_process: AtomicPtr<OfProcess<T>>,
 }
 
@@ -27,7 +27,7 @@ struct OfProcess<T> {
     slots: RwLock<Slots<T>>,
 }
 
-/// How many forks lie between the process that the program began as and this one.
+/// The number of forks between the program's first process and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// Counts the forks from now on.
@@ -37,8 +37,8 @@ fn count_forks() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     BEGUN.call_once(|| {
-        // SAFETY: the function is there as long as the program, and does what a child may do before
-        // it returns from fork.
+        // SAFETY: the function exists as long as the program, and does only what a child may do
+        // before it returns from fork.
         let refused = unsafe { libc::pthread_atfork(None, None, Some(count)) };
         assert_eq!(refused, 0, "no memory for a handler of forks");
     });
@@ -46,7 +46,7 @@ fn count_forks() {
 
 struct Slots<T> {
     slots: Vec<Slot<T>>,
-    /// First in, first out: generations last longest.
+    /// First in, first out, so that the generations last longest.
     free: VecDeque<usize>,
 }
 
@@ -60,12 +60,12 @@ const MOST: u64 = (1 << INDEX_BITS) - 1;
 const KIND_SHIFT: u32 = 48;
 
 impl<T: 'static> Table<T> {
-    /// An empty table. No two tables have the same `kind`; `what` is for messages.
+    /// Makes an empty table. No two tables have the same `kind`; `what` is for messages.
     pub(crate) const fn new(kind: u8, what: &'static str) -> Self {
         Self { kind: 0x6700 | kind as u16, what, of_process: AtomicPtr::new(null_mut()) }
     }
 
-    /// The table that was last used, here or in a process before a fork.
+    /// Returns the table that was last used, in this process or in one before a fork.
     fn last(&self) -> Option<&'static OfProcess<T>> {
         // Ordering: Acquire, pairs with the exchange in `ours`.
         let last = self.of_process.load(Ordering::Acquire);
@@ -73,7 +73,7 @@ impl<T: 'static> Table<T> {
         unsafe { last.as_ref() }
     }
 
-    /// This process's table, if anything was ever entered.
+    /// Returns this process's table, if an object was ever entered.
     fn existing(&self) -> Option<&'static OfProcess<T>> {
         self.last().filter(|table| table.forks == FORKS.load(Ordering::Relaxed))
     }
@@ -92,7 +92,7 @@ impl<T: 'static> Table<T> {
             let entered =
                 self.of_process.compare_exchange(before, fresh, Ordering::Release, Ordering::Relaxed);
             if entered.is_err() {
-                // SAFETY: made above, and nobody else has seen it.
+                // SAFETY: made above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }
@@ -111,7 +111,7 @@ impl<T: 'static> Table<T> {
                 return Err(Failure::new(libc::ENFILE, format!("too many open handles of {}s", self.what)));
             }
             None => {
-                // No number of the process before a fork is one here.
+                // No handle of a process before a fork is valid here.
                 table.slots.push(Slot { generation: (ours.forks & 0xff) << 16, object: None });
                 table.slots.len() - 1
             }
@@ -143,7 +143,7 @@ impl<T: 'static> Table<T> {
             let mut table = self.existing()?.write();
             let slot = table.slots.get_mut(index).filter(|slot| slot.generation == generation)?;
             let object = slot.object.take()?;
-            // A slot without a generation left is given up.
+            // A slot that has no generation left is not used again.
             if slot.generation < MOST {
                 slot.generation += 1;
                 table.free.push_back(index);

@@ -22,8 +22,8 @@
 //! A handle looks like a pointer to an incomplete type, so that a C compiler tells the kinds apart.
 //! Its value is a kind, a slot and a generation, and is never dereferenced: a null, closed or
 //! made-up handle finds nothing and gives -EBADF. Opaque pointers that are looked up in a registry
-//! would do the same until an address is allocated again; then a closed handle would name somebody
-//! else's object. A slot whose generations are used up is not used again.
+//! would do the same only until an address is allocated again. Then a closed handle would name
+//! another object. A slot whose generations are used up is not used again.
 #![allow(non_camel_case_types, reason = "the names of C")]
 #![allow(
     clippy::missing_safety_doc,

@@ -32,7 +32,7 @@ pub const GPUNET_HOST_LOG_TRACE: c_int = 5;
 pub type gpunet_host_log_fn =
     Option<unsafe extern "C" fn(level: c_int, module: *const c_char, text: *const c_char, user: *mut c_void)>;
 
-/// The callback and what it is given.
+/// The callback and its argument.
 struct Sink {
     callback: gpunet_host_log_fn,
     user: *mut c_void,
@@ -46,14 +46,14 @@ unsafe impl Sync for Sink {}
 
 static SINK: RwLock<Sink> = RwLock::new(Sink { callback: None, user: std::ptr::null_mut() });
 
-/// The highest level that is told; 0: none. It is read without [`SINK`]'s lock: an event of the
-/// callback would take that lock a second time, and wait for a `gpunet_host_set_log` that waits for
-/// the callback.
+/// The highest level that the callback receives; 0: none. It is read without [`SINK`]'s lock: an
+/// event of the callback would take that lock a second time, and wait for a `gpunet_host_set_log`
+/// that waits for the callback.
 ///
 /// Ordering: relaxed. It only filters; the lock publishes the callback.
 static LEVEL: AtomicI32 = AtomicI32::new(0);
 
-/// Whether events come here: not if the program has another subscriber.
+/// Whether this module receives events. It does not if the program has another subscriber.
 static INSTALLED: OnceLock<bool> = OnceLock::new();
 
 thread_local! {
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn gpunet_host_set_log(
         }
         *SINK.write().unwrap_or_else(PoisonError::into_inner) = Sink { callback, user };
         LEVEL.store(if callback.is_some() { level } else { 0 }, Ordering::Relaxed);
-        // What was dropped by the old level may pass by the new one.
+        // Events that the old level filtered out may pass the new one.
         tracing::callsite::rebuild_interest_cache();
         Ok(())
     })
@@ -144,15 +144,16 @@ const fn number(level: Level) -> c_int {
 fn tell(metadata: &Metadata<'_>, text: &Text) {
     let line = format!("{}{}", text.message, text.fields).replace(['\n', '\0'], " ");
     let (Ok(module), Ok(line)) = (CString::new(metadata.target()), CString::new(line)) else { return };
-    // An event that the callback causes is not told: it would be told again.
+    // An event that the callback causes is not reported, because its report would cause another
+    // one.
     if INSIDE.replace(true) {
         return;
     }
-    // Held during the call: see what `gpunet_host_set_log` promises.
+    // Held during the call, as `gpunet_host_set_log` promises.
     let sink = SINK.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(callback) = sink.callback {
-        // SAFETY: the promise of who set it: it may be called on any thread; the texts live until
-        // it returns.
+        // SAFETY: the program that set it promises that it may be called on any thread; the texts
+        // live until it returns.
         unsafe { callback(number(*metadata.level()), module.as_ptr(), line.as_ptr(), sink.user) };
     }
     drop(sink);
@@ -183,16 +184,16 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// Causes an event, while another thread waits to end the log.
+    /// Causes an event while another thread waits to end the log.
     unsafe extern "C" fn cause_an_event(_: c_int, _: *const c_char, _: *const c_char, done: *mut c_void) {
         let end = thread::spawn(|| {
             // SAFETY: no callback.
             unsafe { gpunet_host_set_log(GPUNET_HOST_LOG_ERROR, None, std::ptr::null_mut()) }
         });
-        // Whether the other thread waits by then changes nothing in the outcome.
+        // The outcome is the same whether or not the other thread waits by then.
         thread::sleep(Duration::from_millis(50));
         tracing::info!("from the callback");
-        // SAFETY: the test's, which lives until it has received this.
+        // SAFETY: the test's sender, which lives until the test has received this.
         let done = unsafe { &*done.cast::<Sender<thread::JoinHandle<c_int>>>() };
         done.send(end).expect("the test waits");
     }

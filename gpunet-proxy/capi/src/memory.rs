@@ -1,7 +1,7 @@
 //! The program's pointers: strings, addresses, option values, and where results go.
 //!
-//! Each function states what it believes of a pointer; that is what the C documentation demands of
-//! the caller.
+//! Each function states what it assumes of a pointer. The C documentation requires this of the
+//! caller.
 
 use crate::failure::Failure;
 use gpunet_posix::sockaddr as layout;
@@ -14,7 +14,7 @@ fn fault(what: &str) -> Failure {
     Failure::new(libc::EFAULT, format!("{what} is null"))
 }
 
-/// Where a call leaves its result: not null.
+/// The place where a call stores its result; not null.
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
@@ -31,14 +31,14 @@ impl<T> Out<T> {
         self.0
     }
 
-    /// Leaves the result.
+    /// Stores the result.
     pub(crate) fn put(&self, value: T) {
         // SAFETY: the caller's promise: writable, and aligned for its type.
         unsafe { self.0.write(value) };
     }
 }
 
-/// Leaves a result where the caller may not want it.
+/// Stores a result, unless the caller passes null because it does not want it.
 pub(crate) fn put_if_wanted<T>(to: *mut T, value: T) {
     if !to.is_null() {
         // SAFETY: the caller's promise: writable, and aligned for its type.
@@ -54,12 +54,13 @@ pub(crate) fn text<'a>(from: *const c_char, what: &str) -> Result<Option<&'a str
     if from.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's promise: it ends with a NUL, and nobody changes it during the call.
+    // SAFETY: the caller's promise: it ends with a NUL, and no other thread changes it during the
+    // call.
     let text = unsafe { CStr::from_ptr(from) }.to_str();
     text.map(Some).map_err(|_| Failure::new(libc::EINVAL, format!("{what} is not UTF-8")))
 }
 
-/// Leaves a text for the caller, who gives it back with `gpunet_host_free_string`.
+/// Stores a text for the caller, who frees it with `gpunet_host_free_string`.
 ///
 /// # Errors
 /// ENOMEM.
@@ -85,7 +86,7 @@ pub(crate) fn bytes<'a>(data: *const c_void, len: usize) -> Result<&'a [u8], Fai
     slice(data.cast(), len)
 }
 
-/// Room that the caller gives, which may hold anything.
+/// Returns room of the caller, which may be uninitialised.
 ///
 /// # Errors
 /// As [`slice`].
@@ -96,11 +97,11 @@ pub(crate) fn room<'a>(data: *mut c_void, len: usize) -> Result<&'a mut [MaybeUn
 /// `count` structures that the caller gives, which the call may change.
 ///
 /// # Errors
-/// EFAULT for null with a count; EINVAL for a count that no memory has.
+/// EFAULT for null with a count other than 0; EINVAL for a count larger than any memory.
 pub(crate) fn array<'a, T>(first: *mut T, count: usize) -> Result<&'a mut [T], Failure> {
     if check_array(first, count)? {
-        // SAFETY: not null, aligned, and readable and writable for `count` structures that nobody
-        // else uses during the call.
+        // SAFETY: not null, aligned, and readable and writable for `count` structures that no other
+        // thread uses during the call.
         return Ok(unsafe { std::slice::from_raw_parts_mut(first, count) });
     }
     Ok(&mut [])
@@ -112,14 +113,14 @@ pub(crate) fn array<'a, T>(first: *mut T, count: usize) -> Result<&'a mut [T], F
 /// As [`array`].
 pub(crate) fn slice<'a, T>(first: *const T, count: usize) -> Result<&'a [T], Failure> {
     if check_array(first, count)? {
-        // SAFETY: not null, aligned, and readable for `count` structures that nobody changes during
-        // the call.
+        // SAFETY: not null, aligned, and readable for `count` structures that no other thread
+        // changes during the call.
         return Ok(unsafe { std::slice::from_raw_parts(first, count) });
     }
     Ok(&[])
 }
 
-/// Returns whether there is any.
+/// Returns whether the array has elements.
 fn check_array<T>(first: *const T, count: usize) -> Result<bool, Failure> {
     if count > 0 && first.is_null() {
         return Err(fault("the data"));
@@ -142,15 +143,15 @@ pub(crate) fn address(from: *const sockaddr, len: socklen_t) -> Result<SocketAdd
     address.to_std().ok_or_else(|| Failure::of(libc::EINVAL))
 }
 
-/// Leaves an address where it is wanted, cut to the room that `len` tells; `len` becomes the whole
-/// length.
+/// Stores an address, unless the caller passes null. It is cut to the room that `len` gives, and
+/// `len` becomes the whole length.
 pub(crate) fn put_address(address: SocketAddr, to: *mut sockaddr, len: *mut socklen_t) {
     // SAFETY: `len` is null or readable and writable, `to` null or writable for `*len` bytes: the
     // caller's promise.
     unsafe { layout::write(&gpunet_device::SockAddr::from_std(address), to.cast(), len) };
 }
 
-/// The value of a socket option, which the caller gives.
+/// The value of a socket option that the caller passes.
 #[derive(Clone, Copy)]
 pub(crate) struct Given {
     pub(crate) ptr: *const c_void,
@@ -182,7 +183,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Leaves the value, cut to the room there is; the length becomes what was left.
+    /// Stores the value, cut to the available room. The length becomes that of the stored bytes.
     ///
     /// # Errors
     /// EFAULT for null.
@@ -201,7 +202,7 @@ impl Wanted {
     }
 }
 
-/// A structure of C that is numbers only, without padding.
+/// A structure of C that has only numbers and no padding.
 ///
 /// # Safety
 /// Any bits are a value of it, and every byte of a value is initialised.

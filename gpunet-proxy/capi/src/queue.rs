@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `making` | how queues are made |
 //! | `operations`, `team` | their operations; those of teams |
-//! | `outcome` | what a queue has done, and its end |
+//! | `outcome` | a queue's results, and its end |
 //! | `callback` | the thread that calls the program back |
 
 mod callback;
@@ -50,7 +50,7 @@ impl QueueObject {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Uses the queue, which is not destroyed meanwhile.
+    /// Uses the queue, which is not destroyed during the call.
     fn with<R>(&self, body: impl FnOnce(&mut Queue) -> Result<R, Failure>) -> Result<R, Failure> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.as_mut().ok_or_else(|| Failure::of(libc::EBADF)).and_then(body)

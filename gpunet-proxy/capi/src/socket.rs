@@ -1,18 +1,18 @@
 //! Host sockets: the streams and listeners of a C program.
 //!
 //! The sockets of `gpunet_proxy::host` are futures; here a call polls the future itself, with the
-//! socket's [`Notify`] as the waker. A call that may wait sleeps there until it is woken and polls
-//! again, so no executor is needed. Nobody sleeps with a lock in hand: a close finds the socket
-//! free, and ends the waits of other threads.
+//! socket's [`Notify`] as the waker. A call that may wait sleeps there until it is woken, and then
+//! polls again, so no executor is needed. No thread sleeps while it holds a lock, so a close can
+//! always lock the socket and end the waits of other threads.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `state` | what a socket is: fresh, connecting, a stream, a listener |
 //! | `opening` | how it becomes that |
 //! | `data` | bytes, and the end of a direction or of the socket |
-//! | `notify` | who is told that it may have become ready |
+//! | `notify` | how threads, polls and descriptors learn that it may have become ready |
 //! | `poll` | waiting for many sockets |
-//! | `names`, `options`, `settings` | addresses; options by number; what a program has set |
+//! | `names`, `options`, `settings` | addresses; options by number; a program's settings |
 
 mod notify;
 mod options;
@@ -108,10 +108,10 @@ impl SocketObject {
         if no { Wait::No } else { Wait::Until(settings.recv_deadline()) }
     }
 
-    /// Makes an attempt, and if it has to wait, again whenever the socket is woken.
+    /// Makes an attempt. If it has to wait, makes it again whenever the socket is woken.
     ///
     /// # Errors
-    /// EAGAIN when it may not wait, or the time is over; the attempt's.
+    /// EAGAIN when it may not wait, or the timeout has expired; the attempt's.
     fn until_ready<T>(
         &self,
         wait: Wait,
@@ -142,8 +142,8 @@ impl SocketObject {
         }
     }
 
-    /// Moves all bytes, or as many as can be without waiting, by calls that move some; `None` ends
-    /// it.
+    /// Moves all bytes, or as many as possible without waiting, by calls that each move some.
+    /// `None` ends it.
     fn transfer(
         &self,
         wait: Wait,
@@ -155,7 +155,7 @@ impl SocketObject {
             match self.until_ready(wait, |cx| some(cx, moved)) {
                 Ok(Some(n)) => moved += n,
                 Ok(None) => return Ok(moved as i64),
-                // The failure stays, for the next call.
+                // The next call returns the failure.
                 Err(_) if moved > 0 => return Ok(moved as i64),
                 Err(failure) => return Err(failure),
             }

@@ -31,9 +31,9 @@ pub struct gpunet_host_team_t(());
 handles! { gpunet_host_team_t, TEAMS: TeamObject, 10, "team" }
 
 pub(crate) struct TeamObject {
-    /// `None` once it was left. Calls hold it for reading, those of kernels on the CPU, too.
+    /// `None` once it was left. Calls, including those of kernels on the CPU, hold it for reading.
     team: RwLock<Option<Team>>,
-    /// How many pieces of symmetric memory borrow the team.
+    /// The number of pieces of symmetric memory that borrow the team.
     memories: AtomicUsize,
     /// The device that joined.
     attachment: Arc<AttachmentObject>,
@@ -54,7 +54,7 @@ impl TeamObject {
         Ok(())
     }
 
-    /// Uses the team, which is not left meanwhile.
+    /// Uses the team, which is not left during the call.
     ///
     /// # Errors
     /// EBADF, when it was left.
@@ -82,7 +82,7 @@ fn with_state<R>(
         states.as_ref().and_then(|states| states.get(&handle.raw_state())).cloned().ok_or_else(down)?;
     drop(states);
     let team = object.team.read().unwrap_or_else(PoisonError::into_inner);
-    // The address may be that of another team by now.
+    // The address may belong to another team by now.
     match team.as_ref() {
         Some(team) if team.rank() == handle.rank() && team.size() == handle.size() => body(handle),
         _ => Err(down()),
@@ -160,8 +160,8 @@ pub unsafe extern "C" fn gpunet_host_team_leave(team: *mut gpunet_host_team_t) -
         let Ok(mut held) = object.team.try_write() else {
             return Err(busy("a call or a kernel uses the team"));
         };
-        // Ordering: Acquire, pairs with the Release of whoever freed the last of it: its borrow has
-        // ended.
+        // Ordering: Acquire, pairs with the Release of the call that freed the last memory: its
+        // borrow has ended.
         if object.memories.load(Ordering::Acquire) > 0 {
             return Err(busy("there is symmetric memory of the team: gpunet_host_symmetric_free"));
         }

@@ -1,4 +1,4 @@
-//! Launch tokens: what a kernel's sockets belong to.
+//! Launch tokens, to which a kernel's sockets belong.
 
 use crate::attachment::{AttachmentObject, gpunet_host_attachment_t};
 use crate::failure::{Failure, done, returned};
@@ -82,14 +82,14 @@ impl Kernel for Function {
     fn run<G: Group>(self, group: &G) {
         RUNNING.set(self.net);
         let (block, blocks) = (group.index(), group.count());
-        // SAFETY: the promise of who launched it: a function of this type, which takes the argument
-        // on any thread.
+        // SAFETY: the program that launched it promises a function of this type, which takes the
+        // argument on any thread.
         as_group(group, || unsafe { (self.function)(self.net, block, blocks, self.argument) });
     }
 }
 
 impl TokenObject {
-    /// Uses the token, which is not finished meanwhile.
+    /// Uses the token, which is not finished during the call.
     ///
     /// # Errors
     /// EBADF, when it was finished.
@@ -105,7 +105,7 @@ impl TokenObject {
         self.launches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a thread of this launch, which would wait for itself.
+    /// Returns an error on a thread of this launch, which would wait for itself.
     ///
     /// # Errors
     /// EDEADLK.
@@ -114,8 +114,8 @@ impl TokenObject {
         if RUNNING.get() == self.net { Err(Failure::new(libc::EDEADLK, text)) } else { Ok(()) }
     }
 
-    /// Returns whether all its kernels on the CPU have ended by then; `None`: waits until they
-    /// have.
+    /// Returns whether all its kernels on the CPU have ended by the deadline. `None`: waits until
+    /// they have.
     fn wait(&self, deadline: Option<Instant>) -> bool {
         loop {
             if self.launches().iter().all(cpu::Launch::is_finished) {

@@ -1,4 +1,4 @@
-//! Why a server does not run.
+//! Errors of a server.
 
 use gpu_usermap::RegionError;
 use gpu_usermap::cuda::RegisterError;
@@ -9,21 +9,21 @@ use std::time::Duration;
 /// Why a server cannot be started, or how it ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {addr}: {error}")]
     Listen {
-        /// Where.
+        /// The address.
         addr: SocketAddr,
         /// The errno.
         error: gpunet_device::Error,
     },
-    /// It did not tell within this time whether it listens.
+    /// It did not report within this time whether it listens.
     #[error("the server's kernel did not start within {0:?}")]
     NotStarted(Duration),
     /// It did not end within this time after it was cancelled.
     #[error("the server's kernel did not end within {0:?} after it was cancelled")]
     Stuck(Duration),
-    /// A block ended by itself.
+    /// A block ended although it was not asked to.
     #[error("block {block} of the server ended: {error}")]
     Ended {
         /// Which.

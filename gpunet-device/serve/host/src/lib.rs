@@ -1,14 +1,14 @@
-//! The host side of servers in kernels: starts them, reads their counters and their log while they
-//! run, ends them.
+//! The host side of servers in kernels. It starts them, reads their counters and log while they
+//! run, and ends them.
 //!
-//! The one module with unsafe code is `start`: a launch is given addresses, and [`Running`] keeps
-//! what they point to until the kernel has ended.
+//! The only module with unsafe code is `start`: a launch is given addresses, and [`Running`] keeps
+//! the memory behind them until the kernel has ended.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `start` | starting: memory, and the launch |
-//! | `running` | [`Running`]: a server that runs |
-//! | `error` | why one does not |
+//! | `start` | starting a server: its memory, and the launch |
+//! | `running` | [`Running`]: a running server |
+//! | `error` | errors |
 #![deny(unsafe_code)]
 
 mod error;

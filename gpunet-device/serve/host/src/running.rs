@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a server may take to end once it was asked, beside its own time of grace, and once it
-/// was cancelled.
+/// How long a server may take to end: after it was asked, in addition to its grace period, and
+/// after it was cancelled.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
-/// What the kernel's addresses point to.
+/// The memory that the kernel's addresses point to.
 #[derive(Debug)]
 pub(crate) struct Kept {
     // Dropped in this order: the registration before its region.
@@ -33,7 +33,7 @@ pub struct LogLine {
     pub block: u32,
     /// When it was written, in nanoseconds of the device's clock.
     pub time_ns: u64,
-    /// What it says.
+    /// The text.
     pub text: String,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for LogLine {
     }
 }
 
-/// A server whose kernel runs. Dropped, it is cancelled.
+/// A server whose kernel runs. Dropping it cancels the kernel.
 #[derive(Debug)]
 pub struct Running {
     /// Present until `stop` or `drop` takes both.
@@ -64,7 +64,7 @@ impl Running {
         self.addr = addr;
     }
 
-    /// Where it listens, with the port that it got.
+    /// Returns the address where it listens, with the actual port.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
@@ -73,7 +73,7 @@ impl Running {
     /// Returns whether the kernel has ended by itself.
     ///
     /// # Errors
-    /// It has failed.
+    /// The kernel has failed.
     pub fn is_finished(&self) -> Result<bool, Error> {
         Ok(match &self.parts {
             Some((launch, _)) => launch.is_finished()?,
@@ -81,7 +81,7 @@ impl Running {
         })
     }
 
-    /// The counters of each block, as of now.
+    /// Returns the current counters of each block.
     #[must_use]
     pub fn counters(&self) -> Vec<Counters> {
         match self.parts {
@@ -90,8 +90,8 @@ impl Running {
         }
     }
 
-    /// The lines that blocks have written since the last call, of each block in order. If a block
-    /// writes faster than this is called, the oldest lines are lost.
+    /// Returns the lines that blocks have written since the last call, those of each block in
+    /// order. If a block writes faster than this is called, its oldest lines are lost.
     pub fn log(&mut self) -> Vec<LogLine> {
         let mut found = Vec::new();
         if self.parts.is_none() {
@@ -110,8 +110,8 @@ impl Running {
         found
     }
 
-    /// Ends the server in order: it accepts no more, answers the requests that have come, closes
-    /// its connections. Returns the counters of its blocks.
+    /// Ends the server gracefully: it stops accepting, answers the requests that have arrived, and
+    /// closes its connections. Returns the counters of its blocks.
     ///
     /// # Errors
     /// It failed, or a block had ended before.

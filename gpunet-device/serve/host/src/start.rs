@@ -11,10 +11,10 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a kernel may take until it listens.
+/// How long a kernel may take to listen.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// A number that nobody can guess: the standard library's seed for its own maps.
+/// Returns a number that cannot be guessed: the seed that the standard library makes for its maps.
 fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }

@@ -1,9 +1,9 @@
 //! A thread block on one thread of the system: its threads take turns.
 //!
-//! Each thread has a stack of its own. One runs until it comes to a meeting (a barrier, a
-//! collective call), waits in a call, asks for it (`gpunet_host_take_turns`), or ends; then the
-//! next one goes on. So what is `thread_local` is memory of the block, which is how gpunet_cpu.h
-//! has `__shared__`.
+//! Each thread has a stack of its own. A thread runs until it comes to a meeting (a barrier, a
+//! collective call), waits in a call, calls `gpunet_host_take_turns`, or ends; then the next one
+//! continues. So `thread_local` variables are memory of the block, and gpunet_cpu.h implements
+//! `__shared__` with them.
 
 use gpunet_device::Group;
 use gpunet_device::cpu::take_turns;
@@ -16,22 +16,23 @@ use std::time::Duration;
 
 /// Threads of a warp, as on every NVIDIA GPU.
 const WARP: usize = 32;
-/// Stack of a thread, and what no thread may touch below it.
+/// The stack of a thread, and the guard page below it, which no thread may touch.
 const STACK: usize = 256 * 1024;
 const GUARD: usize = 4096;
-/// How often threads pass their turn on, each of them, before the thread of the system sleeps: all
-/// of them wait.
+/// How many turns each thread passes on before the thread of the system sleeps, because all of them
+/// wait.
 const TURNS: usize = 64;
 const NAP: Duration = Duration::from_micros(50);
 
-/// Told which thread of the block runs from now on.
+/// Called with the number of the thread of the block that runs from now on.
 pub(super) type OnTurn = Option<unsafe extern "C" fn(thread: u32)>;
 
 thread_local! {
     static BLOCK: Cell<*mut Block> = const { Cell::new(null_mut()) };
 }
 
-/// Where threads meet: each leaves a value, and all learn that of the first and the sum.
+/// A meeting of threads: each contributes a value, and all receive the value of the first and the
+/// sum.
 #[derive(Default)]
 struct Meeting {
     members: usize,
@@ -39,15 +40,15 @@ struct Meeting {
     purpose: &'static str,
     value: u64,
     sum: u32,
-    /// Of the last meeting that was complete. It stays until all have come to the next, and so have
-    /// read it.
+    /// The result of the last complete meeting. It stays until all have come to the next one, and
+    /// so have read it.
     result: (u64, u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Runs,
-    /// At the meeting of its warp (`true`) or of the block.
+    /// The thread is at the meeting of its warp (`true`) or of the block.
     Meets(bool),
     Ended,
 }
@@ -68,26 +69,26 @@ struct Block {
     warps: Vec<Meeting>,
     /// The thread of the system, while the threads of the block run.
     outside: Box<ucontext_t>,
-    /// Turns since something has happened.
+    /// Turns since a thread last made progress.
     turns: usize,
     body: *const dyn Fn(),
     on_turn: OnTurn,
 }
 
-/// Ends the program: the threads of a block wait for each other, and none can go on.
+/// Ends the program: the threads of a block wait for each other, and none can continue.
 fn apart(why: &str) -> ! {
     eprintln!("gpunet: threads of a block have gone different ways: {why}");
     std::process::abort()
 }
 
 impl Block {
-    /// The block of the calling thread.
+    /// Returns the block of the calling thread.
     ///
     /// # Safety
     /// The reference ends before another thread of the block runs.
     unsafe fn current<'a>() -> &'a mut Self {
-        // SAFETY: `run` has set it, and takes it away when the last thread has ended; only this
-        // thread uses it.
+        // SAFETY: `run` has set it, and clears it when the last thread has ended; only this thread
+        // uses it.
         unsafe { &mut *BLOCK.get() }
     }
 
@@ -95,7 +96,7 @@ impl Block {
         if of_warp { &mut self.warps[thread / WARP] } else { &mut self.all }
     }
 
-    /// Ends a meeting if all have come: they go on.
+    /// Ends a meeting if all have come, so that they continue.
     fn complete(&mut self, thread: usize, of_warp: bool) -> bool {
         let meeting = self.meeting(thread, of_warp);
         if meeting.arrived == 0 || meeting.arrived < meeting.members {
@@ -112,7 +113,7 @@ impl Block {
         true
     }
 
-    /// The next thread that can run, after the running one and other than it.
+    /// Returns the next thread after the running one that can run.
     fn next(&self) -> Option<usize> {
         let count = self.threads.len();
         (1..count).map(|step| (self.running + step) % count).find(|&at| self.threads[at].state == State::Runs)
@@ -132,7 +133,7 @@ impl Block {
             (from, &raw const *block.threads[to].context, block.on_turn)
         };
         if let Some(on_turn) = on_turn {
-            // SAFETY: the program's function, which `gpunet_host_run_blocks` says what it is.
+            // SAFETY: the program's function, as `gpunet_host_run_blocks` requires it.
             unsafe { on_turn(to as u32) };
         }
         // SAFETY: both contexts stay where they are while the block lives; `to` has been made and
@@ -166,7 +167,7 @@ impl Block {
         unsafe { Self::current() }.meeting(own, of_warp).result
     }
 
-    /// Lets others run; returns whether there were any.
+    /// Lets other threads run. Returns whether there were any.
     pub(super) fn pass_on() -> bool {
         let pointer = BLOCK.get();
         if pointer.is_null() {
@@ -186,7 +187,7 @@ impl Block {
     }
 }
 
-/// What a thread of a block runs.
+/// The entry function of a thread of a block.
 extern "C" fn thread_of_block() {
     let pointer = BLOCK.get();
     // SAFETY: the reference ends before another thread runs.
@@ -206,7 +207,7 @@ extern "C" fn thread_of_block() {
     let block = unsafe { Block::current() };
     block.threads[own].state = State::Ended;
     for of_warp in [true, false] {
-        // Those that wait for it wait no longer.
+        // The threads that wait for it wait no longer.
         block.meeting(own, of_warp).members -= 1;
         block.complete(own, of_warp);
     }
@@ -224,7 +225,7 @@ extern "C" fn thread_of_block() {
     unreachable!("a thread of a block that has ended runs again");
 }
 
-/// A stack with a page below it that ends the program when it is touched.
+/// Maps a stack, and below it a page that ends the program when it is touched.
 fn map_stack() -> std::io::Result<*mut c_void> {
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
@@ -273,7 +274,7 @@ pub(super) fn run(
     }
     let whole = threads as usize;
     let meeting = |members| Meeting { members, ..Meeting::default() };
-    // SAFETY: only the pointer's lifetime goes: the block ends before this call.
+    // SAFETY: this only extends the pointer's lifetime: the block ends before this call does.
     let body = unsafe { std::mem::transmute::<*const (dyn Fn() + '_), *const dyn Fn()>(body) };
     let mut block = Block {
         index,
@@ -305,7 +306,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Lets other threads of the calling thread's block run; returns whether there were any.
+/// Lets other threads of the calling thread's block run. Returns whether there were any.
 pub(super) fn pass_on() -> bool {
     Block::pass_on()
 }

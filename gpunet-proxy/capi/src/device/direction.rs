@@ -36,7 +36,7 @@ impl<T> TakenObject<T> {
         self.direction.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses the direction, which is not given back meanwhile.
+    /// Uses the direction, which stays taken during the call.
     ///
     /// # Errors
     /// EBADF, when it was given back.

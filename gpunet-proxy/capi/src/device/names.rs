@@ -1,4 +1,4 @@
-//! What a device's socket is called: its number, its addresses, its transport.
+//! The properties of a device's socket: its number, its addresses, its transport.
 
 use super::{Role, gpunet_host_device_socket_t};
 use crate::failure::{Failure, done, int};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// How long an attempt that was given up may take to end.
+/// How long an abandoned attempt may take to end.
 const LONGEST_END: Duration = Duration::from_secs(1);
 
 fn options(from: *const CallOptions) -> Result<Options, Failure> {
@@ -27,14 +27,14 @@ fn options(from: *const CallOptions) -> Result<Options, Failure> {
     options.map_err(|_| Failure::new(libc::EINVAL, "no proxy supports these options, or `reserved` is not 0"))
 }
 
-/// When a time in nanoseconds is over. `None`: never.
+/// Returns when a timeout in nanoseconds expires. `None`: never.
 fn deadline(timeout_ns: i64) -> Option<Instant> {
     let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
     limit.and_then(|limit| Instant::now().checked_add(limit))
 }
 
-/// Waits until the socket is open, the time is over, or whose call it is was closed. A connection
-/// that is there when the time is over is not lost.
+/// Waits until the socket is open, the timeout expires, or the object that the call is made on is
+/// closed. A connection that exists when the timeout expires is not lost.
 fn opened(
     notify: &Arc<Notify>,
     timeout_ns: i64,

@@ -1,4 +1,4 @@
-//! The callbacks of a queue: a thread waits for what they are to be told, in order.
+//! The callbacks of a queue: a thread waits for the results that they report, in order.
 
 use super::outcome::error_of;
 use crate::failure::Failure;
@@ -8,8 +8,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-/// Who is told what. The thread starts with the first of them, and ends after the last when the
-/// queue is gone.
+/// The callbacks and the results that they wait for. The thread starts with the first of them, and
+/// ends after the last when the queue is gone.
 #[derive(Default)]
 pub(super) struct Callbacks {
     thread: Mutex<Option<Sender<Told>>>,
@@ -25,7 +25,7 @@ struct Told {
 unsafe impl Send for Told {}
 
 impl Callbacks {
-    /// Tells a callback about what `begin` enqueues.
+    /// Calls a callback when the operation that `begin` enqueues is done.
     ///
     /// # Errors
     /// The system's, when it refuses a thread; that of `begin`. Then nothing was enqueued.
@@ -43,8 +43,8 @@ impl Callbacks {
                 let run = move || {
                     for Told { done, callback, user } in inbox {
                         let error = error_of(done.recv().ok());
-                        // SAFETY: the promise of who gave it: a function of this type, which takes
-                        // `user` on this thread.
+                        // SAFETY: the program that passed it promises a function of this type,
+                        // which takes `user` on this thread.
                         unsafe { callback(user, error) };
                     }
                 };
@@ -52,7 +52,7 @@ impl Callbacks {
                 none.insert(told)
             }
         };
-        // The thread takes them for as long as this end is there.
+        // The thread receives them while this end exists.
         let _ = told.send(Told { done: begin()?, callback, user });
         Ok(())
     }

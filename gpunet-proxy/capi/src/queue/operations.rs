@@ -40,8 +40,8 @@ fn buffer(data: *mut c_void, len: usize) -> Result<Buffer, Failure> {
     if len == 0 {
         return Err(Failure::new(libc::EINVAL, "a message has at least 1 byte"));
     }
-    // SAFETY: memory of the device, which stays and which nobody else uses until the operation is
-    // done: the caller's promise.
+    // SAFETY: memory of the device, which stays, and which no other code uses until the operation
+    // is done: the caller's promise.
     Ok(unsafe { Buffer::from_raw_parts(data.cast(), len) })
 }
 

@@ -31,16 +31,16 @@ pub struct gpunet_host_queue_report {
 /// Operations behind it do not wait for it. No C++ exception may leave it.
 pub type gpunet_host_done_fn = Option<unsafe extern "C" fn(user: *mut c_void, error: c_int)>;
 
-/// Receives the queue's outcome when all that was enqueued before is done; nothing, if the queue
-/// ends before.
+/// Returns a receiver of the queue's outcome, which arrives when all earlier operations are done.
+/// It receives nothing if the queue ends before that.
 fn when_done(queue: &mut Queue) -> Result<Receiver<QueueOutcome>, Failure> {
     let (sender, done) = channel();
-    // Nobody waits if the receiver was dropped.
+    // No caller waits if the receiver was dropped.
     queue.on_done(move |outcome| _ = sender.send(outcome))?;
     Ok(done)
 }
 
-/// What a callback is told.
+/// Returns the error that a callback receives.
 pub(super) fn error_of(outcome: Option<QueueOutcome>) -> c_int {
     match outcome {
         Some(outcome) => outcome.failure.map_or(0, |failure| -failure.error.errno()),

@@ -1,4 +1,4 @@
-//! What a queue does for a member of a team.
+//! The operations of a queue for a member of a team.
 
 use super::gpunet_host_queue_t;
 use crate::failure::{Failure, done};
@@ -10,19 +10,19 @@ use gpunet_proxy::team::{PutSource, Symmetric, SymmetricSlice, Team};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-/// Where elements go: everything from `offset` on.
+/// Returns the destination of elements: everything from `offset` on.
 fn rest<'a>(memory: &'a Symmetric<'static, u8>, offset: usize) -> Result<SymmetricSlice<'a, u8>, Failure> {
     within(memory, offset, 0)?;
     Ok(memory.slice(offset, memory.len() - offset))
 }
 
-/// Where they come from.
+/// Returns the source of elements.
 fn source(data: *const c_void, len: usize) -> Result<PutSource<u8>, Failure> {
     if data.is_null() && len > 0 {
         return Err(Failure::new(libc::EFAULT, "the data is null"));
     }
-    // SAFETY: memory of the device, which stays and which nobody writes until the operation is
-    // done: the caller's promise.
+    // SAFETY: memory of the device, which stays, and which no other code writes until the operation
+    // is done: the caller's promise.
     Ok(unsafe { Buffer::from_raw_parts(data.cast_mut().cast(), len) }.into())
 }
 
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn gpunet_host_queue_broadcast(
             let from = if memory.team().rank() == Rank(root) {
                 source(data, len)?
             } else {
-                // In place of a source that nobody looks at: where the root's bytes come.
+                // The destination of the root's bytes, in place of a source that is not read.
                 to.into()
             };
             queue.with(|queue| Ok(queue.broadcast(to, from, Rank(root))?))

@@ -1,5 +1,4 @@
-//! Who is told that a socket may have become ready: threads that wait in a call, polls, and a
-//! descriptor.
+//! Notifies waiting threads, polls and a descriptor that a socket may have become ready.
 
 use crate::failure::Failure;
 use rustix::event::{EventfdFlags, eventfd};
@@ -23,8 +22,8 @@ struct Inner {
     /// Polls that wait for this socket among others.
     polls: Vec<Arc<Notify>>,
     event: Option<Event>,
-    /// The socket was closed: there is no descriptor any more, however long somebody still holds
-    /// this as a waker.
+    /// The socket was closed. It has no descriptor from then on, even if this is still held as a
+    /// waker.
     closed: bool,
 }
 
@@ -56,7 +55,7 @@ impl Notify {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often it was woken so far: to be asked before the attempt that precedes a wait.
+    /// Returns how often it was woken so far. Ask before the attempt that precedes a wait.
     pub(crate) fn wakes(&self) -> u64 {
         self.lock().wakes
     }
@@ -93,12 +92,12 @@ impl Notify {
         polls.iter().for_each(|poll| poll.notify());
     }
 
-    /// Tells a poll, too, until [`Notify::forget`].
+    /// Also notifies a poll, until [`Notify::forget`].
     pub(super) fn tell(&self, poll: &Arc<Self>) {
         self.lock().polls.push(poll.clone());
     }
 
-    /// Tells that poll no more.
+    /// Stops notifying that poll.
     pub(super) fn forget(&self, poll: &Arc<Self>) {
         let mut inner = self.lock();
         if let Some(at) = inner.polls.iter().position(|known| Arc::ptr_eq(known, poll)) {
@@ -125,7 +124,7 @@ impl Notify {
         Ok(number)
     }
 
-    /// Closes the descriptor, and wakes who waits.
+    /// Closes the descriptor, and wakes waiting threads.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
@@ -135,16 +134,16 @@ impl Notify {
         self.notify();
     }
 
-    /// What makes the descriptor readable; `None` without one.
+    /// Returns the events that make the descriptor readable; `None` if there is no descriptor.
     pub(super) fn watched(&self) -> Option<i16> {
         self.lock().event.as_ref().map(|event| event.events)
     }
 
-    /// Makes the descriptor agree with the socket: `is_ready` tells whether it is ready, and if
-    /// not, has it wake this.
+    /// Makes the descriptor agree with the socket: `is_ready` returns whether the socket is ready,
+    /// and if not, registers this as its waker.
     ///
-    /// It is asked once more after the descriptor was cleared: a wake-up in between may have been
-    /// cleared with it.
+    /// It is called again after the descriptor was cleared, because a wake-up in between may have
+    /// been cleared with it.
     pub(super) fn settle(&self, mut is_ready: impl FnMut() -> bool) {
         let ready = is_ready();
         if let Some(event) = &mut self.lock().event {
@@ -223,7 +222,7 @@ mod tests {
         assert!(!readable(fd));
         notify.wake_by_ref();
         assert!(readable(fd));
-        // Ready again between the two looks.
+        // Ready again between the two calls.
         let mut answers = [false, true].into_iter();
         notify.settle(|| answers.next().unwrap());
         assert!(readable(fd));

@@ -81,7 +81,7 @@ pub unsafe extern "C" fn gpunet_host_listen(socket: *const gpunet_host_socket_t,
         let mut inner = lock(&object.inner);
         match inner.state {
             State::Fresh { .. } => inner.listen(listener),
-            // Another thread closed or connected it meanwhile.
+            // Another thread has closed or connected it in the meantime.
             _ => Err(Failure::of(libc::EBADF)),
         }
     })

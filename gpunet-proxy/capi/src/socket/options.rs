@@ -13,7 +13,7 @@ use libc::{
 };
 use std::ffi::c_int;
 
-/// The type of a ring size or of a truth value in C.
+/// Converts a ring size or a truth value to its type in C.
 fn int(value: impl TryInto<c_int>) -> c_int {
     value.try_into().unwrap_or(c_int::MAX)
 }
@@ -39,11 +39,12 @@ fn unknown(level: c_int, name: c_int) -> Failure {
 /// Sets an option.
 ///
 /// # Errors
-/// ENOPROTOOPT; EFAULT; EINVAL; EDOM; EISCONN for what a connection is made with.
+/// ENOPROTOOPT; EFAULT; EINVAL; EDOM; EISCONN for options that cannot be set after connect or
+/// listen.
 pub(super) fn set(inner: &mut Inner, level: c_int, name: c_int, value: Given) -> Result<(), Failure> {
     let mut options = inner.settings.options;
     let truth = || Ok::<_, Failure>(value.read::<c_int>()? != 0);
-    // These are this side's own business, at any time.
+    // These concern this side only, and can be set at any time.
     match (level, name) {
         (SOL_SOCKET, SO_SNDTIMEO) => options.send_timeout_ns = timeval_ns(value.read()?)?,
         (SOL_SOCKET, SO_RCVTIMEO) => options.recv_timeout_ns = timeval_ns(value.read()?)?,

@@ -23,8 +23,8 @@ pub struct gpunet_host_pollfd {
 }
 
 impl SocketObject {
-    /// Returns what of `events` would not wait, with POLLERR and POLLHUP; and where nothing is
-    /// ready, has it wake the socket.
+    /// Returns which of `events` would not wait, with POLLERR and POLLHUP. If none is ready, the
+    /// socket is woken when one may be.
     fn readiness(&self, events: c_short) -> c_short {
         let mut cx = Context::from_waker(&self.waker);
         let mut inner = lock(&self.inner);
@@ -74,7 +74,7 @@ fn of_stream(stream: &Connected, events: c_short, cx: &mut Context<'_>) -> c_sho
     revents
 }
 
-/// A poll that is told of its sockets, until it is dropped.
+/// A poll that its sockets notify, until it is dropped.
 struct Told<'a> {
     poll: Arc<Notify>,
     sockets: &'a [Option<Arc<SocketObject>>],
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn gpunet_host_poll(
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let objects: Vec<_> =
             entries.iter().map(|entry| gpunet_host_socket_t::of(entry.socket).ok()).collect();
-        // Most polls find something at once.
+        // Most polls find a ready socket immediately.
         let mut ready = examine(entries, &objects);
         if ready == 0 && timeout_ns != 0 {
             let told = Told::new(&objects);

@@ -1,10 +1,10 @@
-//! What a program has set on a host socket.
+//! The settings of a host socket.
 
 use gpunet_device::Options;
 use gpunet_device::Timeout;
 use std::time::{Duration, Instant};
 
-/// What a program has set.
+/// The settings that a program has made.
 #[derive(Clone, Copy)]
 pub(super) struct Settings {
     pub(super) options: Options,
@@ -13,18 +13,18 @@ pub(super) struct Settings {
 impl Settings {
     pub(super) const DEFAULT: Self = Self { options: Options::DEFAULT };
 
-    /// The options of a connection: time limits and waiting are this side's own business.
+    /// Returns the options of a connection. Time limits and waiting concern this side only.
     pub(super) fn of_connection(&self) -> Options {
         self.options.with_timeouts(Timeout::NEVER, Timeout::NEVER).with_flag(Options::NONBLOCK, false)
     }
 
-    /// The settings of a connection that a listener with these accepted: it waits, as accept(2) has
-    /// it.
+    /// Returns the settings of a connection that was accepted by a listener with these settings:
+    /// its calls wait, as after accept(2).
     pub(super) fn accepted(self) -> Self {
         Self { options: self.options.with_flag(Options::NONBLOCK, false) }
     }
 
-    /// Whether calls do not wait.
+    /// Returns whether calls do not wait.
     pub(super) fn nonblocking(&self) -> bool {
         self.options.has(Options::NONBLOCK)
     }
@@ -33,12 +33,12 @@ impl Settings {
         self.options = self.options.with_flag(Options::NONBLOCK, on);
     }
 
-    /// When the time of a send that begins now is over. `None`: never.
+    /// Returns when the timeout of a send that begins now expires. `None`: never.
     pub(super) fn send_deadline(&self) -> Option<Instant> {
         deadline(self.options.send_timeout_ns)
     }
 
-    /// When the time of a receive that begins now is over. `None`: never.
+    /// Returns when the timeout of a receive that begins now expires. `None`: never.
     pub(super) fn recv_deadline(&self) -> Option<Instant> {
         deadline(self.options.recv_timeout_ns)
     }

@@ -1,5 +1,5 @@
-//! What a host socket is: fresh, connecting, a stream, a listener. The state moves on when a call
-//! looks at it.
+//! The state of a host socket: fresh, connecting, a stream, a listener. It advances when a call
+//! reads it.
 
 use super::settings::Settings;
 use crate::failure::Failure;
@@ -14,28 +14,28 @@ use std::task::{Context, Poll};
 
 type Pending<T> = Pin<Box<dyn Future<Output = Result<T, SocketError>> + Send>>;
 
-/// Locks something of which no call under the lock leaves a half.
+/// Locks a value that no call leaves half-changed.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) enum State {
-    /// Made; perhaps with an address.
+    /// Made, and possibly bound to an address.
     Fresh {
         bound: Option<SocketAddr>,
     },
-    /// A connect was begun and has not been answered.
+    /// A connect was begun, and has no answer yet.
     Connecting(Pending<Stream>, SocketAddr),
     Stream(Arc<Connected>),
     Listener(Arc<Listening>),
     Closed,
 }
 
-/// The socket's part that a lock protects.
+/// The part of the socket that a lock protects.
 pub(super) struct Inner {
     pub(super) state: State,
     pub(super) settings: Settings,
-    /// What a connect that nobody waited for failed with, until it is asked for.
+    /// The failure of a connect that no call waited for, until it is read.
     pub(super) error: Option<Failure>,
 }
 
@@ -56,9 +56,9 @@ pub(super) struct Listening {
 
 struct Accepting {
     listener: Arc<Listener>,
-    /// Begun by a call that did not wait for its end.
+    /// An accept that a call began and did not wait for.
     pending: Option<Pending<(Stream, SocketAddr)>>,
-    /// Taken by a poll, for the next accept.
+    /// A connection that a poll accepted, for the next accept.
     taken: Option<Result<(Stream, SocketAddr), SocketError>>,
 }
 
@@ -106,8 +106,8 @@ impl Connected {
         }
     }
 
-    /// Closes as one: a half that is dropped alone would end its direction first, and a reset would
-    /// be none.
+    /// Closes both halves together. A half that is dropped alone would end its direction first, so
+    /// that a reset would not be one.
     fn close(&self) {
         let (read, write) = (lock(&self.read).take(), lock(&self.write).take());
         if let (Some(read), Some(write)) = (read, write) {
@@ -162,8 +162,8 @@ impl Inner {
     /// Begins to connect.
     ///
     /// # Errors
-    /// EALREADY while it connects; EISCONN; EOPNOTSUPP on a bound socket or a listener; EBADF; what
-    /// an earlier connect failed with and nobody has asked for.
+    /// EALREADY while it connects; EISCONN; EOPNOTSUPP on a bound socket or a listener; EBADF; the
+    /// unread failure of an earlier connect.
     pub(super) fn begin_connect(&mut self, host: &Host, to: SocketAddr) -> Result<(), Failure> {
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -186,15 +186,15 @@ impl Inner {
         }
     }
 
-    /// Gives the connect up: its time is over.
+    /// Abandons the connect, because its timeout has expired.
     pub(super) fn give_up_connect(&mut self) {
         if matches!(self.state, State::Connecting(..)) {
             self.state = State::Fresh { bound: None };
         }
     }
 
-    /// Looks how far a connect is. Its failure makes the socket fresh again, and waits to be asked
-    /// for.
+    /// Checks how far a connect has come. A failure makes the socket fresh again, and is kept until
+    /// it is read.
     pub(super) fn progress(&mut self, cx: &mut Context<'_>) {
         let State::Connecting(pending, to) = &mut self.state else { return };
         let to = *to;
@@ -232,7 +232,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends it: calls that wait find nothing any more.
+    /// Ends it: waiting calls find no socket.
     pub(super) fn close(&mut self) {
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Stream(stream) => stream.close(),

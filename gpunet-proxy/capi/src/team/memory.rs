@@ -22,7 +22,7 @@ pub struct gpunet_host_symmetric_t(());
 handles! { gpunet_host_symmetric_t, SYMMETRICS: SymmetricObject, 12, "symmetric memory" }
 
 pub(crate) struct SymmetricObject {
-    // Dropped before the team that it borrows is told.
+    // Dropped before the count of the team that it borrows is lowered.
     memory: RwLock<Option<Symmetric<'static, u8>>>,
     team: Arc<TeamObject>,
 }
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn gpunet_host_symmetric_commit(
     })
 }
 
-/// Enters memory that a team makes.
+/// Enters memory that a team has made.
 fn made(
     team: *const gpunet_host_team_t,
     symmetric: *mut *mut gpunet_host_symmetric_t,

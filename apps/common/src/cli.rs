@@ -1,4 +1,4 @@
-//! What command lines have in common: sizes, addresses, transports, one-line errors, and output.
+//! Common parts of command lines: sizes, addresses, transports, one-line errors, and output.
 
 use clap::ValueEnum;
 use clap::error::ErrorKind;
@@ -15,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 /// The exit code of a bad command line.
 const BAD_COMMAND_LINE: u8 = 2;
 
-/// Why a command line is not run.
+/// Why a command line does not run.
 #[derive(Debug)]
 pub enum UsageError {
     /// The text of `--help` or `--version`.
@@ -25,7 +25,7 @@ pub enum UsageError {
 }
 
 impl From<clap::Error> for UsageError {
-    /// Makes one line of clap's message: its first paragraph without the prefix.
+    /// Converts clap's message to one line: its first paragraph without the prefix.
     fn from(error: clap::Error) -> Self {
         if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             return Self::Help(error);
@@ -68,7 +68,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Its name in reports.
+    /// Returns its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Transport {
         }
     }
 
-    /// The socket option.
+    /// Returns the socket option.
     #[must_use]
     pub const fn kind(self) -> TransportKind {
         match self {
@@ -96,7 +96,7 @@ impl Transport {
 pub struct Endpoint(String);
 
 impl Endpoint {
-    /// Reads `HOST:PORT` or `[IPV6]:PORT`, and where there is a usual port also `HOST` and
+    /// Reads `HOST:PORT` or `[IPV6]:PORT`. If there is a usual port, it also accepts `HOST` and
     /// `[IPV6]`.
     ///
     /// # Errors
@@ -125,8 +125,8 @@ impl Endpoint {
     /// The resolver failed.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, ResolveError> {
         let failed = |source| ResolveError { name: self.0.clone(), source };
-        // The resolver knows scopes by their names (`fe80::1%eth0`), which std's own parser of
-        // addresses does not, and no brackets. `parse` has checked that there is a port.
+        // The resolver accepts scope names (`fe80::1%eth0`), which std's address parser does not,
+        // but no brackets. `parse` has checked that there is a port.
         let (host, port) = self.0.rsplit_once(':').unwrap_or((&self.0, "0"));
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let port: u16 = port.parse().unwrap_or(0);
@@ -134,7 +134,7 @@ impl Endpoint {
         if found.is_empty() { Err(failed(io::Error::other("the name has no address"))) } else { Ok(found) }
     }
 
-    /// Resolves the name and tries one address after the other, until one succeeds.
+    /// Resolves the name, and tries the addresses in order until one succeeds.
     ///
     /// # Errors
     /// The resolver failed, or the attempt with the last address did.
@@ -179,19 +179,19 @@ fn note(printed: io::Result<()>) {
     }
 }
 
-/// Prints to stdout. [`finish`] reports if that fails.
+/// Prints to stdout. If that fails, [`finish`] reports it.
 pub fn print(text: &impl fmt::Display) {
     let mut out = io::stdout().lock();
     note(write!(out, "{text}").and_then(|()| out.flush()));
 }
 
 /// Returns the exit code of `program`, which is a failure if something could not be printed. A
-/// reader that stops reading is no failure.
+/// reader that stops reading does not count as a failure.
 #[must_use]
 pub fn finish(program: &str, code: ExitCode) -> ExitCode {
     match &*NOT_PRINTED.lock().unwrap_or_else(PoisonError::into_inner) {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            // Where this cannot be printed either, the exit code tells.
+            // If this cannot be printed either, the exit code shows the failure.
             let _ = writeln!(io::stderr(), "{program}: cannot write to stdout: {error}");
             ExitCode::FAILURE
         }
@@ -201,7 +201,7 @@ pub fn finish(program: &str, code: ExitCode) -> ExitCode {
 
 /// Prints one JSON object.
 pub fn print_json(value: &impl Serialize) {
-    // The programs' structures have only string keys and finite numbers, which JSON has.
+    // The programs' structures have only string keys and finite numbers, which JSON can represent.
     print(&format_args!("{}\n", serde_json::to_string(value).unwrap_or_default()));
 }
 
@@ -213,7 +213,7 @@ pub fn start_log() {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(ansi).init();
 }
 
-/// Reads a number of bytes within bounds, with K or M for 2^10 or 2^20 of them.
+/// Reads a number of bytes within bounds. K and M stand for 2^10 and 2^20 bytes.
 ///
 /// # Errors
 /// What was expected.

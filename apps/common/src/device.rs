@@ -48,20 +48,20 @@ pub enum DeviceError {
     Attach(#[from] AttachError),
 }
 
-/// Loads CUDA if the choice may need it. Called before the program starts a thread: only then may
-/// this library ask the driver for as many connections of streams as it has, which queues that wait
+/// Loads CUDA if the choice may need it. Call it before the program starts a thread: only then may
+/// this library ask the driver for its maximum number of stream connections, which waiting queues
 /// need.
 pub fn load_driver(choice: DeviceChoice) {
     if choice != DeviceChoice::Cpu {
-        // Whoever needs it loads it again, and says why that fails.
+        // The code that needs it loads it again, and reports why that fails.
         let _ = Cuda::load();
     }
 }
 
 /// Attaches the chosen device.
 ///
-/// `auto` takes the first GPU if there is one. If that cannot be used, a line on stderr in the name
-/// of `program` tells why, and the CPU is attached.
+/// `auto` takes the first GPU if there is one. If that cannot be used, a line on stderr that begins
+/// with `program` says why, and the CPU is attached.
 ///
 /// # Errors
 /// [`DeviceError`].

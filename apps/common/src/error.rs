@@ -1,4 +1,4 @@
-//! Why a program cannot go on.
+//! Errors that end a program.
 
 use crate::cli::ResolveError;
 use crate::device::DeviceError;
@@ -12,10 +12,11 @@ use gpunet_proxy::{AllocError, KernelError, LaunchError};
 use std::io;
 use std::net::SocketAddr;
 
-/// What ends any of the programs early. A connection that fails does not; it is counted.
+/// An error that ends any of the programs early. A failed connection does not end a program; it is
+/// counted.
 ///
-/// A program with reasons of its own has an enum with this one in it, and a `From` for whatever
-/// becomes this one.
+/// A program with errors of its own wraps this enum in its own one, with a `From` for the types
+/// that convert to this one.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The system refused a thread or signal handlers.
@@ -24,10 +25,10 @@ pub enum AppError {
     /// A name does not resolve.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// The address cannot be listened on.
+    /// The program cannot listen on the address.
     #[error("cannot listen on {addr}: {error}")]
     Listen {
-        /// Where.
+        /// The address.
         addr: SocketAddr,
         /// The errno.
         error: gpunet_proxy::abi::Error,
@@ -67,7 +68,7 @@ pub enum AppError {
     Register(#[from] RegisterError),
 }
 
-/// Not `#[from]`, which would return as the source what the message says already.
+/// Not `#[from]`: the source would repeat the message.
 impl From<LoadModuleError> for AppError {
     fn from(error: LoadModuleError) -> Self {
         Self::Load(error)

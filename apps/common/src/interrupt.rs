@@ -27,7 +27,7 @@ impl Interrupt {
         let asked = Arc::new(AtomicBool::new(false));
         let flag = asked.clone();
         on_each(move |_| {
-            // Ordering: Relaxed; a flag that is polled, nothing is ordered by it.
+            // Ordering: Relaxed; a polled flag, which orders nothing.
             if flag.swap(true, Ordering::Relaxed) {
                 std::process::exit(i32::from(INTERRUPTED));
             }
@@ -43,7 +43,7 @@ impl Interrupt {
     }
 }
 
-/// From now on SIGINT and SIGTERM end the program at once, after `clean`.
+/// From now on SIGINT and SIGTERM call `clean` and then end the program immediately.
 ///
 /// # Errors
 /// The system refused a thread or a signal handler.
@@ -54,9 +54,9 @@ pub fn end_after(mut clean: impl FnMut() + Send + 'static) -> io::Result<()> {
     })
 }
 
-/// Calls `then` at each SIGINT and SIGTERM, with the exit code of that signal.
+/// Calls `then` for each SIGINT and SIGTERM, with the exit code of that signal.
 ///
-/// A thread of its own waits for them, so that nothing else of the program needs to be async.
+/// A separate thread waits for them, so that the rest of the program need not be async.
 fn on_each(mut then: impl FnMut(u8) + Send + 'static) -> io::Result<()> {
     let runtime = descriptors::runtime()?;
     let (mut interrupt, mut terminate) = {

@@ -22,8 +22,8 @@ pub enum RunError {
 
 /// A running kernel and the memory it uses, which is kept until the kernel has ended.
 ///
-/// Dropped, it cancels the kernel and waits. If the kernel is stuck, it keeps its memory for as
-/// long as the process lives.
+/// Dropping it cancels the kernel and waits. If the kernel is stuck, its memory is kept for as long
+/// as the process lives.
 #[derive(Debug)]
 pub struct RunningKernel<M> {
     /// Present until `finish` consumes both.
@@ -31,7 +31,7 @@ pub struct RunningKernel<M> {
 }
 
 impl<M> RunningKernel<M> {
-    /// A launch, and all memory whose addresses it was given.
+    /// Combines a launch with all memory whose addresses it was given.
     #[must_use]
     pub const fn new(launch: Launch, memory: M) -> Self {
         Self { running: Some((launch, memory)) }
@@ -41,7 +41,7 @@ impl<M> RunningKernel<M> {
         self.running.as_ref().map(|(launch, _)| launch)
     }
 
-    /// The kernel's memory, of which only what the kernel does not use may be touched.
+    /// Returns the kernel's memory. Only the parts that the kernel does not use may be accessed.
     #[must_use]
     pub fn memory(&self) -> Option<&M> {
         self.running.as_ref().map(|(_, memory)| memory)
@@ -55,7 +55,7 @@ impl<M> RunningKernel<M> {
         self.launch().map_or(Ok(true), Launch::is_finished)
     }
 
-    /// Waits for the end, at most `limit`; returns whether the kernel has ended.
+    /// Waits for the end, for at most `limit`. Returns whether the kernel has ended.
     ///
     /// # Errors
     /// The kernel failed.

@@ -23,7 +23,7 @@ pub struct ProxyArgs {
 /// Why there is no proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// None could be started in this process.
+    /// No proxy could be started in this process.
     #[error(transparent)]
     Embed(#[from] EmbedError),
     /// The daemon that was asked for cannot be used.
@@ -32,14 +32,14 @@ pub enum ProxyError {
 }
 
 impl ProxyArgs {
-    /// Returns whether a daemon was asked for. (An empty variable is how a shell says "none".)
+    /// Returns whether a daemon was asked for. (An empty variable means none, as usual in a shell.)
     #[must_use]
     pub fn names_a_daemon(&self) -> bool {
         self.daemon.as_ref().is_some_and(|path| !path.as_os_str().is_empty())
     }
 
-    /// Rejects peer from a process with a proxy of its own, which can reach nobody. `otherwise` is
-    /// what does it without a daemon.
+    /// Rejects the peer transport in a process with a proxy of its own, which can reach no other
+    /// process. `otherwise` is the command that works without a daemon.
     ///
     /// # Errors
     /// The line for the user.

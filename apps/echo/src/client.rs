@@ -34,7 +34,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
         print_failures(&result.failures);
         runs.push(result.run);
         interrupted = result.interrupted;
-        // Nobody listens for the first size, so nobody will for the others.
+        // There is no listener for the first size, so there will be none for the others.
         if interrupted || result.unreachable {
             break;
         }
@@ -49,8 +49,8 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
     Ok(report)
 }
 
-/// Runs one size against the first address that answers, and forgets those that do not: a name may
-/// resolve to an IPv6 and an IPv4 address of which only one is served.
+/// Runs one size against the first address that answers, and removes the addresses that do not: a
+/// name may resolve to an IPv6 and an IPv4 address of which only one is served.
 fn reach(
     kernels: &Kernels,
     mut memory: ClientMemory,

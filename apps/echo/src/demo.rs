@@ -12,7 +12,8 @@ use gpunet_app::cli::Transport;
 use gpunet_app::interrupt::Interrupt;
 use std::net::SocketAddr;
 
-/// Server blocks on a GPU at most, unless asked for; beyond that, connections share blocks.
+/// The most server blocks on a GPU, unless the user asks for more; with more connections, they
+/// share blocks.
 const GPU_BLOCKS: u32 = 64;
 
 /// Runs the demonstration.
@@ -35,7 +36,7 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let mut memory = kernels.warm_up(memory)?;
     let options = Options::DEFAULT.with_rings(RING, RING);
     let listen = options.with_transport(args.transport.kind());
-    // Any block has room for all connections, in case the others are slow to wake.
+    // Each block has room for all connections, in case the others are slow to wake.
     let server = kernels.serve(SocketAddr::from((args.listen, 0)), listen, blocks, connections)?;
 
     let messages = wanted.messages().saturating_mul(transports.len() as u64);
@@ -58,7 +59,7 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     }
     drop(progress);
     let server_errors = match server.stop() {
-        // A connection whose client was cancelled may look broken to the server.
+        // To the server, a connection whose client was cancelled may look broken.
         Ok(_) if interrupted => 0,
         Ok(blocks) => sum(&blocks, |block| block.failed),
         Err(error) => {

@@ -1,4 +1,4 @@
-//! Why the program cannot go on.
+//! Errors that end the program.
 
 use gpunet_app::cli::spell;
 use gpunet_app::error::AppError;
@@ -6,7 +6,7 @@ use gpunet_app::error::AppError;
 /// Everything that ends the program early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What ends any program.
+    /// An error that any of the programs can have.
     #[error(transparent)]
     App(AppError),
     /// rc was asked for, and there is no RDMA.
@@ -19,7 +19,7 @@ pub enum Error {
         blocks: u32,
         /// Bytes of a message.
         size: u64,
-        /// Bytes of all.
+        /// Bytes of all buffers.
         total: u64,
     },
     /// The server cannot listen, or its kernel ended by itself.

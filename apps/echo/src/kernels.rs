@@ -1,7 +1,7 @@
-//! Starting kernels and reading what they leave.
+//! Starts kernels and reads their results.
 //!
 //! All unsafe code of the host side is here (and in `ticks`): a launch hands out addresses, and the
-//! launching code must keep what they point to. [`RunningKernel`] keeps that memory until its
+//! launching code must keep the memory behind them. [`RunningKernel`] keeps that memory until its
 //! kernel has ended, so the rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
@@ -23,8 +23,8 @@ use std::net::SocketAddr;
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
 static PTX: Embedded = embedded!("gpunet_echo_kernel.ptx");
 
-/// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full on an H200
-/// (`gpunet-bench copy`), fewer let more blocks run at a time.
+/// The default threads of a block on a GPU: 256 lanes keep PCIe full on an H200 (`gpunet-bench
+/// copy`); with fewer, more blocks run at a time.
 const GPU_THREADS: [u32; 4] = [256, 128, 64, 32];
 
 /// Bytes that the server sends back before it releases them.
@@ -50,17 +50,17 @@ pub const CLIENT: &[&str] = &[EchoClient::ENTRY];
 /// All kernels.
 pub const BOTH: &[&str] = &[Server::<Echo>::ENTRY, EchoClient::ENTRY];
 
-/// What the clients' kernel uses, for several runs.
+/// The memory of the clients' kernel, for several runs.
 pub struct ClientMemory {
     work: DeviceBuffer,
     records: DeviceBuffer,
     samples: DeviceBuffer,
-    /// Messages done, while it runs.
+    /// Messages completed so far, while it runs.
     pub ticks: Ticks,
     blocks: u32,
 }
 
-/// What one run of the clients sends, and where.
+/// The messages that one run of the clients sends, and their destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The server.
@@ -73,7 +73,7 @@ pub struct Load {
     pub count: u64,
     /// Connections.
     pub connections: u32,
-    /// Round-trip times kept of each connection.
+    /// Round-trip times that are kept for each connection.
     pub samples_each: u64,
 }
 
@@ -84,8 +84,8 @@ impl Load {
     }
 }
 
-/// Ring memory for streams whose rings take so many bytes: a quarter more for streams that are
-/// still closing, and some.
+/// Returns the ring memory for streams whose rings take `rings` bytes. It adds a quarter for
+/// streams that are still closing, and a fixed reserve.
 pub const fn with_margin(rings: u64) -> u64 {
     rings + rings / 4 + (8 << 20)
 }
@@ -105,8 +105,8 @@ impl Kernels {
         }
         let sockets = (streams * 2 + 64).min(1 << 16);
         // Each block that connects holds a control slot until the server accepts, and the server
-        // needs one to accept: there must be more of them than blocks that connect. An eighth is
-        // kept for calls that do not wait.
+        // needs one to accept: there must be more slots than blocks that connect. An eighth is
+        // reserved for calls that do not wait.
         let controls = (streams + streams / 4 + 256).min(4096);
         let config = Config {
             sockets,
@@ -138,7 +138,7 @@ impl Kernels {
     }
 
     /// Makes sure that the blocks of the server and of the clients run at the same time: otherwise
-    /// each would wait for the other forever. Takes smaller blocks if it may.
+    /// each would wait for the other forever. It chooses smaller blocks if that is allowed.
     pub fn fit(&mut self, server_blocks: u32, client_blocks: u32) -> Result<(), Error> {
         loop {
             let threads = self.threads[0];
@@ -170,7 +170,7 @@ impl Kernels {
             room,
             // It answers from the receive ring.
             out_bytes: 0,
-            // A peer may send, and read, as slowly as it likes.
+            // A peer may send and read at any speed.
             idle_ns: 0,
             request_ns: 0,
             stall_ns: 0,
@@ -233,8 +233,8 @@ impl Kernels {
         Ok(RunningKernel::new(launch, memory))
     }
 
-    /// Makes a GPU's driver allocate the largest kernel's stack. Later, beside a kernel that waits,
-    /// the driver would wait for that kernel first, forever.
+    /// Makes a GPU's driver allocate the largest kernel's stack. While a kernel waits, the driver
+    /// would first wait for that kernel, forever.
     pub fn warm_up(&self, memory: ClientMemory) -> Result<ClientMemory, Error> {
         if !self.on_gpu() {
             return Ok(memory);
@@ -261,7 +261,7 @@ impl Kernels {
 }
 
 /// Reads the results of clients that have ended: a record for each connection, and the samples of
-/// all.
+/// all connections.
 pub fn end_clients(
     kernel: RunningKernel<ClientMemory>,
     load: &Load,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what to do | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
 //! | the three programs | `demo` (both halves in this process), `server`, `client` |
-//! | what they share | gpunet-app's `device` (where kernels run) and `kernel` (a running kernel), `kernels` (starting them: the one module with unsafe code), `ticks` (how far they are), `run` (one transport, one size), `progress`, `report` |
+//! | common parts | gpunet-app's `device` (where kernels run) and `kernel` (a running kernel), `kernels` (starting them: the one module with unsafe code), `ticks` (their progress), `run` (one transport, one size), `progress`, `report` |
 //!
 //! The kernels themselves are in the package gpunet-echo-kernel; for a GPU their PTX is in `ptx/`.
 #![deny(unsafe_code)]
@@ -70,8 +70,8 @@ fn dispatch(job: &Job) -> Result<ExitCode, Error> {
     }
 }
 
-/// Prints what the control groups of this process leave of memory, which an attachment's rings must
-/// fit in.
+/// Prints how much memory the control groups of this process allow. An attachment's rings must fit
+/// in it.
 fn print_memory() {
     let groups = MemoryGroup::of_process();
     let Some(group) = groups.iter().min_by_key(|group| group.available()) else {
@@ -86,7 +86,7 @@ fn print_memory() {
 
 /// Prints the report and returns the exit code.
 fn finish(report: &Report, json: bool) -> ExitCode {
-    // If nothing came back the errors tell everything, but JSON is printed in any case.
+    // If nothing came back, the errors say everything, but JSON is printed in any case.
     if json || report.messages > 0 || report.errors == 0 {
         report.print(json);
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// Shorter work needs no bar.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// Shows how far the runs are, on stderr, if that is a terminal and it takes longer than a second.
+/// Shows the progress of the runs on stderr, if that is a terminal and they take longer than a
+/// second.
 pub struct Progress {
     start: Instant,
     bar: ProgressBar,
@@ -17,7 +18,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar over `total` messages. `quiet` never shows it.
+    /// Makes a bar over `total` messages. With `quiet` it is never shown.
     pub fn new(total: u64, quiet: bool) -> Self {
         let visible = !quiet && std::io::stderr().is_terminal();
         let bar = if visible {
@@ -27,7 +28,7 @@ impl Progress {
         };
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} messages  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        // "Shown" from the start if it shall never be shown.
+        // "Shown" from the start if it must never be shown.
         Self { start: Instant::now(), bar, total, before: 0, shown: !visible }
     }
 
@@ -54,7 +55,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // The table follows; the bar must not stand in it.
+        // The table follows, and must not contain the bar.
         self.bar.finish_and_clear();
     }
 }

@@ -1,4 +1,4 @@
-//! What is printed at the end: a table, or one JSON object.
+//! The report at the end: a table, or one JSON object.
 
 use gpunet_app::cli::{print, print_json, spell};
 use hdrhistogram::Histogram;
@@ -18,7 +18,7 @@ pub struct Report {
     pub bytes_verified: u64,
     /// Connections that ended in an error, of the client or of the server.
     pub errors: u64,
-    /// Somebody pressed Ctrl-C.
+    /// Whether the user pressed Ctrl-C.
     pub interrupted: bool,
     /// One entry per transport and size.
     pub runs: Vec<Run>,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Clients that finish no message within this time are cancelled. It is longer than [`TIMEOUT`],
-/// which shall expire first, and longer than the largest message takes anywhere.
+/// which must expire first, and longer than the largest message takes on any machine.
 const STALLED: Duration = Duration::from_secs(60);
 
 /// Ring of each direction: the device library's default.
@@ -28,7 +28,7 @@ pub const RING: u64 = 256 << 10;
 const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
 impl LoadArgs {
-    /// What the kernel does for messages of that size.
+    /// Returns the kernel's work for messages of this size.
     pub fn load(&self, size: u64, options: Options) -> Load {
         let limit = Timeout::from(TIMEOUT);
         Load {
@@ -47,7 +47,8 @@ impl LoadArgs {
         each.saturating_mul(self.connections.into())
     }
 
-    /// Round-trip times kept of each connection: at most a million of all together.
+    /// Returns how many round-trip times are kept for each connection: at most a million for all
+    /// connections together.
     pub fn samples_each(&self, size: u64) -> u64 {
         let places = (1 << 20) / u64::from(self.connections);
         places.clamp(1, 1 << 16).min(self.count_for(size))
@@ -83,8 +84,8 @@ pub fn run(
     Ok((memory, result))
 }
 
-/// Waits for the end of the clients; ends them on Ctrl-C or if they make no progress.
-/// Returns whether it was Ctrl-C.
+/// Waits for the end of the clients, and ends them on Ctrl-C or if they make no progress. Returns
+/// whether Ctrl-C ended them.
 fn watch(
     kernel: &RunningKernel<ClientMemory>,
     interrupt: &Interrupt,
@@ -135,7 +136,7 @@ fn sum_up(
     RunResult { run, unreachable, interrupted, failures }
 }
 
-/// Connections that Ctrl-C ended have not failed.
+/// Returns whether a connection has failed. Connections that Ctrl-C ended have not.
 fn is_failure(record: &Driven, interrupted: bool) -> bool {
     let canceled = gpunet_abi::Error::Canceled.errno() as u64;
     match record.outcome {
@@ -146,7 +147,7 @@ fn is_failure(record: &Driven, interrupted: bool) -> bool {
     }
 }
 
-/// Describes in one line what happened to several connections.
+/// Describes the failures of connections, one line for each way in which they failed.
 fn failures<'a>(run: &str, failed: impl Iterator<Item = (usize, &'a Driven)>, load: &Load) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<usize>)> = Vec::new();
     for (connection, record) in failed {

@@ -11,13 +11,13 @@ use gpunet_serve_host::{Counters, Running};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Blocks on a GPU, unless asked for.
+/// The default number of blocks on a GPU.
 const GPU_BLOCKS: u32 = 16;
 
 /// Ring memory for all connections, which the proxy divides among them.
 pub const RINGS: u64 = 256 << 20;
 
-/// What a server did.
+/// The totals of a server.
 #[derive(Serialize)]
 struct Totals {
     device: String,
@@ -75,7 +75,7 @@ pub fn run_server(args: &ServerArgs, interrupt: &Interrupt) -> Result<(), Error>
     Ok(())
 }
 
-/// Prints what blocks have written to their logs.
+/// Prints the lines that blocks have written to their logs.
 fn print_log(server: &mut Running) {
     server.log().iter().for_each(|line| eprintln!("gpunet-echo: {line}"));
 }
@@ -85,8 +85,8 @@ pub fn sum(blocks: &[Counters], counter: impl Fn(&Counters) -> u64) -> u64 {
     blocks.iter().map(counter).sum()
 }
 
-/// Blocks on the CPU: as many as run at the same time, at least two, so that one can serve while
-/// the other accepts. More would only wake each other.
+/// Returns the default number of blocks on the CPU: as many as run at the same time, and at least
+/// two, so that one can serve while the other accepts. More blocks would only wake each other.
 pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(2, |cores| (cores.get() as u32).clamp(2, 64))
 }

@@ -26,7 +26,7 @@ impl Ticks {
         Ok(Self { registration, region, blocks })
     }
 
-    /// The numbers as a kernel takes them.
+    /// Returns the numbers as a kernel takes them.
     ///
     /// # Safety
     /// The kernel ends before this value is dropped.

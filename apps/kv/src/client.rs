@@ -7,19 +7,19 @@ use std::time::Duration;
 /// How long an answer may take.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why the client gives up.
+/// Why the client fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The connection failed.
     #[error("connection: {0}")]
     Io(io::Error),
-    /// An answer is no RESP2.
+    /// An answer is not RESP2.
     #[error("the server sent {0:?}, which is no answer")]
     NoAnswer(String),
     /// An answer is wrong.
     #[error("{command} was answered with {found:?} instead of {expected:?}")]
     Wrong {
-        /// What was asked.
+        /// The command.
         command: String,
         /// The answer.
         found: Box<Answer>,
@@ -43,9 +43,9 @@ pub enum Answer {
     Error(String),
     /// `:1`.
     Integer(i64),
-    /// A value, or none.
+    /// A value, or nil.
     Bulk(Option<Vec<u8>>),
-    /// Several.
+    /// Several answers.
     Array(Vec<Answer>),
 }
 

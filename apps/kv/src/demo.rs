@@ -1,4 +1,4 @@
-//! The demonstration: a server and clients in one process, every answer checked.
+//! The demonstration: a server and clients in one process. Every answer is checked.
 
 use crate::args::Args;
 use crate::client::{Answer, Client, ClientError};
@@ -27,7 +27,7 @@ struct Row {
     p99_us: f64,
 }
 
-/// What the demonstration found.
+/// The results of the demonstration.
 #[derive(Debug, Serialize)]
 struct Report {
     server: crate::server::Totals,
@@ -89,7 +89,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Error> {
     Ok(())
 }
 
-/// One command of each kind, with the answer that Redis gives.
+/// Sends one command of each kind, and compares each answer with that of Redis.
 fn check_commands(addr: SocketAddr) -> Result<u32, ClientError> {
     let mut client = Client::connect(addr)?;
     let large: Vec<u8> = (0..1u32 << 20).map(|at| ((at * 31) >> 3) as u8).collect();
@@ -151,8 +151,8 @@ fn check_commands(addr: SocketAddr) -> Result<u32, ClientError> {
     Ok(steps.len() as u32)
 }
 
-/// Loads the server from `clients` connections, each with `pipeline` requests under way at a time.
-/// Four threads drive them.
+/// Loads the server from `clients` connections, each with `pipeline` requests in flight. Four
+/// threads drive them.
 fn drive(
     addr: SocketAddr,
     clients: u32,
@@ -180,7 +180,7 @@ fn drive(
     Ok(Row { load, clients, pipeline, requests, requests_per_second, p50_us: at(0.5), p99_us: at(0.99) })
 }
 
-/// Drives some connections; returns the round-trip times of their batches in nanoseconds.
+/// Drives some connections. Returns the round-trip times of their batches in nanoseconds.
 fn drive_some(
     addr: SocketAddr,
     clients: &[u32],
@@ -189,7 +189,7 @@ fn drive_some(
 ) -> Result<Vec<u64>, ClientError> {
     let mut connections = clients.iter().map(|_| Client::connect(addr)).collect::<Result<Vec<_>, _>>()?;
     let key = |client: u32, number: u64| format!("key:{client}:{}", number % KEYS).into_bytes();
-    // What a key was set to tells client and number, so that a mixed-up answer is found.
+    // The value of a key contains the client and the number, so that a mixed-up answer is found.
     let value = |client: u32, number: u64| format!("{client:08}:{:055}", number % KEYS).into_bytes();
     let (started, mut times, mut number) = (Instant::now(), Vec::new(), 0);
     if !is_set {

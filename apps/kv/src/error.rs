@@ -1,4 +1,4 @@
-//! Why the program cannot go on.
+//! Errors that end the program.
 
 use crate::client::ClientError;
 use gpu_usermap::cuda::LoadModuleError;
@@ -33,7 +33,7 @@ pub enum Error {
     /// The server.
     #[error(transparent)]
     Server(#[from] gpunet_serve_host::Error),
-    /// There is no password in its file.
+    /// The password cannot be read from its file.
     #[error("cannot read the password in {}", path.display())]
     Password {
         /// The file.

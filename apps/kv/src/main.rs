@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what to do | `args` (command line), gpunet-app's `cli` and `interrupt` (Ctrl-C) |
 //! | the server | `server` (starts the kernel by gpunet-serve-host, prints its log and its totals) |
-//! | the demonstration | `demo` (loads the server), `search` (vectors, beside this machine's cores), `client` (a small RESP2 client that checks answers) |
+//! | the demonstration | `demo` (loads the server), `search` (vectors, compared with this machine's cores), `client` (a small RESP2 client that checks answers) |
 //!
 //! The kernel is in the package gpunet-kv-kernel, and its sets of vectors in gpunet-kv-vectors; for
 //! a GPU its PTX is in `ptx/`.
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Error> {
     cli::start_log();
-    // Each connection takes a descriptor. A lower hard limit is respected: connections beyond it
+    // Each connection takes a descriptor. A lower hard limit is respected: further connections
     // wait.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

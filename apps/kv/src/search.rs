@@ -1,5 +1,5 @@
-//! The demonstration's exact search: vectors are loaded, searches are timed and checked, beside the
-//! same search by all cores of the machine.
+//! The demonstration's exact search. It loads vectors, times and checks searches, and compares them
+//! with the same search by all cores of the machine.
 
 use crate::client::{Answer, Client, ClientError};
 use gpunet_device::team::F16;
@@ -7,11 +7,11 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// How many are searched for.
+/// The number of nearest vectors that a search returns.
 const COUNT: usize = 10;
-/// Searches that are timed.
+/// The number of timed searches.
 const SEARCHES: usize = 50;
-/// Additions under way at a time, on each of so many connections.
+/// Additions in flight on each connection, and the number of connections.
 const PIPELINE: usize = 64;
 const LOADERS: usize = 4;
 
@@ -25,12 +25,12 @@ pub struct Report {
     pub vsim_slowest_us: f64,
     pub cores: usize,
     pub cores_p50_us: f64,
-    /// How many times as long the cores take.
+    /// The cores' time divided by the server's.
     pub ratio: f64,
 }
 
-/// A vector without a pattern: halves, and the numbers that they become at length 1, as halves
-/// again.
+/// A vector without a pattern: as half-precision numbers, and scaled to length 1 and rounded to
+/// half precision again.
 fn vector(number: usize, dim: usize) -> (Vec<u8>, Vec<f32>) {
     let mut state = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let given: Vec<F16> = (0..dim)
@@ -56,7 +56,7 @@ fn unit(numbers: &[f32]) -> Vec<f32> {
     numbers.iter().map(|&number| (f64::from(number) / square.sqrt()) as f32).collect()
 }
 
-/// As the kernel computes it: eight sums.
+/// The dot product, computed as the kernel does, with eight sums.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 8];
     let (eights_a, rest_a) = a.as_chunks::<8>();
@@ -87,7 +87,7 @@ pub fn run(addr: SocketAddr, vectors: usize, dim: usize) -> Result<Report, Clien
     client.expect(&[b"VCARD", b"demo:vectors"], &Answer::Integer(vectors as i64))?;
     client.expect(&[b"VDIM", b"demo:vectors"], &Answer::Integer(dim as i64))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // What the server keeps, as numbers that need no unpacking.
+    // The vectors that the server keeps, as numbers that need no unpacking.
     let mut all = vec![0.0f32; vectors * dim];
     let part = vectors.div_ceil(cores) * dim;
     std::thread::scope(|scope| {
@@ -169,7 +169,7 @@ fn load(addr: SocketAddr, first: usize, vectors: usize, dim: usize) -> Result<()
     Ok(())
 }
 
-/// The nearest by all cores of this machine, each with a part of the vectors.
+/// Finds the nearest vectors with all cores of this machine, each of which searches a part.
 fn by_cores(all: &[f32], query: &[f32], dim: usize, cores: usize) -> Vec<(f32, usize)> {
     let part = (all.len() / dim).div_ceil(cores);
     let mut found: Vec<(f32, usize)> = std::thread::scope(|scope| {

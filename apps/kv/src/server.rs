@@ -21,13 +21,13 @@ static PTX: Embedded = embedded!("gpunet_kv_kernel.ptx");
 
 /// Ring memory for all connections, which the proxy divides among them.
 const RINGS: u64 = 256 << 20;
-/// Threads of a block on a GPU: a request is parsed by all of them alike, and values are copied by
-/// all of them.
+/// The default threads of a block on a GPU. All of them parse a request in the same way, and copy
+/// values together.
 const GPU_THREADS: u32 = 128;
 /// Blocks on a GPU.
 const GPU_BLOCKS: u32 = 64;
-/// Bytes of memory for each bucket of the table: entries of 100 bytes or so are two or three in a
-/// bucket.
+/// Bytes of memory for each bucket of the table. A bucket then holds two or three entries of about
+/// 100 bytes.
 const BYTES_PER_BUCKET: u64 = 256;
 
 /// A server that runs, with its device. The fields are dropped in this order.
@@ -39,7 +39,7 @@ pub struct Serving {
     blocks: u32,
 }
 
-/// What a server did.
+/// The totals of a server.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Totals {
     device: String,
@@ -69,7 +69,7 @@ fn password(path: &Path) -> Result<Password, Error> {
 }
 
 impl Serving {
-    /// Starts the server at the first of these addresses that can be listened on.
+    /// Starts the server at the first of these addresses on which it can listen.
     pub fn start(args: &Args, addrs: &[SocketAddr]) -> Result<Self, Error> {
         let connections = args.connections;
         let config = Config {
@@ -124,14 +124,14 @@ impl Serving {
         Ok(Self { running, _program: program, attachment, blocks })
     }
 
-    /// Prints what blocks have written to their logs.
+    /// Prints the lines that blocks have written to their logs.
     pub fn print_log(&mut self) {
         for line in self.running.log() {
             eprintln!("gpunet-kv: {line}");
         }
     }
 
-    /// Ends the server; returns what it did.
+    /// Ends the server. Returns its totals.
     pub fn stop(mut self) -> Result<Totals, Error> {
         self.print_log();
         let mut totals = Totals {
@@ -172,7 +172,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Error> {
     }
     while !interrupt.asked() {
         if serving.running.is_finished()? {
-            // The totals tell why.
+            // The totals show the reason.
             serving.stop()?;
             return Err(Error::Ended);
         }

@@ -1,8 +1,8 @@
-//! Starting kernels and reading what they leave.
+//! Starts kernels and reads their results.
 //!
 //! All unsafe code of the host side is here: a launch hands out addresses, and the launching code
-//! must keep what they point to. [`RunningKernel`] keeps that memory until its kernel has ended, so
-//! the rest of the program cannot get it wrong.
+//! must keep the memory behind them. [`RunningKernel`] keeps that memory until its kernel has
+//! ended, so the rest of the program cannot get it wrong.
 #![allow(unsafe_code)]
 
 use crate::args::DeviceArgs;
@@ -19,8 +19,8 @@ use std::net::SocketAddr;
 /// The kernels for a GPU, made by `cargo run -p gpunet-build-ptx`.
 static PTX: Embedded = embedded!("gpunet_rstream_kernel.ptx");
 
-/// Threads of a block on a GPU, unless asked for: 256 lanes keep PCIe full
-/// on an H200 (`gpunet-bench copy`).
+/// The default threads of a block on a GPU: 256 lanes keep PCIe full on an H200 (`gpunet-bench
+/// copy`).
 const GPU_THREADS: u32 = 256;
 
 /// Connections that may wait to be accepted.
@@ -36,7 +36,7 @@ pub struct Kernels {
     threads: u32,
 }
 
-/// What the kernel of one end uses, for several connections.
+/// The memory of the kernel of one end, for several connections.
 pub struct Memory {
     work: DeviceBuffer,
     tests: DeviceBuffer,
@@ -49,7 +49,7 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     handle: Handle,
-    /// Where it listens, with the port it got.
+    /// The address where it listens, with the actual port.
     pub addr: SocketAddr,
 }
 
@@ -62,20 +62,20 @@ pub enum Role {
     Client(SocketAddr, Options),
 }
 
-/// How many bytes went each way before: the value of the next byte follows from its position.
+/// How many bytes have gone each way so far: the value of the next byte follows from its position.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Positions {
-    /// Of the sending direction.
+    /// Bytes of the sending direction.
     pub sent: u64,
-    /// Of the receiving direction.
+    /// Bytes of the receiving direction.
     pub received: u64,
 }
 
 impl Kernels {
-    /// Starts a proxy with room for streams of such rings, attaches the device and loads the
+    /// Starts a proxy with room for streams with these rings, attaches the device and loads the
     /// kernels.
     pub fn open(args: &DeviceArgs) -> Result<Self, AppError> {
-        // Two rings a stream, and some.
+        // Two rings for each stream, and a reserve.
         let rings = STREAMS * 2 * args.ring + (8 << 20);
         let config = Config { sockets: 64, shared_rings: rings, device_rings: rings, ..Config::default() };
         let proxy = args.proxy.open(config)?;
@@ -185,7 +185,7 @@ impl Kernels {
     }
 }
 
-/// Waits for a kernel and reads its results: how it ended, and the nanoseconds of each finished
+/// Waits for a kernel, and reads its results: how it ended, and the nanoseconds of each finished
 /// test.
 pub fn finish(kernel: RunningKernel<Memory>) -> Result<(Memory, Ended, Vec<u64>), AppError> {
     // The listener stays open.

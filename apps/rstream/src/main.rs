@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what to do | `args` (command line), `plan` (which tests over which connections), `interrupt` (Ctrl-C) |
 //! | the three programs | `run` (server, client, both) |
-//! | what they share | gpunet-app's `device` (where kernels run) and `kernel` (a running kernel), `kernels` (starting them: the one module with unsafe code), `report` |
+//! | common parts | gpunet-app's `device` (where kernels run) and `kernel` (a running kernel), `kernels` (starting them: the one module with unsafe code), `report` |
 //!
 //! The kernels themselves are in the package gpunet-rstream-kernel; for a GPU their PTX is in
 //! `ptx/`.

@@ -3,12 +3,12 @@
 use crate::args::TestArgs;
 use gpunet_rstream_kernel::record::Test;
 
-/// A test and what rstream calls it.
+/// A test and rstream's name for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Its name in the table.
     pub name: String,
-    /// What the kernel does.
+    /// The kernel's work.
     pub test: Test,
 }
 
@@ -39,7 +39,7 @@ fn every_size() -> Vec<u64> {
     std::iter::once(64).chain((7..=22).flat_map(|log2| [1 << log2, 3 << (log2 - 1)])).collect()
 }
 
-/// How often rstream repeats a transfer of that size.
+/// Returns how often rstream repeats a transfer of this size.
 const fn repeats(size: u64) -> u64 {
     match size {
         0..0x400 => 100_000,

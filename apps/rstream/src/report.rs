@@ -1,4 +1,4 @@
-//! What is printed: rstream's table, or one JSON object.
+//! The report: rstream's table, or one JSON object.
 
 use crate::plan::{Step, count_text, size_text};
 use gpunet_app::cli::{print, print_json};
@@ -13,7 +13,7 @@ pub struct Report {
     pub device: String,
     /// The transport that was asked for.
     pub transport: &'static str,
-    /// Received bytes were checked.
+    /// Whether received bytes were checked.
     pub verified: bool,
     /// Connections without an error, counted per end.
     pub connections: u64,
@@ -21,7 +21,7 @@ pub struct Report {
     pub bytes_received: u64,
     /// Connections with an error.
     pub errors: u64,
-    /// Somebody pressed Ctrl-C.
+    /// Whether the user pressed Ctrl-C.
     pub interrupted: bool,
     /// The tests that were done, in order.
     pub tests: Vec<Row>,
@@ -35,13 +35,13 @@ pub struct Report {
 pub struct Row {
     /// Which end: "server" or "client".
     pub end: &'static str,
-    /// What rstream calls it.
+    /// rstream's name for it.
     pub name: String,
     /// Bytes of a transfer.
     pub size: u64,
-    /// Transfers in one direction before it turns.
+    /// Transfers in one direction before the direction changes.
     pub count: u64,
-    /// Turns there and back.
+    /// Rounds of both directions.
     pub iterations: u64,
     /// Bytes in both directions together.
     pub bytes: u64,
@@ -49,7 +49,7 @@ pub struct Row {
     pub seconds: f64,
     /// 10^9 bits per second, both directions together.
     pub gigabits_per_second: f64,
-    /// Microseconds a transfer.
+    /// Microseconds for each transfer.
     pub microseconds_per_transfer: f64,
 }
 
@@ -99,7 +99,7 @@ pub fn headings() -> String {
 }
 
 impl Report {
-    /// A report of nothing yet.
+    /// Makes an empty report.
     pub const fn new(device: String, transport: &'static str, verified: bool, json: bool) -> Self {
         Self {
             device,

@@ -13,7 +13,7 @@ use gpunet_app::kernel::{RunningKernel, errno_text};
 use gpunet_rstream_kernel::record::{Ended, Outcome, Test};
 use std::time::Duration;
 
-/// The timeout of kernels' waits within a connection. An accept waits as long as it takes.
+/// The timeout of kernels' waits within a connection. An accept waits without limit.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How often to check for Ctrl-C.
@@ -74,7 +74,8 @@ pub fn run_both(args: &BothArgs, interrupt: &Interrupt) -> Result<Report, AppErr
     let mut session = Session::open(&args.test, &args.device, args.transport)?;
     session.kernels.fit_both()?;
     let bound = session.listen(&args.addr)?;
-    // All memory is allocated before a kernel waits: allocating beside one is best avoided.
+    // All memory is allocated before a kernel waits: it is best not to allocate while a kernel
+    // waits.
     let (mut server, mut client) = (session.end("server")?, session.end("client")?);
     server.silent = true;
     session.report.say(&format!("listening on {}", bound.addr));
@@ -85,7 +86,7 @@ pub fn run_both(args: &BothArgs, interrupt: &Interrupt) -> Result<Report, AppErr
             let serving = session.start(&mut server, Role::Server(bound), connection)?;
             let role = Role::Client(bound.addr, session.options);
             let driving = session.start(&mut client, role, connection)?;
-            // The client ends by itself in any case, because its waits are bounded.
+            // The client always ends by itself, because its waits are bounded.
             let drove = session.finish(&mut client, driving, connection, interrupt)?;
             if drove.outcome != Outcome::Good {
                 // The server may still wait for it.
@@ -100,15 +101,16 @@ pub fn run_both(args: &BothArgs, interrupt: &Interrupt) -> Result<Report, AppErr
     Ok(session.close())
 }
 
-/// What all ends of a program share.
+/// The state that all ends of a program share.
 struct Session {
     kernels: Kernels,
     plan: Vec<Vec<Step>>,
     options: Options,
     verify: bool,
-    /// Another address is left to try.
+    /// Whether another address is left to try.
     unreachable_is_no_error: bool,
-    /// The other end has failed, so a cancelled call of this end is no error of its own.
+    /// Whether the other end has failed. A cancelled call of this end is then not an error of its
+    /// own.
     given_up: bool,
     report: Report,
 }
@@ -116,7 +118,7 @@ struct Session {
 /// One end, over its connections.
 struct End {
     name: &'static str,
-    /// Whether its rows are not printed.
+    /// Whether its rows are left out of the output.
     silent: bool,
     /// None while a kernel uses it.
     memory: Option<Memory>,
@@ -164,7 +166,7 @@ impl Session {
         self.kernels.start(memory, role, &tests, end.positions, self.verify)
     }
 
-    /// Waits for that end, prints its tests, and counts how it ended.
+    /// Waits for the end, prints its tests, and counts how it ended.
     fn finish(
         &mut self,
         end: &mut End,
@@ -216,7 +218,7 @@ impl Session {
         }
     }
 
-    /// Stops everything, after waiting until what was sent has arrived.
+    /// Waits until all sent bytes have arrived, and then stops everything.
     fn close(self) -> Report {
         let closed = self.kernels.close();
         if closed.undelivered > 0 && self.report.errors == 0 && !self.report.interrupted {

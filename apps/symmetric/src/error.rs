@@ -1,13 +1,13 @@
-//! What can go wrong.
+//! The errors of an example.
 
 use gpu_usermap::cuda::StreamError;
 use gpunet_app::error::AppError;
 use gpunet_proxy::queue::QueueError;
 
-/// Why an example did not come to its end, or came to a wrong one.
+/// Why an example did not finish, or had a wrong result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What ends any program.
+    /// An error that any of the programs can have.
     #[error(transparent)]
     App(AppError),
     /// A kernel cannot be started.
@@ -30,13 +30,13 @@ pub enum Error {
     /// An element is not what it should be.
     #[error("element {at} of {what} is {found} instead of {expected}")]
     Differs {
-        /// Of what.
+        /// The checked memory.
         what: &'static str,
         /// Which.
         at: usize,
-        /// As it is.
+        /// Its value.
         found: String,
-        /// As it should be.
+        /// The expected value.
         expected: String,
     },
 }

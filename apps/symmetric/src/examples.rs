@@ -1,4 +1,4 @@
-//! The examples: what each allocates, runs and checks.
+//! The examples: the memory, kernels and checks of each.
 
 mod jacobi;
 mod moe_shuffle;
@@ -16,7 +16,7 @@ use std::fmt::Debug;
 /// Runs an example as one member. All members run the same.
 ///
 /// # Errors
-/// [`Error`]; an element that differs, too.
+/// [`Error`], also for an element that differs.
 pub fn run(example: Example, member: &Member, args: &Args) -> Result<(), Error> {
     let (elements, chunk) = (args.elements as usize, args.chunk);
     match example {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what to do | `args` |
 //! | a member | `member` (how it runs a kernel: the one module with unsafe code) |
-//! | the examples | `examples` (what each allocates, runs and checks) |
+//! | the examples | `examples` (the memory, kernels and checks of each) |
 //!
 //! The kernels themselves are in the package gpunet-symmetric-kernel; for a GPU their PTX is in
 //! `ptx/`.
@@ -60,7 +60,8 @@ fn attach(proxy: &Proxy, args: &Args, number: u32) -> Result<Attachment, Error> 
 /// The one member that a launcher has started.
 fn launched(args: &Args) -> Result<(), Error> {
     let proxy = open(args)?;
-    // Launchers number the processes of a machine, by which they share its devices.
+    // Launchers number the processes of a machine, and these numbers decide which device each
+    // process uses.
     let local = ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"];
     let number = local.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).unwrap_or(0);
     let attachment = attach(&proxy, args, number)?;
@@ -94,7 +95,7 @@ fn all(args: &Args) -> Result<(), Error> {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        // Of all that fail, the first says why.
+        // If several fail, the first one gives the reason.
         threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
     })
 }

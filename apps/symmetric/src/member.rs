@@ -1,7 +1,7 @@
 //! A member, and how it runs a kernel.
 //!
-//! All unsafe code of this program is here: a launch hands out addresses, and `run` keeps what they
-//! point to until the kernel has ended.
+//! All unsafe code of this program is here: a launch hands out addresses, and `run` keeps the
+//! memory behind them until the kernel has ended.
 #![allow(unsafe_code)]
 
 use crate::args::Args;
@@ -36,7 +36,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member on that device.
+    /// Makes a member on the device of the attachment.
     ///
     /// # Errors
     /// The kernels cannot be loaded.
@@ -46,11 +46,11 @@ impl Member {
         Ok(Self { attachment, program, threads, team, blocks: args.blocks })
     }
 
-    /// Runs the kernel that `make` makes of the team's handle and the memory for its results; waits
-    /// for its end.
+    /// Runs the kernel that `make` makes from the team's handle and the memory for its results, and
+    /// waits for its end.
     ///
     /// `memory` is all symmetric memory whose pointers `make` puts into the kernel: it is kept
-    /// until then.
+    /// until the kernel has ended.
     ///
     /// # Errors
     /// It cannot be started, or a block has failed.
@@ -63,13 +63,13 @@ impl Member {
         self.run_blocks(blocks, self.threads, memory, make)
     }
 
-    /// The threads of a block: as usual on a GPU, so many on the CPU.
+    /// Returns the threads of a block: the usual number on a GPU, `on_cpu` on the CPU.
     #[must_use]
     pub fn threads_or(&self, on_cpu: u32) -> u32 {
         if self.attachment.cuda().is_some() { self.threads } else { on_cpu }
     }
 
-    /// As [`Member::run`], with that many threads in each block.
+    /// As [`Member::run`], with `threads` threads in each block.
     ///
     /// # Errors
     /// Those of [`Member::run`].
@@ -83,7 +83,7 @@ impl Member {
         let mut results = self.team.alloc::<i32>(blocks as usize)?;
         results.write(0, &vec![NOT_RUN; blocks as usize])?;
         // SAFETY: the kernel ends in `finish` below, before `results`, `memory` and the team are
-        // dropped; what members store where is ordered by the kernels' signals and barriers.
+        // dropped; the kernels' signals and barriers order the members' stores.
         let launch = unsafe {
             let pointer = results.ptr();
             self.attachment.launch(&self.program, blocks, threads, |net| {
@@ -94,7 +94,7 @@ impl Member {
         let mut errors = vec![0; blocks as usize];
         results.read(0, &mut errors)?;
         let failed = errors.iter().position(|&error| error != 0);
-        // Nobody takes its memory away while others' kernels still store there.
+        // No member frees its memory while other members' kernels still store to it.
         self.team.barrier()?;
         match failed {
             None => Ok(()),
@@ -105,7 +105,7 @@ impl Member {
     /// A queue of this member's device.
     ///
     /// # Errors
-    /// What the system, or CUDA, refuses.
+    /// The error of the system or of CUDA.
     pub fn queue(&self) -> Result<Queue, Error> {
         let queue = match self.attachment.cuda() {
             None => Queue::cpu(&self.attachment),
@@ -117,10 +117,11 @@ impl Member {
         queue.map_err(Error::Queue)
     }
 
-    /// The pointer for a kernel of [`Member::run`], to whose `memory` it belongs.
+    /// Returns the pointer for a kernel of [`Member::run`]. The memory is part of that call's
+    /// `memory`.
     #[must_use]
     pub fn ptr<T: gpunet_proxy::device::team::Element>(&self, memory: &Symmetric<'_, T>) -> SymmetricPtr<T> {
-        // SAFETY: `run` keeps it; its callers make pointers of what they give it only.
+        // SAFETY: `run` keeps it; its callers make pointers only of memory that they pass to it.
         unsafe { memory.ptr() }
     }
 

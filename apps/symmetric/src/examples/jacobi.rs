@@ -20,7 +20,7 @@ pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
         (member.team.rank().0 as usize, member.team.size() as usize, member.blocks as usize);
     let rows = (elements / blocks / WIDTH).max(1);
     let mut expected = Grid::new(rows * blocks * size + 2);
-    // This member's bands one after the other, each with the row above and the row below.
+    // This member's bands in order, each with the row above and the row below.
     let bands = |grid: &Grid| -> Vec<f32> {
         let band = |block| grid.rows((rank * blocks + block) * rows, rows + 2).to_vec();
         (0..blocks).flat_map(band).collect()
@@ -40,15 +40,15 @@ pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
     let iterations = expected.solve();
     check("the iterations", &counts[2], |_| iterations)?;
     let (result, expected) = (&copies[iterations as usize % 2], bands(&expected));
-    // Every sum is of the same numbers in the same order: every bit is the same.
+    // Every sum adds the same numbers in the same order, so every bit is the same.
     check("the grid", result, |at| expected[at])
 }
 
-/// The whole grid, for the plain computation beside.
+/// The whole grid, for the plain computation that the result is compared with.
 struct Grid(Vec<f32>);
 
 impl Grid {
-    /// With that many rows. The first and the last one are fixed.
+    /// Makes a grid with `rows` rows. The first and the last one are fixed.
     fn new(rows: usize) -> Self {
         // Numbers that look random, so that a wrong neighbour shows everywhere.
         let cell = |at: usize| (at * 7919 % 1000) as f32 / 1000.0;
@@ -59,7 +59,7 @@ impl Grid {
         &self.0[first * WIDTH..(first + count) * WIDTH]
     }
 
-    /// Does what the kernel does; returns the number of iterations.
+    /// Computes the same as the kernel. Returns the number of iterations.
     fn solve(&mut self) -> u64 {
         let mut iteration = 0;
         loop {

@@ -7,7 +7,7 @@ use gpunet_symmetric_kernel::{MoeShuffle, expert};
 
 /// Elements of a token.
 const HIDDEN: usize = 64;
-/// Tokens of a member at most: the memory for what arrives has room for the rows of all members.
+/// The most tokens of a member: the memory for arriving rows has room for those of all members.
 const MOST_TOKENS: usize = 256;
 /// Experts of each member.
 const EXPERTS: usize = 3;
@@ -16,7 +16,7 @@ const WEIGHTS: [f32; 2] = [0.75, 0.25];
 /// Launches, each with other routes.
 const LAUNCHES: u64 = 2;
 
-/// What the tokens of all members are and where they go, as a rule that every member knows.
+/// The rule for the tokens of all members and their experts, which every member knows.
 #[derive(Clone, Copy)]
 struct Batch {
     experts: usize,
@@ -24,12 +24,12 @@ struct Batch {
 }
 
 impl Batch {
-    /// An element of a token: a small integer, with which everything that follows is exact.
+    /// An element of a token: a small integer, so that all later results are exact.
     fn token(self, rank: usize, token: usize, at: usize) -> f32 {
         ((rank * 31 + token * 7 + at * 3 + self.launch) % 256) as f32
     }
 
-    /// The expert of a row: low numbers are wanted more often.
+    /// The expert of a row: low numbers are chosen more often.
     fn route(self, rank: usize, row: usize) -> usize {
         let mixed = (rank * 1_000_003 + row * 7919 + self.launch * 104_729).wrapping_mul(0x9e37_79b9) >> 7;
         (mixed % self.experts) * (mixed / self.experts % 8) / 8
@@ -50,7 +50,7 @@ pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
     let tokens = (elements / HIDDEN).clamp(1, MOST_TOKENS);
     let (rows, experts) = (tokens * WEIGHTS.len(), size * EXPERTS);
     let (floats, numbers) = (|len| member.team.alloc::<f32>(len), |len| member.team.alloc::<u32>(len));
-    // As a model's layer does, every launch uses the same memory.
+    // Every launch uses the same memory, as a model's layer does.
     let mut input = [floats(tokens * HIDDEN)?, floats(rows)?];
     let mut routes = numbers(rows)?;
     let plan = [numbers(rows)?, numbers(experts)?, numbers(experts * size)?, numbers(experts)?];

@@ -8,12 +8,12 @@ use gpunet_symmetric_kernel::{OnStream, SUMMED, TOLD};
 /// Turns of kernel and queue.
 const ROUNDS: u64 = 5;
 
-/// The number that a member has at a place at first.
+/// The initial number of a member at a place.
 fn number(rank: u32, at: usize) -> u32 {
     (at as u32 + rank) % 8
 }
 
-/// What becomes of the numbers, by a plain loop over those of all members: how often 1 is taken
+/// Computes the result by a plain loop over the numbers of all members: how often 1 is subtracted
 /// from each.
 fn turns(size: u32, elements: usize, threshold: u64) -> u32 {
     let sum = |taken: u32| -> u64 {
@@ -38,11 +38,11 @@ pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
         })
     };
     let mut queue = member.queue()?;
-    // A driver loads code when it is first used, which would wait for a stream that waits.
+    // A driver loads code at its first use, and would wait for a waiting stream then.
     queue.barrier(team).map_err(Error::Queue)?;
     queue.synchronize().map_err(Error::Queue)?;
     run(0)?;
-    // All of the queue's part is there before the kernel begins.
+    // All of the queue's operations are enqueued before the kernel begins.
     for round in 1..=ROUNDS {
         queue.wait_until(team, SUMMED, own, round).map_err(Error::Queue)?;
         queue.all_gather(gathered, partial).map_err(Error::Queue)?;

@@ -22,7 +22,7 @@ pub(super) fn run(member: &Member, elements: usize) -> Result<(), Error> {
         (Gatherer::Warp, "the sum by warps"),
         (Gatherer::Thread, "the sum by threads"),
     ] {
-        // Nothing is left of the gather before, at any member.
+        // No member keeps results of the previous gather.
         memory[3].write(0, &vec![-1; each * size])?;
         member.team.barrier()?;
         member.run_blocks(1, member.threads_or(CPU_THREADS), &memory, |team, results, memory| {

@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `lent` | queues, and what they use |
+//! | `lent` | queues, and the memory and sockets that they use |
 //! | `by_hand` | the same operations of a stream, written by hand |
 //! | `members` | a team of devices of this process |
 //! | `windows`, `words` | memory that two devices access; words that streams and kernels share |
@@ -40,10 +40,11 @@ pub use members::{Members, pointer};
 pub use windows::Windows;
 pub use words::Words;
 
-/// Any device: a GPU if there is one.
+/// The name for any device: a GPU if there is one.
 pub const AUTO: &str = "auto";
 
-/// Resolves `auto` and `cuda` to the name of one device. Tries once which device `auto` takes.
+/// Resolves `auto` and `cuda` to the name of one device. It finds out once which device `auto`
+/// takes.
 pub fn resolve(proxy: &ProxyArgs, device: &str) -> Outcome<String> {
     Ok(match device {
         AUTO => {
@@ -96,13 +97,12 @@ impl Pinned {
     /// Copies between two parts of the region, as another end on the CPU would.
     pub fn copy(&self, to: usize, from: usize, len: usize) {
         assert!(to + len <= self.region.len() && from + len <= self.region.len());
-        // SAFETY: inside the region (checked); by the hand-off words only one side copies at a
-        // time.
+        // SAFETY: inside the region (checked); the hand-off words let only one side copy at a time.
         unsafe { self.host(from).copy_to(self.host(to), len) };
     }
 }
 
-/// What a launch runs on: its own memory.
+/// The memory of a launch.
 pub struct Job {
     memory: DeviceBuffer,
     results: DeviceBuffer,
@@ -143,18 +143,18 @@ impl Bench {
         Self::attach(&proxy.open(Config::default())?, device)
     }
 
-    /// CPU blocks under a proxy of their own: an end of floors, which have no sockets.
+    /// Opens CPU blocks under a proxy of their own: an end of floors, which have no sockets.
     pub fn cpu() -> Outcome<Self> {
         Self::attach(&embed(Config::small())?, "cpu")
     }
 
-    /// A device of a driver without a GPU, whose streams do what they are told.
+    /// Opens a device of a driver without a GPU, whose streams carry out their operations.
     #[cfg(test)]
     pub fn on(proxy: &Proxy, device: &gpu_usermap::cuda::Device) -> Outcome<Self> {
         Ok(Self { attachment: proxy.attach_cuda(device)?, programs: Default::default() })
     }
 
-    /// Opens the device of that name.
+    /// Opens the device with this name.
     pub fn attach(proxy: &Proxy, device: &str) -> Outcome<Self> {
         let attachment = device::attach(proxy, "gpunet-bench", device.parse::<DeviceChoice>()?)?;
         Ok(Self { attachment, programs: Default::default() })
@@ -180,7 +180,7 @@ impl Bench {
         &self.attachment
     }
 
-    /// Where it runs, for the head of a table: the device and, for a GPU, its ordinal.
+    /// Returns where it runs, for the head of a table: the device and, for a GPU, its ordinal.
     pub fn title(&self) -> String {
         match self.attachment.cuda() {
             Some(device) => format!("{} (cuda:{})", self.name(), device.ordinal()),
@@ -188,7 +188,7 @@ impl Bench {
         }
     }
 
-    /// How many blocks can run at once and wait for each other.
+    /// Returns how many blocks can run at the same time and wait for each other.
     pub fn processors(&self) -> u32 {
         self.attachment.cuda().map_or(4, |device| device.multiprocessors())
     }
@@ -218,8 +218,8 @@ impl Bench {
         Ok(program)
     }
 
-    /// Loads a kernel for blocks of `threads` threads, if it is not loaded yet: before another one
-    /// waits, and before time is measured.
+    /// Loads a kernel for blocks of `threads` threads, if it is not loaded yet. Call it before
+    /// another kernel waits, and before time is measured.
     pub fn prepare<K: Kernel>(&self, threads: u32) -> Outcome<()> {
         self.program::<K>(self.threads(threads)).map(|_| ())
     }

@@ -1,4 +1,4 @@
-//! Charts of a report: two beside each other, logarithmic, the floors dashed.
+//! Charts of a report: two in a row, with logarithmic axes and dashed floors.
 
 mod axis;
 mod panel;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Charts in a row.
 const COLUMNS: usize = 2;
-/// Letters and pixels of a line below the charts.
+/// The letters and pixels of a line below the charts.
 const FOOT: usize = 150;
 const FOOT_ROW: u32 = 16;
 
@@ -26,7 +26,7 @@ struct Curve<'a> {
 struct Point {
     x: f64,
     typical: f64,
-    /// The 99th percentile of a time, where it is drawn; else the figure once more.
+    /// The 99th percentile of a time, where it is drawn; otherwise the figure itself.
     tail: f64,
 }
 
@@ -49,7 +49,7 @@ pub fn draw(report: &Report, path: &Path) -> Outcome<()> {
         eprintln!("gpunet-bench: no measurement has a chart: {} is not written", path.display());
         return Ok(());
     }
-    // The titles of the charts say what was measured. The machine is named once, below.
+    // The titles of the charts name the measurements. The machine is named once, below.
     let machine = &report.machine;
     let foot = wrap(&format!("{}; {}", machine.hardware(), report.command), FOOT);
     let (columns, rows) = (COLUMNS, charts.len().div_ceil(COLUMNS));
@@ -93,7 +93,7 @@ fn lines(table: &Table) -> Vec<Curve<'_>> {
     lines.sort_by_key(|line| {
         [Role::Gpunet, Role::Reference, Role::Floor].iter().position(|role| *role == line.role)
     });
-    // Only one shaded tail stays readable.
+    // With more than one shaded tail the chart would be unreadable.
     let shaded = usize::from(lines.first().is_some_and(|line| line.role == Role::Gpunet));
     for line in lines.iter_mut().skip(shaded) {
         line.points.iter_mut().for_each(|point| point.tail = point.typical);

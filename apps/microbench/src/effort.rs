@@ -1,6 +1,6 @@
-//! How much a run does.
+//! How much work a run does.
 
-/// How much to do.
+/// The amount of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     Quick,
@@ -9,7 +9,7 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// Returns one of three values by the effort.
+    /// Returns one of three values, depending on the effort.
     pub fn of<T>(self, quick: T, usual: T, full: T) -> T {
         match self {
             Self::Quick => quick,

@@ -1,4 +1,5 @@
-//! What the hardware gives: data and flag between two devices of this process, without sockets.
+//! The floors, which show what the hardware can do: data and flag between two devices of this
+//! process, without sockets.
 
 use crate::bench::{Bench, Windows};
 use crate::outcome::Outcome;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const NAMES: [&str; 2] = ["pinned memory", "the receiver's memory"];
 
-/// Returns the best of three tries: other programs may take a processor away during one of them.
+/// Returns the best of three tries, because other programs may use a processor during one of them.
 pub fn best(mut once: impl FnMut() -> Outcome<Row>) -> Outcome<Row> {
     let mut best = once()?;
     for _ in 1..3 {
@@ -26,7 +27,7 @@ pub fn ping_pong(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Out
     best(|| ping_pong_once(ends, threads, size, Shape::CopiedOut, rounds))
 }
 
-/// As [`ping_pong`], and the bytes stay where they have arrived.
+/// As [`ping_pong`], but the bytes stay where they have arrived.
 pub fn one_copy(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
     best(|| ping_pong_once(ends, threads, size, Shape::Stays, rounds))
 }
@@ -36,7 +37,7 @@ pub fn ping_pong_by_units(ends: [&Bench; 2], threads: u32, size: u64, rounds: u6
     best(|| ping_pong_once(ends, threads, size, Shape::Units, rounds))
 }
 
-/// How data and flags travel.
+/// The way in which data and flags travel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// Data, then a flag; the receiver copies the data out.

@@ -1,7 +1,7 @@
-//! Foreign programs and libraries that do the same, where this machine has them.
+//! Measurements of foreign programs and libraries with the same purpose, if this machine has them.
 //!
-//! `foreign/run` builds and runs those for GPUs. It and their sources are part of this program, so
-//! that they can be built where there is no checkout. They print what they measured as JSON lines,
+//! `foreign/run` builds and runs the ones for GPUs. This program contains it and their sources, so
+//! that they can be built without a checkout. They print their results as JSON lines, which are
 //! rows of a table.
 
 mod rdma;
@@ -20,7 +20,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a foreign program is asked for.
+/// The figures that are requested of a foreign program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
@@ -54,7 +54,7 @@ const FILES: [(&str, &str); 7] = [
 /// Building takes nvcc half a minute.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Records what NVSHMEM, NCCL and the copy engine give between two GPUs.
+/// Records the figures of NVSHMEM, NCCL and the copy engine between two GPUs.
 pub fn between_gpus(recorder: &mut Recorder, of: Of) {
     for program in ["nvshmem", "nccl"] {
         record(recorder, program, |line| line.of == of);
@@ -62,27 +62,27 @@ pub fn between_gpus(recorder: &mut Recorder, of: Of) {
     record(recorder, "copy", |line| line.of == of && line.row.name.contains(BETWEEN_GPUS));
 }
 
-/// Records what NVSHMEM gives between two GPUs.
+/// Records the figures of NVSHMEM between two GPUs.
 pub fn nvshmem(recorder: &mut Recorder, of: Of) {
     record(recorder, "nvshmem", |line| line.of == of);
 }
 
-/// Records what NVSHMEM gives among the first `members` GPUs.
+/// Records the figures of NVSHMEM among the first `members` GPUs.
 pub fn nvshmem_team(recorder: &mut Recorder, members: u32, of: Of) {
     record(recorder, &format!("nvshmem-team-{members}"), |line| line.of == of);
 }
 
-/// Records what NCCL gives among the first `members` GPUs.
+/// Records the figures of NCCL among the first `members` GPUs.
 pub fn nccl_team(recorder: &mut Recorder, members: u32, of: Of) {
     record(recorder, &format!("nccl-team-{members}"), |line| line.of == of);
 }
 
-/// Records what NCCL gives between two GPUs in the order of streams.
+/// Records the figures of NCCL between two GPUs in the order of streams.
 pub fn in_stream_order(recorder: &mut Recorder) {
     record(recorder, "nccl", |line| line.of == Of::PingPong);
 }
 
-/// Records what the copy engine gives between a GPU and pinned memory.
+/// Records the figures of the copy engine between a GPU and pinned memory.
 pub fn between_gpu_and_cpu(recorder: &mut Recorder, of: Of) {
     record(recorder, "copy", |line| line.of == of && !line.row.name.contains(BETWEEN_GPUS));
 }
@@ -100,7 +100,7 @@ fn record(recorder: &mut Recorder, program: &str, wanted: impl Fn(&ForeignRow) -
     }
 }
 
-/// Returns what a program measured, or why it did not run. Each runs once.
+/// Returns the results of a program, or why it did not run. Each program runs once.
 fn lines(program: &str) -> Result<Vec<ForeignRow>, String> {
     type Told = BTreeMap<String, Result<Vec<ForeignRow>, String>>;
     static TOLD: Mutex<Told> = Mutex::new(BTreeMap::new());
@@ -128,7 +128,7 @@ fn ask(program: &str) -> Result<Vec<ForeignRow>, String> {
 /// Why a foreign program gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RunError {
-    /// It crashed, which is no fault of this program.
+    /// It crashed, which is not this program's fault.
     Crashed(String),
     /// It ended with an error, did not end, or its output was not understood.
     Failed(String),
@@ -176,13 +176,13 @@ fn persist<T>(
     }
 }
 
-/// Returns whether a signal ended the program. A shell reports the signal of a program that it has
-/// run as 128 and more.
+/// Returns whether a signal ended the program. A shell reports the signal of its child as 128 plus
+/// its number.
 fn has_crashed(status: ExitStatus) -> bool {
     status.signal().is_some() || status.code().is_some_and(|code| code > 128)
 }
 
-/// Runs a program to its end; returns its output, or an error with the last line of its stderr.
+/// Runs a program to its end. Returns its output, or an error with the last line of its stderr.
 fn run(command: &mut Command, limit: Duration) -> Result<String, RunError> {
     let log = |what: &str| {
         let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

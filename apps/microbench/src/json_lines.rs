@@ -1,4 +1,4 @@
-//! JSON values, one a line, between this program and the processes of it that it starts.
+//! JSON values, one per line, between this program and the child processes of it.
 
 use crate::outcome::Outcome;
 use serde::Serialize;
@@ -11,7 +11,7 @@ pub fn write(out: &mut impl Write, value: &impl Serialize) -> Outcome<()> {
     Ok(out.flush()?)
 }
 
-/// Reads the next line's value; none at the end.
+/// Reads the value of the next line; `None` at the end.
 pub fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> Outcome<Option<T>> {
     let mut line = String::new();
     if from.read_line(&mut line)? == 0 {

@@ -1,10 +1,10 @@
-//! gpunet-bench: checks sockets on a device, and measures them beside their floors.
+//! gpunet-bench: checks sockets on a device, and measures them together with their floors.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `args`, `dispatch` | the command line, and what it starts |
 //! | `measure` | the measurements, one per file |
-//! | `floor`, `foreign`, `sockets` | what stands beside them: the hardware, other libraries, plain sockets |
+//! | `floor`, `foreign`, `sockets` | the figures to compare with: the hardware, other libraries, plain sockets |
 //! | `pair` | two ends that talk to each other |
 //! | `bench` | the device under test |
 //! | `effort`, `stamps` | how much a run does; time stamps of the data thread |

@@ -51,25 +51,25 @@ use gpunet_app::proxy::ProxyArgs;
 use gpunet_proxy::{Config, Proxy};
 use std::process::Command;
 
-/// What every measurement gets.
+/// The input of every measurement.
 pub struct Run<'a> {
     pub recorder: &'a mut Recorder,
     pub effort: Effort,
-    /// What `--device` means: cpu or cuda:N.
+    /// The device that `--device` selects: cpu or cuda:N.
     pub device: &'a str,
-    /// The command line does not name the device.
+    /// Whether the command line does not name the device.
     pub is_auto: bool,
     /// `--daemon`.
     pub proxy: &'a ProxyArgs,
 }
 
 impl Run<'_> {
-    /// The device, attached to the proxy that the command line names.
+    /// Opens the device, attached to the proxy that the command line names.
     pub fn open(&self) -> Outcome<Bench> {
         Bench::open(self.proxy, self.device)
     }
 
-    /// The proxy that the command line names.
+    /// Opens the proxy that the command line names.
     pub fn proxy(&self) -> Outcome<Proxy> {
         Ok(self.proxy.open(Config::default())?)
     }
@@ -118,8 +118,8 @@ fn each_pair(
 pub struct Failed(Vec<String>);
 
 impl Failed {
-    /// Runs one part. A failure is noted and does not stop the other parts, unless nobody reads the
-    /// output.
+    /// Runs one part. A failure is recorded, and does not stop the other parts unless the output
+    /// has no reader.
     pub fn attempt(&mut self, run: &mut Run<'_>, name: &str, part: impl FnOnce(&mut Run<'_>) -> Outcome<()>) {
         let done = run.recorder.check_output().and_then(|()| part(run));
         if let Err(error) = done {

@@ -1,4 +1,5 @@
-//! What can fail: this program prints why in a line and ends, so an error is its text.
+//! The result type: this program prints the reason of a failure in one line and ends, so an error
+//! is only a text.
 
 use std::error::Error;
 

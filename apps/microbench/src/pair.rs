@@ -1,12 +1,12 @@
-//! Two ends that talk to each other: blocks of one device, of two, of two processes, or plain
+//! Two ends that communicate: blocks of one device, of two devices or of two processes, or plain
 //! programs.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `end` | one end: a device of this process, or a process |
 //! | `child`, `serve` | an end in a process of its own, from outside and from inside |
-//! | `task` | what the ends are told to do |
-//! | `plain` | the references: the same by plain sockets |
+//! | `task` | the tasks of the ends |
+//! | `plain` | the references: the same work by plain sockets |
 
 mod child;
 mod end;
@@ -90,7 +90,7 @@ pub fn devices(client: &str, other: Option<String>, is_auto: bool, gpus: u32) ->
     pairs
 }
 
-/// Who plays the ends.
+/// The devices or programs that play the two ends.
 #[allow(clippy::large_enum_variant, reason = "one value for each measurement")]
 enum Ends {
     /// One launch on one device plays both.
@@ -101,14 +101,14 @@ enum Ends {
     },
 }
 
-/// Two ends that talk to each other.
+/// Two ends that communicate.
 pub struct Pair {
     ends: Ends,
-    /// The server's, the client's.
+    /// The kinds of the server and of the client.
     kinds: [EndpointKind; 2],
     ports: Ports,
     proxy: ProxyHandle,
-    // After the ends: they leave it first.
+    // Dropped after the ends, which detach from it first.
     daemon: Option<Daemon>,
 }
 
@@ -126,7 +126,7 @@ enum ProxyHandle {
 }
 
 impl Pair {
-    /// Both ends in this process, under one proxy.
+    /// Makes both ends in this process, under one proxy.
     pub fn here(
         proxy: Proxy,
         [client, server]: &[String; 2],
@@ -143,7 +143,7 @@ impl Pair {
         Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::Local(proxy), daemon: None })
     }
 
-    /// Each end in a process of its own, attached to a daemon.
+    /// Makes each end in a process of its own, attached to a daemon.
     pub fn apart(
         [client, server]: &[String; 2],
         transport: Transport,
@@ -162,7 +162,8 @@ impl Pair {
         })
     }
 
-    /// A device of this process, and a plain program that is its client or its server.
+    /// Makes a pair of a device of this process and a plain program that is its client or its
+    /// server.
     pub fn mixed(
         proxy: Proxy,
         device: &str,
@@ -180,7 +181,7 @@ impl Pair {
         Ok(Self { ends, kinds, ports: Ports::of(address), proxy: ProxyHandle::Local(proxy), daemon: None })
     }
 
-    /// Two plain programs.
+    /// Makes a pair of two plain programs.
     pub fn plain(kinds: [EndpointKind; 2], address: IpAddr) -> Outcome<Self> {
         let server = End::Child(EndProcess::plain("server")?);
         let client = End::Child(EndProcess::plain("client")?);
@@ -225,7 +226,7 @@ impl Pair {
         });
         let run = std::process::id();
         let task = |kind, side| Task { work: work.clone(), kind, side, addr, shape, run };
-        // Kernels must not be loaded beside a kernel that waits.
+        // No kernel may be loaded while another kernel waits.
         for bench in self.benches() {
             end::prepare(bench, work, shape.threads)?;
         }
@@ -303,7 +304,7 @@ impl Pair {
         }
     }
 
-    /// Returns whether both ends are.
+    /// Returns whether both ends are GPUs.
     pub fn are_gpus(&self) -> bool {
         match &self.ends {
             Ends::One(end) => end.is_gpu(),
@@ -316,7 +317,7 @@ impl Pair {
         matches!(self.ends, Ends::One(_))
     }
 
-    /// The devices of the ends, the client's first. `apart`: in two processes.
+    /// Returns the devices of the ends, the client's first. `apart`: they are in two processes.
     pub fn title(&self, apart: bool) -> String {
         let names = match &self.ends {
             Ends::One(end) => [end.name(); 2],
@@ -330,7 +331,7 @@ impl Pair {
         }
     }
 
-    /// The shape of blocks in words.
+    /// Returns the shape of blocks in words.
     pub fn shape_name(&self, shape: BlockShape) -> String {
         if !self.is_gpu() {
             return "CPU blocks of one thread".to_owned();
@@ -338,12 +339,12 @@ impl Pair {
         format!("{} a block, the {} uses the stream", counted(shape.threads, "thread"), shape.group.name())
     }
 
-    /// The shape of blocks for the name of a row; nothing where there is no choice.
+    /// Returns the shape of blocks for the name of a row; empty if there is only one shape.
     pub fn shape_suffix(&self, shape: BlockShape) -> String {
         if self.is_gpu() { format!(", {} of {}", shape.group.name(), shape.threads) } else { String::new() }
     }
 
-    /// The settings that a table shows.
+    /// Returns the settings that a table shows.
     pub fn settings(&self, shape: BlockShape, apart: bool) -> Vec<(&'static str, String)> {
         vec![
             ("ends", self.title(apart)),
@@ -353,13 +354,13 @@ impl Pair {
     }
 }
 
-/// How a plain program waits.
+/// Returns how a plain program waits.
 pub const fn waits(spin: bool) -> &'static str {
     if spin { "spinning" } else { "blocking" }
 }
 
-/// Returns the words of both ends; else the reason, or both reasons, the client's first: the server
-/// often fails only because the client is gone.
+/// Returns the words of both ends; otherwise the reason, or both reasons. The client's comes first,
+/// because the server often fails only because the client is gone.
 fn together(server: Outcome<Vec<u64>>, client: Outcome<Vec<u64>>) -> Outcome<[Vec<u64>; 2]> {
     match (server, client) {
         (Ok(server), Ok(client)) => Ok([server, client]),
@@ -369,7 +370,7 @@ fn together(server: Outcome<Vec<u64>>, client: Outcome<Vec<u64>>) -> Outcome<[Ve
     }
 }
 
-/// Separates the words of blocks that are server and client in turn.
+/// Separates the words of blocks that are server and client alternately.
 fn split(work: &Work, words: Vec<u64>) -> [Vec<u64>; 2] {
     let per_block = match work {
         Work::Echo { .. } => return [words[..2].to_vec(), words],

@@ -20,7 +20,7 @@ pub struct Cost {
     before: Duration,
 }
 
-/// The processor time that they used.
+/// The processor time that the proxy's threads used.
 pub struct Spent {
     pub busy: Duration,
     pub elapsed: Duration,
@@ -32,7 +32,7 @@ impl Cost {
         Ok(Self { before: proxy_time()?, start: Instant::now() })
     }
 
-    /// Returns what was used since.
+    /// Returns the processor time since then.
     pub fn end(&self) -> Outcome<Spent> {
         let elapsed = self.start.elapsed();
         Ok(Spent { busy: proxy_time()?.saturating_sub(self.before), elapsed })
@@ -50,7 +50,8 @@ fn proxy_time() -> Outcome<Duration> {
     let mut sum = Duration::ZERO;
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
-        // A thread may end meanwhile. It is not one of the proxy's, which live longer.
+        // A thread may end in the meantime. It is not one of the proxy's threads, which live
+        // longer.
         let Ok(name) = std::fs::read_to_string(task.join("comm")) else { continue };
         if PROXY.iter().any(|proxy| name.starts_with(proxy)) {
             sum += thread_time(&task)?;
@@ -59,8 +60,8 @@ fn proxy_time() -> Outcome<Duration> {
     Ok(sum)
 }
 
-/// A thread's processor time: the scheduler's in nanoseconds, where the kernel counts it, else in
-/// ticks.
+/// Returns a thread's processor time: the scheduler's in nanoseconds if the kernel counts it,
+/// otherwise in ticks.
 fn thread_time(task: &Path) -> Outcome<Duration> {
     let scheduled = std::fs::read_to_string(task.join("schedstat")).ok();
     if let Some(time) = scheduled.and_then(|text| of_schedstat(&text)) {
@@ -70,14 +71,15 @@ fn thread_time(task: &Path) -> Outcome<Duration> {
     of_stat(&stat).ok_or_else(|| "/proc/self/task/*/stat is not as expected".into())
 }
 
-/// The first number of a `schedstat`, nanoseconds on a processor. Zero means that they are not
-/// counted.
+/// Returns the first number of a `schedstat`, the nanoseconds on a processor. Zero means that the
+/// kernel does not count them.
 fn of_schedstat(text: &str) -> Option<Duration> {
     let ns = text.split_whitespace().next()?.parse().ok()?;
     if ns == 0 { None } else { Some(Duration::from_nanos(ns)) }
 }
 
-/// User and system time of a `stat`. The name before them may have any characters, brackets too.
+/// Returns the user and system time of a `stat`. The name before them may contain any characters,
+/// also brackets.
 fn of_stat(text: &str) -> Option<Duration> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
@@ -114,15 +116,15 @@ fn of_status(text: &str) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
-/// Raises the limit of open descriptors as far as this process may; returns it.
+/// Raises the limit of open descriptors as far as this process may. Returns the limit.
 pub fn more_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Starts a program that gets `signal` when this one ends for whatever reason; more exactly when
-/// the calling thread ends, so the main thread should call.
+/// Starts a program that gets `signal` when this one ends for any reason. More exactly, it gets the
+/// signal when the calling thread ends, so the main thread should call this.
 #[allow(unsafe_code)]
 pub fn start_bound(command: &mut Command, signal: Signal) -> io::Result<Child> {
     let parent = getpid();

@@ -1,11 +1,11 @@
-//! The results of a run: tables of figures, printed while it goes on, and as JSON.
+//! The results of a run: tables of figures, which are printed during the run and kept as JSON.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `recorder` | records what is measured, prints it and keeps it |
-//! | `keep` | the files of a report, checked before |
+//! | `recorder` | records the measurements, prints them and keeps them |
+//! | `keep` | the files of a report, which are checked in advance |
 //! | `text`, `markdown`, `lines` | tables for people, for documents, for comparisons of two reports |
-//! | `output`, `progress` | stdout and stderr; how far a table is |
+//! | `output`, `progress` | stdout and stderr; the progress of a table |
 //! | `machine` | the machine on which the figures were measured |
 
 mod keep;
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
-/// Everything that one run of the program measured.
+/// All results of one run of the program.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Report {
     /// The program's version.
@@ -53,11 +53,11 @@ pub struct Table {
     /// The axes of its chart.
     pub axis: Axis,
     pub rows: Vec<Row>,
-    /// What did not run, and why; what to know when reading a figure.
+    /// Measurements that did not run, and why; facts to know when reading a figure.
     pub notes: Vec<String>,
 }
 
-/// What a chart of a table has on its axes.
+/// The axes of a table's chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
@@ -90,7 +90,7 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// What the x axis counts.
+    /// Returns what the x axis counts.
     pub const fn of_x(self) -> &'static str {
         match self {
             Self::TimeBySize | Self::RateBySize => "bytes of a message",
@@ -106,7 +106,7 @@ impl Axis {
         }
     }
 
-    /// The unit of the y axis; of times without the percentiles.
+    /// Returns the unit of the y axis; for times without the percentiles.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::TimeBySize
@@ -138,15 +138,15 @@ impl Axis {
     }
 }
 
-/// What a row measured.
+/// The role of a row in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Sockets of gpunet.
     Gpunet,
-    /// What the hardware does without any protocol.
+    /// The hardware without any protocol.
     Floor,
-    /// What another program or library does for the same. JSON calls it `peer`.
+    /// Another program or library for the same purpose. JSON calls it `peer`.
     #[serde(rename = "peer")]
     Reference,
 }
@@ -180,7 +180,7 @@ pub struct Row {
     pub ratios: Vec<Ratio>,
 }
 
-/// How a figure compares.
+/// The comparison of a figure with another one.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Ratio {
     pub role: Role,
@@ -188,7 +188,7 @@ pub struct Ratio {
     pub ratio: f64,
 }
 
-/// What a row found.
+/// The result of a row.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Figure {
@@ -198,7 +198,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// The number that is compared.
+    /// Returns the number that is compared.
     pub fn typical(&self) -> f64 {
         match self {
             Self::Time(times) => times.p50_us,
@@ -237,8 +237,8 @@ impl Percentiles {
 }
 
 impl Percentiles {
-    /// The times of one thing after another, added percentile by percentile, which is exact where
-    /// both are steady.
+    /// Returns the times of two steps, one after the other. They are added percentile by
+    /// percentile, which is exact if both are steady.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             samples: self.samples.min(other.samples),
@@ -260,33 +260,33 @@ impl Row {
         Self::all_times(role, name, &samples[samples.len() / 10..])
     }
 
-    /// Times in nanoseconds, without warm-up.
+    /// Makes a row of times in nanoseconds, without warm-up.
     pub fn all_times(role: Role, name: impl Into<String>, samples: &[u64]) -> Self {
         Self::new(role, name.into(), Figure::Time(Percentiles::of(samples)))
     }
 
-    /// One-way times: half of each round trip.
+    /// Makes a row of one-way times: half of each round trip.
     pub fn one_way(role: Role, name: impl Into<String>, round_trips: &[u64]) -> Self {
         Self::times(role, name, &round_trips.iter().map(|ns| ns / 2).collect::<Vec<_>>())
     }
 
-    /// Bytes in a time.
+    /// Makes a row of the rate of bytes in a time.
     pub fn rate(role: Role, name: impl Into<String>, bytes: u64, time: Duration) -> Self {
         let gigabytes_per_second = bytes as f64 / time.as_secs_f64().max(1e-9) / 1e9;
         Self::new(role, name.into(), Figure::Rate { gigabytes_per_second })
     }
 
-    /// Any other number.
+    /// Makes a row of any other number.
     pub fn number(role: Role, name: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Self::new(role, name.into(), Figure::Number { value, unit: unit.to_owned() })
     }
 
-    /// Percentiles that another program has computed.
+    /// Makes a row of percentiles that another program has computed.
     pub fn percentiles(role: Role, name: impl Into<String>, percentiles: Percentiles) -> Self {
         Self::new(role, name.into(), Figure::Time(percentiles))
     }
 
-    /// Its times, if it has some.
+    /// Returns its times, if it has any.
     pub const fn as_times(&self) -> Option<&Percentiles> {
         match &self.figure {
             Figure::Time(times) => Some(times),
@@ -294,7 +294,7 @@ impl Row {
         }
     }
 
-    /// Its place in the chart, and what it is compared with.
+    /// Sets its place in the chart, which decides the rows that it is compared with.
     pub fn at(mut self, series: impl Into<String>, x: u64) -> Self {
         (self.series, self.x) = (Some(series.into()), Some(x));
         self
@@ -330,16 +330,16 @@ impl Row {
     }
 }
 
-/// The longest file that is read: reports have some hundred kilobytes.
+/// The longest file that is read. Reports have a few hundred kilobytes.
 const MOST: u64 = 64 << 20;
 
-/// Reads what `--json` wrote.
+/// Reads a report that `--json` wrote.
 pub fn read(path: &Path) -> Outcome<Report> {
     let text = read_text(path, MOST).map_err(|error| format!("{}: {error}", path.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// A count with its noun: "1 thread", "2 threads".
+/// Returns a count with its noun: "1 thread", "2 threads".
 pub fn counted(count: impl Into<u64>, thing: &str) -> String {
     match count.into() {
         1 => format!("1 {thing}"),

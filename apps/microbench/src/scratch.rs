@@ -1,4 +1,4 @@
-//! Files, folders and started programs that this program removes at its end, also when a signal
+//! Files, folders and started programs that this program removes when it ends, also when a signal
 //! ends it.
 
 use gpunet_app::interrupt;
@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What to remove.
+/// The things to remove.
 static THINGS: Mutex<Vec<Thing>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,12 +76,12 @@ fn things() -> MutexGuard<'static, Vec<Thing>> {
     THINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on SIGINT and SIGTERM remove everything and end the program at once.
+/// From now on SIGINT and SIGTERM remove everything and end the program immediately.
 pub fn clean_up_on_signals() -> io::Result<()> {
     interrupt::end_after(|| {
         let things = things();
         things.iter().rev().for_each(Thing::remove);
-        // Kept locked, so that no thread adds anything meanwhile.
+        // The list stays locked, so that no thread adds anything from now on.
         std::mem::forget(things);
     })
 }

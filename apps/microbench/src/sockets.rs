@@ -1,5 +1,5 @@
-//! Plain sockets of threads in this process: the references of measurements whose two ends are both
-//! in this process.
+//! Plain sockets of threads in this process: the references for measurements with both ends in this
+//! process.
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -51,19 +51,19 @@ pub enum ListenAddr {
 }
 
 impl Listener {
-    /// Listens on this machine at an address that nobody else uses.
+    /// Listens on this machine at an unused address.
     pub fn new(kind: Kind) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let listener = match kind {
             Kind::Tcp => Self::Tcp(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?),
             Kind::Unix => {
-                // Ordering: Relaxed; only the numbers are to differ.
+                // Ordering: Relaxed; the numbers only need to differ.
                 let count = COUNT.fetch_add(1, Ordering::Relaxed);
                 let name = abstract_name(&format!("gpunet-bench-{}.{count}", std::process::id()))?;
                 Self::Unix(UnixListener::bind_addr(&name)?)
             }
         };
-        // It also bounds accept.
+        // The timeout also applies to accept.
         let fd = match &listener {
             Self::Tcp(listener) => listener.as_fd(),
             Self::Unix(listener) => listener.as_fd(),
@@ -95,7 +95,7 @@ impl Socket {
         }
     }
 
-    /// Makes `count` connections and returns both ends of each, the connecting one first.
+    /// Makes `count` connections. Returns both ends of each, the connecting one first.
     pub fn pairs(kind: Kind, count: usize) -> Result<Vec<[Self; 2]>> {
         let listener = Listener::new(kind)?;
         let addr = listener.local_addr()?;
@@ -127,7 +127,7 @@ impl Socket {
         }
     }
 
-    /// Receives at most a message; returns 0 at the end, and an error after the timeout.
+    /// Receives at most a message. Returns 0 at the end, and an error after the timeout.
     pub fn receive(&mut self, into: &mut [u8]) -> Result<usize> {
         let (mut start, few) = (None, are_cores_few());
         loop {
@@ -148,7 +148,7 @@ impl Socket {
         }
     }
 
-    /// Fills a message; returns false at the end.
+    /// Fills a message. Returns false at the end.
     pub fn receive_all(&mut self, message: &mut [u8]) -> Result<bool> {
         let mut have = 0;
         while have < message.len() {
@@ -161,7 +161,7 @@ impl Socket {
         Ok(true)
     }
 
-    /// Sends a message, which must be small where sockets spin.
+    /// Sends a message, which must be small if sockets spin.
     pub fn send_all(&mut self, message: &[u8]) -> Result<()> {
         match self {
             Self::Tcp(socket) => socket.write_all(message),
@@ -203,14 +203,14 @@ pub fn abstract_name(name: &str) -> Result<net::SocketAddr> {
     net::SocketAddr::from_abstract_name(name)
 }
 
-/// Returns whether there are too few cores for two spinning ends and what else runs.
+/// Returns whether there are too few cores for two spinning ends and the other threads.
 pub fn are_cores_few() -> bool {
     static FEW: LazyLock<bool> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from) < 4);
     *FEW
 }
 
-/// Between two looks: where cores are few the other end may need this one.
+/// Spins between two polls. If cores are few, it yields this one, which the other end may need.
 pub fn spin(few: bool) {
     if few {
         std::thread::yield_now();

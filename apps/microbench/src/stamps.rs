@@ -1,5 +1,5 @@
-//! Time stamps: when the proxy's data thread saw bytes of a kernel, and when bytes had landed for
-//! it.
+//! Time stamps of the proxy's data thread: when it saw bytes of a kernel, and when bytes for the
+//! kernel had landed.
 //!
 //! They come from the proxy's trace events, which cost nothing while they are off.
 
@@ -11,12 +11,12 @@ use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber, span};
 
-/// What the data thread did.
+/// The step of the data thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It has seen bytes to send.
     Saw,
-    /// It has published bytes that came in.
+    /// It has published received bytes.
     Landed,
 }
 
@@ -38,7 +38,7 @@ pub fn begin() {
     want(true);
 }
 
-/// Stops recording; returns the recorded steps.
+/// Stops recording. Returns the recorded steps.
 pub fn end() -> Vec<(Step, u64)> {
     want(false);
     std::mem::take(&mut *STAMPS.lock().unwrap_or_else(PoisonError::into_inner))

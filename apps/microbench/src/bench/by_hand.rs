@@ -1,5 +1,5 @@
-//! A stream's operations written by hand: what a queue stands beside. On the CPU device a thread
-//! carries them out.
+//! A stream's operations written by hand, with which a queue is compared. On the CPU device a
+//! thread carries them out.
 
 use super::Bench;
 use crate::outcome::Outcome;
@@ -19,8 +19,8 @@ pub enum Step {
     Copy { to: u64, from: u64, len: usize },
 }
 
-/// Operations in order. What waits when it is dropped is given up on the CPU device, and goes on on
-/// a GPU.
+/// Operations in order. When it is dropped, waiting operations are abandoned on the CPU device, and
+/// continue on a GPU.
 pub struct ByHand(Engine);
 
 enum Engine {
@@ -29,7 +29,7 @@ enum Engine {
 }
 
 impl Bench {
-    /// A stream of the device, or a thread that stands for one.
+    /// Returns a stream of the device, or a thread in place of one.
     pub fn by_hand(&self) -> Outcome<ByHand> {
         if let Some(device) = self.attachment.cuda() {
             device.stream_memory_operations()?;
@@ -47,8 +47,8 @@ impl ByHand {
     /// Enqueues operations, each by a call of its own.
     ///
     /// Measurements name memory of a `Job`, of `Pinned` or of `Words`, which they keep until a word
-    /// has told that all is done. On a GPU such memory also stays mapped while the stream has
-    /// operations.
+    /// shows that all operations are done. On a GPU such memory also stays mapped while the stream
+    /// has operations.
     pub fn enqueue(&self, steps: &[Step]) -> Outcome<()> {
         match &self.0 {
             Engine::Cuda(stream) => {
@@ -99,7 +99,7 @@ fn play(inbox: &Receiver<Step>, stop: &AtomicBool) {
         match step {
             Step::Wait { word: at, value } => {
                 while word(at).observe() < value {
-                    // Ordering: Relaxed; nothing depends on what was before it.
+                    // Ordering: Relaxed; nothing depends on earlier stores.
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
@@ -109,7 +109,7 @@ fn play(inbox: &Receiver<Step>, stop: &AtomicBool) {
             Step::Write { word: at, value } => word(at).publish(value),
             Step::Copy { to, from, len } => {
                 // SAFETY: both are mapped until this thread has ended, do not overlap, and words
-                // keep others away.
+                // keep other agents from using them.
                 unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) };
             }
         }

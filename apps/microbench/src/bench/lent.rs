@@ -10,36 +10,36 @@ use gpunet_proxy::socket::Socket;
 use std::mem::ManuallyDrop;
 use std::net::Ipv4Addr;
 
-/// Memory of the device that queues use. It is freed when [`Lent::done`] says so; after a failure
-/// nobody knows when they are done with it, and it is kept.
+/// Memory of the device that queues use. [`Lent::done`] frees it. After a failure it is kept,
+/// because it is unknown when the queues are done with it.
 pub struct Lent(ManuallyDrop<DeviceBuffer>);
 
 impl Lent {
-    /// The memory, as queues and kernels take it.
+    /// Returns the memory, as queues and kernels take it.
     pub fn buffer(&self) -> Buffer {
         // SAFETY: it is freed once queues and kernels are done with it, or never; a measurement
         // uses each byte in one place at a time.
         unsafe { self.0.buffer() }
     }
 
-    /// Its address for the device.
+    /// Returns its address for the device.
     pub fn address(&self) -> u64 {
         self.buffer().as_ptr() as u64
     }
 
-    /// Writes it from its beginning on, before anybody uses it.
+    /// Writes it from its beginning on, before it is used.
     pub fn write(&mut self, bytes: &[u8]) -> Outcome<()> {
         Ok(self.0.write(0, bytes)?)
     }
 
-    /// Returns whether it begins with these bytes, once nobody writes it any more.
+    /// Returns whether it begins with these bytes. Call it when nothing writes to the memory.
     pub fn holds(&self, bytes: &[u8]) -> Outcome<bool> {
         let mut found = vec![0; bytes.len()];
         self.0.read(0, &mut found)?;
         Ok(found == bytes)
     }
 
-    /// Frees it: all that used it has ended.
+    /// Frees it. Everything that used it has ended.
     pub fn done(self) {
         drop(ManuallyDrop::into_inner(self.0));
     }
@@ -56,7 +56,7 @@ impl Bench {
         self.queue_with(QueueSettings::default())
     }
 
-    /// The same with other settings, which matter on a GPU.
+    /// The same with other settings, which have an effect on a GPU.
     pub fn queue_with(&self, settings: QueueSettings) -> Outcome<Queue> {
         Ok(match self.attachment.cuda() {
             Some(device) => {

@@ -14,7 +14,7 @@ const TIMEOUT: gpunet_device::Timeout = gpunet_device::Timeout::secs(20);
 
 /// A team, each member with its device.
 pub struct Members {
-    // Before the devices: a team uses its member's attachment.
+    // Dropped before the devices: a team uses its member's attachment.
     teams: Vec<Team>,
     benches: Vec<Bench>,
 }
@@ -43,7 +43,7 @@ impl Members {
         &self.benches[member]
     }
 
-    /// How many there are.
+    /// Returns the number of members.
     pub const fn size(&self) -> usize {
         self.benches.len()
     }
@@ -63,7 +63,7 @@ impl Members {
         self.are_gpus() && self.titles().len() == self.size()
     }
 
-    /// Where they run, for the head of a table.
+    /// Returns where they run, for the head of a table.
     pub fn title(&self) -> String {
         self.titles().join(", ")
     }
@@ -75,13 +75,13 @@ impl Members {
         titles
     }
 
-    /// Memory of all members, so many elements each.
+    /// Allocates memory of all members, `len` elements each.
     pub fn alloc<T: Element>(&self, len: usize) -> Outcome<Vec<Symmetric<'_, T>>> {
         all(self.teams.iter().map(|team| move || team.alloc::<T>(len)))
     }
 
-    /// Runs a kernel as each of the first `members` members, `blocks` blocks of at most `threads`
-    /// threads; returns the result words of each, so many for each of them.
+    /// Runs a kernel as each of the first `members` members, with `blocks` blocks of at most
+    /// `threads` threads. Returns the result words of each member.
     ///
     /// `make` makes the kernel of a member's number and handle; it takes pointers from memory that
     /// its caller keeps.
@@ -93,7 +93,7 @@ impl Members {
         make: impl Fn(usize, TeamHandle, Results) -> K,
     ) -> Outcome<Vec<Vec<u64>>> {
         let players = || self.benches.iter().zip(&self.teams).take(members);
-        // Kernels must not be loaded beside a kernel that waits.
+        // No kernel may be loaded while another kernel waits.
         players().try_for_each(|(bench, _)| bench.prepare::<K>(threads))?;
         let mut running = Vec::new();
         for (member, (bench, team)) in players().enumerate() {
@@ -106,7 +106,7 @@ impl Members {
             running.push((bench, launch, job));
         }
         let finish = |(bench, launch, job): (&Bench, _, _)| bench.finish(launch, &job);
-        // All of them, before the first failure is reported.
+        // All kernels are finished before the first failure is reported.
         let results: Vec<_> = running.into_iter().map(finish).collect();
         let results = results.into_iter().collect::<Outcome<Vec<_>>>()?;
         results.iter().try_for_each(|words| Bench::no_failure(words))?;
@@ -114,14 +114,14 @@ impl Members {
     }
 }
 
-/// The pointer for kernels of [`Members::play`], during which the memory is kept.
+/// Returns the pointer for kernels of [`Members::play`], during which the memory is kept.
 pub fn pointer<T: Element>(memory: &Symmetric<'_, T>) -> SymmetricPtr<T> {
     // SAFETY: callers of `play` hold the memory until it has returned; kernels meet before they use
     // elements that another member writes.
     unsafe { memory.ptr() }
 }
 
-/// Does what members do together: each in a thread of its own.
+/// Runs a collective call, each member in a thread of its own.
 fn all<T: Send>(
     tasks: impl Iterator<Item = impl FnOnce() -> Result<T, TeamError> + Send>,
 ) -> Outcome<Vec<T>> {

@@ -9,20 +9,21 @@ use gpunet_device::now_ns;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
-/// Bytes between two words: no two agents write the same cache line.
+/// Bytes between two words, so that no two agents write the same cache line.
 const APART: usize = 128;
 const PAGE: usize = 4096;
-/// Between two looks of a thread that leaves its core to others.
+/// The pause between two polls of a thread that leaves its core to others.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Words of zero, each on a cache line of its own. Dropped, they let everything go on that waits
-/// for them.
+/// Words of zero, each on a cache line of its own. Dropping them releases everything that waits for
+/// them.
 ///
-/// Their page stays mapped until the program ends: what has failed may look at them later.
+/// Their page stays mapped until the program ends: operations of a failed measurement may read them
+/// later.
 pub struct Words(ManuallyDrop<Pinned>);
 
 impl Words {
-    /// How many there are.
+    /// The number of words.
     pub const COUNT: usize = PAGE / APART;
 
     pub fn new(bench: &Bench) -> Outcome<Self> {
@@ -40,7 +41,7 @@ impl Words {
         self.0.device(index * APART) as u64
     }
 
-    /// A word as operations of queues and parameters of kernels name it.
+    /// Returns a word as operations of queues and parameters of kernels name it.
     pub fn there(&self, index: usize) -> Word {
         // SAFETY: one of the words (checked), at its address of the device; the page stays mapped.
         unsafe { Word::from_ptr(self.address(index) as *mut u64) }
@@ -58,7 +59,8 @@ impl Words {
         Ok(())
     }
 
-    /// Waits until a word has reached `value`; returns when that was seen, by this program's clock.
+    /// Waits until a word has reached `value`. Returns when that was observed, by this program's
+    /// clock.
     pub fn wait(&self, index: usize, value: u64, limit: Duration) -> Outcome<u64> {
         let (word, few, start) = (self.here(index), are_cores_few(), Instant::now());
         while word.observe() < value {

@@ -1,16 +1,16 @@
-//! Logarithmic axes: how far they reach, and where they have labels and lines.
+//! Logarithmic axes: their range, and the places of their labels and lines.
 
 use std::ops::Range;
 
 /// More labels than this do not help to read an axis.
 const LABELS: usize = 8;
 
-/// Where the labels of an axis are.
+/// The places of the labels of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// Powers of two, as sizes are.
     Two,
-    /// Powers of ten, with 2 and 5 between where there is room.
+    /// Powers of ten, with 2 and 5 between them where there is room.
     Ten,
 }
 
@@ -18,21 +18,22 @@ pub enum Base {
 #[derive(Clone, Debug)]
 pub struct LogAxis {
     pub range: Range<f64>,
-    /// Where a label and a line are.
+    /// The places of labels with lines.
     pub labels: Vec<f64>,
-    /// Where a fainter line is.
+    /// The places of fainter lines.
     pub between: Vec<f64>,
 }
 
 impl LogAxis {
-    /// One that has room for these values and ends a little beyond them.
+    /// Returns an axis that has room for these values and ends a little beyond them.
     pub fn around(values: impl Iterator<Item = f64> + Clone, base: Base) -> Self {
         let least = values.clone().fold(f64::INFINITY, f64::min);
         let most = values.fold(0.0, f64::max);
         Self::over(least / 1.4..most * 1.4, base)
     }
 
-    /// One that ends at a digit of 1, 2 or 5: with few decades, every value is between two labels.
+    /// Returns an axis that ends at a digit of 1, 2 or 5: with few decades, every value is between
+    /// two labels.
     pub fn to_labels(values: impl Iterator<Item = f64> + Clone) -> Self {
         let least = values.clone().fold(f64::INFINITY, f64::min) / 1.05;
         let most = values.fold(0.0, f64::max) * 1.05;
@@ -42,7 +43,7 @@ impl LogAxis {
         Self::over(start..end, Base::Ten)
     }
 
-    /// The same, one step further.
+    /// Returns the same axis, extended by one step.
     pub fn taller(&self) -> Self {
         Self::to_labels([self.range.start * 1.06, self.range.end].into_iter())
     }
@@ -55,14 +56,14 @@ impl LogAxis {
         Self { range, labels, between }
     }
 
-    /// How far along a value is: 0 at the start, 1 at the end.
+    /// Returns the place of a value on the axis: 0 at the start, 1 at the end.
     pub fn place(&self, value: f64) -> f64 {
         let Range { start, end } = self.range;
         (value.clamp(start, end) / start).ln() / (end / start).ln()
     }
 }
 
-/// Powers of two, as many as there is room for.
+/// Returns powers of two, as many as there is room for.
 fn binary(range: &Range<f64>) -> Vec<f64> {
     let exponents = range.start.log2().ceil() as i32..=range.end.log2().floor() as i32;
     let every = |step: i32| -> Vec<f64> {
@@ -71,7 +72,7 @@ fn binary(range: &Range<f64>) -> Vec<f64> {
     [1, 2, 4, 8].into_iter().map(every).find(|labels| labels.len() < LABELS).unwrap_or_else(|| every(16))
 }
 
-/// The finest decimal labels that there is room for, and sparse lines between them.
+/// Returns the finest decimal labels that there is room for, and sparse lines between them.
 fn decades(range: &Range<f64>) -> (Vec<f64>, Vec<f64>) {
     let sets: [&[f64]; 3] = [&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], &[1.0, 2.0, 5.0], &[1.0]];
     let at = sets.iter().position(|digits| decimal(range, digits).len() <= LABELS).unwrap_or(2);

@@ -1,4 +1,4 @@
-//! One chart: axes, lines, and what they are.
+//! One chart: axes, lines, and their legend.
 
 use super::axis::{Base, LogAxis, number, size};
 use super::{Curve, Point};
@@ -7,22 +7,22 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Pixels of a chart, and of what is around its plot.
+/// The pixels of a chart, and of the margins around its plot.
 pub const SIZE: (u32, u32) = (480, 360);
 const LEFT: i32 = 56;
 const RIGHT: i32 = 14;
 const TOP: i32 = 44;
 const BOTTOM: i32 = 44;
-/// Pixels of a line of the legend, and of what is before its text.
+/// The pixels of a line of the legend, and of the space before its text.
 const ROW: i32 = 14;
 const KEY: i32 = 36;
-/// A pixel for a letter, roughly: an SVG is drawn with whatever font its viewer has.
+/// The approximate width of a letter in pixels: an SVG is drawn with the font of its viewer.
 const LETTER: f64 = 5.9;
 /// Letters of a line of a title.
 const TITLE: usize = 70;
 
-/// Okabe and Ito's colours and some of Tol's, which the colour-blind can tell apart: cool ones for
-/// gpunet.
+/// Okabe and Ito's colours and some of Tol's, which colour-blind readers can tell apart. The cool
+/// ones are for gpunet.
 const GPUNET: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(0, 158, 115),
@@ -30,7 +30,7 @@ const GPUNET: [RGBColor; 5] = [
     RGBColor(51, 34, 136),
     RGBColor(17, 119, 51),
 ];
-/// Warm ones for references.
+/// The warm ones are for references.
 const REFERENCES: [RGBColor; 4] =
     [RGBColor(213, 94, 0), RGBColor(230, 159, 0), RGBColor(136, 34, 85), RGBColor(204, 121, 167)];
 const TEXT: RGBColor = RGBColor(40, 40, 40);
@@ -42,7 +42,7 @@ pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 type Pixel = (i32, i32);
 
-/// How a line looks: its colour, and the shape that distinguishes it without colour.
+/// The look of a line: its colour, and the shape that distinguishes it without colour.
 #[derive(Clone, Copy)]
 struct Look {
     role: Role,
@@ -70,7 +70,7 @@ impl Look {
     }
 }
 
-/// Where values are on the picture.
+/// The places of values in the picture.
 struct Plot {
     x: LogAxis,
     y: LogAxis,
@@ -140,7 +140,7 @@ fn write(area: &Area<'_>, text: &str, at: Pixel, (h, v): (HPos, VPos), points: f
     area.draw_text(text, &style(points).pos(Pos::new(h, v)), at)
 }
 
-/// The backend takes a font for larger than it is.
+/// Returns a text style. The backend assumes that a font is larger than it is.
 fn style(points: f64) -> TextStyle<'static> {
     ("sans-serif", points * 1.24).into_font().color(&TEXT)
 }
@@ -155,7 +155,7 @@ fn title(area: &Area<'_>, text: &str) -> Drawn {
     Ok(())
 }
 
-/// The frame, the lines to read the chart by, and what they mean.
+/// Draws the frame, the grid lines, and their labels.
 fn frame(area: &Area<'_>, plot: &Plot, (x_name, x_label): (&str, fn(f64) -> String), y_name: &str) -> Drawn {
     let corners = [(LEFT, TOP), (Plot::RIGHT, Plot::BOTTOM)];
     let vertical = |x: f64| vec![(plot.column(x), TOP), (plot.column(x), Plot::BOTTOM)];
@@ -183,14 +183,14 @@ fn frame(area: &Area<'_>, plot: &Plot, (x_name, x_label): (&str, fn(f64) -> Stri
     area.draw_text(y_name, &upright, (10, (TOP + Plot::BOTTOM) / 2))
 }
 
-/// From the median of a line to its 99th percentile.
+/// Draws the area from the median of a line to its 99th percentile.
 fn tail(area: &Area<'_>, plot: &Plot, line: &Curve<'_>, look: Look) -> Drawn {
     let back = line.points.iter().rev().map(|point| plot.tail(point));
     let around: Vec<Pixel> = plot.pixels(line).into_iter().chain(back).collect();
     area.draw(&Polygon::new(around, look.color.mix(0.15)))
 }
 
-/// A line; a floor is dashed.
+/// Draws a line; a floor is dashed.
 fn path(area: &Area<'_>, pixels: &[Pixel], look: Look) -> Drawn {
     let style = look.color.stroke_width(look.width());
     if look.role != Role::Floor {
@@ -199,12 +199,13 @@ fn path(area: &Area<'_>, pixels: &[Pixel], look: Look) -> Drawn {
     dashes(pixels).into_iter().try_for_each(|(from, to)| area.draw(&PathElement::new([from, to], style)))
 }
 
-/// Six pixels of a path, then four that are left out, and so on, whatever its corners.
+/// Returns the dashes of a path: six pixels, then a gap of four, and so on, also across its
+/// corners.
 fn dashes(pixels: &[Pixel]) -> Vec<(Pixel, Pixel)> {
     const DASH: f64 = 6.0;
     const PERIOD: f64 = 10.0;
     let mut dashes = Vec::new();
-    // How far the path has come, of a period.
+    // The position of the path within a period.
     let mut phase = 0.0;
     for pair in pixels.windows(2) {
         let (from, to) = (pair[0], pair[1]);
@@ -227,7 +228,7 @@ fn dashes(pixels: &[Pixel]) -> Vec<(Pixel, Pixel)> {
     dashes
 }
 
-/// A shape around a point: full for gpunet, open for references; a floor has none.
+/// Draws a shape around a point: filled for gpunet, open for references. A floor has none.
 fn mark(area: &Area<'_>, (x, y): Pixel, look: Look) -> Drawn {
     let filled = match look.role {
         Role::Gpunet => look.color.filled(),
@@ -248,7 +249,7 @@ fn mark(area: &Area<'_>, (x, y): Pixel, look: Look) -> Drawn {
     area.draw(&PathElement::new(around, look.color))
 }
 
-/// The names of the lines, where no line runs.
+/// The legend: the names of the lines, at a place without lines.
 struct Legend {
     corner: Pixel,
     size: Pixel,
@@ -284,7 +285,7 @@ impl Legend {
     }
 }
 
-/// Where a legend may be: the corners first, then the edges.
+/// Returns the places where a legend may be: the corners first, then the edges.
 fn corners((width, height): Pixel) -> Vec<Pixel> {
     const GAP: i32 = 8;
     const STEPS: i32 = 6;
@@ -295,7 +296,7 @@ fn corners((width, height): Pixel) -> Vec<Pixel> {
     [(left, top), (right, bottom), (right, top), (left, bottom)].into_iter().chain(along).collect()
 }
 
-/// The pixels of a line, and of its tail.
+/// Returns the pixels of a line, and of its tail.
 fn trace(plot: &Plot, line: &Curve<'_>) -> Vec<Pixel> {
     let pixels = plot.pixels(line);
     let tails: Vec<Pixel> = line.points.iter().map(|point| plot.tail(point)).collect();

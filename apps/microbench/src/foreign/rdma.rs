@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long a server takes to listen that does not say when it does.
+/// How long to wait for a server that does not report when it listens.
 const UNTIL_IT_LISTENS: Duration = Duration::from_millis(500);
 
 /// Records round trips of rstream and of ib_write_lat.
@@ -30,7 +30,7 @@ pub fn latency(recorder: &mut Recorder, address: IpAddr, sizes: &[u64]) {
     write_latency(recorder, "ib_write_lat", address, sizes);
 }
 
-/// Records times of perftest's program, which may have another path.
+/// Records the times of a program of perftest, which may have another path.
 fn write_latency(recorder: &mut Recorder, program: &str, address: IpAddr, sizes: &[u64]) {
     each(recorder, program, |recorder| {
         for &size in sizes {
@@ -95,7 +95,7 @@ fn each(recorder: &mut Recorder, program: &str, body: impl FnOnce(&mut Recorder)
     }
 }
 
-/// A mean is all that the program gives.
+/// Makes percentiles of a mean, because the program gives only that.
 fn mean(us: f64) -> Percentiles {
     Percentiles { samples: 1, p50_us: us, p90_us: us, p99_us: us, max_us: us }
 }
@@ -118,7 +118,7 @@ fn serve(command: &mut Command) -> Result<Owned, RunError> {
     Ok(server)
 }
 
-/// What rstream prints of a test.
+/// The figures that rstream prints for a test.
 struct RstreamResult {
     gbits: f64,
     us: f64,
@@ -138,7 +138,7 @@ fn rstream(address: IpAddr, size: u64, transfers: u32, iterations: u32) -> Resul
     Ok(RstreamResult { gbits: number()?, us })
 }
 
-/// The numbers of perftest's line of results.
+/// Runs a program of perftest. Returns the numbers of its line of results.
 fn perftest(program: &str, address: IpAddr, size: u64, rounds: u32) -> Result<Vec<f64>, RunError> {
     let options = ["-F", "-R", "-s", &size.to_string(), "-n", &rounds.to_string()].map(str::to_owned);
     let mut server = serve(Command::new(program).args(&options))?;
@@ -153,14 +153,14 @@ mod tests {
     use crate::report::Axis;
     use crate::scratch::Scratch;
 
-    /// How many rows and which notes a perftest program leaves that crashes in its first `crashes`
-    /// runs, in that role.
+    /// Returns the number of rows and the notes that a perftest program leaves if it crashes in its
+    /// first `crashes` runs in this role.
     fn told(role: &str, crashes: u32) -> (usize, Vec<String>) {
         let folder = format!("gpunet-bench-crash-{role}-{crashes}-{}", std::process::id());
         let folder = Scratch::folder(std::env::temp_dir().join(folder)).expect("a folder");
         let (program, runs) = (folder.path().join("ib_write_lat"), folder.path().join("runs"));
-        // With an address it is the client. Line by line: a run is counted, then it crashes or does
-        // its work.
+        // With an address it is the client. The script counts a run, and then crashes or does its
+        // work.
         let script = format!(
             "#!/bin/bash\n\
              case $* in *127.0.0.1*) role=client;; *) role=server;; esac\n\
@@ -172,8 +172,8 @@ mod tests {
              echo '#bytes #iterations t_min[usec]'; echo ' 64 500 1.0 9.0 2.0 2.5 0.1 4.0 5.0'\n",
             runs = runs.display()
         );
-        // Another process writes it: one that another test forks meanwhile would have it open, and
-        // nobody could run it.
+        // Another process writes it. If this one did, a process that another test forks at the same
+        // time would have the file open, and no process could run it.
         let write = "printf %s \"$1\" >\"$2\" && chmod 755 \"$2\"";
         let written = Command::new("sh").args(["-c", write, "-", &script]).arg(&program).status();
         assert!(written.expect("a shell").success());

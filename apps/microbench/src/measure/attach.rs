@@ -6,7 +6,7 @@ use crate::report::{Axis, Role, Row};
 use gpunet_proxy::Config;
 use std::time::Instant;
 
-/// Attaches and detaches the CPU device, with the default's ring memory and with little.
+/// Attaches and detaches the CPU device, with the default ring memory and with little.
 pub fn attach(run: &mut Run<'_>) -> Outcome<()> {
     if !run.proxy.names_a_daemon() {
         return Err("attach needs a daemon: gpunet-bench --daemon PATH attach".into());

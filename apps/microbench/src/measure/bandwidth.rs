@@ -65,8 +65,8 @@ impl Default for BandwidthArgs {
 }
 
 const RING: u64 = 4 << 20;
-/// Of a TCP stream: the data thread's copies go through the processor's cache, and a larger ring
-/// does not fit.
+/// The ring of a TCP stream: the data thread's copies go through the processor's cache, which a
+/// larger ring does not fit.
 const TCP_RING: u64 = 1 << 20;
 
 fn ring(text: &str) -> Result<u64, String> {
@@ -85,8 +85,9 @@ impl BandwidthArgs {
         self.ring.unwrap_or(usual)
     }
 
-    /// A configuration with rings for all pairs, whose two ends may belong to one attachment: over
-    /// peer a connection has one ring for each direction, else each of its ends has two.
+    /// Returns a configuration with rings for all pairs, whose two ends may belong to one
+    /// attachment. Over peer a connection has one ring for each direction; otherwise each of its
+    /// ends has two.
     fn config(&self, effort: Effort, transport: Transport) -> Config {
         let usual = if transport == Transport::Peer { effort.of(16, 32, 132) } else { 4 };
         let pairs = self.pairs.iter().copied().max().unwrap_or(usual);
@@ -213,16 +214,16 @@ impl Flow {
     };
 }
 
-/// Runs a flow and returns its row. The time is the receivers': from when the first one's stream is
-/// open until the last one has read the end.
+/// Runs a flow and returns its row. The receivers measure the time: from when the first one's
+/// stream is open until the last one has read the end.
 fn flow_row(pair: &mut Pair, flow: Flow, shape: BlockShape, how: &str) -> Outcome<Row> {
     let [servers, clients] = pair.play(&Work::Flow(flow), shape)?;
     let receivers: Vec<u64> = match flow.direction {
         Direction::ToServer => servers,
         Direction::ToClient => clients,
         Direction::Both => {
-            // The clocks of two devices cannot be compared: each side is timed by itself, and the
-            // longer time counts.
+            // The clocks of two devices cannot be compared: each side measures its own time, and
+            // the longer one counts.
             let longer = span(&servers).max(span(&clients));
             let name = name(&flow, how);
             return Ok(Row::rate(Role::Gpunet, name, flow.bytes * u64::from(flow.pairs), longer));
@@ -334,8 +335,8 @@ fn preset(run: &mut Run<'_>, pair: &mut Pair) -> Outcome<()> {
     Ok(())
 }
 
-/// Measures bare copies by as many blocks as there are pairs; over tcp into pinned memory, from
-/// which the proxy takes bytes; none over rc. Returns the row of one block.
+/// Measures bare copies by as many blocks as there are pairs. Over tcp they go into pinned memory,
+/// from which the proxy takes bytes; over rc there are none. Returns the row of one block.
 fn floors(
     run: &mut Run<'_>,
     args: &BandwidthArgs,
@@ -367,7 +368,7 @@ fn floors(
     }
 }
 
-/// Two plain programs.
+/// Measures two plain programs.
 fn plain_pairs(
     run: &mut Run<'_>,
     kind: fn(bool) -> EndpointKind,
@@ -397,7 +398,7 @@ fn plain_pairs(
     Ok(())
 }
 
-/// A plain program at one end.
+/// Measures with a plain program at one end.
 fn plain_ends(
     run: &mut Run<'_>,
     args: &BandwidthArgs,

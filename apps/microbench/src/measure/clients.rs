@@ -1,4 +1,4 @@
-//! Plain TCP clients of `gpunet-echo server`, beside the same clients of a plain server.
+//! Plain TCP clients of `gpunet-echo server`, compared with the same clients of a plain server.
 
 mod echo;
 mod load;
@@ -23,7 +23,7 @@ const COUNTS: [usize; 4] = [1, 8, 32, 64];
 const CONNECTORS: [usize; 3] = [1, 4, 16];
 /// Milliseconds of silence.
 const PAUSES: [u64; 4] = [1, 5, 20, 200];
-/// Blocks of the echo server beside its default.
+/// Numbers of blocks of the echo server, in addition to its default.
 const BLOCKS: [u32; 4] = [1, 2, 4, 16];
 
 /// What to measure.
@@ -46,7 +46,7 @@ enum Part {
     Silence,
 }
 
-/// An echo server as plain TCP clients see it.
+/// Measures an echo server as plain TCP clients see it.
 pub fn clients(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     for &part in Part::value_variants() {
         if args.parts.is_empty() || args.parts.contains(&part) {
@@ -76,7 +76,8 @@ fn name(blocks: Option<u32>) -> String {
     }
 }
 
-/// Measures plain servers with these threads and then echo servers with these blocks, each alone.
+/// Measures plain servers with these threads, and then echo servers with these blocks, one at a
+/// time.
 fn each_server(
     run: &mut Run<'_>,
     plain: &[Threads],
@@ -160,7 +161,7 @@ fn bandwidth(run: &mut Run<'_>) -> Outcome<()> {
         }
         Ok(())
     };
-    // Where cores are few, more spinning threads than cores take them from each other.
+    // If there are more spinning threads than cores, they take the cores from each other.
     let each = if are_cores_few() { Threads::EachBlocks } else { Threads::Each };
     each_server(run, &[each, Threads::Shared(1), Threads::Shared(4)], [Some(1), Some(4), None], one)
 }

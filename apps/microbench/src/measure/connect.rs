@@ -15,7 +15,7 @@ use std::time::Duration;
 const PAIRS: [u32; 2] = [1, 16];
 const RING: u64 = 64 << 10;
 
-/// What both ends of each pair measured, from the words that [`Connects`] leaves.
+/// The times that both ends of each pair measured, from the words that [`Connects`] leaves.
 struct Rounds {
     /// Nanoseconds of each connect.
     connects: Vec<u64>,
@@ -24,7 +24,7 @@ struct Rounds {
     per_second: f64,
 }
 
-/// Connects over peer and over tcp, beside plain sockets.
+/// Measures connections over peer and over tcp, compared with plain sockets.
 pub fn connect(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let threads = bench.threads(128);
@@ -58,12 +58,12 @@ pub fn connect(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// The place on the x axis of rows of one kind and one number of pairs.
+/// Returns the place on the x axis of rows of one kind and one number of pairs.
 fn place(pairs: u32, which: u64) -> u64 {
     u64::from(pairs) * 10 + which
 }
 
-/// Pairs of blocks.
+/// Measures pairs of blocks.
 fn kernel(bench: &Bench, transport: Transport, addr: SockAddr, pairs: u32, rounds: u64) -> Outcome<Rounds> {
     let blocks = 2 * pairs;
     let words = Connects::words(rounds);
@@ -85,7 +85,7 @@ fn kernel(bench: &Bench, transport: Transport, addr: SockAddr, pairs: u32, round
     Ok(Rounds::of(&all, words))
 }
 
-/// Pairs of threads with plain sockets.
+/// Measures pairs of threads with plain sockets.
 fn plain(kind: Kind, pairs: u32, rounds: u64) -> Outcome<Rounds> {
     let listeners = (0..pairs).map(|_| Listener::new(kind)).collect::<Result<Vec<_>>>()?;
     let words = std::thread::scope(|scope| -> Result<Vec<u64>> {

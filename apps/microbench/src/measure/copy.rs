@@ -13,7 +13,7 @@ const LEN: usize = 4 << 20;
 /// The widest alignment that matters, bytes: that of an access.
 const ACCESS: usize = 16;
 
-/// Measures one block in both directions at all alignments, beside many aligned blocks.
+/// Measures one block in both directions at all alignments, and many aligned blocks.
 pub fn copy(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let threads: &[u32] = match (bench.is_gpu(), run.effort) {
@@ -56,7 +56,7 @@ pub fn copy(run: &mut Run<'_>) -> Outcome<()> {
 struct CopyShape {
     blocks: u32,
     threads: u32,
-    /// How much the ends' alignments differ.
+    /// The difference between the ends' alignments.
     offset: usize,
     /// Bytes of a block.
     len: usize,

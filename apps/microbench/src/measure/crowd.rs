@@ -94,7 +94,7 @@ impl Crowd {
         if opened == 2 * connections { Ok(()) } else { Err(format!("{opened} sockets were opened").into()) }
     }
 
-    /// Ring memory in use.
+    /// Returns the ring memory in use.
     fn rings(&self) -> u64 {
         let usage = self.bench.attachment().usage();
         usage.ring_bytes.saturating_sub(usage.free_ring_bytes)

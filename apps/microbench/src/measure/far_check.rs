@@ -100,7 +100,7 @@ fn one(pair: &mut Pair, shape: &StreamShape) -> Outcome<u64> {
     let block = BlockShape { threads, ..BlockShape::ONE };
     let ends = pair.play(&Work::Duplex { pairs, ring, message, bytes, rounds }, block)?;
     let mut verified = 0;
-    // The client's reason first.
+    // The client's reason comes first.
     for (name, words) in ["client", "server"].into_iter().zip(ends.iter().rev()) {
         if words.len() != 3 * pairs as usize {
             return Err(format!("{name}: {} words", words.len()).into());

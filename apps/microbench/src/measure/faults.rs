@@ -19,7 +19,7 @@ use tcp_ends::{MARK, TcpEnds, UNREAD};
 
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 64;
-/// What has not happened within this time is reported as a failure.
+/// An event that has not happened within this time is reported as a failure.
 const SOON: Duration = Duration::from_secs(20);
 /// Dead handles of earlier rounds that are tried again.
 const OLD: usize = 48;
@@ -93,7 +93,7 @@ impl Words {
     }
 }
 
-/// Waits until `so` returns true, as long as `launch` has not failed.
+/// Waits until `so` returns true, or `launch` fails.
 fn until(what: &str, launch: &Launch, mut so: impl FnMut() -> bool) -> Outcome<()> {
     let limit = Instant::now() + SOON;
     while !so() {
@@ -110,7 +110,7 @@ fn options() -> Options {
     Options::DEFAULT.with_rings(64 << 10, 64 << 10).with_transport(TransportKind::Tcp)
 }
 
-/// One launch opens sockets, and another one's blocks wait on them when the first leaves them, or
+/// Has one launch open sockets, and another one's blocks wait on them when the first leaves or
 /// closes them.
 fn two_launches(bench: &Bench, closes: bool, rounds: u64) -> Shown {
     let ends = TcpEnds::start()?;
@@ -126,7 +126,7 @@ fn two_launches(bench: &Bench, closes: bool, rounds: u64) -> Shown {
     Ok((rounds as f64, "rounds right"))
 }
 
-/// Runs one round; returns the handles that are dead now.
+/// Runs one round. Returns the handles that are dead now.
 fn one_round(bench: &Bench, ends: &TcpEnds, closes: bool, old: &[u64]) -> Outcome<Vec<u64>> {
     let blocks = if bench.is_gpu() { 16 } else { 4 };
     let threads = bench.threads(THREADS);
@@ -136,8 +136,8 @@ fn one_round(bench: &Bench, ends: &TcpEnds, closes: bool, old: &[u64]) -> Outcom
         words.word(Words::handle(left + index)).publish(*handle);
     }
     let mut own = bench.job(64, 1)?;
-    // Who sends without a pause goes on while its socket is finished with; to one that is closed it
-    // would have to wait.
+    // A block that sends without a pause continues while its socket is finished with. On a socket
+    // that is closed it must wait, so the other end does not read.
     own.fill(if closes { UNREAD } else { MARK })?;
     let mut others = bench.job(left * (Stale::BUFFER + Stale::MESSAGE), 4 * left)?;
     others.fill(MARK)?;
@@ -173,13 +173,13 @@ fn one_round(bench: &Bench, ends: &TcpEnds, closes: bool, old: &[u64]) -> Outcom
     })?;
     let all = |state| (0..left).all(|block| words.word(Words::wait(block)).observe() >= state);
     until("all blocks wait", &stale, || all(1))?;
-    // Those that send fill rings.
+    // Sending blocks fill rings.
     std::thread::sleep(Duration::from_millis(20));
     words.word(Words::LEAVE).publish(1);
     Bench::no_failure(&bench.finish(leave, &own)?)?;
     until("the waits for dead sockets end", &stale, || all(2))?;
     let held = bench.attachment().usage().sockets;
-    // Listeners have no rings that somebody could still be copying into.
+    // Listeners have no rings into which a block could still be copying.
     let streams = left - left / Stale::WAYS;
     if !closes && held < streams {
         return Err(format!("{held} of {streams} streams are kept while a launch knows their rings").into());
@@ -216,7 +216,7 @@ fn check(words: &[u64]) -> Outcome<()> {
     Ok(())
 }
 
-/// Runs launches one after another that each leave all slots taken.
+/// Runs launches, one after another, that each leave all slots taken.
 fn unopened(run: &Run<'_>, rounds: u64) -> Shown {
     let config = Config { sockets: 16, ..Config::small() };
     let bench = Bench::attach(&run.proxy.open(config)?, run.device)?;

@@ -1,4 +1,4 @@
-//! Where the time of one hand-off goes.
+//! The steps of one hand-off, and their times.
 
 use super::{Run, crowd};
 use crate::bench::Bench;
@@ -67,7 +67,7 @@ pub(super) fn flags(bench: &Bench, threads: u32, size: usize, rounds: u64) -> Ou
     Ok(Row::times(Role::Floor, format!("device <-> spinning CPU, {what}, round trip"), &words))
 }
 
-/// How far the device's clock is ahead of this process's.
+/// The difference by which the device's clock is ahead of this process's clock.
 #[derive(Clone, Copy)]
 struct Offset {
     ns: i128,
@@ -77,8 +77,8 @@ struct Offset {
 impl Offset {
     const ROUNDS: u64 = 5000;
 
-    /// Asks the device for its time. The quickest answer is the most exact: the device gave it in
-    /// the middle of the round trip, with an error of at most half of it.
+    /// Asks the device for its time. The quickest answer is the most exact one: the device's time
+    /// is taken as that of the middle of the round trip, so the error is at most half a round trip.
     fn measure(bench: &Bench) -> Outcome<Self> {
         let pinned = bench.pinned(8192)?;
         let (ping, pong) = (0, 4096);
@@ -116,7 +116,7 @@ impl Offset {
     }
 }
 
-/// Messages to a plain program and back, with the time of each step.
+/// Measures messages to a plain program and back, with the time of each step.
 fn stamped(run: &mut Run<'_>, bench: &Bench, threads: u32, clock: Offset, rounds: u64) -> Outcome<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let addr = SockAddr::from(listener.local_addr()?);
@@ -172,7 +172,7 @@ fn stamped(run: &mut Run<'_>, bench: &Bench, threads: u32, clock: Offset, rounds
     Ok(())
 }
 
-/// A plain echo server that spins. Returns when it had read each message.
+/// Runs a plain echo server that spins. Returns the times at which it had read each message.
 fn echo(listener: &TcpListener) -> std::io::Result<Vec<u64>> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;

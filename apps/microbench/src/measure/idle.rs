@@ -1,4 +1,4 @@
-//! The processor time of an idle proxy, and how soon it wakes up.
+//! The processor time of an idle proxy, and the time that it takes to wake up.
 
 mod wake;
 
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 128;
-/// A bound of the data threads' sleep for those who would pay its price.
+/// A shorter bound of the data threads' sleep, which costs more processor time.
 const SHORT: Duration = Duration::from_micros(100);
 /// Descriptors for everything but the sockets.
 const DESCRIPTORS: u64 = 500;
@@ -48,7 +48,7 @@ fn shares_table(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Processor time beside silent sockets.
+/// Measures the processor time with silent sockets.
 fn shares(run: &mut Run<'_>, most: u64) -> Outcome<()> {
     shares_table(run)?;
     let counts = run.effort.of(vec![0, 1000], vec![0, 1000, 10_000], vec![0, 1000, 10_000]);
@@ -71,11 +71,11 @@ fn shares(run: &mut Run<'_>, most: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// One row.
+/// Measures one row.
 fn share(run: &mut Run<'_>, config: Config, transport: Transport, sockets: u64, how: &str) -> Outcome<()> {
     let mut crowd = Crowd::open(run, config, transport, sockets)?;
     let served = Served::start(&crowd.bench, crowd.ports.take(1))?;
-    // Earlier work finishes meanwhile.
+    // Earlier work finishes in this time.
     std::thread::sleep(Duration::from_millis(200));
     let cost = Cost::begin()?;
     std::thread::sleep(Duration::from_secs(run.effort.of(1, 3, 10)));

@@ -19,19 +19,19 @@ const SENDERS: u32 = 32;
 /// Bytes of a call.
 const MESSAGE: u64 = 64 << 10;
 const RING: u64 = 256 << 10;
-/// With fewer descriptors than this, their lack may be why something failed.
+/// With fewer descriptors than this, a failure may be due to their lack.
 const DESCRIPTORS: u64 = 500;
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 512;
 
-/// What a receiver got while all were sending.
+/// The bytes that a receiver got while all senders were sending.
 struct Got {
     time: Duration,
     /// Bytes of each sender.
     each: Vec<u64>,
 }
 
-/// Measures 32 senders, blocks and plain threads, to one block, beside plain sockets.
+/// Measures 32 senders, blocks and plain threads, to one block, compared with plain sockets.
 pub fn incast(run: &mut Run<'_>) -> Outcome<()> {
     let descriptors = process::more_descriptors();
     measure(run).map_err(|error| match descriptors {
@@ -83,7 +83,8 @@ fn measure(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// The rate at which the receiver's block copies within its own memory; the best of three tries.
+/// Measures the rate at which the receiver's block copies within its own memory. Returns the best
+/// of three tries.
 fn copies(bench: &Bench, times: u64) -> Outcome<Row> {
     floor::best(|| floor::copy([bench, bench], 1, THREADS, times).map(|[_, near]| near))
 }
@@ -143,8 +144,8 @@ impl Got {
     }
 }
 
-/// Jain's index: the square of the sum by the sum of the squares and their number. 1 where all got
-/// the same, 1/n where one got everything.
+/// Returns Jain's index: the square of the sum, divided by the sum of the squares and by their
+/// number. It is 1 if all got the same, and 1/n if one got everything.
 fn fairness(each: &[u64]) -> f64 {
     let sum: f64 = each.iter().map(|&bytes| bytes as f64).sum();
     let squares: f64 = each.iter().map(|&bytes| (bytes as f64).powi(2)).sum();

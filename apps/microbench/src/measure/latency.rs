@@ -56,7 +56,7 @@ impl LatencyArgs {
     }
 }
 
-/// Rounds that only serve to see where the rings lie.
+/// Rounds of a run that only finds out where the rings lie.
 const LOOKED_AT: u64 = 200;
 
 fn rounds(size: u64, effort: Effort) -> u64 {
@@ -76,7 +76,7 @@ pub fn latency(run: &mut Run<'_>, args: &LatencyArgs) -> Outcome<()> {
 fn one(run: &mut Run<'_>, args: &LatencyArgs, devices: &[String; 2], transport: Transport) -> Outcome<()> {
     let sizes = args.sizes(run.effort);
     let address = args.pair.address;
-    // Floors first, in one process: not while other processes' kernels run.
+    // Floors first, in one process, and not while other processes' kernels run.
     let mut pair = Pair::here(run.proxy()?, devices, transport, address)?;
     let apart = args.pair.processes;
     let title = pair.title(apart);
@@ -144,7 +144,7 @@ fn floors(run: &mut Run<'_>, args: &LatencyArgs, pair: &Pair, sizes: &[u64]) -> 
     Ok(())
 }
 
-/// Two plain programs, and one of them with a hand-off to the device behind it.
+/// Measures two plain programs, and one of them with a hand-off to the device behind it.
 fn tcp_floors(run: &mut Run<'_>, args: &LatencyArgs, pair: &Pair, sizes: &[u64]) -> Outcome<()> {
     let Some([device, _]) = pair.both() else { return Ok(()) };
     let cpu = Bench::cpu()?;

@@ -1,4 +1,4 @@
-//! Small messages a second.
+//! Small messages per second.
 
 use super::{Run, each_pair};
 use crate::foreign;
@@ -22,12 +22,12 @@ pub struct RateArgs {
     pairs: Vec<u32>,
 }
 
-/// Bytes of a message: what fits into a cache line.
+/// Bytes of a message, which fits into a cache line.
 const MESSAGE: u64 = 64;
 /// Bytes of a ring: the default for streams between devices.
 const RING: u64 = 256 << 10;
 
-/// Measures messages of 64 bytes, one a call, over all pairs and transports that the command line
+/// Measures messages of 64 bytes, one per call, over all pairs and transports that the command line
 /// selects.
 pub fn rate(run: &mut Run<'_>, args: &RateArgs) -> Outcome<()> {
     each_pair(run, &args.pair, "rate", |run, devices, transport| one(run, args, devices, transport))
@@ -79,7 +79,7 @@ fn one(run: &mut Run<'_>, args: &RateArgs, devices: &[String; 2], transport: Tra
     Ok(())
 }
 
-/// The messages that all pairs have moved a second, by the four words that each block of a flow
+/// Returns the messages per second of all pairs, from the four words that each block of a flow
 /// leaves.
 fn row(receivers: &[u64], pairs: u32, messages: u64, how: &str) -> Row {
     let began = receivers.chunks_exact(4).map(|block| block[1]).min().unwrap_or(0);

@@ -1,4 +1,5 @@
-//! A block that speaks at a rhythm: how soon it is heard, and what that takes of the proxy.
+//! A block that sends at a rhythm: how soon its messages are seen, and the processor time of the
+//! proxy.
 
 use super::idle::{REFERENCE, asks, plain_asks};
 use super::{Run, settings};
@@ -9,7 +10,7 @@ use crate::sockets::are_cores_few;
 
 /// Milliseconds between two messages.
 const GAPS: [u64; 4] = [5, 10, 20, 50];
-/// Messages by which the proxy learns the rhythm.
+/// Messages from which the proxy learns the rhythm.
 const FIRST: u64 = 10;
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 128;
@@ -19,7 +20,7 @@ const THREADS: u32 = 128;
 pub fn rhythm(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let rounds = run.effort.of(20, 500, 2000);
-    // Block, echo and data thread at the same time.
+    // The block, the echo and the data thread run at the same time.
     let spin = !are_cores_few();
     let mut setting = settings(&bench, THREADS);
     setting.push((

@@ -23,7 +23,7 @@ const RING: u64 = 64 << 10;
 const SAMPLES: u64 = 50_000;
 /// Descriptors for everything but the sockets.
 const DESCRIPTORS: u64 = 500;
-/// With this many sockets the memory of one can be measured.
+/// From this number of sockets on, the memory of one can be measured.
 const MANY: u64 = 1000;
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 128;
@@ -74,7 +74,7 @@ pub fn scale(run: &mut Run<'_>) -> Outcome<()> {
 }
 
 impl Scene {
-    /// A table: floors and references with each number of sockets, then blocks.
+    /// Records a table: floors and references with each number of sockets, then blocks.
     fn play(&self, run: &mut Run<'_>) -> Outcome<()> {
         let bench = run.open()?;
         let transport = self.transport.name();
@@ -118,14 +118,14 @@ impl Scene {
         counted(self.busy, "busy pair")
     }
 
-    /// How many of `sockets` sockets are silent.
+    /// Returns how many of `sockets` sockets are silent.
     fn silent(&self, sockets: u64) -> u64 {
         sockets.saturating_sub(2 * u64::from(self.busy))
     }
 
-    /// Hand-offs without sockets: over peer the two of a round trip. Over tcp what plain sockets
-    /// take, and two hand-offs. (A round trip between two blocks has four.) No round trip is
-    /// shorter.
+    /// Measures hand-offs without sockets. Over peer these are the two of a round trip. Over tcp
+    /// they are the time of plain sockets and two hand-offs. (A round trip between two blocks has
+    /// four.) No round trip is shorter.
     fn floors(&self, run: &mut Run<'_>, bench: &Bench) -> Outcome<()> {
         let rounds = run.effort.of(2000, 10_000, 20_000);
         let over_peer = self.transport == Transport::Peer;
@@ -148,7 +148,7 @@ impl Scene {
         Ok(())
     }
 
-    /// So many sockets, of which some are busy.
+    /// Measures `sockets` sockets, of which some are busy.
     fn blocks(&self, run: &mut Run<'_>, sockets: u64) -> Outcome<()> {
         let mut crowd = Crowd::open(run, crowd::config(sockets), self.transport, self.silent(sockets))?;
         let (samples, trips, spent) = self.busy(&mut crowd)?;
@@ -174,7 +174,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Busy pairs for a time: nanoseconds of round trips, how many there were, what the proxy took.
+    /// Runs busy pairs for a time. Returns the nanoseconds of round trips, their number, and the
+    /// proxy's processor time.
     fn busy(&self, crowd: &mut Crowd) -> Outcome<(Vec<u64>, u64, Spent)> {
         let (bench, blocks) = (&crowd.bench, 2 * self.busy);
         let words = Busy::words(SAMPLES);
@@ -205,14 +206,14 @@ impl Scene {
         let clients = || ends.iter().skip(1).step_by(2);
         let samples = clients().flat_map(|client| {
             let samples = &client[1..=client[0].min(SAMPLES) as usize];
-            // The first tenth of each warms up.
+            // The first tenth of each is warm-up.
             &samples[samples.len() / 10..]
         });
         Ok((samples.copied().collect(), clients().map(|client| client[0]).sum(), spent))
     }
 }
 
-/// A row of memory a connection.
+/// Records a row with the memory of a connection.
 fn memory(run: &mut Run<'_>, role: Role, what: &str, sockets: u64, bytes: f64) {
     let name = format!("{sockets} sockets, {what}, a connection");
     run.recorder.row(Row::number(role, name, bytes, "bytes"));

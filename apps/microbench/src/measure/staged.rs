@@ -13,8 +13,8 @@ use gpunet_proxy::abi::options::{MAX_RING_LOG2, MIN_RING_LOG2};
 use gpunet_proxy::queue::QueueSettings;
 use std::time::Duration;
 
-/// A ring of which half holds a sixty-fourth of the longest message: a queue may take no more
-/// pieces than that.
+/// The size of a ring. Half of it holds a sixty-fourth of the longest message, and a queue may take
+/// at most 64 pieces of a message.
 const RING: u64 = 4 << 20;
 
 /// Bytes of a message.
@@ -55,7 +55,7 @@ fn ring(text: &str) -> Result<u64, String> {
     if bytes.is_power_of_two() { Ok(bytes) } else { Err("expected a power of two".to_owned()) }
 }
 
-/// Where the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// From the device to plain programs.
@@ -73,7 +73,7 @@ impl Way {
     }
 }
 
-/// What is moved: `count` messages of `size` bytes in each of `streams` streams.
+/// The load: `count` messages of `size` bytes in each of `streams` streams.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     way: Way,
@@ -95,7 +95,8 @@ impl Load {
     }
 }
 
-/// Measures both ways, beside the copy engine alone and beside plain programs with as many streams.
+/// Measures both directions, compared with the copy engine alone and with plain programs that have
+/// as many streams.
 pub fn staged(run: &mut Run<'_>, args: &StagedArgs) -> Outcome<()> {
     let bench = run.open()?;
     let sizes = match args.messages.as_slice() {
@@ -139,9 +140,9 @@ pub fn staged(run: &mut Run<'_>, args: &StagedArgs) -> Outcome<()> {
     failed.into_outcome()
 }
 
-/// Bytes that a plain program reads or writes by one call at most.
+/// The most bytes that a plain program reads or writes by one call.
 const PIECE: usize = 256 << 10;
-/// How long anything may stand still.
+/// How long a measurement may make no progress.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
@@ -151,7 +152,7 @@ mod tests {
     use gpu_usermap::cuda::fake::Fake;
     use gpunet_proxy::{Config, embed};
 
-    /// By the streams of a driver without a GPU: one piece a message, and several.
+    /// Uses the streams of a driver without a GPU, with one and with several pieces per message.
     #[test]
     fn queues_on_streams_move_what_plain_programs_move() {
         let fake = Fake::new();

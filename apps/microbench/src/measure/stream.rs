@@ -1,10 +1,10 @@
-//! Queues in the order of streams: how long they take beside streams by hand, and whether every
+//! Queues in the order of streams: their times compared with streams by hand, and whether every
 //! byte is right.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `enqueueing` | what it takes to enqueue |
-//! | `ping_pong` | messages there and back |
+//! | `enqueueing` | the cost of enqueueing |
+//! | `ping_pong` | round trips of messages |
 //! | `messages` | every byte checked |
 //! | `triggers` | kernels that fill prepared messages |
 //! | `waiting` | how many queues may wait at a time |
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Bytes of a ring.
 const RING: u64 = 256 << 10;
-/// How long a stream may stand still before the measurement is given up.
+/// How long a stream may make no progress before the measurement is abandoned.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// What `stream` takes.
@@ -68,7 +68,7 @@ enum Part {
     Messages,
 }
 
-/// Measures all parts; returns whether every byte was right.
+/// Measures all parts. Returns whether every byte was right.
 pub fn stream(run: &mut Run<'_>, args: &StreamArgs) -> Outcome<bool> {
     let transports = match args.transport.as_slice() {
         [] => vec![Transport::Peer, Transport::Tcp],
@@ -112,12 +112,12 @@ pub fn stream(run: &mut Run<'_>, args: &StreamArgs) -> Outcome<bool> {
     failed.into_outcome().map(|()| is_right)
 }
 
-/// Options of the two sockets.
+/// Returns the options of the two sockets.
 fn options(transport: Transport) -> Options {
     Options::DEFAULT.with_transport(transport.kind()).with_rings(RING, RING)
 }
 
-/// What every table says.
+/// Returns the settings that every table shows.
 fn settings(bench: &Bench, transport: Transport) -> Vec<(&'static str, String)> {
     vec![
         ("device", bench.title()),
@@ -130,7 +130,8 @@ fn settings(bench: &Bench, transport: Transport) -> Vec<(&'static str, String)> 
     ]
 }
 
-/// One of two ends: a socket that the program has taken, a queue for it, and memory for a message.
+/// One of two ends: a socket whose directions the program has taken, a queue for it, and memory for
+/// a message.
 struct End {
     sender: Sender,
     receiver: Receiver,
@@ -139,7 +140,7 @@ struct End {
 }
 
 impl End {
-    /// Both ends of a stream, one on each device.
+    /// Makes both ends of a stream, one on each device.
     fn both(ends: [&Bench; 2], transport: Transport, size: usize) -> Outcome<[Self; 2]> {
         let [near, far] = Bench::connected(ends, options(transport))?;
         Ok([Self::of(ends[0], &near, size)?, Self::of(ends[1], &far, size)?])
@@ -187,7 +188,7 @@ mod tests {
     use gpunet_app::proxy::ProxyArgs;
     use gpunet_proxy::{Config, embed};
 
-    /// What needs no kernels, by the streams of a driver without a GPU.
+    /// Runs the parts that need no kernels, on the streams of a driver without a GPU.
     #[test]
     fn queues_on_streams_are_measured() {
         let fake = Fake::new();

@@ -3,7 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `put`, `put_signal` | puts; ping-pong by messages with a signal |
-//! | `barrier`, `collectives` | what all members do together |
+//! | `barrier`, `collectives` | operations of all members |
 //! | `plain` | the same by threads of a plain program |
 
 mod barrier;
@@ -77,7 +77,7 @@ impl SymmetricArgs {
     }
 }
 
-/// The devices that members take in turn.
+/// Returns the devices that members take in turn.
 fn devices(run: &Run<'_>, args: &SymmetricArgs) -> Outcome<Vec<String>> {
     let mut devices = vec![run.device.to_owned()];
     if args.other.is_empty() && run.device != "cpu" {
@@ -90,7 +90,7 @@ fn devices(run: &Run<'_>, args: &SymmetricArgs) -> Outcome<Vec<String>> {
     Ok(devices)
 }
 
-/// A team of that many members.
+/// Makes a team of `members` members.
 fn team(run: &Run<'_>, devices: &[String], members: u32) -> Outcome<Members> {
     let devices: Vec<_> = devices.iter().cycle().take(members as usize).cloned().collect();
     Members::join(&run.proxy()?, &devices)
@@ -109,7 +109,7 @@ fn each(
     })
 }
 
-/// What every table says.
+/// Returns the settings that every table shows.
 fn settings(members: &Members, threads: u32) -> Vec<(&'static str, String)> {
     let blocks = match (members.are_gpus(), members.are_cpus()) {
         (true, _) => format!("{} a block", counted(threads, "thread")),

@@ -11,7 +11,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Records the verified bytes of a shape, or what was wrong.
+    /// Records the verified bytes of a shape, or its error.
     pub fn take(&mut self, recorder: &mut Recorder, name: &str, verdict: Outcome<u64>) {
         match verdict {
             Ok(bytes) => {
@@ -25,7 +25,7 @@ impl Tally {
         }
     }
 
-    /// Records the verdict; returns whether every byte arrived intact.
+    /// Records the verdict. Returns whether every byte arrived intact.
     pub fn end(self, recorder: &mut Recorder) -> bool {
         let good = self.wrong == 0;
         let verdict = if good { "all shapes right" } else { "SOME SHAPES FAILED" };
@@ -34,8 +34,8 @@ impl Tally {
     }
 }
 
-/// Returns the shapes whose blocks have at most `widest` threads; an error if there are none:
-/// nothing would be checked.
+/// Returns the shapes whose blocks have at most `widest` threads. It is an error if there are none,
+/// because nothing would be checked.
 pub(super) fn at_most<S>(shapes: Vec<S>, widest: u32, threads: impl Fn(&S) -> u32) -> Outcome<Vec<S>> {
     let shapes: Vec<S> = shapes.into_iter().filter(|shape| threads(shape) <= widest).collect();
     if shapes.is_empty() { Err(format!("no shape has at most {widest} threads").into()) } else { Ok(shapes) }

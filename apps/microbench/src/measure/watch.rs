@@ -46,7 +46,7 @@ pub fn watch(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Round trips of one client among `sockets`, in nanoseconds.
+/// Returns the nanoseconds of round trips of one client among `sockets`.
 fn one(run: &Run<'_>, sockets: u64) -> Outcome<Vec<u64>> {
     let bench = Bench::attach(&run.proxy.open(crowd::config(sockets))?, run.device)?;
     bench.prepare::<Watch>(THREADS)?;
@@ -68,7 +68,7 @@ fn one(run: &Run<'_>, sockets: u64) -> Outcome<Vec<u64>> {
     let mut clients = Vec::new();
     for _ in 0..sockets {
         let mut client = connect(addr)?;
-        // So it is accepted, too.
+        // After this round trip the client has been accepted.
         client.round_trip(&mut message)?;
         clients.push(client);
     }

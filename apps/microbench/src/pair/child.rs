@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a child reports, as a line.
+/// A report of a child, as a line.
 #[derive(Deserialize, Serialize)]
 pub(super) enum PairEvent {
     /// The child is attached.
@@ -26,7 +26,7 @@ pub(super) enum PairEvent {
     Failed(String),
 }
 
-/// A process that is an end.
+/// A process that plays an end.
 pub struct EndProcess {
     name: String,
     gpu: bool,
@@ -35,7 +35,7 @@ pub struct EndProcess {
     lines: BufReader<ChildStdout>,
 }
 
-/// A process that ends with its owner, which gives it some time.
+/// A process that ends with its owner. The owner gives it some time for this.
 struct Process(std::process::Child);
 
 impl Drop for Process {
@@ -101,7 +101,7 @@ impl EndProcess {
         &self.name
     }
 
-    /// Returns whether that is a GPU.
+    /// Returns whether its device is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.gpu
     }
@@ -149,7 +149,7 @@ impl Drop for Own {
 }
 
 impl Daemon {
-    /// Takes the daemon that the command line names, or starts the one beside this program.
+    /// Uses the daemon that the command line names, or starts the one in this program's folder.
     pub fn start(proxy: &ProxyArgs) -> Outcome<Self> {
         if let Some(path) = proxy.daemon.clone().filter(|_| proxy.names_a_daemon()) {
             return Ok(Self { path, _own: None });

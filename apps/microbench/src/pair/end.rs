@@ -29,12 +29,12 @@ enum Running {
 }
 
 impl End {
-    /// An end on a device of this process.
+    /// Makes an end on a device of this process.
     pub fn here(bench: Bench) -> Self {
         Self::Here(Here { bench: Some(bench), running: None })
     }
 
-    /// An end that has plain sockets only.
+    /// Makes an end that has plain sockets only.
     pub fn plain() -> Self {
         Self::Here(Here { bench: None, running: None })
     }
@@ -55,7 +55,7 @@ impl End {
         }
     }
 
-    /// The process that has its sockets.
+    /// Returns the process that has its sockets.
     pub fn pid(&self) -> u32 {
         match self {
             Self::Here(_) => std::process::id(),
@@ -116,7 +116,7 @@ impl Here {
     }
 }
 
-/// Loads the kernel of a work.
+/// Loads the kernel for some work.
 pub fn prepare(bench: &Bench, work: &Work, threads: u32) -> Outcome<()> {
     match work {
         Work::Echo { .. } => bench.prepare::<PingPong>(threads),
@@ -135,7 +135,7 @@ fn kernel(bench: &Bench, task: &Task) -> Outcome<(Launch, Job)> {
     match task.work {
         Work::Echo { size, rounds } => {
             let job = bench.job(2 * size as usize, rounds as usize + 2)?;
-            // A ring holds some messages, so that one call sends one.
+            // A ring holds several messages, so that one call sends a whole message.
             let ring = (4 * size).next_power_of_two().clamp(256 << 10, 4 << 20);
             let launch = bench.start(blocks(1), threads, |net| PingPong {
                 net,

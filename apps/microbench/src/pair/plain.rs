@@ -1,4 +1,4 @@
-//! The references of streams: the same work by a thread with a TCP or a Unix-domain socket.
+//! The references for streams: the same work by a thread with a TCP or a Unix-domain socket.
 //!
 //! Each end of such a pair is a process of its own, as plain programs are.
 
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How long an end waits for the other one.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// How often a spinning end polls in vain before it yields the processor between polls: the other
-/// end may need it.
+/// How many unsuccessful polls a spinning end makes before it yields the processor between polls:
+/// the other end may need it.
 const LOOKS: u32 = 4000;
 
 /// A connected socket of either kind.
@@ -34,7 +34,7 @@ impl PlainSocket for UnixStream {
     }
 }
 
-/// Polls in vain, one after another.
+/// A count of successive unsuccessful polls.
 #[derive(Default)]
 struct Looks(u32);
 
@@ -50,8 +50,9 @@ impl Looks {
     }
 }
 
-/// Runs one end of one or several pairs; returns words as the kernels do: for an echo two outcomes
-/// and the client's nanoseconds per round, for a flow the bytes, start, end and calls of each pair.
+/// Runs one end of one or several pairs. Returns words as the kernels do: for an echo two outcomes
+/// and the client's nanoseconds per round, and for a flow the bytes, start, end and calls of each
+/// pair.
 pub fn run(task: &Task) -> Result<Vec<u64>> {
     match task.work {
         Work::Echo { size, rounds } => {
@@ -109,8 +110,8 @@ fn open(task: &Task, pair: u16) -> Result<Box<dyn PlainSocket>> {
     Ok(socket)
 }
 
-/// Polls a non-blocking listener until a client connects, with a timeout: a client that has failed
-/// never connects.
+/// Polls a non-blocking listener until a client connects. It has a timeout, because a client that
+/// has failed never connects.
 fn accept<T>(timeout: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
     let limit = Instant::now() + timeout;
     loop {
@@ -200,7 +201,7 @@ fn flow(socket: &mut dyn PlainSocket, task: &Task, work: Flow, pair: u32) -> Res
     Ok(vec![moved, start, now_ns(), calls])
 }
 
-/// Fills `message`, polling a non-blocking socket; returns false at the stream's end.
+/// Fills `message` by polling a non-blocking socket. Returns false at the stream's end.
 fn read(socket: &mut dyn PlainSocket, message: &mut [u8]) -> Result<bool> {
     let (mut have, mut looks) = (0, Looks::default());
     while have < message.len() {

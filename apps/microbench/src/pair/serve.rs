@@ -1,4 +1,4 @@
-//! The main function of a process that is an end.
+//! The main function of a process that plays an end.
 
 use super::child::PairEvent;
 use super::end::End;

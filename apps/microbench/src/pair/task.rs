@@ -1,4 +1,4 @@
-//! What the two ends of a measurement are told to do.
+//! The tasks of the two ends of a measurement.
 
 use clap::ValueEnum;
 use gpunet_bench_kernel::{Ends, GroupKind};
@@ -6,7 +6,7 @@ use gpunet_device::{SockAddr, TransportKind};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-/// What both ends do together.
+/// The work of both ends.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Work {
     /// The client measures round trips.
@@ -35,12 +35,12 @@ pub struct Flow {
 /// How messages of a flow get into the ring. The numbers are the kernel's.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub enum How {
-    /// By a copy each.
+    /// Each message is copied.
     #[default]
     Copies = 0,
-    /// Written and read in the rings, without a copy.
+    /// Messages are written and read in the rings, without a copy.
     InPlace = 1,
-    /// By a copy each, as ones that more follow.
+    /// Each message is copied, and marked as one that more will follow.
     More = 2,
 }
 
@@ -55,8 +55,8 @@ pub enum Direction {
 }
 
 impl Work {
-    /// Returns the outcomes among the words that one end has left; none where its other words say
-    /// more.
+    /// Returns the outcomes among the words that one end has left; none if its other words are more
+    /// informative.
     pub fn outcomes(&self, serves: bool, words: &[u64]) -> Vec<u64> {
         match self {
             Self::Echo { .. } => words.iter().copied().skip(usize::from(!serves)).take(1).collect(),
@@ -92,7 +92,7 @@ impl Transport {
     }
 }
 
-/// What plays an end, and over which sockets.
+/// The program that plays an end, and its sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum EndpointKind {
     /// A kernel with sockets of gpunet.
@@ -149,11 +149,11 @@ pub struct BlockShape {
 }
 
 impl BlockShape {
-    /// Where there is only one choice.
+    /// The shape if there is only one choice.
     pub const ONE: Self = Self { threads: 1, group: Cooperation::Block };
 }
 
-/// What one end does.
+/// The work of one end.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Task {
     pub work: Work,
@@ -194,7 +194,7 @@ impl Task {
     }
 }
 
-/// Gives each piece of work ports of its own.
+/// Assigns each piece of work ports of its own.
 #[derive(Debug)]
 pub struct Ports {
     ip: IpAddr,

@@ -1,4 +1,4 @@
-//! The files of a report, checked before anything is measured.
+//! The files of a report, which are checked before anything is measured.
 
 use super::{Report, lines};
 use crate::outcome::Outcome;
@@ -16,8 +16,8 @@ pub struct Json {
 }
 
 enum Destination {
-    /// A regular file, or none yet. It is replaced as a whole, so that it never holds half a
-    /// report.
+    /// A regular file, which need not exist yet. It is replaced as a whole, so that it never holds
+    /// half a report.
     File(PathBuf),
     /// Anything else, such as /dev/stdout. It is written once, when the report is complete.
     Stream,

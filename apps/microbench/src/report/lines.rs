@@ -1,12 +1,12 @@
-//! The text of a report: one row of a table a line, so that a comparison of two reports shows which
-//! figures changed.
+//! The text of a report, with one line for each row of a table, so that a comparison of two reports
+//! shows which figures changed.
 
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 use std::io::{Result, Write};
 
-/// So many levels have a line for each of their elements: the report, its tables, a table, and its
-/// rows.
+/// The number of levels that have a line for each of their elements: the report, its tables, a
+/// table, and its rows.
 const LEVELS: usize = 4;
 
 /// Returns a report as JSON.

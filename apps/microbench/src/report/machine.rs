@@ -4,7 +4,7 @@ use gpu_usermap::probe::probe;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// What a reader of the figures wants to know of the machine.
+/// The facts about the machine that a reader of the figures needs.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Machine {
     pub cpu: String,
@@ -42,14 +42,14 @@ impl Machine {
         }
     }
 
-    /// Its processors and GPUs in words.
+    /// Returns its processors and GPUs in words.
     pub fn hardware(&self) -> String {
         let gpus = if self.gpus.is_empty() { "no GPU".to_owned() } else { self.gpus.join(", ") };
         format!("{} x {}; {gpus}", self.cores, self.cpu)
     }
 }
 
-/// The version of NVIDIA's kernel module.
+/// Returns the version of NVIDIA's kernel module.
 fn module() -> String {
     let version = fs::read_to_string("/sys/module/nvidia/version").or_else(|_| {
         let text = fs::read_to_string("/proc/driver/nvidia/version")?;

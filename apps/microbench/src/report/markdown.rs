@@ -22,7 +22,7 @@ pub fn insert(report: &Report, path: &Path) -> Outcome<()> {
     Ok(std::fs::write(path, text).map_err(|error| format!("--tables {}: {error}", path.display()))?)
 }
 
-/// The document with these tables.
+/// Returns the document with these tables.
 fn page(path: &Path, tables: &str) -> Outcome<String> {
     let failed = |why: String| format!("--tables {}: {why}", path.display());
     let text = read_text(path, super::MOST).map_err(|error| failed(error.to_string()))?;
@@ -68,7 +68,7 @@ fn one(out: &mut String, table: &Table) {
     }
 }
 
-/// A line for each x, a column for each series.
+/// Writes a table with a line for each x and a column for each series.
 fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
     let mut series: Vec<(Role, &str)> = Vec::new();
     let mut places: Vec<u64> = Vec::new();
@@ -81,7 +81,7 @@ fn pivot(out: &mut String, axis: Axis, rows: &[&Row]) {
             places.push(x);
         }
     }
-    // gpunet first, then what it is compared with.
+    // gpunet comes first, then its floors and references.
     series.sort_by_key(|(role, _)| *role as u8);
     places.sort_unstable();
     let percentiles = if axis.has_times() { ", p50 / p99" } else { "" };
@@ -130,7 +130,7 @@ fn cell(row: &Row) -> String {
     }
 }
 
-/// Three digits.
+/// Formats a number with three digits.
 fn short(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

@@ -1,8 +1,8 @@
-//! What people read on stdout and stderr.
+//! The text for people on stdout and stderr.
 
 use std::io::{self, Write};
 
-/// Prints to stdout until a write fails: then nobody reads it any more.
+/// Prints to stdout until a write fails, because it has no reader from then on.
 #[derive(Default)]
 pub struct Output {
     error: Option<io::Error>,
@@ -26,7 +26,7 @@ impl Output {
     }
 }
 
-/// Prints a line to stderr. If that fails nobody is left to be told.
+/// Prints a line to stderr. A failure is ignored, because there is no other place to report it.
 pub fn print_error(text: &str) {
     let _ = writeln!(io::stderr().lock(), "gpunet-bench: {text}");
 }
@@ -35,7 +35,7 @@ pub fn print_error(text: &str) {
 mod tests {
     use super::*;
 
-    /// Has room for some bytes.
+    /// A writer with room for some bytes.
     struct Short(usize);
 
     impl Write for Short {

@@ -1,4 +1,4 @@
-//! Records what is measured, prints it, and keeps it in a file.
+//! Records the measurements, prints them, and keeps them in a file.
 
 use super::output::Output;
 use super::progress::Progress;
@@ -6,23 +6,23 @@ use super::{Axis, Json, Machine, Percentiles, Report, Row, Table, text};
 use crate::outcome::Outcome;
 use std::io::ErrorKind;
 
-/// Records what is measured, and prints it.
+/// Records the measurements, and prints them.
 pub struct Recorder {
     report: Report,
     progress: Progress,
     output: Output,
-    /// The report's file, written with each row: what was measured before a failure is worth
-    /// keeping.
+    /// The report's file. It is written with each row, so that the measurements before a failure
+    /// are kept.
     json: Option<Json>,
-    /// The report is used at the end, even if nobody reads the output.
+    /// Whether the report is used at the end, even if the output has no reader.
     kept: bool,
-    /// Leave out foreign programs and libraries.
+    /// Whether to leave out foreign programs and libraries.
     pub without_foreign: bool,
 }
 
 impl Recorder {
-    /// Looks at the machine. The report is kept in `json`. `drawn`: charts or tables are made of it
-    /// at the end.
+    /// Makes a recorder, and collects the facts about the machine. The report is kept in `json`.
+    /// `drawn`: charts or tables are made from it at the end.
     pub fn new(command: String, json: Option<Json>, drawn: bool) -> Self {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let started = started.map_or(0, |since| since.as_secs());
@@ -36,7 +36,7 @@ impl Recorder {
         recorder
     }
 
-    /// Begins a table of about `rows` rows; returns an error if nobody would see it.
+    /// Begins a table of about `rows` rows. Returns an error if it would have no reader.
     pub fn table(
         &mut self,
         what: &'static str,
@@ -57,7 +57,7 @@ impl Recorder {
         self.check_output()
     }
 
-    /// Returns an error if nobody reads the output and the report is not kept either.
+    /// Returns an error if the output has no reader and the report is not kept.
     pub fn check_output(&self) -> Outcome<()> {
         match self.output.error() {
             Some(why) if !self.kept => Err(format!("nobody reads the output: {why}").into()),
@@ -65,8 +65,8 @@ impl Recorder {
         }
     }
 
-    /// Returns an error, at the end of a run, if a part of the output is lost: unless its reader
-    /// has gone, and the report is kept.
+    /// Returns an error, at the end of a run, if a part of the output is lost. It is no error if
+    /// the reader has gone and the report is kept.
     pub fn check_written(&self) -> Outcome<()> {
         self.check_output()?;
         match self.output.error() {
@@ -77,7 +77,7 @@ impl Recorder {
         }
     }
 
-    /// Writes the report so far, if it is kept. `all`: it is complete.
+    /// Writes the report so far, if it is kept. `all`: the report is complete.
     pub fn save(&self, all: bool) -> Outcome<()> {
         self.json.as_ref().map_or(Ok(()), |json| json.save(&self.report, all))
     }
@@ -103,13 +103,13 @@ impl Recorder {
         self.keep();
     }
 
-    /// The row of the current table at `x` of a series.
+    /// Returns the row of a series at `x` in the current table.
     pub fn find(&self, series: &str, x: u64) -> Option<Row> {
         let rows = &self.report.tables.last()?.rows;
         rows.iter().find(|row| row.series.as_deref() == Some(series) && row.x == Some(x)).cloned()
     }
 
-    /// The times of that row.
+    /// Returns the times of that row.
     pub fn times(&self, series: &str, x: u64) -> Option<Percentiles> {
         self.find(series, x)?.as_times().cloned()
     }
@@ -133,7 +133,7 @@ impl Recorder {
         self.keep();
     }
 
-    /// Everything so far.
+    /// Returns the report so far.
     pub fn report(&self) -> &Report {
         &self.report
     }

@@ -2,7 +2,7 @@
 
 use super::{Figure, Ratio, Report, Role, Row, Table};
 
-/// The text above all tables.
+/// Returns the text above all tables.
 pub fn head(report: &Report) -> String {
     let machine = &report.machine;
     let mut text = format!(
@@ -15,13 +15,13 @@ pub fn head(report: &Report) -> String {
     text
 }
 
-/// The head of a table.
+/// Returns the head of a table.
 pub fn table(table: &Table, command: &str) -> String {
     let setting: String = table.setting.iter().map(|(name, value)| format!("  {name}: {value}\n")).collect();
     format!("\n== {}: {}\n{setting}  command: {command}", table.what, table.title)
 }
 
-/// One row.
+/// Returns the text of one row.
 pub fn row(row: &Row) -> String {
     let name = format!("{:<9} {}", row.role.name(), row.name);
     let figure = match &row.figure {
@@ -35,14 +35,15 @@ pub fn row(row: &Row) -> String {
     format!("{name:<69} {figure}{}", ratios(row))
 }
 
-/// The floor first, then the reference; of several the one beside which this row looks worst.
+/// Returns the ratio to the floor, then that to the reference. If there are several references, it
+/// is the one with which this row compares worst.
 fn ratios(row: &Row) -> String {
     let shown = [strictest(row, Role::Floor), strictest(row, Role::Reference)].into_iter().flatten();
     shown.map(|ratio| format!("  {:.2}x {}", ratio.ratio, ratio.role.name())).collect()
 }
 
-/// The largest ratio of times, the smallest of rates. Of other numbers it is unknown which is
-/// better: the first.
+/// Returns the largest ratio of times, or the smallest of rates. For other numbers it is unknown
+/// which is better, so it returns the first.
 fn strictest(row: &Row, role: Role) -> Option<&Ratio> {
     let mut of_role = row.ratios.iter().filter(|ratio| ratio.role == role);
     match row.figure {

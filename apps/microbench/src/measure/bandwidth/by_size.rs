@@ -8,8 +8,8 @@ use crate::report::{Axis, Role, Row};
 use gpunet_app::cli::spell;
 use std::net::IpAddr;
 
-/// A table of one pair, beside `floor`, the bare copies of one block, and two plain programs that
-/// block.
+/// Records a table of one pair, together with `floor`, the bare copies of one block, and with two
+/// plain programs that block.
 pub fn table(
     run: &mut Run<'_>,
     pair: &mut Pair,

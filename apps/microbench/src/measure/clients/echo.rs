@@ -15,8 +15,8 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Starts the program that lies beside this one, at a free port of this machine; with its
-    /// default number of blocks if none is said.
+    /// Starts the echo program in this program's folder, at a free port of this machine. Without
+    /// `blocks` it has its default number of blocks.
     pub fn start(run: &Run<'_>, blocks: Option<u32>) -> Outcome<Self> {
         let program = std::env::current_exe()?.with_file_name("gpunet-echo");
         let mut command = Command::new(&program);

@@ -1,4 +1,4 @@
-//! What clients do: they know of the server its address alone.
+//! The loads of clients, which know only the address of the server.
 
 use crate::outcome::Outcome;
 use crate::sockets::{ListenAddr, Socket, are_cores_few, join, spawn, spin};
@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 pub const SIZE: usize = 64;
 /// Bytes that a client of `bandwidth` offers at a time.
 const PIECE: usize = 256 << 10;
-/// Bytes that are on their way there and back at most.
+/// The most bytes that are under way there and back.
 const WINDOW: u64 = 1 << 20;
-/// How long a stream of bytes may stand still.
+/// How long a stream of bytes may make no progress.
 const STALL: Duration = Duration::from_secs(20);
 
-/// Round trips of small messages by connections that are opened one after the other; all stay open,
-/// and the last one is busy. Nanoseconds of each round trip of each connection.
+/// Measures round trips of small messages by connections that are opened one after the other. All
+/// stay open, and the last one is busy. Returns the nanoseconds of each round trip of each
+/// connection.
 pub fn latency(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec<Vec<u64>>> {
     let mut open = Vec::new();
     let mut samples = Vec::new();
@@ -30,8 +31,8 @@ pub fn latency(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec
     Ok(samples)
 }
 
-/// Round trips of small messages by so many open connections, one after the other. Nanoseconds of
-/// each.
+/// Measures round trips of small messages by open connections, one after the other. Returns the
+/// nanoseconds of each.
 pub fn in_turn(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec<u64>> {
     let connect = |_| -> Result<Socket> {
         let mut socket = Socket::connect(&ListenAddr::Tcp(addr))?;
@@ -44,8 +45,8 @@ pub fn in_turn(addr: SocketAddr, connections: usize, rounds: u64) -> Outcome<Vec
     Ok((0..rounds).map(trip).collect::<Result<_>>()?)
 }
 
-/// Bytes that come back in all over so many connections, each with a thread of its own, and the
-/// time.
+/// Returns how many bytes come back in total over all connections, each with a thread of its own,
+/// and the time.
 pub fn bandwidth(addr: SocketAddr, connections: usize, time: Duration) -> Outcome<(u64, Duration)> {
     let streams: Vec<TcpStream> =
         (0..connections).map(|_| TcpStream::connect(addr)).collect::<Result<_>>()?;
@@ -60,7 +61,7 @@ pub fn bandwidth(addr: SocketAddr, connections: usize, time: Duration) -> Outcom
     Ok((bytes, start.elapsed()))
 }
 
-/// Sends and receives side by side; returns how many bytes came back.
+/// Sends and receives at the same time. Returns how many bytes came back.
 fn pour(mut stream: TcpStream, time: Duration) -> Result<u64> {
     stream.set_nonblocking(true)?;
     let few = are_cores_few();
@@ -98,8 +99,8 @@ fn unless_blocked(moved: Result<usize>) -> Result<u64> {
     }
 }
 
-/// Connections a second: each connects, sends a byte, receives it and closes, one after the other
-/// in each thread.
+/// Returns the connections per second. Each thread connects, sends a byte, receives it and closes,
+/// again and again.
 pub fn connects(addr: SocketAddr, threads: usize, rounds: u64) -> Outcome<f64> {
     let each = rounds / threads as u64;
     let start = Instant::now();
@@ -116,7 +117,7 @@ pub fn connects(addr: SocketAddr, threads: usize, rounds: u64) -> Outcome<f64> {
     Ok((each * threads as u64) as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Round trips, each after a silence; the client blocks. Nanoseconds.
+/// Returns the nanoseconds of round trips, each after a silence. The client blocks.
 pub fn after_silence(addr: SocketAddr, pause: Duration, rounds: u64) -> Outcome<Vec<u64>> {
     let mut socket = Socket::connect(&ListenAddr::Tcp(addr))?;
     socket.round_trip(&mut [1; SIZE])?;

@@ -11,22 +11,22 @@ use std::time::Duration;
 
 /// Bytes that a connection reads at a time.
 const PIECE: usize = 256 << 10;
-/// How often a thread without connections looks for one.
+/// The pause between two polls of a thread that has no connections.
 const REST: Duration = Duration::from_micros(50);
 
-/// Who serves the connections.
+/// The threads that serve the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// A thread for each connection, which spins.
+    /// A spinning thread for each connection.
     Each,
-    /// A thread for each connection, which blocks.
+    /// A blocking thread for each connection.
     EachBlocks,
-    /// So many threads, which share the connections and spin.
+    /// This number of spinning threads, which share the connections.
     Shared(usize),
 }
 
 impl Threads {
-    /// What the server is called in a table.
+    /// Returns the server's name in a table.
     pub fn name(self) -> String {
         match self {
             Self::Each => "plain, a spinning thread a connection".to_owned(),
@@ -73,7 +73,7 @@ impl Plain {
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        // Ordering: Relaxed; nothing is handed over with it.
+        // Ordering: Relaxed; the flag publishes nothing else.
         self.stop.store(true, Ordering::Relaxed);
         // For a thread that waits in accept.
         drop(TcpStream::connect(self.addr));
@@ -95,7 +95,7 @@ fn accept_each(listener: &TcpListener, spins: bool, stop: &Arc<AtomicBool>) {
                 while !stop.load(Ordering::Relaxed) && !matches!(connection.turn(), Turn::Ended) {}
             }
         };
-        // Without a thread its client sees the connection closed.
+        // If there is no thread, its client sees the connection closed.
         let _ = Builder::new().name("plain-stream".to_owned()).spawn(serve);
     }
 }
@@ -121,7 +121,7 @@ fn share(listener: &TcpListener, stop: &AtomicBool) {
     }
 }
 
-/// What a turn of a connection did.
+/// The result of a turn of a connection.
 #[derive(PartialEq)]
 enum Turn {
     Moved,
@@ -129,7 +129,7 @@ enum Turn {
     Ended,
 }
 
-/// One connection and what it has not sent back yet.
+/// One connection, and the bytes that it has not sent back yet.
 struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -152,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// Receives if everything was sent back, and sends.
+    /// Receives if everything was sent back, and then sends.
     fn echo(&mut self) -> Result<usize> {
         if self.pending.is_empty() {
             self.pending = 0..self.stream.read(&mut self.buffer)?;

@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 const BLOCKS: u16 = 4;
 /// Longer than a heartbeat may be late ([`gpunet_proxy::Config::heartbeat`]).
 const STOPPED: Duration = Duration::from_secs(4);
-/// Launches of a program that is stopped: what the first one leaked, the second one would lack.
+/// Launches of a program that is stopped: resources that the first one leaked would be missing in
+/// the second one.
 const LAUNCHES: u32 = 2;
 /// Clients of each block and launch.
 const CLIENTS: u64 = 8;
@@ -48,8 +49,8 @@ pub struct AttendArgs {
 enum FaultEvent {
     /// All blocks listen.
     Ready,
-    /// A launch has ended: its clients, how often it was told ENETDOWN, sockets and requests that
-    /// are left.
+    /// A launch has ended: its clients, how often a call returned ENETDOWN, and the sockets and
+    /// requests that are left.
     Served {
         clients: u64,
         downs: u64,
@@ -112,7 +113,8 @@ impl ServerProcess {
         run.add_device_and_daemon(&mut command);
         command.args(["attend", "--at", &at.to_string(), "--clients", &clients.to_string()]);
         command.args(["--launches", &launches.to_string()]);
-        // Errors come as lines; nobody shall take the intended panic on stderr for an error.
+        // Errors come as lines. The intended panic is kept off stderr, so that it is not taken for
+        // an error.
         command.env_remove("GPUNET_DAEMON").stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = start_bound(&mut command, Signal::KILL)?;
         let lines = BufReader::new(process.stdout.take().ok_or("no pipe")?);
@@ -159,9 +161,9 @@ fn back(client: &mut Socket, message: &mut [u8; 1]) -> Outcome<()> {
     Ok(())
 }
 
-/// Stops the process while its kernel waits for clients, lets one of each block come meanwhile, and
-/// has it go on: all clients are served, then and by the next launch, and nothing is left. How
-/// often its calls said ENETDOWN.
+/// Stops the process while its kernel waits for clients, lets one client of each block come in this
+/// time, and continues the process. All clients are served, then and by the next launch, and
+/// nothing is left. Returns how often its calls returned ENETDOWN.
 pub fn stopped(run: &Run<'_>) -> Shown {
     let mut child = ServerProcess::start(run, CLIENTS, LAUNCHES)?;
     let mut told = 0;
@@ -201,8 +203,8 @@ pub fn stopped(run: &Run<'_>) -> Shown {
     Ok((told as f64, "times ENETDOWN; all clients served"))
 }
 
-/// Has a block panic: its clients and the others' are reset at once, and the process reports the
-/// place and the reason.
+/// Makes a block panic: its clients and those of the other blocks are reset immediately, and the
+/// process reports the place and the reason.
 pub fn panics(run: &Run<'_>) -> Shown {
     let mut child = ServerProcess::start(run, 1, 1)?;
     child.ready()?;

@@ -8,7 +8,7 @@ use std::thread::Builder;
 
 /// Every byte of a stream that a launch leaves.
 pub const MARK: u8 = 0xa5;
-/// The first byte of a stream of which no more is read. Others are echoed.
+/// The first byte of a stream that is not read further. Other streams are echoed.
 pub const UNREAD: u8 = 0xa6;
 
 /// Threads that echo and check bytes until this is dropped.
@@ -20,7 +20,7 @@ pub struct TcpEnds {
 #[derive(Default)]
 struct State {
     over: AtomicBool,
-    /// Bytes that arrived on a stream to which they do not belong.
+    /// Bytes that arrived on the wrong stream.
     strange: AtomicU64,
     failure: Mutex<Option<String>>,
     unread: Mutex<Vec<TcpStream>>,
@@ -51,7 +51,7 @@ impl TcpEnds {
         self.addr
     }
 
-    /// The first thing that was wrong so far.
+    /// Returns the first error so far.
     pub fn wrong(&self) -> Option<String> {
         // Ordering: Relaxed; a count.
         let strange = self.state.strange.load(Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl TcpEnds {
         lock(&self.state.failure).clone()
     }
 
-    /// Closes the streams of which nothing is read.
+    /// Closes the streams that are not read.
     pub fn let_go(&self) {
         lock(&self.state.unread).clear();
     }
@@ -80,7 +80,7 @@ impl Drop for TcpEnds {
 }
 
 impl State {
-    /// Until the end or a reset: both are ways for a stream to end here.
+    /// Serves until the end or a reset: both are expected ends of a stream here.
     fn serve(&self, mut stream: TcpStream) {
         let mut bytes = vec![0; 64 << 10];
         let _ = stream.set_nodelay(true);

@@ -21,7 +21,7 @@ const PAUSES: [u64; 4] = [1, 5, 20, 200];
 const SIZE: usize = 64;
 pub const REFERENCE: &str = "plain TCP";
 
-/// A plain client's round trips to a server block.
+/// Measures a plain client's round trips to a server block.
 pub fn from_network(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let title = format!("{}, a plain client's first {SIZE} B after a silence", bench.title());
@@ -54,7 +54,7 @@ pub fn from_network(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// A block's round trips to a plain server.
+/// Measures a block's round trips to a plain server.
 pub fn from_device(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let title = format!("{}, a block's first {SIZE} B after a silence", bench.title());
@@ -88,7 +88,7 @@ fn rounds(run: &Run<'_>) -> u64 {
     run.effort.of(10, 30, 60)
 }
 
-/// The device under a proxy of this process whose data threads sleep only briefly.
+/// Opens the device under a proxy of this process whose data threads sleep only briefly.
 fn short(run: &Run<'_>) -> Outcome<Option<Bench>> {
     if run.proxy.names_a_daemon() {
         return Ok(None);
@@ -106,7 +106,7 @@ fn record(run: &mut Run<'_>, role: Role, name: &str, pause: u64, samples: &[u64]
     run.recorder.row(row.at(name, pause));
 }
 
-/// Waits, and leaves the processor to others.
+/// Waits, and leaves the processor to other threads.
 fn sleep(pause: Duration) {
     std::thread::sleep(pause);
 }
@@ -119,7 +119,7 @@ fn wait(pause: Duration) {
     }
 }
 
-/// Round trips after silences.
+/// Measures round trips after silences.
 fn asked(socket: &mut Socket, pause: u64, rounds: u64, rest: fn(Duration)) -> Result<Vec<u64>> {
     let ask = |_| {
         rest(Duration::from_millis(pause));
@@ -128,8 +128,8 @@ fn asked(socket: &mut Socket, pause: u64, rounds: u64, rest: fn(Duration)) -> Re
     (0..rounds).map(ask).collect()
 }
 
-/// The nanoseconds of a plain program's round trips to a plain server, each after a pause in
-/// milliseconds.
+/// Returns the nanoseconds of a plain program's round trips to a plain server, each after a pause
+/// in milliseconds.
 pub fn plain_asks(pause: u64, rounds: u64, spin: bool) -> Result<Vec<u64>> {
     let [mut plain, mut echo] = one_pair()?;
     plain.spin(spin)?;
@@ -142,7 +142,8 @@ pub fn plain_asks(pause: u64, rounds: u64, spin: bool) -> Result<Vec<u64>> {
     })
 }
 
-/// The nanoseconds of a block's round trips to a plain server, each after a pause in milliseconds.
+/// Returns the nanoseconds of a block's round trips to a plain server, each after a pause in
+/// milliseconds.
 pub fn asks(bench: &Bench, pause: u64, rounds: u64, spin: bool) -> Outcome<Vec<u64>> {
     bench.prepare::<Handoff>(THREADS)?;
     let listener = Listener::new(Kind::Tcp)?;

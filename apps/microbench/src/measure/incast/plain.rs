@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Result};
 use std::time::{Duration, Instant};
 
-/// Longer than any sender is silent.
+/// Longer than any silence of a sender.
 const SILENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 /// How long senders wait for their receiver.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -53,7 +53,8 @@ pub fn receive(kind: Kind, senders: u32, message: u64, duration: Duration) -> Re
     })
 }
 
-/// Receives until every sender has ended: in turn one message from each that is ready.
+/// Receives until every sender has ended. It takes one message in turn from each sender that is
+/// ready.
 fn drain(sockets: Vec<Socket>, message: u64) -> Result<Got> {
     let mut each = vec![0; sockets.len()];
     let mut open: Vec<(usize, Socket)> = sockets.into_iter().enumerate().collect();

@@ -10,7 +10,7 @@ use crate::sockets::{Kind, Socket, join, spawn};
 use std::io::Result;
 use std::time::{Duration, Instant};
 
-/// The line of the chart.
+/// Returns the name of the line in the chart.
 pub fn series(kind: Kind, spin: bool) -> String {
     format!("{}, {}", kind.name(), waits(spin))
 }

@@ -1,4 +1,4 @@
-//! What queues stand beside: copies without sockets, and sockets without a device.
+//! The references of queues: copies without sockets, and sockets without a device.
 
 use super::{LIMIT, Load, PIECE, Way};
 use crate::bench::{Bench, ByHand, Lent, Step, Words};
@@ -8,7 +8,8 @@ use crate::sockets::{Kind, Socket, join, spawn};
 use std::io::Result;
 use std::time::{Duration, Instant};
 
-/// The copies of as many streams by hand between memory of the device and pinned memory.
+/// Measures the copies of as many streams, enqueued by hand, between memory of the device and
+/// pinned memory.
 pub fn copies(bench: &Bench, load: Load) -> Outcome<Row> {
     let start = Words::COUNT - 1;
     let words = Words::new(bench)?;
@@ -39,8 +40,8 @@ pub fn copies(bench: &Bench, load: Load) -> Outcome<Row> {
     Ok(load.row(Role::Floor, "copies alone", took))
 }
 
-/// As many plain streams, each between two threads. They send the same message: one that does not
-/// fit into a core's cache takes longer.
+/// Measures as many plain streams, each between two threads. They send the same messages: those
+/// that do not fit into a core's cache take longer.
 pub fn plain(load: Load) -> Outcome<Duration> {
     let pairs = Socket::pairs(Kind::Tcp, load.streams)?;
     let (total, message) = (load.size as u64 * load.count, vec![7; load.size]);
@@ -58,7 +59,7 @@ pub fn plain(load: Load) -> Outcome<Duration> {
     Ok(took)
 }
 
-/// Sends a message so many times.
+/// Sends a message `count` times.
 pub fn pour(mut socket: Socket, message: &[u8], count: u64) -> Result<()> {
     for _ in 0..count {
         message.chunks(PIECE).try_for_each(|piece| socket.send_all(piece))?;
@@ -66,7 +67,7 @@ pub fn pour(mut socket: Socket, message: &[u8], count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Receives so many bytes.
+/// Receives `total` bytes.
 pub fn drain(mut socket: Socket, total: u64) -> Result<()> {
     let mut piece = vec![0; PIECE];
     let mut left = total;

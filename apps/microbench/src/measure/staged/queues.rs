@@ -11,10 +11,10 @@ use gpunet_proxy::socket::{Receiver, Sender};
 use std::io::{Error, Result};
 use std::time::{Duration, Instant};
 
-/// Bytes that are enqueued ahead, if that is neither too few nor too many messages.
+/// Bytes that are enqueued ahead, unless these are too few or too many messages.
 const AHEAD: usize = 32 << 20;
 
-/// A queue, the direction that it uses, and where it says how many messages are done.
+/// A queue, the direction that it uses, and the word in which it writes how many messages are done.
 struct Lane {
     queue: Queue,
     direction: Direction,
@@ -27,7 +27,7 @@ enum Direction {
     Recv(Receiver),
 }
 
-/// Moves the messages; returns how long that took all streams together.
+/// Moves the messages. Returns how long that took for all streams together.
 pub fn measure(bench: &Bench, load: Load) -> Outcome<Duration> {
     let words = Words::new(bench)?;
     let message: Vec<u8> = (0..load.size).map(|at| (at * 31 + at / 257) as u8).collect();
@@ -84,7 +84,7 @@ pub fn measure(bench: &Bench, load: Load) -> Outcome<Duration> {
 }
 
 impl Lane {
-    /// Enqueues all messages, some ahead of those that are done.
+    /// Enqueues all messages, some of them ahead of the completed ones.
     fn drive(&mut self, words: &Words, load: Load) -> Result<()> {
         let ahead = (AHEAD / load.size).clamp(2, 32) as u64;
         let wait = |done| words.wait_asleep(self.word, done, LIMIT);

@@ -1,4 +1,4 @@
-//! What it takes to enqueue: the program's side of a queue.
+//! The cost of enqueueing: the program's side of a queue.
 
 use super::{End, LIMIT, settings};
 use crate::bench::{Bench, Step, Words};
@@ -9,7 +9,7 @@ use crate::report::{Axis, Role, Row};
 use std::time::Instant;
 
 const SIZE: usize = 64;
-/// Operations of a kind that are enqueued behind a word, which no stream fills up with.
+/// Operations of a kind that are enqueued behind a word; they are too few to fill a stream.
 const PORTION: u64 = 20;
 const START: usize = 0;
 const OTHER: usize = 1;
@@ -24,7 +24,7 @@ enum Kind {
     Wait,
 }
 
-/// Measures the calls of queues, beside the calls that a program would make by hand.
+/// Measures the calls of queues, compared with the calls that a program would make by hand.
 pub fn measure(run: &mut Run<'_>, bench: &Bench) -> Outcome<()> {
     let portions = run.effort.of(20, 100, 1000);
     let title = format!("{}, enqueueing: one call", bench.title());
@@ -52,7 +52,7 @@ pub fn measure(run: &mut Run<'_>, bench: &Bench) -> Outcome<()> {
 fn by_queue(bench: &Bench, portions: u64, kind: Kind) -> Outcome<Vec<u64>> {
     let words = Words::new(bench)?;
     let [mut near, mut far] = End::both([bench; 2], Transport::Tcp, SIZE)?;
-    // What the other end sends or receives of a portion, as one message.
+    // The bytes of a portion, which the other end sends or receives as one message.
     let all = bench.lend(SIZE * PORTION as usize)?;
     let mut samples = Vec::new();
     for portion in 1..=portions {
@@ -82,7 +82,7 @@ fn by_queue(bench: &Bench, portions: u64, kind: Kind) -> Outcome<Vec<u64>> {
     Ok(samples)
 }
 
-/// The calls of a message, or of one word.
+/// Measures the calls of a message, or of one word.
 fn by_hand(bench: &Bench, portions: u64, is_message: bool) -> Outcome<Vec<u64>> {
     let words = Words::new(bench)?;
     let [from, to] = [bench.lend(SIZE)?, bench.lend(SIZE)?];

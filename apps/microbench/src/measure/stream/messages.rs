@@ -1,7 +1,7 @@
-//! Messages that a kernel makes, queues carry and a kernel checks, every byte.
+//! Messages that a kernel writes, queues carry, and a kernel checks byte by byte.
 //!
-//! Both kernels run all the time and take turns by words that the queues write and wait for. The
-//! memory of a message is that of all others: what is left of the one before is found.
+//! Both kernels run all the time, and take turns by words that the queues write and wait for. All
+//! messages use the same memory, so a byte that is left of the previous message is found.
 
 use super::{End, LIMIT, settings, unfailed};
 use crate::bench::{Bench, Words};
@@ -12,11 +12,11 @@ use crate::report::{Axis, Role, Row, counted};
 use gpunet_bench_kernel::Turns;
 use std::time::{Duration, Instant};
 
-/// Messages that are enqueued together; two such portions are under way at most.
+/// Messages that are enqueued together; at most two such portions are under way.
 const PORTION: u64 = 16;
 const THREADS: u32 = 128;
 
-/// Words: the turns of both blocks, and how far the queues are.
+/// Words: the turns of both blocks, and the progress of the queues.
 const FILL: usize = 0;
 const FILLED: usize = 1;
 const CHECK: usize = 2;
@@ -28,7 +28,7 @@ pub fn prepare(bench: &Bench) -> Outcome<()> {
     bench.prepare::<Turns>(THREADS)
 }
 
-/// Checks `count` messages, or those of `limit`; returns whether all were right.
+/// Checks `count` messages, or as many as fit into `limit`. Returns whether all were right.
 pub fn check(
     run: &mut Run<'_>,
     bench: &Bench,
@@ -98,7 +98,7 @@ pub fn check(
     Ok(all && wrong == 0)
 }
 
-/// Enqueues the messages in portions; returns how many went through.
+/// Enqueues the messages in portions. Returns how many went through.
 fn play(words: &Words, near: &mut End, far: &mut End, count: u64, limit: Duration) -> Outcome<u64> {
     let start = Instant::now();
     let mut sent = 0;

@@ -1,7 +1,7 @@
-//! Messages there and back in the order of two queues.
+//! Round trips of messages in the order of two queues.
 //!
 //! A stream takes about a thousand operations, so the rounds come in portions. One portion is
-//! enqueued while a word holds it back. Its time is told by two words: see `Timed`.
+//! enqueued while a word holds it back. Two words measure its time: see `Timed`.
 
 use super::portion::{BEGUN, ENDED, FREE, START, Timed};
 use super::{End, LIMIT, settings, unfailed};
@@ -16,7 +16,7 @@ use gpunet_app::cli::spell;
 
 const SIZES: [usize; 3] = [64, 1 << 10, 64 << 10];
 
-/// Measures queues beside streams by hand and, over tcp, beside plain programs.
+/// Measures queues, compared with streams by hand and, over tcp, with plain programs.
 pub fn measure(run: &mut Run<'_>, ends: [&Bench; 2], transport: Transport) -> Outcome<()> {
     let [bench, other] = ends;
     let (portions, rounds) = (run.effort.of(30, 300, 2000), Timed::of(bench).rounds);
@@ -79,7 +79,7 @@ fn by_queues(ends: [&Bench; 2], transport: Transport, size: usize, portions: u64
     Ok(samples)
 }
 
-/// What the queue knows about why it stood still.
+/// Adds the queue's failure, if it has one, to an error.
 fn with_failure(error: Box<dyn std::error::Error>, end: &End) -> Box<dyn std::error::Error> {
     match unfailed(&end.queue) {
         Ok(()) => error,
@@ -87,13 +87,13 @@ fn with_failure(error: Box<dyn std::error::Error>, end: &End) -> Box<dyn std::er
     }
 }
 
-/// What two streams by hand go through: a window and a word for each way, at the addresses of who
-/// writes and who reads them.
+/// The memory of two streams by hand: a window and a word for each way, at the addresses of their
+/// writers and of their readers.
 struct Passage {
-    /// By the end that writes.
+    /// The addresses for the writing end.
     out: [u64; 2],
     tell: [u64; 2],
-    /// By the end that reads.
+    /// The addresses for the reading end.
     back: [u64; 2],
     heard: [u64; 2],
     _memory: Memory,
@@ -106,8 +106,8 @@ enum Memory {
 }
 
 impl Passage {
-    /// Not through windows in memory of the device for two streams of one: on an H200 two streams
-    /// with copies there that wait for each other stand still.
+    /// Two streams of one device do not use windows in the device's memory: on an H200 two streams
+    /// with copies there that wait for each other make no progress.
     fn between(ends: [&Bench; 2], size: usize) -> Outcome<Self> {
         let word = size.next_multiple_of(128);
         let len = word + 128;
@@ -129,13 +129,13 @@ impl Passage {
     }
 }
 
-/// The same by words and copies: the message is copied into a window, a word tells, and it is
-/// copied out.
+/// The same with words and copies: the message is copied into a window, a word publishes it, and it
+/// is copied out.
 fn by_hand(ends: [&Bench; 2], size: usize, portions: u64) -> Outcome<Vec<u64>> {
     let (words, timed) = ([Words::new(ends[0])?, Words::new(ends[1])?], Timed::of(ends[0]));
     let balls = [ends[0].lend(size)?, ends[1].lend(size)?];
     let passage = Passage::between(ends, size)?;
-    // Last, so that what they use outlives them.
+    // Last, so that the memory that they use outlives them.
     let streams: [ByHand; 2] = [ends[0].by_hand()?, ends[1].by_hand()?];
     for end in 0..2 {
         let ready = Step::Write { word: words[end].address(FREE), value: 1 };
@@ -166,11 +166,11 @@ fn by_hand(ends: [&Bench; 2], size: usize, portions: u64) -> Outcome<Vec<u64>> {
     Ok(samples)
 }
 
-/// Round trips between two threads with plain sockets.
+/// Measures round trips between two threads with plain sockets.
 fn plain_tcp(size: usize, rounds: u64) -> Outcome<Vec<u64>> {
     let mut pairs = Socket::pairs(Kind::Tcp, 1)?;
     let Some([mut near, mut far]) = pairs.pop() else { return Err("no sockets".into()) };
-    // A spinning socket takes small messages only.
+    // Only small messages may be sent on a spinning socket.
     let spins = !are_cores_few() && size <= 4096;
     near.spin(spins)?;
     far.spin(spins)?;

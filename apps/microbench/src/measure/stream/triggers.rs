@@ -1,4 +1,4 @@
-//! Kernels that fill and release prepared messages, beside kernels that send by the socket's
+//! Kernels that fill and release prepared messages, compared with kernels that send by the socket's
 //! handle.
 
 use super::{options, settings};
@@ -22,7 +22,7 @@ pub fn prepare(bench: &Bench) -> Outcome<()> {
     bench.prepare::<Triggered>(THREADS)
 }
 
-/// Measures both, one way and there and back, to a block that receives.
+/// Measures both, in one direction and in round trips, to a block that receives.
 pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcome<()> {
     let threads = bench.threads(THREADS);
     let title = format!("{}, {SIZE} B of a block, {}", bench.title(), transport.name());
@@ -47,8 +47,8 @@ pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcom
         run.recorder.row(row.at(name, 1));
         let row = Row::times(role, format!("{name}, a message, as the receiver gets"), receives);
         run.recorder.row(row.at(name, 2));
-        // Its rate is no other one on the whole; where an end is interrupted, the batches do not
-        // show it.
+        // Over the whole run both ends have the same rate. If an end is interrupted, the batches do
+        // not show it.
         let mean = receives.iter().sum::<u64>() as f64 / receives.len() as f64;
         let row = Row::number(role, format!("{name}, a message, all together"), mean, "ns");
         run.recorder.row(row.at(name, 3));
@@ -63,7 +63,7 @@ const KINDS: [(Role, &str, u32); 3] = [
     (Role::Gpunet, "prepared message, direction locked", Triggered::LOCKED),
 ];
 
-/// Runs the kernel with two new sockets; returns its samples.
+/// Runs the kernel with two new sockets. Returns its samples.
 fn play(
     bench: &Bench,
     threads: u32,
@@ -75,7 +75,7 @@ fn play(
     let timeout = crate::pair::TIMEOUT;
     let options: Options = options(transport).with_timeouts(timeout, timeout);
     let [near, far] = Bench::connected([bench; 2], options)?;
-    // It is taken while the kernel runs.
+    // The direction stays taken while the kernel runs.
     let mut sender = near.take_send()?;
     let message = sender.prepare(SIZE)?.prepared;
     let ring = sender.capacity() as u64;

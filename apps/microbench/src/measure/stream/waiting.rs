@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 
 const COUNTS: [usize; 6] = [7, 8, 16, 31, 33, 40];
 const SIZE: usize = 64;
-/// After this long the queue counts as held up.
+/// The time after which the queue counts as held up.
 const STANDS_STILL: Duration = Duration::from_secs(2);
 const VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// Words: nobody writes the one, a stream tells itself by the other.
+/// Words: the first is never written, and a stream signals itself by the other.
 const NEVER: usize = FREE;
 const SELF: usize = FREE + 1;
 
-/// Measures a queue beside others that wait.
+/// Measures a queue while others wait.
 pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcome<()> {
     let portions = run.effort.of(20, 100, 500);
     let title =
@@ -36,18 +36,18 @@ pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcom
     setting.push((VARIABLE, std::env::var(VARIABLE).unwrap_or_else(|_| "not set".to_owned())));
     setting.push(("round trip", "the queue sends and receives at both sockets".to_owned()));
     run.recorder.table("stream", title, Axis::None, setting, 2 * COUNTS.len())?;
-    // The first copies load code, for which the driver waits for all that waits.
+    // The first copies load code, and for this the driver would wait for all waiting streams.
     let words = Words::new(bench)?;
     beside_streams(bench, &words, 0, 1)?.map_err(|(_, why)| why)?;
     drop(words);
     for count in COUNTS {
-        // Where a thread stands for a stream, others that wait take the cores and nothing else.
+        // If a thread takes the place of a stream, other waiting threads take only the cores.
         let by_hand = if bench.is_gpu() { count } else { 0 };
         let name = format!("{} by hand waiting", counted(by_hand as u64, "stream"));
         let words = Words::new(bench)?;
         let samples = beside_streams(bench, &words, by_hand, portions)?;
         record(run, Role::Floor, &name, count, samples);
-        // What waits goes on.
+        // The waiting streams continue.
         drop(words);
         let name = format!("{} waiting", counted(count as u64, "queue"));
         let samples = beside_queues(bench, transport, count, portions)?;
@@ -56,7 +56,8 @@ pub fn measure(run: &mut Run<'_>, bench: &Bench, transport: Transport) -> Outcom
     Ok(())
 }
 
-/// The nanoseconds of rounds; or how many came through before all stood still, and why.
+/// The nanoseconds of rounds; or the number of rounds before the first that made no progress, and
+/// the reason.
 type Samples = Result<Vec<u64>, (u64, String)>;
 
 fn record(run: &mut Run<'_>, role: Role, name: &str, count: usize, samples: Samples) {
@@ -75,7 +76,7 @@ const fn role_name(role: Role) -> &'static str {
     if matches!(role, Role::Floor) { "by hand" } else { "gpunet" }
 }
 
-/// Times portions, which `enqueue` enqueues by their number.
+/// Times portions that `enqueue` enqueues, each by its number.
 fn time(timed: Timed, words: &Words, portions: u64, mut enqueue: impl FnMut(u64) -> Outcome<()>) -> Samples {
     (1..=portions)
         .map(|portion| {
@@ -86,8 +87,8 @@ fn time(timed: Timed, words: &Words, portions: u64, mut enqueue: impl FnMut(u64)
         .collect()
 }
 
-/// One stream copies, writes a word and waits for it, twice a round, beside streams that wait for
-/// another word.
+/// Measures one stream that copies, writes a word and waits for it, twice in each round, while
+/// other streams wait for another word.
 fn beside_streams(bench: &Bench, words: &Words, count: usize, portions: u64) -> Outcome<Samples> {
     let timed = Timed::of(bench).half();
     let [from, to] = [bench.lend(SIZE)?, bench.lend(SIZE)?];
@@ -113,8 +114,8 @@ fn beside_streams(bench: &Bench, words: &Words, count: usize, portions: u64) -> 
         }
         stream.enqueue(&[Step::Write { word: ended, value: portion }])
     });
-    // The memory of a stream that stood still is freed when it has gone on: those of GPUs see to
-    // that, and a thread is told to end by its drop.
+    // The memory of a stalled stream is freed only when the stream has continued: streams of GPUs
+    // ensure this, and the drop of a thread ends it.
     drop((stream, waiting));
     [from, to].into_iter().for_each(Lent::done);
     Ok(samples)
@@ -145,7 +146,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Sends it its byte; waits until it is done.
+    /// Sends the queue its byte, and waits until it is done.
     fn end(mut self) -> Outcome<()> {
         self.plain.write_all(&[1])?;
         finished(&self.queue, self.enqueued)?;
@@ -155,7 +156,7 @@ impl Waiting {
     }
 }
 
-/// Waits until so many operations of a queue are done.
+/// Waits until `operations` operations of a queue are done.
 fn finished(queue: &Queue, operations: u64) -> Outcome<()> {
     let (start, few) = (Instant::now(), are_cores_few());
     while queue.outcome().done < operations {
@@ -167,14 +168,14 @@ fn finished(queue: &Queue, operations: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// One queue sends and receives at both sockets of a stream, beside queues that wait.
+/// Measures one queue that sends and receives at both sockets of a stream, while other queues wait.
 fn beside_queues(bench: &Bench, transport: Transport, count: usize, portions: u64) -> Outcome<Samples> {
     let words = Words::new(bench)?;
     let [near, far] = Bench::connected([bench; 2], options(transport))?;
     let (mut near, mut far) = ((near.take_send()?, near.take_recv()?), (far.take_send()?, far.take_recv()?));
     let (ball, mut queue) = (bench.lend(SIZE)?, bench.queue()?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    // All is made before the first one waits: much of that would wait, too.
+    // All of them are made before the first one waits: much of that work would wait, too.
     let made: Outcome<Vec<_>> = (0..count).map(|_| Waiting::new(bench, &listener)).collect();
     let mut waiting = match made {
         Ok(waiting) => waiting,
@@ -207,7 +208,7 @@ fn beside_queues(bench: &Bench, transport: Transport, count: usize, portions: u6
     finished(&queue, enqueued)?;
     unfailed(&queue)?;
     if samples.is_ok() {
-        // Else part of a round may be enqueued.
+        // Otherwise part of a round may still be enqueued.
         ball.done();
     }
     Ok(samples.map_err(|(rounds, why)| (rounds, format!("{why}; all went on once they had their bytes"))))

@@ -19,7 +19,7 @@ pub(super) fn measure(run: &mut Run<'_>, devices: &[String], counts: &[u32]) -> 
     setting.push(("figures", "the best of three tries".to_owned()));
     setting.push(("a call", "one after the other, member 0's time".to_owned()));
     run.recorder.table("symmetric", title, Axis::TimeByMembers, setting, 3 * counts.len())?;
-    // Everybody hears from everybody: that takes a flag's way at least.
+    // Each member must receive from every other one, which takes at least the time of one flag.
     let flags = floor::ping_pong([two.bench(0), two.bench(1)], THREADS, 0, rounds)?;
     for &members in counts {
         let row = Row { name: format!("{members} members: a flag, one way"), ..flags.clone() };

@@ -11,12 +11,12 @@ use gpunet_bench_kernel::{Called, Collective};
 
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 512;
-/// Tries of which the best counts, of floors and references as well.
+/// The number of tries, of which the best counts, also for floors and references.
 const TRIES: usize = 3;
 /// Bytes of an element.
 const ELEMENT: u64 = 4;
 
-/// What all members call.
+/// The collective that all members call.
 #[derive(Clone, Copy)]
 pub(super) struct Operation {
     pub called: Called,
@@ -26,7 +26,7 @@ pub(super) struct Operation {
     pub threads: u32,
 }
 
-/// The nanoseconds of each call at member 0.
+/// Returns the nanoseconds of each call at member 0.
 pub(super) fn times(members: &Members, operation: Operation) -> Outcome<Vec<u64>> {
     let Operation { called, elements, rounds, threads } = operation;
     let to = members.alloc::<f32>(elements * members.size())?;
@@ -71,7 +71,7 @@ pub(super) fn reduce(run: &mut Run<'_>, members: &Members) -> Outcome<()> {
     Ok(())
 }
 
-/// The size from which on the second way is always faster.
+/// Returns the size from which on the second way is always faster.
 fn switch(sizes: &[u64], is_faster: &[bool]) -> Option<u64> {
     let slower = is_faster.iter().rposition(|is_faster| !is_faster);
     sizes.get(slower.map_or(0, |at| at + 1)).copied()
@@ -88,7 +88,7 @@ fn table(run: &mut Run<'_>, members: &Members, title: String, rows: usize) -> Ou
     run.recorder.table("symmetric", title, Axis::TimeBySize, setting, rows)
 }
 
-/// The floor, and what others take.
+/// Records the floor and the references.
 fn references(
     run: &mut Run<'_>,
     members: &Members,
@@ -119,8 +119,8 @@ fn references(
     Ok(())
 }
 
-/// Records what gpunet's calls take, in turn so that what else the machine does meets all of them;
-/// returns the typical times of each.
+/// Records the times of gpunet's calls, in turn, so that other work of the machine affects all of
+/// them alike. Returns the typical times of each.
 fn gpunet<const N: usize>(
     run: &mut Run<'_>,
     members: &Members,

@@ -5,7 +5,7 @@ use crate::report::{Role, Row};
 use std::sync::{Barrier, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-/// Barriers of that many threads.
+/// Measures barriers of `members` threads.
 pub(super) fn barrier(members: u32, rounds: u64) -> Outcome<Row> {
     let barrier = Barrier::new(members as usize);
     let samples = timed(members, rounds, |_| {
@@ -14,12 +14,13 @@ pub(super) fn barrier(members: u32, rounds: u64) -> Outcome<Row> {
     Ok(Row::times(Role::Reference, format!("{members} threads, std::sync::Barrier"), &samples))
 }
 
-/// Each thread copies its source to its place in everybody's memory, between two barriers.
+/// Measures threads that each copy their source to their place in the memory of all, between two
+/// barriers.
 pub(super) fn all_gather(members: u32, elements: usize, rounds: u64) -> Outcome<Row> {
     let barrier = Barrier::new(members as usize);
     let count = members as usize;
     let place = |_| Mutex::new(vec![0f32; elements]);
-    // Nobody holds a place that another one wants: the locks are there for the compiler.
+    // No two threads use the same place at the same time: the locks are there for the compiler.
     let places: Vec<_> = (0..count * count).map(place).collect();
     let sources: Vec<_> = (0..count).map(|member| vec![member as f32; elements]).collect();
     let samples = timed(members, rounds, |member| {
@@ -33,7 +34,7 @@ pub(super) fn all_gather(members: u32, elements: usize, rounds: u64) -> Outcome<
     Ok(Row::times(Role::Reference, "threads, memcpy between two barriers", &samples))
 }
 
-/// Each thread adds up the sources of all, between two barriers.
+/// Measures threads that each add up the sources of all, between two barriers.
 pub(super) fn reduce(members: u32, elements: usize, rounds: u64) -> Outcome<Row> {
     let barrier = Barrier::new(members as usize);
     let sources: Vec<_> = (0..members).map(|member| RwLock::new(vec![member as f32; elements])).collect();
@@ -52,8 +53,8 @@ pub(super) fn reduce(members: u32, elements: usize, rounds: u64) -> Outcome<Row>
     Ok(Row::times(Role::Reference, "threads, each adds up all, between two barriers", &samples))
 }
 
-/// Runs `call` in that many threads, again and again; returns the nanoseconds of each at the first
-/// one.
+/// Runs `call` in `members` threads, again and again. Returns the nanoseconds of each call at the
+/// first thread.
 fn timed(members: u32, rounds: u64, call: impl Fn(usize) + Sync) -> Outcome<Vec<u64>> {
     let call = &call;
     let play = move |member: usize| -> Vec<u64> {

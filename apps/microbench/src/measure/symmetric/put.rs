@@ -14,8 +14,8 @@ use std::time::Duration;
 const LEN: u64 = 1 << 20;
 /// Threads of a block, on a GPU.
 const THREADS: [u32; 2] = [512, 1024];
-/// Rounds of which the best counts: of all rows in turn, so that what else the machine does meets
-/// all of them.
+/// The number of rounds, of which the best counts. Each round measures all rows in turn, so that
+/// other work of the machine affects all of them alike.
 const TRIES: usize = 5;
 
 pub(super) fn measure(run: &mut Run<'_>, devices: &[String], blocks: &[u32]) -> Outcome<()> {
@@ -45,7 +45,7 @@ impl<'team> Memory<'team> {
     }
 }
 
-/// What bare copies are here.
+/// Returns the way of bare copies between these members, and its name.
 fn bare(members: &Members) -> (PutWay, &'static str) {
     if members.bench(0).is_gpu() { (PutWay::Copy, "bare copies") } else { (PutWay::Memcpy, "memcpy") }
 }
@@ -119,7 +119,7 @@ fn by_size(run: &mut Run<'_>, members: &Members) -> Outcome<()> {
     Ok(())
 }
 
-/// The shortest times of bare copies and of puts.
+/// Returns the shortest times of bare copies and of puts.
 fn in_turn(members: &Members, memory: &Memory<'_>, shape: Shape) -> Outcome<[Duration; 2]> {
     let mut best = [Duration::MAX; 2];
     for _ in 0..TRIES {
@@ -139,7 +139,8 @@ fn once(members: &Members, memory: &Memory<'_>, shape: Shape, way: PutWay) -> Ou
     Ok(together(&words[0]))
 }
 
-/// The time from the first block's start to the last one's end, by the two words that each leaves.
+/// Returns the time from the first block's start to the last one's end, from the two words that
+/// each leaves.
 fn together(blocks: &[u64]) -> Duration {
     let began = blocks.iter().step_by(2).min().copied().unwrap_or(0);
     let ended = blocks.iter().skip(1).step_by(2).max().copied().unwrap_or(1);

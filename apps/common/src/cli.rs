@@ -100,7 +100,7 @@ impl Endpoint {
     /// `[IPV6]`.
     ///
     /// # Errors
-    /// What was expected. An IPv6 address without brackets is rejected, because its port would be
+    /// The expected form. An IPv6 address without brackets is rejected, because its port would be
     /// ambiguous.
     pub fn parse(text: &str, usual: Option<u16>) -> Result<Self, String> {
         let has_port = text.contains(':') && !text.ends_with(']');
@@ -216,7 +216,7 @@ pub fn start_log() {
 /// Reads a number of bytes within bounds. K and M stand for 2^10 and 2^20 bytes.
 ///
 /// # Errors
-/// What was expected.
+/// The expected form.
 pub fn size(text: &str, bounds: RangeInclusive<u64>) -> Result<u64, String> {
     let wrong = || "expected a number of bytes, with K or M if you like".to_owned();
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());

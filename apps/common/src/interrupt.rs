@@ -12,7 +12,7 @@ pub const INTERRUPTED: u8 = 130;
 /// The exit code of a program that was terminated: 128 + SIGTERM.
 pub const TERMINATED: u8 = 143;
 
-/// A request to end the program, by Ctrl-C or SIGTERM. A second one ends it at once.
+/// A request to end the program, by Ctrl-C or SIGTERM. A second request ends it immediately.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     asked: Arc<AtomicBool>,

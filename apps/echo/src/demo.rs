@@ -30,8 +30,8 @@ pub fn run_demo(args: &DemoArgs, interrupt: &Interrupt) -> Result<Report, Error>
     let most = if kernels.on_gpu() { GPU_BLOCKS } else { cores() };
     let blocks = args.blocks.unwrap_or(most).min(connections);
     kernels.fit(blocks, connections)?;
-    // All memory is allocated before the server runs: allocating beside a waiting kernel is best
-    // avoided.
+    // All memory is allocated before the server runs: it is best not to allocate while a kernel
+    // waits.
     let memory = kernels.client_memory(connections, wanted)?;
     let mut memory = kernels.warm_up(memory)?;
     let options = Options::DEFAULT.with_rings(RING, RING);

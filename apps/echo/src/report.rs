@@ -27,7 +27,7 @@ pub struct Report {
 /// One transport, one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// What carried the streams.
+    /// The transport that carried the streams.
     pub transport: &'static str,
     /// Bytes per message.
     pub size: u64,

@@ -31,7 +31,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric and
+/// Runs everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric and
 /// watch.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [

@@ -32,7 +32,7 @@ pub fn one_copy(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outc
     best(|| ping_pong_once(ends, threads, size, Shape::Stays, rounds))
 }
 
-/// As [`ping_pong`], with a flag beside each four bytes.
+/// As [`ping_pong`], with a flag for every four bytes.
 pub fn ping_pong_by_units(ends: [&Bench; 2], threads: u32, size: u64, rounds: u64) -> Outcome<Row> {
     best(|| ping_pong_once(ends, threads, size, Shape::Units, rounds))
 }
@@ -44,7 +44,7 @@ enum Shape {
     CopiedOut,
     /// Data, then a flag; the data stays.
     Stays,
-    /// A flag beside each four bytes; copied out.
+    /// A flag for every four bytes; copied out.
     Units,
 }
 
@@ -116,9 +116,9 @@ pub fn copy(ends: [&Bench; 2], blocks: u32, threads: u32, times: u64) -> Outcome
     ])
 }
 
-/// Returns how long all blocks took together. On a GPU all run at once: the time of the slowest, by
-/// its own clock. On the CPU there may be more blocks than cores, which then take turns: the time
-/// of the launch.
+/// Returns how long all blocks took together. On a GPU all run at the same time, so it is the time
+/// of the slowest, by its own clock. On the CPU there may be more blocks than cores, which then
+/// take turns, so it is the time of the launch.
 fn together(on_gpu: bool, blocks: &[u64], launch: Duration) -> Duration {
     let longest = blocks.iter().copied().max().unwrap_or(0);
     if on_gpu { Duration::from_nanos(longest.max(1)) } else { launch }

@@ -48,7 +48,7 @@ pub struct Table {
     /// The subcommand.
     pub what: String,
     pub title: String,
-    /// What was measured: ends, transport, placement, block shape and so on.
+    /// The settings of the measurement: ends, transport, placement, block shape and so on.
     pub setting: Vec<(String, String)>,
     /// The axes of its chart.
     pub axis: Axis,

@@ -16,8 +16,8 @@ const TEAM: &str = "GPUNET_TEAM";
 /// | Open MPI (`mpirun`) | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | this machine, at a port that follows from the job's name |
 /// | Slurm (`srun`) | `SLURM_PROCID`, `SLURM_NTASKS` | this machine, likewise |
 ///
-/// `GPUNET_TEAM`, a [`TeamId`], says where they meet instead; it is needed where two teams of one
-/// job are to meet, or where the port is taken.
+/// `GPUNET_TEAM`, a [`TeamId`], names the meeting place instead; it is needed if two teams of one
+/// job meet, or if the port is taken.
 ///
 /// # Examples
 /// ```
@@ -81,7 +81,7 @@ impl Launched {
     /// # Errors
     /// [`EnvironmentError`].
     pub fn by(variable: Variable<'_>) -> Result<Self, EnvironmentError> {
-        // mpirun inside a Slurm job sets its own beside Slurm's.
+        // Inside a Slurm job, mpirun sets its own variables in addition to Slurm's.
         let launcher = [&OPEN_MPI, &SLURM].into_iter().find(|launcher| variable(launcher.rank).is_some());
         let (rank, size) = match (variable("RANK"), launcher) {
             (Some(_), _) => ("RANK", "WORLD_SIZE"),

@@ -129,7 +129,7 @@ impl TeamError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvironmentError {
-    /// No known launcher has set variables.
+    /// No known launcher has set its variables.
     #[error(
         "no launcher has started this program: neither RANK, OMPI_COMM_WORLD_RANK nor SLURM_PROCID is set"
     )]
@@ -287,7 +287,7 @@ pub enum TeamFailure {
         #[serde(with = "rank_as_number")]
         rank: Rank,
     },
-    /// A member cannot have memory that the others can map.
+    /// A member cannot share memory with the others.
     #[error("member {rank} cannot share memory with the others: {reason}")]
     CannotMap {
         /// Which.
@@ -302,12 +302,12 @@ pub enum TeamFailure {
         /// One.
         #[serde(with = "rank_as_number")]
         rank: Rank,
-        /// What it does.
+        /// Its operation.
         its: Collective,
         /// The other.
         #[serde(with = "rank_as_number")]
         other: Rank,
-        /// What the other does.
+        /// The other's operation.
         others: Collective,
     },
     /// Some members did not take part in time.

@@ -31,7 +31,7 @@ use std::io;
 
 /// The first four bytes of a hello.
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"gpnt");
-/// The version of everything here. It changes when a frame does, and with the layout of blocks.
+/// The version of these messages. It changes with any frame, and with the layout of blocks.
 pub(super) const PROTOCOL: u32 = 4;
 /// The longest hello or answer.
 const MAX_GREETING: usize = 4096;

@@ -64,8 +64,8 @@ pub(super) fn enter(
     options: &TeamOptions,
     known: Known<'_>,
 ) -> Result<Entered, TeamError> {
-    // It stays open until the root has received this member's hello at its other socket: the root
-    // takes an earlier end for a death.
+    // It stays open until the root has received this member's introduction at its other socket: the
+    // root takes an earlier end for a death.
     let (_meeting, answer) = meet(joining, options, known)?;
     let (name, key, placement, is_polled) = match answer {
         Answer::Formed { socket, key, placement, is_polled } => (socket, key, placement, is_polled),
@@ -76,7 +76,7 @@ pub(super) fn enter(
     Ok(Entered { socket, secrets, placement, is_polled })
 }
 
-/// Says hello, and waits for the answer.
+/// Sends the hello, and waits for the answer.
 fn meet(
     joining: &Joining,
     options: &TeamOptions,

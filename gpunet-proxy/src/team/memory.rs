@@ -136,7 +136,7 @@ pub(super) struct Part {
 /// length.
 ///
 /// # Errors
-/// What the system or CUDA says.
+/// The error of the system or of CUDA.
 fn make(
     device: Option<&Device>,
     placement: Placement,

@@ -111,9 +111,8 @@ impl<'team, T: Element> Symmetric<'team, T> {
     #[allow(unsafe_code)]
     pub unsafe fn ptr(&self) -> SymmetricPtr<T> {
         let (state, table) = (self.team.inner.state.address(), self.memory.table.address());
-        // SAFETY: the table has the addresses of all parts, each of so many elements and
-        // page-aligned; both live as long as `self`, by the caller's promise longer than the
-        // kernels.
+        // SAFETY: the table has the addresses of all parts, each page-aligned and of `len`
+        // elements; both live as long as `self`, by the caller's promise longer than the kernels.
         unsafe { SymmetricPtr::from_raw_parts(state, table, self.len as u64) }
     }
 

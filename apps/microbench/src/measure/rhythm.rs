@@ -16,7 +16,7 @@ const FIRST: u64 = 10;
 const THREADS: u32 = 128;
 
 /// Measures the round trips of messages that a block sends at a rhythm to a plain program that
-/// answers at once.
+/// answers immediately.
 pub fn rhythm(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let rounds = run.effort.of(20, 500, 2000);

@@ -104,7 +104,7 @@ pub enum EndpointKind {
 }
 
 impl EndpointKind {
-    /// What carries the bytes.
+    /// Returns what carries the bytes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gpunet(transport) => transport.name(),

@@ -12,7 +12,7 @@ pub struct Machine {
     pub cores: usize,
     /// The kernel, and whether it runs in a virtual machine.
     pub system: String,
-    /// CUDA's version and the driver's, or why there is none.
+    /// The versions of CUDA and of the driver, or why there is no driver.
     pub driver: String,
     pub gpus: Vec<String>,
 }

@@ -205,7 +205,7 @@ impl Operations {
         Ok(())
     }
 
-    /// Handles the begin of an operation by all.
+    /// Handles an operation that all members have begun.
     fn agree(&mut self, what: &Collective) {
         let Some(open) = &mut self.open else { return };
         let number = open.number;

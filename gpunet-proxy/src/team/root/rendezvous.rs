@@ -63,7 +63,7 @@ impl Rendezvous {
         options: &TeamOptions,
         secrets: Vec<u128>,
     ) -> io::Result<Self> {
-        // The backlog has room for members beside other connections.
+        // The backlog has room for members in addition to other connections.
         listen(&listener, BACKLOG)?;
         Ok(Self {
             listener,

@@ -23,7 +23,7 @@ fn listener() -> TeamListener {
     TeamListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port")
 }
 
-/// Says hello as a member of a team of `size`.
+/// Sends a hello as a member of a team of `size`.
 fn hello(id: TeamId, rank: u32, size: u32) -> TcpStream {
     let mut socket = TcpStream::connect(id.address()).expect("connected");
     let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("on Linux");

@@ -44,7 +44,7 @@ pub struct AttendArgs {
     launches: u32,
 }
 
-/// What the child reports, as a line.
+/// A report of the child, as a line.
 #[derive(Debug, Deserialize, Serialize)]
 enum FaultEvent {
     /// All blocks listen.

@@ -64,7 +64,8 @@ pub fn measure(bench: &Bench, load: Load) -> Outcome<Duration> {
             .iter_mut()
             .map(|lane| spawn(scope, move || lane.drive(words, load)))
             .collect::<Result<_>>()?;
-        // A driver that failed says more than a plain program that missed its bytes.
+        // The failure of a driver is more informative than that of a plain program that missed its
+        // bytes.
         let driven = drivers.into_iter().map(join).fold(Ok(()), Result::and);
         let moved = plains.into_iter().map(join).fold(Ok(()), Result::and);
         driven.and(moved)?;

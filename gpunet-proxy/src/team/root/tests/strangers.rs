@@ -51,7 +51,7 @@ fn flood<T>(over: &AtomicBool, count: &AtomicUsize, connect: impl Fn(usize) -> O
     }
 }
 
-/// Connects to the rendezvous, and says half a hello now and then.
+/// Connects to the rendezvous, and sometimes sends half a hello.
 fn meet(address: SocketAddr, count: usize) -> Option<TcpStream> {
     let mut socket = TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()?;
     // It leaves no connection in TIME_WAIT.

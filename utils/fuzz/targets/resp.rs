@@ -81,8 +81,13 @@ fn array(request: &[u8]) {
 /// The arguments of a line are its words.
 fn inline(request: &[u8]) {
     let mut arguments = Arguments::of(Bytes::from(request));
-    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
-    let words: Vec<_> = request.split(is_space).filter(|word| !word.is_empty()).collect();
+    // As in Redis: vertical tabs and form feeds before a word are skipped, and within one belong to it.
+    let without_tabs = |word: &[u8]| {
+        let begin = word.iter().take_while(|byte| matches!(byte, b'\x0b' | b'\x0c')).count();
+        word[begin..].to_vec()
+    };
+    let pieces = request.split(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
+    let words: Vec<_> = pieces.map(without_tabs).filter(|word| !word.is_empty()).collect();
     assert_eq!(arguments.len(), words.len());
     for word in words {
         assert_eq!(bytes_of(arguments.next().expect("as many as there are")), word);

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gpunet import _native
 
@@ -223,9 +223,33 @@ class AsyncSocket:
         return f"<gpunet.AsyncSocket of {self._socket!r}>"
 
 
+async def _resolved(address: Address) -> Address:
+    """Asks for the address of a name in another thread: the loop goes on. What is wrong is refused by who gets it."""
+    import asyncio
+    import socket
+
+    if isinstance(address, str):
+        host, _, service = address.rpartition(":")
+        port: object = int(service) if service.isdecimal() else None
+    elif isinstance(address, tuple) and len(address) >= 2:
+        host, port = address[0], address[1]
+    else:
+        return address
+    if not (host and isinstance(host, str) and isinstance(port, int) and 0 <= port <= 0xFFFF):
+        return address
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host.strip("[]"))
+        except (OSError, ValueError):
+            continue
+        return address
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return cast("Address", found[0][4])
+
+
 async def connect(proxy: Proxy, address: Address, **options: Any) -> AsyncSocket:
     """Connects; the keywords are those of `Proxy.connect`, without `timeout`: use `asyncio.timeout`."""
-    connecting = proxy._connecting(address, **options)
+    connecting = proxy._connecting(await _resolved(address), **options)
     try:
         return AsyncSocket(await _until_ready(connecting.result, connecting.fileno))
     finally:
@@ -322,4 +346,4 @@ async def start_server(
 
     The socket is closed when the handler has ended.
     """
-    return Server(proxy.listen(address, backlog, **options), handle)
+    return Server(proxy.listen(await _resolved(address), backlog, **options), handle)

@@ -7,7 +7,8 @@ import contextlib
 import errno
 import random
 import socket
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -295,5 +296,36 @@ def test_sendall_takes_what_send_takes(net: gpunet.Proxy, transport: Transport) 
         assert await served.recv_exact(4) == b"abcd"
         client.close()
         await server.close()
+
+    asyncio.run(main())
+
+
+def test_a_name_is_asked_for_beside_the_loop(net: gpunet.Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = socket.getaddrinfo
+    release = threading.Event()
+
+    def slow(host: str, *rest: Any, **options: Any) -> Any:
+        if host == "slow.example":
+            assert release.wait(10)
+            host = "127.0.0.1"
+        return asked(host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+
+    async def main() -> None:
+        async with await gpunet.start_server(net, _echo, ("localhost", 0), transport="tcp") as server:
+            port = server.getsockname()[1]
+            for address in (("slow.example", port), f"slow.example:{port}"):
+                release.clear()
+                connecting = asyncio.create_task(gpunet.connect(net, address, transport="tcp"))
+                await asyncio.sleep(0.05)
+                assert not connecting.done()
+                release.set()
+                async with asyncio.timeout(10), await connecting as client:
+                    await client.sendall(b"found")
+                    assert await client.recv_exact(5) == b"found"
+            for wrong in ("nothing", ("127.0.0.1", 65536), ("slow.example", "7"), (), 5):
+                with pytest.raises((TypeError, ValueError)):
+                    await gpunet.connect(net, wrong)  # type: ignore[arg-type]
 
     asyncio.run(main())

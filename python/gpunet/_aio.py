@@ -7,8 +7,9 @@ a task that is cancelled while it waits has moved no bytes: what has come is the
 # asyncio is imported when it is used: it takes longer than everything else here.
 from __future__ import annotations
 
+import errno
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gpunet import _native
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from gpunet._native import Address, Buffer, Proxy, ReturnedAddress
 
 _T = TypeVar("_T")
+
+# After as many calls that did not have to wait, other tasks and the timers have their turn.
+_CALLS_IN_A_ROW = 16
+
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_SECONDS_UNTIL_ROOM = 0.1
 
 
 class _Turn:
@@ -73,6 +80,7 @@ class AsyncSocket:
         self._waiting: set[asyncio.Future[None]] = set()
         # What a cancelled recv_exact had taken.
         self._kept = b""
+        self._calls_in_a_row = 0
 
     def _take(self, bufsize: int) -> bytes:
         if self._kept and bufsize > 0:
@@ -82,13 +90,22 @@ class AsyncSocket:
 
     def _take_into(self, buffer: Buffer, nbytes: int) -> int:
         if self._kept:
-            view = memoryview(buffer).cast("B")
-            taken = self._take(min(nbytes, len(view)) if nbytes else len(view))
-            view[: len(taken)] = taken
-            return len(taken)
+            view = memoryview(buffer)
+            if view.nbytes and view.c_contiguous and not view.readonly and 0 <= nbytes <= view.nbytes:
+                view = view.cast("B")
+                taken = self._take(nbytes or len(view))
+                view[: len(taken)] = taken
+                return len(taken)
+        # What cannot be received into is refused here, before anything is taken.
         return self._socket.recv_into(buffer, nbytes)
 
     async def _wait(self, attempt: Callable[[], _T], fileno: Callable[[], int]) -> _T:
+        self._calls_in_a_row += 1
+        if self._calls_in_a_row > _CALLS_IN_A_ROW:
+            import asyncio
+
+            self._calls_in_a_row = 0
+            await asyncio.sleep(0)
         while True:
             try:
                 return attempt()
@@ -104,6 +121,7 @@ class AsyncSocket:
         self._waiting.add(ready)
         try:
             await ready
+            self._calls_in_a_row = 0
         finally:
             self._waiting.discard(ready)
             # A socket that was closed meanwhile has taken its descriptor out itself.
@@ -147,7 +165,12 @@ class AsyncSocket:
         A task that is cancelled may have sent a part; `send` tells how much was sent.
         """
         async with self._sending.lock():
-            view = memoryview(data).cast("B")
+            view = memoryview(data)
+            if not view.nbytes or not view.c_contiguous:
+                # It refuses what is not contiguous. A view without elements cannot be cast.
+                self._socket.send(data)
+                return
+            view = view.cast("B")
             while view:
                 sent = await self._wait(partial(self._socket.send, view), self._socket.write_fileno)
                 view = view[sent:]
@@ -200,9 +223,33 @@ class AsyncSocket:
         return f"<gpunet.AsyncSocket of {self._socket!r}>"
 
 
+async def _resolved(address: Address) -> Address:
+    """Asks for the address of a name in another thread: the loop goes on. What is wrong is refused by who gets it."""
+    import asyncio
+    import socket
+
+    if isinstance(address, str):
+        host, _, service = address.rpartition(":")
+        port: object = int(service) if service.isdecimal() else None
+    elif isinstance(address, tuple) and len(address) >= 2:
+        host, port = address[0], address[1]
+    else:
+        return address
+    if not (host and isinstance(host, str) and isinstance(port, int) and 0 <= port <= 0xFFFF):
+        return address
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host.strip("[]"))
+        except (OSError, ValueError):
+            continue
+        return address
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return cast("Address", found[0][4])
+
+
 async def connect(proxy: Proxy, address: Address, **options: Any) -> AsyncSocket:
     """Connects; the keywords are those of `Proxy.connect`, without `timeout`: use `asyncio.timeout`."""
-    connecting = proxy._connecting(address, **options)
+    connecting = proxy._connecting(await _resolved(address), **options)
     try:
         return AsyncSocket(await _until_ready(connecting.result, connecting.fileno))
     finally:
@@ -225,12 +272,20 @@ class Server:
         import asyncio
 
         loop = asyncio.get_running_loop()
+        full = False
         while True:
             try:
                 socket, _ = await _until_ready(self._listener.accept, self._listener.fileno)
             except OSError as error:
-                loop.call_exception_handler({"message": f"{self!r} accepts no more", "exception": error})
-                return
+                if error.errno not in _NO_ROOM:
+                    loop.call_exception_handler({"message": f"{self!r} accepts no more", "exception": error})
+                    return
+                if not full:
+                    loop.call_exception_handler({"message": f"{self!r} waits until it can accept", "exception": error})
+                full = True
+                await asyncio.sleep(_SECONDS_UNTIL_ROOM)
+                continue
+            full = False
             task = loop.create_task(self._serve(AsyncSocket(socket)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -256,14 +311,17 @@ class Server:
         await asyncio.wait([self._accepting])
 
     async def close(self) -> None:
-        """Accepts no more, and cancels the tasks of its connections."""
+        """Accepts no more, and cancels the tasks of its connections, but not the one that calls it."""
         import asyncio
 
         self._accepting.cancel()
-        for task in self._tasks:
+        others = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in others:
             task.cancel()
-        await asyncio.wait([self._accepting, *self._tasks])
-        self._listener.close()
+        try:
+            await asyncio.wait([self._accepting, *others])
+        finally:
+            self._listener.close()
 
     async def __aenter__(self) -> Server:
         return self
@@ -288,4 +346,4 @@ async def start_server(
 
     The socket is closed when the handler has ended.
     """
-    return Server(proxy.listen(address, backlog, **options), handle)
+    return Server(proxy.listen(await _resolved(address), backlog, **options), handle)

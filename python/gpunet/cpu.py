@@ -80,16 +80,21 @@ def run(net: int, function: Callable[..., object], *args: Any, blocks: int = 1) 
             raise
 
 
+def _in_block(name: str) -> int:
+    number: int | None = getattr(_here, name, None)
+    if number is None:
+        raise RuntimeError("this thread is no block; start one with gpunet.cpu.run(launch, function, ...)")
+    return number
+
+
 def block() -> int:
     """Returns the number of the block that calls, from 0."""
-    number: int = _here.block
-    return number
+    return _in_block("block")
 
 
 def blocks() -> int:
     """Returns how many blocks it was started with."""
-    count: int = _here.blocks
-    return count
+    return _in_block("blocks")
 
 
 def accept(net: int, listener: int, timeout_ns: int = SOCKET_TIMEOUT) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import random
 import socket
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -187,3 +189,143 @@ def test_a_handler_that_fails_is_reported_and_the_server_goes_on(net: gpunet.Pro
         assert [str(context["exception"]) for context in reported] == ["on purpose"]
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_server_outlives_a_lack_of_sockets() -> None:
+    """Connections wait while the sockets are used up, and are served after others were closed."""
+
+    async def main(net: gpunet.Proxy) -> list[object]:
+        reports: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
+        async with await gpunet.start_server(net, _echo, ("127.0.0.1", 0)) as server:
+            with contextlib.ExitStack() as stack:
+                for _ in range(12):
+                    stack.enter_context(socket.create_connection(server.getsockname()))
+                async with asyncio.timeout(10):
+                    while not reports:
+                        await asyncio.sleep(0.01)
+            reader, writer = await asyncio.open_connection(*server.getsockname())
+            writer.write(b"later")
+            async with asyncio.timeout(10):
+                assert await reader.readexactly(5) == b"later"
+            writer.close()
+        return reports
+
+    with gpunet.embed(sockets=8, shared_rings=4 << 20, linger_s=1) as net:
+        for report in asyncio.run(main(net)):
+            assert isinstance(report, OSError) and report.errno == errno.EMFILE
+
+
+def test_calls_that_need_not_wait_leave_the_loop_to_others(net: gpunet.Proxy, transport: Transport) -> None:
+    async def main() -> None:
+        client, served, server = await _pair(net, transport)
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        await client.sendall(bytes(3000))
+        for _ in range(1000):
+            assert await served.recv(3)
+        assert ticks >= 20
+        before = ticks
+        for _ in range(1000):
+            await client.sendall(b"x")
+        assert ticks >= before + 20
+        ticking.cancel()
+        client.close()
+        await server.close()
+
+    asyncio.run(main())
+
+
+def test_a_handler_may_close_its_server(net: gpunet.Proxy) -> None:
+    async def main() -> None:
+        closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def handle(stream: gpunet.AsyncSocket) -> None:
+            await server.close()
+            await stream.sendall(b"bye")
+            closed.set_result(repr(server))
+
+        server = await gpunet.start_server(net, handle, ("127.0.0.1", 0), transport="tcp")
+        async with await gpunet.connect(net, server.getsockname(), transport="tcp") as client:
+            async with asyncio.timeout(10):
+                assert await client.recv_exact(3) == b"bye"
+                assert "closed" in await closed
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_received_into_takes_nothing(net: gpunet.Proxy, transport: Transport) -> None:
+    """Also of what a cancelled recv_exact had taken."""
+
+    async def main() -> None:
+        client, served, server = await _pair(net, transport)
+        await client.sendall(b"abcdef")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await served.recv_exact(100)
+        with pytest.raises(BufferError, match="read-only"):
+            await served.recv_into(b"bytes")
+        with pytest.raises(BufferError, match="contiguous"):
+            await served.recv_into(memoryview(bytearray(8))[::2])
+        with pytest.raises(ValueError, match="nbytes"):
+            await served.recv_into(bytearray(2), 3)
+        into = bytearray(4)
+        assert await served.recv_into(into, 2) == 2 and into[:2] == b"ab"
+        assert await served.recv_into(into) == 4 and into == b"cdef"
+        client.close()
+        await server.close()
+
+    asyncio.run(main())
+
+
+def test_sendall_takes_what_send_takes(net: gpunet.Proxy, transport: Transport) -> None:
+    async def main() -> None:
+        client, served, server = await _pair(net, transport)
+        await client.sendall(b"")
+        await client.sendall(memoryview(bytearray(8)).cast("B", (2, 4))[:0])
+        with pytest.raises(BufferError, match="contiguous"):
+            await client.sendall(memoryview(b"abcd")[::2])
+        await client.sendall(memoryview(b"abcd").cast("B", (2, 2)))
+        assert await served.recv_exact(4) == b"abcd"
+        client.close()
+        await server.close()
+
+    asyncio.run(main())
+
+
+def test_a_name_is_asked_for_beside_the_loop(net: gpunet.Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = socket.getaddrinfo
+    release = threading.Event()
+
+    def slow(host: str, *rest: Any, **options: Any) -> Any:
+        if host == "slow.example":
+            assert release.wait(10)
+            host = "127.0.0.1"
+        return asked(host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+
+    async def main() -> None:
+        async with await gpunet.start_server(net, _echo, ("localhost", 0), transport="tcp") as server:
+            port = server.getsockname()[1]
+            for address in (("slow.example", port), f"slow.example:{port}"):
+                release.clear()
+                connecting = asyncio.create_task(gpunet.connect(net, address, transport="tcp"))
+                await asyncio.sleep(0.05)
+                assert not connecting.done()
+                release.set()
+                async with asyncio.timeout(10), await connecting as client:
+                    await client.sendall(b"found")
+                    assert await client.recv_exact(5) == b"found"
+            for wrong in ("nothing", ("127.0.0.1", 65536), ("slow.example", "7"), (), 5):
+                with pytest.raises((TypeError, ValueError)):
+                    await gpunet.connect(net, wrong)  # type: ignore[arg-type]
+
+    asyncio.run(main())

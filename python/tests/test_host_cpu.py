@@ -123,3 +123,9 @@ def test_misuse(net: gpunet.Proxy) -> None:
         with pytest.raises(ValueError, match="no launch of the CPU device"):
             cpu.run(context, print)
     assert {thread.name for thread in threading.enumerate()} == {"MainThread", "gpunet-log"}
+
+
+def test_only_a_block_has_a_number() -> None:
+    for call in (cpu.block, cpu.blocks):
+        with pytest.raises(RuntimeError, match=r"gpunet\.cpu\.run"):
+            call()

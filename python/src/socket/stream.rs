@@ -276,8 +276,8 @@ impl Socket {
                 "the stream ended, or its time was over, after {} of {size} bytes",
                 bytes.as_bytes().len()
             );
-            // Made at once: a lazy error is made with the GIL let go and taken again, and at the end
-            // of the interpreter nobody may ask for it.
+            // Made at once: a lazy error is made with the GIL let go and taken again, and at the
+            // end of the interpreter nobody may ask for it.
             let error = py.get_type::<PyEOFError>().call1((text,))?;
             error.setattr("partial", bytes)?;
             return Err(PyErr::from_value(error));

@@ -81,7 +81,8 @@ fn array(request: &[u8]) {
 /// The arguments of a line are its words.
 fn inline(request: &[u8]) {
     let mut arguments = Arguments::of(Bytes::from(request));
-    // As in Redis: vertical tabs and form feeds before a word are skipped, and within one belong to it.
+    // As in Redis: vertical tabs and form feeds before a word are skipped, and within one belong
+    // to it.
     let without_tabs = |word: &[u8]| {
         let begin = word.iter().take_while(|byte| matches!(byte, b'\x0b' | b'\x0c')).count();
         word[begin..].to_vec()

@@ -69,6 +69,11 @@ pub(crate) fn tuple<'py>(py: Python<'py>, address: SocketAddr) -> PyResult<Bound
     })
 }
 
+/// Reads a flag as Python's sockets do: 0 and 1 are flags, too.
+pub(crate) fn truth(flag: &Bound<'_, PyAny>) -> PyResult<bool> {
+    flag.is_truthy()
+}
+
 /// A transport's name.
 pub(crate) const fn name_of(transport: TransportKind) -> &'static str {
     match transport {

@@ -121,8 +121,8 @@ impl Attachment {
         send_ring: Option<u64>,
         recv_ring: Option<u64>,
         linger: Option<f64>,
-        keepalive: bool,
-        nodelay: bool,
+        #[pyo3(from_py_with = address::truth)] keepalive: bool,
+        #[pyo3(from_py_with = address::truth)] nodelay: bool,
     ) -> PyResult<DeviceSocket> {
         let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
         let (py, to) = (address.py(), address::parse(address)?);
@@ -140,9 +140,9 @@ impl Attachment {
         send_ring: Option<u64>,
         recv_ring: Option<u64>,
         linger: Option<f64>,
-        keepalive: bool,
-        nodelay: bool,
-        v6only: bool,
+        #[pyo3(from_py_with = address::truth)] keepalive: bool,
+        #[pyo3(from_py_with = address::truth)] nodelay: bool,
+        #[pyo3(from_py_with = address::truth)] v6only: bool,
     ) -> PyResult<DeviceListener> {
         let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
         let (py, at, core) = (address.py(), address::parse(address)?, self.core.get()?.clone());

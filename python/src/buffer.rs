@@ -1,5 +1,6 @@
 //! The memory of Python objects, by the buffer protocol, without a copy.
 
+use crate::error::made;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -76,21 +77,34 @@ fn refused(object: &Bound<'_, PyAny>, to_write: bool, error: PyErr) -> PyErr {
     let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     let on_gpu = object.hasattr("__cuda_array_interface__").unwrap_or(false);
     let refusal = if on_gpu {
-        PyTypeError::new_err(format!(
-            "{kind} is GPU memory, and a host socket moves host memory; send it from a kernel, or copy it first (.cpu(), .get())"
-        ))
+        made::<PyTypeError>(
+            py,
+            format!(
+                "{kind} is GPU memory, and a host socket moves host memory; send it from a kernel, or copy it first (.cpu(), .get())"
+            ),
+        )
     } else if object.is_instance_of::<pyo3::types::PyString>() {
-        PyTypeError::new_err("a bytes-like object is required, not str; encode it first: text.encode()")
+        made::<PyTypeError>(
+            py,
+            "a bytes-like object is required, not str; encode it first: text.encode()".to_owned(),
+        )
     } else if error.is_instance_of::<PyTypeError>(py) {
-        PyTypeError::new_err(format!(
-            "a bytes-like object is required, not {kind} (of a torch tensor pass tensor.numpy())"
-        ))
+        made::<PyTypeError>(
+            py,
+            format!("a bytes-like object is required, not {kind} (of a torch tensor pass tensor.numpy())"),
+        )
     } else if to_write && View::readable(object).is_ok() {
-        PyBufferError::new_err(format!("{kind} is read-only; receive into a bytearray or a writable array"))
+        made::<PyBufferError>(
+            py,
+            format!("{kind} is read-only; receive into a bytearray or a writable array"),
+        )
     } else {
-        PyBufferError::new_err(format!(
-            "{kind} is not C-contiguous; pass a contiguous copy: numpy.ascontiguousarray(a), bytes(view)"
-        ))
+        made::<PyBufferError>(
+            py,
+            format!(
+                "{kind} is not C-contiguous; pass a contiguous copy: numpy.ascontiguousarray(a), bytes(view)"
+            ),
+        )
     };
     refusal.set_cause(py, Some(error));
     refusal

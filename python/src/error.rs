@@ -6,6 +6,7 @@ use gpunet_proxy::socket::SocketError;
 use gpunet_proxy::{
     AllocError, AttachError, DaemonError, EmbedError, OpenError, SnapshotError, TooManyLaunches,
 };
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::io;
@@ -110,6 +111,13 @@ impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         PyOSError::new_err((failure.errno, failure.text))
     }
+}
+
+/// Makes an exception at once. An error of `new_err` is made when it is first looked at, with the
+/// GIL let go and taken again, and at the end of the interpreter nobody may ask for it: use this
+/// where the error is looked at, to add a cause or an attribute.
+pub(crate) fn made<T: PyTypeInfo>(py: Python<'_>, text: String) -> PyErr {
+    py.get_type::<T>().call1((text,)).map_or_else(|error| error, PyErr::from_value)
 }
 
 /// A timeout of the program's own, as `socket.timeout`.

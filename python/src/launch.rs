@@ -4,7 +4,7 @@ use crate::attachment::AttachmentCore;
 use crate::cpu::Calls;
 use crate::cuda::Event;
 use crate::detach::detach;
-use crate::error::Failure;
+use crate::error::{Failure, made};
 use crate::fork::Owned;
 use crate::job;
 use crate::wait::{Limit, lock, until_ready};
@@ -102,7 +102,7 @@ impl Launch {
         if let Some(failure) = failure {
             let text =
                 format!("a block failed: {failure}; the {left} sockets that the launch had open were reset");
-            let error = PyRuntimeError::new_err(text);
+            let error = made::<PyRuntimeError>(py, text);
             error.set_cause(py, Some(failure));
             return Err(error);
         }

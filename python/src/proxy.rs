@@ -167,8 +167,8 @@ impl Proxy {
         send_ring: Option<u64>,
         recv_ring: Option<u64>,
         linger: Option<f64>,
-        keepalive: bool,
-        nodelay: bool,
+        #[pyo3(from_py_with = address::truth)] keepalive: bool,
+        #[pyo3(from_py_with = address::truth)] nodelay: bool,
     ) -> PyResult<Socket> {
         let py = address.py();
         self.connecting(address, transport, send_ring, recv_ring, linger, keepalive, nodelay)?
@@ -186,8 +186,8 @@ impl Proxy {
         send_ring: Option<u64>,
         recv_ring: Option<u64>,
         linger: Option<f64>,
-        keepalive: bool,
-        nodelay: bool,
+        #[pyo3(from_py_with = address::truth)] keepalive: bool,
+        #[pyo3(from_py_with = address::truth)] nodelay: bool,
     ) -> PyResult<Connecting> {
         let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
         Connecting::begin(self.host(address.py())?, address::parse(address)?, options)
@@ -204,9 +204,9 @@ impl Proxy {
         send_ring: Option<u64>,
         recv_ring: Option<u64>,
         linger: Option<f64>,
-        keepalive: bool,
-        nodelay: bool,
-        v6only: bool,
+        #[pyo3(from_py_with = address::truth)] keepalive: bool,
+        #[pyo3(from_py_with = address::truth)] nodelay: bool,
+        #[pyo3(from_py_with = address::truth)] v6only: bool,
     ) -> PyResult<Listener> {
         let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
         let (py, at) = (address.py(), address::parse(address)?);

@@ -622,6 +622,35 @@ def call_cost():
 # ---- examples ----
 
 
+@step(60, "torch", "triton")
+def readme():
+    """The Triton program of README.md, as it is printed."""
+    text = (EXAMPLES.parent.parent / "README.md").read_text()
+    [program] = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "gpunet.triton" in block]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "echo.py")
+        path.write_text(program)
+        with subprocess.Popen([sys.executable, str(path)]) as process:
+            try:
+                connection = None
+                while connection is None:
+                    check(process.poll() is None, f"it ended with {process.poll()}")
+                    with contextlib.suppress(ConnectionRefusedError):
+                        connection = socket.create_connection(("127.0.0.1", 7777), timeout=30)
+                    time.sleep(0.05)
+                with connection:
+                    connection.sendall(b"hello" * 1000)
+                    connection.shutdown(socket.SHUT_WR)
+                    back = bytearray()
+                    while piece := connection.recv(1 << 16):
+                        back += piece
+                check(back == b"hello" * 1000, f"{len(back)} bytes came back")
+                check(process.wait(20) == 0, f"it ended with {process.returncode}")
+            finally:
+                process.kill()
+    say("5,000 bytes came back")
+
+
 @contextlib.contextmanager
 def example(name):
     """A running example that listens; ended as by Ctrl-C."""

@@ -125,6 +125,16 @@ def test_timeouts(net: gpunet.Proxy, pair: Pair) -> None:
             listener.accept()[0].close()
 
 
+def test_numbers_are_flags_as_with_the_system(net: gpunet.Proxy) -> None:
+    with net.listen(("127.0.0.1", 0), keepalive=1, v6only=0) as listener:  # type: ignore[arg-type]
+        listener.setblocking(0)  # type: ignore[arg-type]
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        with net.connect(listener.getsockname(), transport="tcp", nodelay=1) as client:  # type: ignore[arg-type]
+            client.setblocking(1)  # type: ignore[arg-type]
+            assert client.gettimeout() is None and client.getblocking()
+
+
 def test_a_peer_stream_that_nobody_accepts_times_out(net: gpunet.Proxy) -> None:
     with net.listen(("127.0.0.1", 0), transport="peer") as listener:
         with pytest.raises(TimeoutError, match="no connection to"):

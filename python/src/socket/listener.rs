@@ -160,7 +160,7 @@ impl Listener {
         self.timeout.set(value)
     }
 
-    fn setblocking(&self, flag: bool) -> PyResult<()> {
+    fn setblocking(&self, #[pyo3(from_py_with = address::truth)] flag: bool) -> PyResult<()> {
         self.timeout.set(if flag { None } else { Some(0.0) })
     }
 

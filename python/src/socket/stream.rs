@@ -4,7 +4,7 @@ use super::Timeout;
 use crate::address;
 use crate::buffer::View;
 use crate::detach::detach;
-use crate::error::{Failure, timed_out};
+use crate::error::{Failure, made, timed_out};
 use crate::fork::Owned;
 use crate::proxy::HostCore;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
@@ -276,11 +276,9 @@ impl Socket {
                 "the stream ended, or its time was over, after {} of {size} bytes",
                 bytes.as_bytes().len()
             );
-            // Made at once: a lazy error is made with the GIL let go and taken again, and at the
-            // end of the interpreter nobody may ask for it.
-            let error = py.get_type::<PyEOFError>().call1((text,))?;
-            error.setattr("partial", bytes)?;
-            return Err(PyErr::from_value(error));
+            let error = made::<PyEOFError>(py, text);
+            error.value(py).setattr("partial", bytes)?;
+            return Err(error);
         }
         Ok(bytes)
     }
@@ -407,7 +405,7 @@ impl Socket {
         self.timeout.set(value)
     }
 
-    fn setblocking(&self, flag: bool) -> PyResult<()> {
+    fn setblocking(&self, #[pyo3(from_py_with = address::truth)] flag: bool) -> PyResult<()> {
         self.timeout.set(if flag { None } else { Some(0.0) })
     }
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import random
 import socket
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import in_thread
+from conftest import in_thread, no_thread_is_left
 
 import gpunet
 from gpunet import cpu
@@ -122,7 +121,7 @@ def test_misuse(net: gpunet.Proxy) -> None:
         assert len(refused) == 3
         with pytest.raises(ValueError, match="no launch of the CPU device"):
             cpu.run(context, print)
-    assert {thread.name for thread in threading.enumerate()} == {"MainThread", "gpunet-log"}
+    no_thread_is_left()
 
 
 def test_only_a_block_has_a_number() -> None:

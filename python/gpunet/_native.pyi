@@ -448,9 +448,9 @@ class Queue:
     def finish(self, *started: Started) -> None:
         """Waits for messages that were started on this queue."""
     def put(self, to: Symmetric, data: Array, member: int, *, offset: int = 0) -> None:
-        """Copies an array to the elements of a member's part from `offset` on."""
+        """Copies an array to byte `offset` of a member's part."""
     def put_signal(self, to: Symmetric, data: Array, signal: int, value: int, member: int, *, offset: int = 0) -> None:
-        """Puts, and sets a signal of the member: who sees the value sees the elements."""
+        """Puts, and sets a signal of the member: who sees the value sees the bytes."""
     def signal_set(self, team: Team, signal: int, value: int, member: int) -> None:
         """Sets a signal of a member, who sees what the queue did before. Values only grow."""
     def signal_wait(self, team: Team, signal: int, source: int, value: int) -> None:
@@ -523,6 +523,8 @@ class Team:
     def size(self) -> int: ...
     @property
     def signals(self) -> int: ...
+    def device_number(self) -> int:
+        """Returns the number by which kernels of the attachment use it, until it is left."""
     @property
     def broken(self) -> str | None:
         """Why no wait can succeed any more, if none can: a member has died."""
@@ -570,6 +572,8 @@ class Symmetric(Buffer):
     def nbytes(self) -> int: ...
     @property
     def address(self) -> int: ...
+    def device_number(self) -> int:
+        """Returns the number by which kernels of the attachment use it."""
     def part(self, member: int) -> SymmetricPart:
         """Returns a member's part, where this member's device has it mapped, to be made an array of."""
     @property

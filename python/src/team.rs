@@ -8,7 +8,8 @@ use crate::export::{self, Dtype, Exporter};
 use crate::fork::Owned;
 use crate::wait::lock;
 use crate::{address, job};
-use gpunet_device::Rank;
+use gpunet_device::{Net, Rank, SymmetricPtr};
+use gpunet_proxy::DeviceBuffer;
 use gpunet_proxy::team::{
     self, Launched, PutSource, SymmetricSlice, TeamError, TeamId, TeamListener as Listener, TeamOptions,
 };
@@ -17,7 +18,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyTuple};
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 /// A member's place in a team, until it leaves.
@@ -211,6 +212,14 @@ impl Team {
         Ok(self.core.get()?.signals)
     }
 
+    /// By which kernels use it.
+    fn device_number(&self) -> PyResult<u64> {
+        // SAFETY: the kernels end before the team is left: a rule of docs/python.md. They have their
+        // own launch's context.
+        let number = |team: &team::Team| unsafe { team.handle(Net::from_raw(0)) }.raw_state();
+        Ok(self.core.get()?.with(number)?)
+    }
+
     /// Why the team is broken, if it is.
     #[getter]
     fn broken(&self) -> PyResult<Option<String>> {
@@ -235,7 +244,8 @@ impl Team {
         let core = self.core.get()?.clone();
         let ordinal = core.attachment.ordinal()?;
         let memory = job::run(py, move || core.alloc(len))??.map_err(|error| error::team(&error))?;
-        Ok(Symmetric { inner: Owned::new(Array { memory, shape, dtype, ordinal, len }) })
+        let record = OnceLock::new();
+        Ok(Symmetric { inner: Owned::new(Array { memory, shape, dtype, ordinal, len, record }) })
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
@@ -338,6 +348,8 @@ impl TeamListener {
     }
 }
 
+const _: () = assert!(size_of::<SymmetricPtr<u8>>() == 32, "gpunet/_team_calls.py loads four numbers");
+
 /// An array that each member has.
 struct Array {
     memory: Arc<SymmetricCore>,
@@ -345,9 +357,34 @@ struct Array {
     dtype: Dtype,
     ordinal: Option<u32>,
     len: usize,
+    /// What kernels find by its number.
+    record: OnceLock<DeviceBuffer>,
 }
 
 impl Array {
+    /// Makes the record, in the device's memory, and returns its address.
+    fn number(&self) -> PyResult<u64> {
+        let memory = self.memory.borrowed.read().unwrap_or_else(PoisonError::into_inner);
+        let memory = memory.as_ref().ok_or_else(TeamCore::left)?;
+        let record = match self.record.get() {
+            Some(record) => record,
+            None => {
+                // SAFETY: the kernels end before the memory is gone: a rule of docs/python.md.
+                let pointer: SymmetricPtr<u8> = unsafe { memory.ptr() };
+                // SAFETY: four numbers, without gaps.
+                let bytes = unsafe {
+                    std::slice::from_raw_parts((&raw const pointer).cast::<u8>(), size_of_val(&pointer))
+                };
+                let made = self.memory.team.attachment.with(|attachment| attachment.alloc(bytes.len()))?;
+                let mut made = made.map_err(|error| error::alloc(&error))?;
+                made.write(0, bytes).map_err(error::cuda)?;
+                self.record.get_or_init(|| made)
+            }
+        };
+        // SAFETY: as above.
+        Ok(unsafe { record.buffer() }.as_ptr() as u64)
+    }
+
     fn part(&self, member: u32) -> Result<Exporter<'_>, PyErr> {
         let address = self.memory.addresses.get(member as usize);
         let size = self.memory.addresses.len();
@@ -372,7 +409,7 @@ impl Symmetric {
         memory.as_ref().map(|memory| memory.slice(0, inner.len).into()).ok_or_else(TeamCore::left)
     }
 
-    /// Uses the elements from `offset` on.
+    /// Uses the bytes from `offset` on.
     pub(crate) fn with_rest<R>(
         &self,
         offset: usize,
@@ -381,7 +418,7 @@ impl Symmetric {
         let inner = self.inner.get()?;
         let memory = inner.memory.borrowed.read().unwrap_or_else(PoisonError::into_inner);
         let memory = memory.as_ref().ok_or_else(TeamCore::left)?;
-        let start = offset.saturating_mul(inner.dtype.size()).min(inner.len);
+        let start = offset.min(inner.len);
         Ok(body(memory.slice(start, inner.len - start)))
     }
 
@@ -411,6 +448,11 @@ impl Symmetric {
     #[getter]
     fn address(&self) -> PyResult<u64> {
         Ok(self.own()?.address)
+    }
+
+    /// By which kernels use it.
+    fn device_number(&self) -> PyResult<u64> {
+        self.inner.get()?.number()
     }
 
     /// Another member's part, as this member's device has it mapped.

@@ -52,7 +52,7 @@ def test_members_put_signal_wait_and_meet(net: gpunet.Proxy) -> None:
         right, left = (rank + 1) % size, (rank - 1) % size
         with gpunet.Queue(cpu) as queue:
             queue.put(box, own, right)
-            queue.put_signal(box, numbers, 3, 1, right, offset=2)
+            queue.put_signal(box, numbers, 3, 1, right, offset=16)
             queue.signal_wait(team, 3, left, 1)
             queue.all_gather(everybody, numbers)
             queue.barrier(team)
@@ -60,6 +60,7 @@ def test_members_put_signal_wait_and_meet(net: gpunet.Proxy) -> None:
             queue.signal_wait(team, 4, right, 5)
         assert memoryview(box).tolist() == [left, left * 10] * 2
         assert bytes(everybody) == array.array("q", [n for other in range(size) for n in (other, 10 * other)]).tobytes()
+        assert box.device_number() == box.device_number() != numbers.device_number() and team.device_number() % 64 == 0
         # Another member's part, which it does not change any more.
         team.barrier()
         assert memoryview(numbers.part(right)).tolist() == [right, right * 10] and numbers.part(right).member == right

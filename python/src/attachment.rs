@@ -38,6 +38,11 @@ impl AttachmentCore {
         attachment.map(gpunet_proxy::Attachment::close)
     }
 
+    /// The number of its GPU, where it is one.
+    pub(crate) fn ordinal(&self) -> Result<Option<u32>, Failure> {
+        self.with(|attachment| attachment.cuda().map(gpu_usermap::cuda::Device::ordinal))
+    }
+
     pub(crate) const fn context(&self) -> Option<&Context> {
         self.context.as_ref()
     }
@@ -63,6 +68,10 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
+    pub(crate) fn core(&self) -> Result<&Arc<AttachmentCore>, Failure> {
+        self.core.get()
+    }
+
     pub(crate) fn new(
         attachment: gpunet_proxy::Attachment,
         context: Option<Context>,
@@ -86,7 +95,7 @@ impl Attachment {
 
     #[getter]
     fn device_id(&self) -> PyResult<Option<u32>> {
-        Ok(self.core.get()?.with(|attachment| attachment.cuda().map(gpu_usermap::cuda::Device::ordinal))?)
+        Ok(self.core.get()?.ordinal()?)
     }
 
     #[getter]
@@ -126,8 +135,9 @@ impl Attachment {
     ) -> PyResult<DeviceSocket> {
         let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
         let (py, to) = (address.py(), address::parse(address)?);
-        let pending = self.core.get()?.with(|attachment| attachment.connect(to, options))?;
-        DeviceSocket::connect(py, pending, to, timeout)
+        let core = self.core.get()?;
+        let pending = core.with(|attachment| attachment.connect(to, options))?;
+        DeviceSocket::connect(py, core, pending, to, timeout)
     }
 
     #[pyo3(signature = (address, backlog=128, *, transport="auto", send_ring=None, recv_ring=None, linger=None, keepalive=false, nodelay=true, v6only=false))]
@@ -146,16 +156,17 @@ impl Attachment {
     ) -> PyResult<DeviceListener> {
         let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
         let (py, at, core) = (address.py(), address::parse(address)?, self.core.get()?.clone());
-        let backlog = backlog.max(1).unsigned_abs();
+        let (backlog, of) = (backlog.max(1).unsigned_abs(), core.clone());
         let made =
             job::run(py, move || core.with(|attachment| attachment.listen_blocking(at, options, backlog)))?;
-        DeviceListener::new(made?.map_err(|error| Failure::from(error).at(at))?)
+        Ok(DeviceListener::new(made?.map_err(|error| Failure::from(error).at(at))?, &of))
     }
 
     fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Memory> {
         let core = self.core.get()?;
-        let made = detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?;
-        Ok(Memory::new(core, made.map_err(|error| error::alloc(&error))?))
+        let (ordinal, made) =
+            (core.ordinal()?, detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?);
+        Ok(Memory::new(core, ordinal, made.map_err(|error| error::alloc(&error))?))
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

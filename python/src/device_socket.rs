@@ -1,16 +1,17 @@
 //! Sockets in the table of a device that the program opens for its kernels, which use them by
-//! number.
+//! number, and for its queues.
 
 use crate::address;
+use crate::attachment::AttachmentCore;
 use crate::detach::detach;
 use crate::error::{Failure, timed_out};
 use crate::fork::Owned;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
-use gpunet_proxy::socket::{self, PendingSocket};
+use gpunet_proxy::socket::{self, DirectionError, PendingSocket, Receiver, Sender};
 use pyo3::prelude::*;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -45,27 +46,75 @@ fn opened(
     }
 }
 
-/// A connected stream of a device, for its kernels.
+/// A connected stream of a device, for its kernels and queues.
 #[pyclass(frozen, weakref, module = "gpunet", name = "DeviceSocket")]
 pub(crate) struct DeviceSocket {
+    inner: Owned<Inner>,
+}
+
+struct Inner {
     /// `None` once it is closed, or left to the kernels.
-    socket: Owned<Mutex<Option<socket::Socket>>>,
+    socket: Mutex<Option<socket::Socket>>,
+    /// The directions that queues use, from their first message on. Each is locked before the
+    /// socket, and without the GIL: enqueueing may wait.
+    sender: Mutex<Option<Sender>>,
+    receiver: Mutex<Option<Receiver>>,
+    attachment: Weak<AttachmentCore>,
+}
+
+impl Inner {
+    fn with<R>(&self, body: impl FnOnce(&socket::Socket) -> R) -> Result<R, Failure> {
+        lock(&self.socket).as_ref().map(body).ok_or_else(|| Failure::closed("socket"))
+    }
+
+    /// Uses a direction, which is taken from the kernels first.
+    fn with_direction<D, R>(
+        &self,
+        direction: &Mutex<Option<D>>,
+        take: impl FnOnce(&socket::Socket) -> Result<D, DirectionError>,
+        body: impl FnOnce(&mut D) -> R,
+    ) -> Result<R, Failure> {
+        let mut direction = lock(direction);
+        let taken = match &mut *direction {
+            Some(taken) => taken,
+            none => none.insert(self.with(take)?.map_err(|error| Failure::from(&error))?),
+        };
+        Ok(body(taken))
+    }
+
+    /// Gives directions back that queues have used.
+    fn give_back(&self) -> Result<(), Failure> {
+        let sent = lock(&self.sender).take().map_or(Ok(()), Sender::give_back);
+        let received = lock(&self.receiver).take().map_or(Ok(()), Receiver::give_back);
+        sent.and(received).map_err(|error| Failure::from(&error))
+    }
+
+    /// Closes it, when the operations of queues are done.
+    fn close(&self) {
+        // First: nothing is taken from here on.
+        let socket = lock(&self.socket).take();
+        drop((lock(&self.sender).take(), lock(&self.receiver).take(), socket));
+    }
 }
 
 impl DeviceSocket {
-    fn new(socket: socket::Socket) -> Self {
-        Self { socket: Owned::new(Mutex::new(Some(socket))) }
+    fn new(socket: socket::Socket, attachment: &Weak<AttachmentCore>) -> Self {
+        let (socket, attachment) = (Mutex::new(Some(socket)), attachment.clone());
+        let (sender, receiver) = (Mutex::default(), Mutex::default());
+        Self { inner: Owned::new(Inner { socket, sender, receiver, attachment }) }
     }
 
     pub(crate) fn connect(
         py: Python<'_>,
+        attachment: &Arc<AttachmentCore>,
         pending: PendingSocket,
         to: SocketAddr,
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let limit = Limit::of(crate::socket::checked(timeout)?);
+        let attachment = Arc::downgrade(attachment);
         match opened(py, &Arc::default(), limit, pending, || false)? {
-            Waited::Done(socket) => Ok(Self::new(socket.map_err(|failure| failure.at(to))?)),
+            Waited::Done(socket) => Ok(Self::new(socket.map_err(|failure| failure.at(to))?, &attachment)),
             Waited::WouldBlock => {
                 Err(Failure::new(libc::EINPROGRESS, "a connect waits for an answer; give it a timeout")
                     .into())
@@ -75,7 +124,24 @@ impl DeviceSocket {
     }
 
     fn with<R>(&self, body: impl FnOnce(&socket::Socket) -> R) -> Result<R, Failure> {
-        lock(self.socket.get()?).as_ref().map(body).ok_or_else(|| Failure::closed("socket"))
+        self.inner.get()?.with(body)
+    }
+
+    /// Whether it is a socket of that attachment.
+    pub(crate) fn is_of(&self, attachment: &Arc<AttachmentCore>) -> Result<bool, Failure> {
+        Ok(std::ptr::eq(self.inner.get()?.attachment.as_ptr(), Arc::as_ptr(attachment)))
+    }
+
+    /// Sends by a queue: without the GIL.
+    pub(crate) fn with_sender<R>(&self, body: impl FnOnce(&mut Sender) -> R) -> Result<R, Failure> {
+        let inner = self.inner.get()?;
+        inner.with_direction(&inner.sender, socket::Socket::take_send, body)
+    }
+
+    /// Receives by a queue: without the GIL.
+    pub(crate) fn with_receiver<R>(&self, body: impl FnOnce(&mut Receiver) -> R) -> Result<R, Failure> {
+        let inner = self.inner.get()?;
+        inner.with_direction(&inner.receiver, socket::Socket::take_recv, body)
     }
 }
 
@@ -85,9 +151,16 @@ impl DeviceSocket {
         Ok(self.with(|socket| socket.handle().raw())?)
     }
 
-    fn leave(&self) -> PyResult<i32> {
-        let socket = lock(self.socket.get()?).take().ok_or_else(|| Failure::closed("socket"))?;
+    fn leave(&self, py: Python<'_>) -> PyResult<i32> {
+        let inner = self.inner.get()?;
+        detach(py, || inner.give_back())?;
+        let socket = lock(&inner.socket).take().ok_or_else(|| Failure::closed("socket"))?;
         Ok(socket.into_handle().raw())
+    }
+
+    fn give_back(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.inner.get()?;
+        Ok(detach(py, || inner.with(|_| ()).and_then(|()| inner.give_back()))?)
     }
 
     fn getsockname<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -105,12 +178,12 @@ impl DeviceSocket {
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        Ok(lock(self.socket.get()?).is_none())
+        Ok(lock(&self.inner.get()?.socket).is_none())
     }
 
     fn close(&self, py: Python<'_>) {
-        if let Ok(socket) = self.socket.get() {
-            detach(py, || drop(lock(socket).take()));
+        if let Ok(inner) = self.inner.get() {
+            detach(py, || inner.close());
         }
     }
 
@@ -140,11 +213,13 @@ impl DeviceSocket {
 pub(crate) struct DeviceListener {
     listener: Owned<Mutex<Option<socket::ListeningSocket>>>,
     notify: Arc<Notify>,
+    attachment: Weak<AttachmentCore>,
 }
 
 impl DeviceListener {
-    pub(crate) fn new(listener: socket::ListeningSocket) -> PyResult<Self> {
-        Ok(Self { listener: Owned::new(Mutex::new(Some(listener))), notify: Arc::default() })
+    pub(crate) fn new(listener: socket::ListeningSocket, attachment: &Arc<AttachmentCore>) -> Self {
+        let (listener, attachment) = (Owned::new(Mutex::new(Some(listener))), Arc::downgrade(attachment));
+        Self { listener, notify: Arc::default(), attachment }
     }
 
     fn with<R>(&self, body: impl FnOnce(&socket::ListeningSocket) -> R) -> Result<R, Failure> {
@@ -180,7 +255,7 @@ impl DeviceListener {
             Waited::Done(socket) => {
                 let socket = socket?;
                 let peer = socket.peer_addr().map_err(Failure::from)?;
-                Ok((DeviceSocket::new(socket), address::tuple(py, peer)?))
+                Ok((DeviceSocket::new(socket, &self.attachment), address::tuple(py, peer)?))
             }
             Waited::WouldBlock => Err(Failure::would_block().into()),
             Waited::TimedOut => Err(timed_out("nobody has connected")),

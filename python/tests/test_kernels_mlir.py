@@ -28,6 +28,7 @@ def echo(net, listener, buffer):
         n = gn.recv(net, socket, buffer, timeout_ns=1000)
     gn.recv_exact_warp(net, socket, shared)
     gn.close(net, socket)
+    gn.barrier(net, net)
 
 # It links, too: a call that is not found fails.
 ptx, _ = cuda.compile_ptx(echo, types.void(types.uint64, types.int64, types.Array(types.uint8, 1, "C")), cc=(9, 0))

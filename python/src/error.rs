@@ -139,9 +139,15 @@ impl From<rustix::io::Errno> for Failure {
     }
 }
 
+/// Made at once, as by [`made`].
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
-        PyOSError::new_err((failure.errno, failure.text))
+        Python::attach(|py| {
+            // The end of the interpreter has closed what a daemon thread waits for.
+            crate::detach::stay_if_ending(py);
+            let error = py.get_type::<PyOSError>().call1((failure.errno, failure.text));
+            error.map_or_else(|error| error, Self::from_value)
+        })
     }
 }
 
@@ -154,12 +160,12 @@ pub(crate) fn made<T: PyTypeInfo>(py: Python<'_>, text: String) -> PyErr {
 
 /// A timeout of the program's own, as `socket.timeout`.
 pub(crate) fn timed_out(what: &str) -> PyErr {
-    PyTimeoutError::new_err(format!("timed out: {what}"))
+    Python::attach(|py| made::<PyTimeoutError>(py, format!("timed out: {what}")))
 }
 
 /// A fault of CUDA.
 pub(crate) fn cuda(error: impl std::fmt::Display) -> PyErr {
-    PyRuntimeError::new_err(error.to_string())
+    Python::attach(|py| made::<PyRuntimeError>(py, error.to_string()))
 }
 
 pub(crate) fn settings(error: &SettingsError) -> PyErr {

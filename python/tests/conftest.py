@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -40,6 +44,24 @@ def pair(net: gpunet.Proxy, transport: Transport) -> Iterator[tuple[gpunet.Socke
         client.settimeout(10)
         server.settimeout(10)
         yield client, server
+
+
+@pytest.fixture
+def daemon(tmp_path: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """gpunetd, which `GPUNETD` names: where it listens, and its process."""
+    path = tmp_path / "gpunet.sock"
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen([os.environ["GPUNETD"], "--listen-path", str(path)], stderr=log)
+    try:
+        for _ in range(1000):
+            if path.exists():
+                break
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.01)
+        yield str(path), process
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def in_thread(body: Callable[[], T]) -> Callable[[], T]:

@@ -1,8 +1,8 @@
 //! Kernels on the CPU: Python functions on threads, which call what kernels on a GPU call.
 //!
 //! A thread is a block of one thread. Its calls find the launch by its net value, as a kernel's do,
-//! and return a negative errno. A block may be a C function, too, which makes the calls of gpunet.h:
-//! this module exports them.
+//! and return a negative errno. A block may be a C function, too, which makes the calls of
+//! gpunet.h: this module exports them.
 
 use crate::address;
 use crate::buffer::View;

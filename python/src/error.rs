@@ -168,8 +168,18 @@ pub(crate) fn cuda(error: impl std::fmt::Display) -> PyErr {
     Python::attach(|py| made::<PyRuntimeError>(py, error.to_string()))
 }
 
-pub(crate) fn settings(error: &SettingsError) -> PyErr {
-    PyValueError::new_err(error.to_string())
+/// What is wrong with settings, a line for each in `text`.
+pub(crate) fn settings(error: &SettingsError, text: &str) -> PyErr {
+    let SettingsError::Text { line, message } = error else {
+        return PyValueError::new_err(error.to_string());
+    };
+    let setting = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    let mut message = message.clone();
+    // Rust's types say nothing here.
+    for kind in ["u64", "u32", "usize"] {
+        message = message.replace(&format!("expected {kind}"), "expected a whole number, not negative");
+    }
+    PyValueError::new_err(format!("the setting {setting}: {message}"))
 }
 
 pub(crate) fn daemon(error: &DaemonError) -> PyErr {

@@ -301,7 +301,8 @@ impl Proxy {
 /// Reads the settings of a proxy that is to be made, whose log goes to `logging`.
 fn config(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
     py.import("gpunet._log")?.call_method0("start")?;
-    Config::from_toml(&plain::toml(settings)?).map_err(|error| error::settings(&error))
+    let text = plain::toml(settings)?;
+    Config::from_toml(&text).map_err(|error| error::settings(&error, &text))
 }
 
 /// Reads a path as `open` of Python does: text, bytes, or what has one.

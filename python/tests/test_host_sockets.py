@@ -399,7 +399,7 @@ def test_misuse_says_what_to_do(net: gpunet.Proxy, pair: Pair) -> None:
     for settings, text in (
         ({"sockets": 70_000}, "sockets = 70000; expected 1 to 65536"),
         ({"nothing": 1}, "unknown field `nothing`"),
-        ({"sockets": "x"}, "invalid type"),
+        ({"threads": 1, "sockets": "x"}, 'the setting sockets = "x": invalid type: string "x", expected a whole number'),
     ):
         with pytest.raises(ValueError, match=text):
             gpunet.embed(**settings)

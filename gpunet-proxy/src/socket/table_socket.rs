@@ -88,8 +88,8 @@ impl TableSocket {
         self.found.peer
     }
 
-    /// Accepts a connection at a listener, as [`ListeningSocket::accept`](super::ListeningSocket::accept). The socket has default
-    /// options.
+    /// Accepts a connection at a listener, as
+    /// [`ListeningSocket::accept`](super::ListeningSocket::accept). The socket has default options.
     ///
     /// # Errors
     /// As there; [`Error::InvalidArgument`] for a stream.

@@ -119,8 +119,8 @@ impl Core {
         }
     }
 
-    /// Receives into `room`, from `at` on: what there is, or all. `at` tells how far that went, after
-    /// an error, too.
+    /// Receives into `room`, from `at` on: what there is, or all. `at` tells how far that went,
+    /// after an error, too.
     fn receive(
         &self,
         cx: &mut Context<'_>,

@@ -11,7 +11,8 @@ use gpunet_core::connection::Counts;
 use gpunet_core::ids::SocketId;
 
 impl At<'_> {
-    /// Closes whatever stands in the slot of the request, which is the host program's or a device's.
+    /// Closes whatever stands in the slot of the request, which is the host program's or a
+    /// device's.
     pub(super) fn close(&mut self, request: &Request, by_host: bool) {
         let slot = request.slot;
         if by_host || self.state.memory.is_host_slot(slot) {

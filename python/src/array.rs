@@ -2,7 +2,7 @@
 //! `__cuda_array_interface__` or DLPack, without a copy.
 
 use crate::buffer::View;
-use crate::cuda;
+use crate::cuda::{Context, Event};
 use crate::dlpack;
 use crate::error::made;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
@@ -21,12 +21,20 @@ pub(crate) enum Access {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Runner<'a> {
     Cpu,
-    /// On a stream of a GPU; with its number, and the event by which the stream follows others.
-    Gpu {
-        ordinal: u32,
-        stream: u64,
-        follows: &'a cuda::Event,
-    },
+    Gpu(&'a OnStream),
+}
+
+/// A stream of a GPU.
+#[derive(Debug)]
+pub(crate) struct OnStream {
+    pub(crate) context: Context,
+    /// The GPU's number.
+    pub(crate) ordinal: u32,
+    pub(crate) stream: u64,
+    /// By which it follows the streams that arrays name.
+    pub(crate) follows: Event,
+    /// The object that has the stream, if it is not a number.
+    pub(crate) _owner: Py<PyAny>,
 }
 
 /// The bytes of an array, which stay where they are until this is dropped, with the GIL held.
@@ -58,17 +66,19 @@ impl Array {
     /// # Errors
     /// What the object is, and what to pass instead.
     pub(crate) fn new(object: &Bound<'_, PyAny>, access: Access, runner: Runner<'_>) -> PyResult<Self> {
+        let has_dlpack = || object.hasattr("__dlpack__");
         let interface = match object.getattr("__cuda_array_interface__") {
             Ok(interface) => Some(interface),
             Err(error) if error.is_instance_of::<PyAttributeError>(object.py()) => None,
-            // torch says what to call first.
+            // A type for which it has no name.
+            Err(_) if has_dlpack()? => None,
             Err(error) => return Err(error),
         };
         if let Some(interface) = interface {
             let described = cuda_array(object, &interface)?;
             described.check(object, access, runner)?;
-            if let Runner::Gpu { stream, follows, .. } = runner {
-                follow(&interface, stream, follows)?;
+            if let Runner::Gpu(on) = runner {
+                follow(&interface, on)?;
             }
             return Ok(Self::of(&described, Keep::Object(object.clone().unbind())));
         }
@@ -78,8 +88,8 @@ impl Array {
             let (address, len) = (view.address(), view.len());
             return Ok(Self { address, len, _keep: Keep::View(view) });
         }
-        if object.hasattr("__dlpack__")? {
-            let stream = if let Runner::Gpu { stream, .. } = runner { Some(stream) } else { None };
+        if has_dlpack()? {
+            let stream = if let Runner::Gpu(on) = runner { Some(on.stream) } else { None };
             if stream.is_none() && dlpack::device_of(object)?.is_gpu() {
                 return Err(wrong_device(object, "is GPU memory, and the queue is of the CPU device"));
             }
@@ -116,22 +126,20 @@ impl Described {
             Runner::Cpu if self.on_gpu => {
                 Err(wrong_device(object, "is GPU memory, and the queue is of the CPU device"))
             }
-            Runner::Gpu { ordinal, .. } if self.on_gpu && self.len > 0 => {
-                match cuda::device_of(self.address)? {
-                    Some(found) if found == ordinal => Ok(()),
-                    Some(found) => Err(wrong_device(
-                        object,
-                        &format!("is on device {found}, and the queue on device {ordinal}"),
-                    )),
-                    None => {
-                        let text = format!(
-                            "{kind} has its data at {:#x}, which is no memory that CUDA knows: was it freed?",
-                            self.address
-                        );
-                        Err(made::<PyValueError>(py, text))
-                    }
+            Runner::Gpu(on) if self.on_gpu && self.len > 0 => match on.context.device_of(self.address)? {
+                Some(found) if found == on.ordinal => Ok(()),
+                Some(found) => Err(wrong_device(
+                    object,
+                    &format!("is on device {found}, and the queue on device {}", on.ordinal),
+                )),
+                None => {
+                    let text = format!(
+                        "{kind} has its data at {:#x}, which is no memory that CUDA knows: was it freed?",
+                        self.address
+                    );
+                    Err(made::<PyValueError>(py, text))
                 }
-            }
+            },
             _ => Ok(()),
         }
     }
@@ -216,17 +224,13 @@ pub(crate) fn is_contiguous(shape: &[usize], strides: &[isize], size: usize) -> 
 }
 
 /// Lets a stream follow the one that the array's owner names, as the protocol asks for.
-fn follow(interface: &Bound<'_, PyAny>, stream: u64, event: &cuda::Event) -> PyResult<()> {
-    let other = interface.cast::<PyDict>().map(|interface| interface.get_item("stream"));
-    match other {
-        Ok(Ok(Some(other))) if !other.is_none() => {
-            let other = other.extract::<u64>()?;
-            if other != stream && !cuda::is_capturing(stream)? {
-                event.record(other)?;
-                event.hold_up(stream)?;
-            }
-            Ok(())
-        }
-        _ => Ok(()),
+fn follow(interface: &Bound<'_, PyAny>, on: &OnStream) -> PyResult<()> {
+    let named = interface.cast::<PyDict>().ok().and_then(|interface| interface.get_item("stream").ok()?);
+    let Some(named) = named.filter(|named| !named.is_none()) else { return Ok(()) };
+    let named = named.extract::<u64>()?;
+    if named != on.stream && !on.context.is_capturing(on.stream)? {
+        on.follows.record(named)?;
+        on.follows.hold_up(on.stream)?;
     }
+    Ok(())
 }

@@ -169,6 +169,32 @@ impl Context {
         Ok(result)
     }
 
+    /// Returns whether a stream is being captured.
+    pub(crate) fn is_capturing(&self, stream: u64) -> PyResult<bool> {
+        let mut status = 0;
+        self.enter(|driver| {
+            // SAFETY: a stream of the context: the program's promise; room for a number.
+            check(driver, "cuStreamIsCapturing", unsafe {
+                (driver.stream_is_capturing)(stream as *mut c_void, &raw mut status)
+            })
+        })??;
+        Ok(status != 0)
+    }
+
+    /// The number of the device on which memory is; `None`: CUDA knows no such memory.
+    pub(crate) fn device_of(&self, address: u64) -> PyResult<Option<u32>> {
+        let mut ordinal = 0_u32;
+        self.enter(|driver| {
+            // SAFETY: room for a number; the driver only looks the address up.
+            let code =
+                unsafe { (driver.pointer_attribute)((&raw mut ordinal).cast(), DEVICE_ORDINAL, address) };
+            match code {
+                INVALID_VALUE => Ok(None),
+                code => check(driver, "cuPointerGetAttribute", code).map(|()| Some(ordinal)),
+            }
+        })?
+    }
+
     /// Makes an event for [`Event::record`]: before kernels run, for which the driver may wait.
     pub(crate) fn event(&self) -> PyResult<Event> {
         let mut event = null_mut();
@@ -235,27 +261,6 @@ impl Drop for Event {
             // SAFETY: made by `Context::event`, destroyed once; the driver waits for nothing.
             unsafe { (driver.event_destroy)(self.event) };
         }
-    }
-}
-
-/// Returns whether a stream is being captured.
-pub(crate) fn is_capturing(stream: u64) -> PyResult<bool> {
-    let (driver, mut status) = (driver()?, 0);
-    // SAFETY: a stream of the program, and room for a number.
-    check(driver, "cuStreamIsCapturing", unsafe {
-        (driver.stream_is_capturing)(stream as *mut c_void, &raw mut status)
-    })?;
-    Ok(status != 0)
-}
-
-/// The number of the device on which memory is; `None`: CUDA knows no such memory.
-pub(crate) fn device_of(address: u64) -> PyResult<Option<u32>> {
-    let (driver, mut ordinal) = (driver()?, 0_u32);
-    // SAFETY: room for a number; the driver only looks the address up.
-    let code = unsafe { (driver.pointer_attribute)((&raw mut ordinal).cast(), DEVICE_ORDINAL, address) };
-    match code {
-        INVALID_VALUE => Ok(None),
-        code => check(driver, "cuPointerGetAttribute", code).map(|()| Some(ordinal)),
     }
 }
 

@@ -4,9 +4,9 @@
 //! An operation keeps its array until it has ended: what has ended is found out by the calls that
 //! follow. A queue that is dropped leaves that to a thread.
 
-use crate::array::{Access, Array, Runner};
+use crate::array::{Access, Array, OnStream, Runner};
 use crate::attachment::{Attachment, AttachmentCore};
-use crate::cuda::{self, Context, Event};
+use crate::cuda;
 use crate::detach::{attach, detach};
 use crate::device_socket::DeviceSocket;
 use crate::error::{self, Failure, made, timed_out};
@@ -42,15 +42,6 @@ pub(crate) struct QueueCore {
     attachment: Arc<AttachmentCore>,
     /// Of a GPU.
     on_stream: Option<OnStream>,
-}
-
-struct OnStream {
-    ordinal: u32,
-    stream: u64,
-    /// By which the stream follows those that arrays name.
-    follows: Event,
-    /// The object that has the stream, if it is not a number.
-    _owner: Py<PyAny>,
 }
 
 #[derive(Default)]
@@ -124,12 +115,7 @@ impl QueueCore {
     }
 
     fn runner(&self) -> Runner<'_> {
-        match &self.on_stream {
-            None => Runner::Cpu,
-            Some(OnStream { ordinal, stream, follows, .. }) => {
-                Runner::Gpu { ordinal: *ordinal, stream: *stream, follows }
-            }
-        }
+        self.on_stream.as_ref().map_or(Runner::Cpu, Runner::Gpu)
     }
 
     /// Enqueues an operation, which uses an array.
@@ -140,7 +126,7 @@ impl QueueCore {
         operation: impl FnOnce(&mut queue::Queue) -> Result<T, Refused> + Send,
     ) -> PyResult<T> {
         let captures = match (&array, &self.on_stream) {
-            (Some(_), Some(on)) => cuda::is_capturing(on.stream)?,
+            (Some(_), Some(on)) => on.context.is_capturing(on.stream)?,
             _ => false,
         };
         // What is dropped is dropped with the GIL.
@@ -365,8 +351,8 @@ impl Queue {
             (Some(ordinal), Some(context)) => {
                 let owner = stream.map_or_else(|| py.None(), |stream| stream.clone().unbind());
                 let stream = own_stream(stream)?;
-                let on_stream =
-                    OnStream { ordinal, stream, follows: Context::event(context)?, _owner: owner };
+                let (context, follows) = (context.clone(), context.event()?);
+                let on_stream = OnStream { context, ordinal, stream, follows, _owner: owner };
                 let queue = detach(py, || {
                     core.with(|attachment| {
                         let device = attachment.cuda().ok_or(QueueError::WrongAttachment)?;

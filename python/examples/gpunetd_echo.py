@@ -4,6 +4,7 @@ Run `gpunetd`, `python gpunetd_echo.py serve --device 0` (without --device it is
 """
 
 import argparse
+import contextlib
 import statistics
 import time
 
@@ -23,7 +24,7 @@ extern "C" __global__ void echo(gpunet_net_t net, int listener, unsigned char *m
 """
 
 
-def echo_on_cpu(net: int, listener: int) -> None:
+def echo(net: int, listener: int) -> None:
     data = bytearray(ROOM)
     while (socket := cpu.accept(net, listener)) > 0:
         while (n := cpu.recv(net, socket, data)) > 0:
@@ -31,34 +32,32 @@ def echo_on_cpu(net: int, listener: int) -> None:
         cpu.close(net, socket)
 
 
-def serve(proxy: gpunet.Proxy, port: int, device: int | None) -> None:
-    with proxy.attach_cpu() if device is None else proxy.attach_cuda(device) as attachment:
-        number = (listener := attachment.listen(("127.0.0.1", port))).device_number()
-        # Kernels are loaded, and memory is taken, before the first of them waits.
-        if device is not None:
-            import cupy
-            import numpy as np
+def serve_on_cpu(attachment: gpunet.Attachment, listener: int) -> None:
+    with attachment.launch() as net:
+        cpu.run(net, echo, listener, blocks=BLOCKS)
 
-            from gpunet import cupy as compiler
 
-            cupy.cuda.Device(device).use()
-            kernel, memory = compiler.compile(SOURCE).get_function("echo"), cupy.zeros(ROOM * BLOCKS, np.uint8)
-        with attachment.launch() as net:
-            if device is None:
-                cpu.run(net, echo_on_cpu, number, blocks=BLOCKS)
-            else:
-                kernel((BLOCKS,), (128,), (np.uint64(net), np.int32(number), memory, np.int32(ROOM)))
-            print(f"listening on {listener.getsockname()[1]}", flush=True)
+def serve_on_gpu(attachment: gpunet.Attachment, listener: int) -> None:
+    import cupy
+    import numpy as np
+
+    import gpunet.cupy
+
+    cupy.cuda.Device(attachment.device_id).use()
+    # The kernel is loaded and its memory is taken before it waits.
+    kernel, memory = gpunet.cupy.compile(SOURCE).get_function("echo"), cupy.zeros(ROOM * BLOCKS, np.uint8)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with attachment.launch(stream) as net, stream:
+        kernel((BLOCKS,), (128,), (np.uint64(net), np.int32(listener), memory, np.int32(ROOM)))
 
 
 def ask(proxy: gpunet.Proxy, port: int) -> None:
     with proxy.connect(("127.0.0.1", port), timeout=10) as socket:
         took = []
         for turn in range(1000):
-            message = turn.to_bytes(64)
             began = time.perf_counter()
-            socket.sendall(message)
-            assert socket.recv_exact(64) == message
+            socket.sendall(turn.to_bytes(64))
+            assert int.from_bytes(socket.recv_exact(64)) == turn
             took.append(time.perf_counter() - began)
         print(f"{socket.transport}: 64 bytes come back in {statistics.median(took) * 1e6:.0f} us")
 
@@ -66,12 +65,15 @@ def ask(proxy: gpunet.Proxy, port: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["serve", "ask"])
-    parser.add_argument("--port", type=int, default=7777)
-    parser.add_argument("--device", type=int)
-    parser.add_argument("--daemon")
+    for option, kind in (("--port", int), ("--device", int), ("--daemon", str)):
+        parser.add_argument(option, type=kind)
     options = parser.parse_args()
-    try:
-        with gpunet.attach(options.daemon) as proxy:
-            ask(proxy, options.port) if options.what == "ask" else serve(proxy, options.port, options.device)
-    except KeyboardInterrupt:
-        pass
+    port = 7777 if options.port is None else options.port
+    with contextlib.suppress(KeyboardInterrupt), gpunet.attach(options.daemon) as proxy:
+        if options.what == "ask":
+            ask(proxy, port)
+        else:
+            with proxy.attach_cpu() if options.device is None else proxy.attach_cuda(options.device) as attachment:
+                listener = attachment.listen(("127.0.0.1", port))
+                print(f"listening on {listener.getsockname()[1]}", flush=True)
+                (serve_on_cpu if options.device is None else serve_on_gpu)(attachment, listener.device_number())

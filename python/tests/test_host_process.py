@@ -175,6 +175,12 @@ def test_the_interpreter_ends_with_sockets_open_and_threads_waiting() -> None:
     for call in (lambda: client.recv(1), lambda: peer.recv(1), listener.accept, lambda: server.sendall(bytes(64 << 20)),
                  lambda: net.connect(listener.getsockname(), transport="peer"), cpu.listen(("127.0.0.1", 0)).accept):
         threading.Thread(target=call, daemon=True).start()
+    # The end waits for the blocks of a launch that nobody has finished, whose calls fail.
+    from gpunet import cpu as kernels
+    left = cpu.launch()
+    kernels.run(left.net, lambda context: pair()[0].recv(1))
+    kernels.run(left.net, lambda context: kernels.connect(context, listener.getsockname()))
+    del left
     time.sleep(0.1)
     """)
 

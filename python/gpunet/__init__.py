@@ -7,7 +7,8 @@
 
 `open`, `embed` and `attach` give a `Proxy`. It connects and listens for the program itself (`Proxy.connect`,
 `Proxy.listen`), and attaches devices whose kernels have sockets (`Proxy.attach_cuda`, `Proxy.attach_cpu`). `connect` and
-`start_server` are the same for asyncio. docs/python.md leads through it.
+`start_server` are the same for asyncio. A `Queue` moves arrays in the order of a stream; the members of a `Team` store into
+each other's memory. docs/python.md leads through it.
 """
 
 import atexit as _atexit
@@ -18,11 +19,18 @@ from gpunet._native import (
     Attachment,
     DeviceListener,
     DeviceSocket,
+    Done,
     Launch,
     Listener,
     Memory,
     Proxy,
+    Queue,
     Socket,
+    Started,
+    Symmetric,
+    SymmetricPart,
+    Team,
+    TeamListener,
     attach,
     embed,
     open,
@@ -35,12 +43,19 @@ __all__ = [
     "Attachment",
     "DeviceListener",
     "DeviceSocket",
+    "Done",
     "Launch",
     "Listener",
     "Memory",
     "Proxy",
+    "Queue",
     "Server",
     "Socket",
+    "Started",
+    "Symmetric",
+    "SymmetricPart",
+    "Team",
+    "TeamListener",
     "attach",
     "connect",
     "embed",

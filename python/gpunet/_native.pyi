@@ -1,5 +1,6 @@
 """The native module. What is public is in `gpunet`; docs/python.md leads through it."""
 
+from collections.abc import Generator, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import IO, Any, Literal, Protocol, TypeAlias
@@ -10,6 +11,7 @@ Address: TypeAlias = str | tuple[str, int] | tuple[str, int, int] | tuple[str, i
 ReturnedAddress: TypeAlias = Any
 """`(host, port)`, or of IPv6 `(host, port, flowinfo, scope)`, as `socket.socket` returns it."""
 
+Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
 Transport: TypeAlias = Literal["auto", "tcp", "peer", "rc"]
 Leftover: TypeAlias = Literal["close", "reset", "keep"]
 Setting: TypeAlias = int | float | str | bool | list[str]
@@ -26,8 +28,22 @@ class _HandleStream(Protocol):
     @property
     def handle(self) -> Any: ...
 
-Stream: TypeAlias = int | _TorchStream | _CupyStream | _HandleStream
+class _ProtocolStream(Protocol):
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+Stream: TypeAlias = int | _TorchStream | _CupyStream | _HandleStream | _ProtocolStream
 """A CUDA stream: its handle (0 is the default stream), or a stream of torch, CuPy, Numba or cuda.core."""
+
+class _CudaArray(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+class _Tensor(Protocol):
+    def __dlpack__(self) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+Array: TypeAlias = Buffer | _CudaArray | _Tensor
+"""Contiguous memory: an object with a buffer (numpy, bytearray), a CUDA array (torch, CuPy, Numba), or a DLPack tensor."""
 
 version: str
 
@@ -37,7 +53,7 @@ def device_ptx() -> bytes:
 def headers() -> dict[str, str]:
     """Returns the headers for kernels in C and C++, by their paths: "gpunet.h", "gpunet/socket.cuh", ..."""
 
-def open(path: str | PathLike[str] | None = None, **settings: Setting) -> Proxy:
+def open(path: Path | None = None, **settings: Setting) -> Proxy:
     """Joins the daemon at `path` if one listens there, else starts a proxy in this process.
 
     `path` is where gpunetd listens by default, if it is None. The settings are keys of gpunetd's file, such as `sockets`,
@@ -47,10 +63,11 @@ def open(path: str | PathLike[str] | None = None, **settings: Setting) -> Proxy:
 def embed(**settings: Setting) -> Proxy:
     """Starts a proxy in this process. The settings are as in `open`; ValueError says which cannot be."""
 
-def attach(path: str | PathLike[str] | None = None, **settings: Setting) -> Proxy:
+def attach(path: Path | None = None, **settings: Setting) -> Proxy:
     """Joins the daemon at `path`. FileNotFoundError or ConnectionRefusedError: no daemon is there."""
 
 def _close_all() -> None: ...
+def probe() -> tuple[str, dict[str, Any]]: ...
 def log_level(level: int) -> None: ...
 def next_record() -> tuple[int, str, str] | None: ...
 
@@ -62,9 +79,13 @@ def cpu_send(net: int, socket: int, data: Buffer, n: int | None, timeout_ns: int
 def cpu_recv(net: int, socket: int, data: Buffer, n: int | None, timeout_ns: int, flags: int) -> int: ...
 def cpu_shutdown(net: int, socket: int, how: int) -> int: ...
 def cpu_close(net: int, socket: int) -> int: ...
+def cpu_poll(net: int, entries: Buffer, count: int | None, timeout_ns: int) -> int: ...
+def cpu_function(net: int, function: int, block: int, blocks: int, argument: int) -> None: ...
 
 class CpuLaunch:
     def begin_block(self) -> None: ...
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
     def end_block(self, error: BaseException | None) -> None: ...
 
 class Proxy:
@@ -90,9 +111,10 @@ class Proxy:
         Over tcp the connection is there when it is in the listener's backlog; over peer, the default between two sockets
         under one proxy, when the other end accepts. A thread that connects to its own listener asks for tcp.
 
-        `timeout` is for the connect, in seconds; the socket's own timeout is set by `Socket.settimeout`. `send_ring` and
-        `recv_ring` are sizes in bytes, 4 KiB to 16 MiB; None leaves them to the proxy. `linger` is how many seconds what
-        was sent may take after a close; 0: the close resets the stream.
+        The addresses of a name are tried one after the other. `timeout` is for the connect to each of them, in seconds;
+        the socket's own timeout is set by `Socket.settimeout`. `send_ring` and `recv_ring` are sizes in bytes, 4 KiB to
+        16 MiB, rounded up to a power of two; None leaves them to the proxy. `linger` is how many seconds what was sent may
+        take after a close; 0: the close resets the stream.
         """
     def _connecting(
         self,
@@ -173,7 +195,11 @@ class Socket:
     def recv_into(self, buffer: Buffer, nbytes: int = 0, flags: int = 0) -> int:
         """Receives into a buffer without a copy; returns how many bytes, 0 at the end of the stream."""
     def recv_exact(self, size: int, /) -> bytes:
-        """Receives `size` bytes. EOFError, whose `partial` has what came: the stream ended, or its time was over."""
+        """Receives `size` bytes. EOFError, whose `partial` has what came: the stream ended.
+
+        After another exception (TimeoutError, ConnectionResetError, KeyboardInterrupt) the next receive gets what came.
+        """
+    def _keep(self, data: Buffer) -> None: ...
     def shutdown(self, how: int) -> None:
         """Ends one direction or both: `socket.SHUT_RD`, `SHUT_WR`, `SHUT_RDWR`."""
     def makefile(
@@ -289,8 +315,14 @@ class Attachment:
         v6only: bool = False,
     ) -> DeviceListener:
         """Listens with a socket of the device, at which its kernels accept by number."""
+    def socket(self, number: int) -> DeviceSocket | DeviceListener:
+        """Finds a stream or a listener of the device by its number: a kernel has opened it, or the program has left it.
+
+        Who opened it owns it: the object may be dropped, and is `closed` once a kernel or the end of its launch has closed
+        it. ValueError: the number is no such socket.
+        """
     def alloc(self, nbytes: int) -> Memory:
-        """Allocates zeroed memory of the device. MemoryError: it has no more."""
+        """Allocates zeroed memory of the device, at least a byte. MemoryError: it has no more."""
     def stats(self) -> dict[str, Any]:
         """Returns totals ("opened", "closed", "undelivered") and what it holds now ("sockets", "free_ring_bytes", ...)."""
     def close(self) -> dict[str, int]:
@@ -329,19 +361,25 @@ class Launch:
     ) -> None: ...
 
 class DeviceSocket:
-    """A connected stream of a device, for its kernels. Closing it waits for launches that know it."""
+    """A connected stream of a device, for its kernels. Launches that run and know it are waited for before it is closed."""
 
     def device_number(self) -> int:
         """Returns the number by which kernels use it, until it is closed."""
     def leave(self) -> int:
         """Leaves it to the kernels, one of which closes it; returns its number."""
+    def give_back(self) -> None:
+        """Gives the directions that queues have used back to the kernels.
+
+        OSError with EBUSY: operations of a queue are under way, or a launch that runs knows the socket.
+        """
     def getsockname(self) -> ReturnedAddress: ...
     def getpeername(self) -> ReturnedAddress: ...
     @property
     def transport(self) -> str: ...
     @property
     def closed(self) -> bool: ...
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes it, when the operations of queues are done."""
     def __enter__(self) -> DeviceSocket: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
@@ -368,8 +406,8 @@ class DeviceListener:
 class Memory(Buffer):
     """Zeroed memory of a device. That of the CPU is a buffer: `memoryview(memory)`, `numpy.frombuffer(memory)`.
 
-    That of a GPU is a CUDA array: `cupy.asarray(memory)`, `torch.as_tensor(memory, device="cuda")`. Keep it until the
-    kernels that were given its address have ended.
+    That of a GPU is a CUDA array: `cupy.asarray(memory)`, `torch.as_tensor(memory, device="cuda")`. Both are DLPack tensors:
+    `torch.from_dlpack(memory)`. Keep it until the kernels that were given its address have ended.
     """
 
     @property
@@ -380,5 +418,210 @@ class Memory(Buffer):
     def read(self, nbytes: int | None = None, offset: int = 0) -> bytes: ...
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
+
+class Queue:
+    """Operations on sockets and teams that happen one after another: on a CUDA stream, in one order with its kernels and
+    copies, or on a thread of the CPU device.
+
+    A call enqueues, and waits for nothing. The arrays are kept until their operations have ended; who writes or reads them
+    elsewhere waits for the stream, or for `synchronize`. The first operation that fails stays the queue's failure, and those
+    behind it are tried nevertheless. A context manager: leaving the block waits for what was enqueued, and raises the failure.
+    """
+
+    def __init__(
+        self,
+        attachment: Attachment,
+        stream: Stream | None = None,
+        *,
+        short: int | None = None,
+        fragment: int | None = None,
+        depth: int | None = None,
+        kernels: bool | None = None,
+    ) -> None:
+        """A queue on a stream of the program's own, or without one a queue of the CPU device.
+
+        docs/queues.md explains the settings: `short`, `fragment` and `depth` are about long messages (64 KiB, 1 MiB, 4);
+        `kernels`: all operations are kernels. The object that has the stream is kept.
+        """
+    def send(self, socket: DeviceSocket, data: Array) -> None:
+        """Sends all of an array, of any length. A queue that uses a direction of a socket takes it from the kernels."""
+    def recv(self, socket: DeviceSocket, into: Array) -> None:
+        """Receives as many bytes as the array has."""
+    def start_send(self, socket: DeviceSocket, data: Array) -> Started:
+        """Sends while what follows proceeds, until `finish`: so a program sends and receives at once."""
+    def start_recv(self, socket: DeviceSocket, into: Array) -> Started:
+        """Receives while what follows proceeds, until `finish`."""
+    def finish(self, *started: Started) -> None:
+        """Waits for messages that were started on this queue."""
+    def put(self, to: Symmetric, data: Array, member: int, *, offset: int = 0) -> None:
+        """Copies an array to byte `offset` of a member's part."""
+    def put_signal(self, to: Symmetric, data: Array, signal: int, value: int, member: int, *, offset: int = 0) -> None:
+        """Puts, and sets a signal of the member: who sees the value sees the bytes."""
+    def signal_set(self, team: Team, signal: int, value: int, member: int) -> None:
+        """Sets a signal of a member, who sees what the queue did before. Values only grow."""
+    def signal_wait(self, team: Team, signal: int, source: int, value: int) -> None:
+        """Waits until the signal that `source` sets is at least `value`."""
+    def barrier(self, team: Team) -> None:
+        """Waits until all members have come, by a queue or a kernel."""
+    def all_gather(self, to: Symmetric, data: Array, *, offset: int = 0) -> None:
+        """Gives every member the arrays of all, by rank."""
+    def broadcast(self, to: Symmetric, data: Array, root: int, *, offset: int = 0) -> None:
+        """Gives every member the array of `root`. The others pass one of the same length."""
+    def all_to_all(self, to: Symmetric, data: Array, *, offset: int = 0) -> None:
+        """Gives every member a part of each array: part i of member j's is part j of member i's `to`."""
+    def set_team_timeout(self, timeout: float | None) -> None:
+        """Limits each wait of the team operations that follow; None: no limit."""
+    def notify(self) -> Done:
+        """Returns the end of all that was enqueued before, to be awaited or waited for."""
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Waits for all that was enqueued.
+
+        OSError: the queue's first failure, with `operation` (0 for the first that was enqueued) and `bytes` (those of it
+        that were moved). ECANCELED: its attachment was closed.
+        """
+    def is_idle(self) -> bool:
+        """Returns whether all that was enqueued is done."""
+    def outcome(self) -> dict[str, Any]:
+        """Returns how many operations are "done", and the first "failure": None, or "operation", "errno", "error", "bytes"."""
+    def close(self) -> None:
+        """Ends it without waiting. What was enqueued is done nevertheless."""
+    @property
+    def closed(self) -> bool: ...
+    def __enter__(self) -> Queue: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class Started:
+    """A message of a queue that was started."""
+
+class Done:
+    """The end of what was enqueued on a queue. `await done`, or `done.wait()`: both raise the queue's failure."""
+
+    def wait(self, timeout: float | None = None) -> None: ...
+    def done(self) -> bool: ...
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable when it has come."""
+    def __await__(self) -> Generator[Any]: ...
+
+class Team:
+    """A device's place in a team: its members store into each other's memory, and meet. All are on one machine.
+
+    A context manager: leaving the block leaves the team, when all do.
+    """
+
+    @staticmethod
+    def join(attachment: Attachment, id: str, rank: int, size: int, *, signals: int = 256, timeout: float = 30.0) -> Team:
+        """Joins as member `rank` of `size`, by an id that all have; waits until all have joined.
+
+        Member 0 listens at the id's address, and its `timeout` is how long members wait for each other.
+        """
+    @staticmethod
+    def launched(attachment: Attachment, *, signals: int = 256, timeout: float = 30.0) -> Team:
+        """Joins as what torchrun, mpirun or srun has started this program as.
+
+        Of torchrun: RANK, WORLD_SIZE, MASTER_ADDR and the port after MASTER_PORT. FileNotFoundError: the environment names no
+        team.
+        """
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def signals(self) -> int: ...
+    def device_number(self) -> int:
+        """Returns the number by which kernels of the attachment use it, until it is left."""
+    @property
+    def broken(self) -> str | None:
+        """Why no wait can succeed any more, if none can: a member has died."""
+    def alloc(self, shape: int | Sequence[int], dtype: Any = "uint8") -> Symmetric:
+        """Allocates an array of zeros for each member. All members call it, with the same size.
+
+        `dtype` is a name or a type of numpy or torch.
+        """
+    def barrier(self) -> None:
+        """Waits until all members have called it. It does not wait for kernels and queues."""
+    def split(self, colour: int, key: int = 0) -> Team:
+        """Makes teams of the members that give the same colour, ranked by key. All members call it."""
+    def leave(self) -> None:
+        """Leaves the team, when all members do. Arrays of its memory stay."""
+    @property
+    def closed(self) -> bool: ...
+    def __enter__(self) -> Team: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class TeamListener:
+    """Where a team meets whose address is not known before: member 0 makes it, and passes `id` on."""
+
+    def __init__(self, address: Address | None = None) -> None: ...
+    @property
+    def id(self) -> str:
+        """By which the others join: as secret as a password."""
+    def lead(self, attachment: Attachment, size: int, *, signals: int = 256, timeout: float = 30.0) -> Team:
+        """Joins as member 0."""
+    def close(self) -> None: ...
+
+class Symmetric(Buffer):
+    """An array of the same shape in the memory of every member; as an array it is this member's own part.
+
+    `torch.from_dlpack(memory)`, `cupy.from_dlpack(memory)`; on the CPU `numpy.asarray(memory)`, `memoryview(memory)`. It is
+    mapped as long as it, or an array that was made of it, is there.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    def device_number(self) -> int:
+        """Returns the number by which kernels of the attachment use it."""
+    def part(self, member: int) -> SymmetricPart:
+        """Returns a member's part, where this member's device has it mapped, to be made an array of."""
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class SymmetricPart(Buffer):
+    """A member's part of symmetric memory, as an array."""
+
+    @property
+    def member(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -2,14 +2,16 @@
 
 use crate::cuda::{self, Context};
 use crate::detach::detach;
-use crate::device_socket::{DeviceListener, DeviceSocket};
+use crate::device_socket::{self, DeviceListener, DeviceSocket};
 use crate::error::{self, Failure};
 use crate::fork::Owned;
 use crate::launch::{Launch, Policy};
 use crate::memory::Memory;
 use crate::{address, job, plain};
 use gpunet_proxy::CloseReport;
-use pyo3::exceptions::PyValueError;
+use gpunet_proxy::abi::{Error, Handle};
+use gpunet_proxy::socket::SocketError;
+use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::json;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -38,6 +40,11 @@ impl AttachmentCore {
         attachment.map(gpunet_proxy::Attachment::close)
     }
 
+    /// The number of its GPU, where it is one.
+    pub(crate) fn ordinal(&self) -> Result<Option<u32>, Failure> {
+        self.with(|attachment| attachment.cuda().map(gpu_usermap::cuda::Device::ordinal))
+    }
+
     pub(crate) const fn context(&self) -> Option<&Context> {
         self.context.as_ref()
     }
@@ -63,6 +70,10 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
+    pub(crate) fn core(&self) -> Result<&Arc<AttachmentCore>, Failure> {
+        self.core.get()
+    }
+
     pub(crate) fn new(
         attachment: gpunet_proxy::Attachment,
         context: Option<Context>,
@@ -86,7 +97,7 @@ impl Attachment {
 
     #[getter]
     fn device_id(&self) -> PyResult<Option<u32>> {
-        Ok(self.core.get()?.with(|attachment| attachment.cuda().map(gpu_usermap::cuda::Device::ordinal))?)
+        Ok(self.core.get()?.ordinal()?)
     }
 
     #[getter]
@@ -118,16 +129,19 @@ impl Attachment {
         address: &Bound<'_, PyAny>,
         timeout: Option<f64>,
         transport: &str,
-        send_ring: Option<u64>,
-        recv_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] send_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] recv_ring: Option<u64>,
         linger: Option<f64>,
         #[pyo3(from_py_with = address::truth)] keepalive: bool,
         #[pyo3(from_py_with = address::truth)] nodelay: bool,
     ) -> PyResult<DeviceSocket> {
-        let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
-        let (py, to) = (address.py(), address::parse(address)?);
-        let pending = self.core.get()?.with(|attachment| attachment.connect(to, options))?;
-        DeviceSocket::connect(py, pending, to, timeout)
+        let options =
+            address::of_keywords(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
+        let (py, core, timeout) = (address.py(), self.core.get()?, crate::socket::checked(timeout)?);
+        address::first_of(py, address::parse_all(address)?, |to| {
+            let pending = core.with(|attachment| attachment.connect(to, options))?;
+            DeviceSocket::connect(py, core, pending, to, timeout)
+        })
     }
 
     #[pyo3(signature = (address, backlog=128, *, transport="auto", send_ring=None, recv_ring=None, linger=None, keepalive=false, nodelay=true, v6only=false))]
@@ -137,25 +151,56 @@ impl Attachment {
         address: &Bound<'_, PyAny>,
         backlog: i32,
         transport: &str,
-        send_ring: Option<u64>,
-        recv_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] send_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] recv_ring: Option<u64>,
         linger: Option<f64>,
         #[pyo3(from_py_with = address::truth)] keepalive: bool,
         #[pyo3(from_py_with = address::truth)] nodelay: bool,
         #[pyo3(from_py_with = address::truth)] v6only: bool,
     ) -> PyResult<DeviceListener> {
-        let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
+        let options =
+            address::of_keywords(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
         let (py, at, core) = (address.py(), address::parse(address)?, self.core.get()?.clone());
-        let backlog = backlog.max(1).unsigned_abs();
+        let (backlog, of) = (backlog.max(1).unsigned_abs(), core.clone());
         let made =
             job::run(py, move || core.with(|attachment| attachment.listen_blocking(at, options, backlog)))?;
-        DeviceListener::new(made?.map_err(|error| Failure::from(error).at(at))?)
+        Ok(DeviceListener::new(made?.map_err(|error| Failure::from(error).at(at))?, &of))
     }
 
-    fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Memory> {
+    fn socket(&self, py: Python<'_>, number: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let core = self.core.get()?.clone();
+        let none = || {
+            PyValueError::new_err(format!(
+                "{number} is no connected socket and no listener of this device, or it is closed"
+            ))
+        };
+        let handle = match number.extract::<i32>() {
+            Ok(number) => Handle::from_raw(number).ok_or_else(none)?,
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => return Err(none()),
+            Err(error) => return Err(error),
+        };
+        let of = core.clone();
+        let found = job::run(py, move || core.with(|attachment| attachment.socket(handle)))?;
+        match found? {
+            Ok(socket) => device_socket::known(py, socket, &of),
+            Err(SocketError::Failed(Error::BadHandle)) => Err(none()),
+            Err(error) => Err(Failure::from(error).into()),
+        }
+    }
+
+    fn alloc(&self, py: Python<'_>, nbytes: &Bound<'_, PyAny>) -> PyResult<Memory> {
         let core = self.core.get()?;
-        let made = detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?;
-        Ok(Memory::new(core, made.map_err(|error| error::alloc(&error))?))
+        let nbytes = match nbytes.extract::<usize>() {
+            Ok(nbytes @ 1..) => nbytes,
+            Err(error) if !error.is_instance_of::<PyOverflowError>(py) => return Err(error),
+            _ => {
+                let text = format!("memory has at least one byte, and fewer than 2**64, not {nbytes}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let (ordinal, made) =
+            (core.ordinal()?, detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?);
+        Ok(Memory::new(core, ordinal, made.map_err(|error| error::alloc(&error))?))
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

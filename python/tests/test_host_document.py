@@ -43,14 +43,14 @@ def ask(port: int, data: bytes) -> bytes:
     raise AssertionError("nobody listens")
 
 
-@pytest.mark.parametrize("part", ["listener.accept()", "cpu.accept"])
+@pytest.mark.parametrize("part", ["listener.accept()", "cpu.accept", "cpu.run_c"])
 def test_the_servers(part: str) -> None:
     port = free_port()
     with subprocess.Popen([sys.executable, "-c", block(part, port)], stderr=subprocess.PIPE, text=True) as server:
         try:
             assert ask(port, b"hello" * 10_000) == b"hello" * 10_000
             if part == "listener.accept()":
-                client = [sys.executable, "-c", "import gpunet\n" + block("timeout=5) as socket", port)]
+                client = [sys.executable, "-c", block("timeout=5) as socket", port)]
                 assert subprocess.run(client, timeout=30).returncode == 0
         finally:
             server.send_signal(signal.SIGINT)
@@ -58,6 +58,17 @@ def test_the_servers(part: str) -> None:
         assert "KeyboardInterrupt" in errors
 
 
-def test_the_program_for_asyncio() -> None:
-    done = subprocess.run([sys.executable, "-c", block("asyncio.run", free_port())], timeout=30)
+@pytest.mark.parametrize("part", ["asyncio.run", "queue.recv("])
+def test_the_programs_that_end(part: str) -> None:
+    done = subprocess.run([sys.executable, "-c", block(part, free_port())], timeout=30)
     assert done.returncode == 0
+
+
+def test_the_program_of_a_team() -> None:
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port() - 1)}
+    program = [sys.executable, "-c", block("gpunet.Team.launched", 0)]
+    members = [
+        subprocess.Popen(program, env=os.environ | where | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    assert [member.communicate(timeout=30)[0] for member in members] == ["(2, 1024)\n"] * 2

@@ -30,6 +30,7 @@ def echo(net, listener, buffer):
         n = gn.recv(net, socket, buffer, timeout_ns=1000)
     gn.recv_exact_warp(net, socket, shared)
     gn.close(net, socket)
+    gn.barrier(net, net)
 
 print(cuda.__name__)
 for capability in (8, 0), (9, 0), (10, 0):

@@ -85,7 +85,7 @@ def test_every_call_of_every_form(tmp_path):
 
     cubin = link(ptx_of(kernel, types.uint64, types.int32, U8, U16, I64, I64))
     names = [name for name in gn.__all__ if re.fullmatch(r"[a-z_]+", name) and name not in ("cuda", "functions", "sockaddr")]
-    assert len(names) == 23
+    assert len(names) == 38
     calls = {
         symbol + form
         for symbol, forms in {

@@ -7,7 +7,8 @@
 
 `open`, `embed` and `attach` give a `Proxy`. It connects and listens for the program itself (`Proxy.connect`,
 `Proxy.listen`), and attaches devices whose kernels have sockets (`Proxy.attach_cuda`, `Proxy.attach_cpu`). `connect` and
-`start_server` are the same for asyncio. docs/python.md leads through it.
+`start_server` are the same for asyncio. A `Queue` moves arrays in the order of a stream; the members of a `Team` store into
+each other's memory. docs/python.md leads through it.
 """
 
 import atexit as _atexit
@@ -18,11 +19,18 @@ from gpunet._native import (
     Attachment,
     DeviceListener,
     DeviceSocket,
+    Done,
     Launch,
     Listener,
     Memory,
     Proxy,
+    Queue,
     Socket,
+    Started,
+    Symmetric,
+    SymmetricPart,
+    Team,
+    TeamListener,
     attach,
     embed,
     open,
@@ -35,18 +43,37 @@ __all__ = [
     "Attachment",
     "DeviceListener",
     "DeviceSocket",
+    "Done",
     "Launch",
     "Listener",
     "Memory",
     "Proxy",
+    "Queue",
     "Server",
     "Socket",
+    "Started",
+    "Symmetric",
+    "SymmetricPart",
+    "Team",
+    "TeamListener",
     "attach",
     "connect",
     "embed",
+    "include_dir",
     "open",
     "start_server",
 ]
+
+
+def include_dir() -> str:
+    """Returns the folder with gpunet.h and gpunet.cuh, for a compiler's option -I.
+
+    The folder is in the cache (`~/.cache/gpunet`), or a temporary one where nothing can be kept.
+    """
+    from gpunet import _link  # what `import gpunet` does not need
+
+    return str(_link.include_directory())
+
 
 # What was sent is delivered before the interpreter ends.
 _atexit.register(_native._close_all)

@@ -69,6 +69,18 @@ async def _until_ready(attempt: Callable[[], _T], fileno: Callable[[], int]) -> 
             await _readable(fileno())
 
 
+async def ended(done: _native.Done) -> None:
+    """Waits for the end of what is on a queue: what `await queue.notify()` does."""
+    import os
+
+    # Several tasks may wait for it, and a loop has one reader for each descriptor.
+    fd = os.dup(done.fileno())
+    try:
+        await _until_ready(partial(done.wait, 0), lambda: fd)
+    finally:
+        os.close(fd)
+
+
 class AsyncSocket:
     """A connected stream, for the tasks of one event loop. One task may send while another receives."""
 

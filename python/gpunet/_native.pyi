@@ -1,5 +1,6 @@
 """The native module. What is public is in `gpunet`; docs/python.md leads through it."""
 
+from collections.abc import Generator, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import IO, Any, Literal, Protocol, TypeAlias
@@ -27,8 +28,22 @@ class _HandleStream(Protocol):
     @property
     def handle(self) -> Any: ...
 
-Stream: TypeAlias = int | _TorchStream | _CupyStream | _HandleStream
+class _ProtocolStream(Protocol):
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+Stream: TypeAlias = int | _TorchStream | _CupyStream | _HandleStream | _ProtocolStream
 """A CUDA stream: its handle (0 is the default stream), or a stream of torch, CuPy, Numba or cuda.core."""
+
+class _CudaArray(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+class _Tensor(Protocol):
+    def __dlpack__(self) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+Array: TypeAlias = Buffer | _CudaArray | _Tensor
+"""Contiguous memory: an object with a buffer (numpy, bytearray), a CUDA array (torch, CuPy, Numba), or a DLPack tensor."""
 
 version: str
 
@@ -352,13 +367,19 @@ class DeviceSocket:
         """Returns the number by which kernels use it, until it is closed."""
     def leave(self) -> int:
         """Leaves it to the kernels, one of which closes it; returns its number."""
+    def give_back(self) -> None:
+        """Gives the directions that queues have used back to the kernels.
+
+        OSError with EBUSY: operations of a queue are under way, or a launch that runs knows the socket.
+        """
     def getsockname(self) -> ReturnedAddress: ...
     def getpeername(self) -> ReturnedAddress: ...
     @property
     def transport(self) -> str: ...
     @property
     def closed(self) -> bool: ...
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes it, when the operations of queues are done."""
     def __enter__(self) -> DeviceSocket: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
@@ -385,8 +406,8 @@ class DeviceListener:
 class Memory(Buffer):
     """Zeroed memory of a device. That of the CPU is a buffer: `memoryview(memory)`, `numpy.frombuffer(memory)`.
 
-    That of a GPU is a CUDA array: `cupy.asarray(memory)`, `torch.as_tensor(memory, device="cuda")`. Keep it until the
-    kernels that were given its address have ended.
+    That of a GPU is a CUDA array: `cupy.asarray(memory)`, `torch.as_tensor(memory, device="cuda")`. Both are DLPack tensors:
+    `torch.from_dlpack(memory)`. Keep it until the kernels that were given its address have ended.
     """
 
     @property
@@ -397,5 +418,210 @@ class Memory(Buffer):
     def read(self, nbytes: int | None = None, offset: int = 0) -> bytes: ...
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
+
+class Queue:
+    """Operations on sockets and teams that happen one after another: on a CUDA stream, in one order with its kernels and
+    copies, or on a thread of the CPU device.
+
+    A call enqueues, and waits for nothing. The arrays are kept until their operations have ended; who writes or reads them
+    elsewhere waits for the stream, or for `synchronize`. The first operation that fails stays the queue's failure, and those
+    behind it are tried nevertheless. A context manager: leaving the block waits for what was enqueued, and raises the failure.
+    """
+
+    def __init__(
+        self,
+        attachment: Attachment,
+        stream: Stream | None = None,
+        *,
+        short: int | None = None,
+        fragment: int | None = None,
+        depth: int | None = None,
+        kernels: bool | None = None,
+    ) -> None:
+        """A queue on a stream of the program's own, or without one a queue of the CPU device.
+
+        docs/queues.md explains the settings: `short`, `fragment` and `depth` are about long messages (64 KiB, 1 MiB, 4);
+        `kernels`: all operations are kernels. The object that has the stream is kept.
+        """
+    def send(self, socket: DeviceSocket, data: Array) -> None:
+        """Sends all of an array, of any length. A queue that uses a direction of a socket takes it from the kernels."""
+    def recv(self, socket: DeviceSocket, into: Array) -> None:
+        """Receives as many bytes as the array has."""
+    def start_send(self, socket: DeviceSocket, data: Array) -> Started:
+        """Sends while what follows proceeds, until `finish`: so a program sends and receives at once."""
+    def start_recv(self, socket: DeviceSocket, into: Array) -> Started:
+        """Receives while what follows proceeds, until `finish`."""
+    def finish(self, *started: Started) -> None:
+        """Waits for messages that were started on this queue."""
+    def put(self, to: Symmetric, data: Array, member: int, *, offset: int = 0) -> None:
+        """Copies an array to byte `offset` of a member's part."""
+    def put_signal(self, to: Symmetric, data: Array, signal: int, value: int, member: int, *, offset: int = 0) -> None:
+        """Puts, and sets a signal of the member: who sees the value sees the bytes."""
+    def signal_set(self, team: Team, signal: int, value: int, member: int) -> None:
+        """Sets a signal of a member, who sees what the queue did before. Values only grow."""
+    def signal_wait(self, team: Team, signal: int, source: int, value: int) -> None:
+        """Waits until the signal that `source` sets is at least `value`."""
+    def barrier(self, team: Team) -> None:
+        """Waits until all members have come, by a queue or a kernel."""
+    def all_gather(self, to: Symmetric, data: Array, *, offset: int = 0) -> None:
+        """Gives every member the arrays of all, by rank."""
+    def broadcast(self, to: Symmetric, data: Array, root: int, *, offset: int = 0) -> None:
+        """Gives every member the array of `root`. The others pass one of the same length."""
+    def all_to_all(self, to: Symmetric, data: Array, *, offset: int = 0) -> None:
+        """Gives every member a part of each array: part i of member j's is part j of member i's `to`."""
+    def set_team_timeout(self, timeout: float | None) -> None:
+        """Limits each wait of the team operations that follow; None: no limit."""
+    def notify(self) -> Done:
+        """Returns the end of all that was enqueued before, to be awaited or waited for."""
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Waits for all that was enqueued.
+
+        OSError: the queue's first failure, with `operation` (0 for the first that was enqueued) and `bytes` (those of it
+        that were moved). ECANCELED: its attachment was closed.
+        """
+    def is_idle(self) -> bool:
+        """Returns whether all that was enqueued is done."""
+    def outcome(self) -> dict[str, Any]:
+        """Returns how many operations are "done", and the first "failure": None, or "operation", "errno", "error", "bytes"."""
+    def close(self) -> None:
+        """Ends it without waiting. What was enqueued is done nevertheless."""
+    @property
+    def closed(self) -> bool: ...
+    def __enter__(self) -> Queue: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class Started:
+    """A message of a queue that was started."""
+
+class Done:
+    """The end of what was enqueued on a queue. `await done`, or `done.wait()`: both raise the queue's failure."""
+
+    def wait(self, timeout: float | None = None) -> None: ...
+    def done(self) -> bool: ...
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable when it has come."""
+    def __await__(self) -> Generator[Any]: ...
+
+class Team:
+    """A device's place in a team: its members store into each other's memory, and meet. All are on one machine.
+
+    A context manager: leaving the block leaves the team, when all do.
+    """
+
+    @staticmethod
+    def join(attachment: Attachment, id: str, rank: int, size: int, *, signals: int = 256, timeout: float = 30.0) -> Team:
+        """Joins as member `rank` of `size`, by an id that all have; waits until all have joined.
+
+        Member 0 listens at the id's address, and its `timeout` is how long members wait for each other.
+        """
+    @staticmethod
+    def launched(attachment: Attachment, *, signals: int = 256, timeout: float = 30.0) -> Team:
+        """Joins as what torchrun, mpirun or srun has started this program as.
+
+        Of torchrun: RANK, WORLD_SIZE, MASTER_ADDR and the port after MASTER_PORT. FileNotFoundError: the environment names no
+        team.
+        """
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def signals(self) -> int: ...
+    def device_number(self) -> int:
+        """Returns the number by which kernels of the attachment use it, until it is left."""
+    @property
+    def broken(self) -> str | None:
+        """Why no wait can succeed any more, if none can: a member has died."""
+    def alloc(self, shape: int | Sequence[int], dtype: Any = "uint8") -> Symmetric:
+        """Allocates an array of zeros for each member. All members call it, with the same size.
+
+        `dtype` is a name or a type of numpy or torch.
+        """
+    def barrier(self) -> None:
+        """Waits until all members have called it. It does not wait for kernels and queues."""
+    def split(self, colour: int, key: int = 0) -> Team:
+        """Makes teams of the members that give the same colour, ranked by key. All members call it."""
+    def leave(self) -> None:
+        """Leaves the team, when all members do. Arrays of its memory stay."""
+    @property
+    def closed(self) -> bool: ...
+    def __enter__(self) -> Team: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class TeamListener:
+    """Where a team meets whose address is not known before: member 0 makes it, and passes `id` on."""
+
+    def __init__(self, address: Address | None = None) -> None: ...
+    @property
+    def id(self) -> str:
+        """By which the others join: as secret as a password."""
+    def lead(self, attachment: Attachment, size: int, *, signals: int = 256, timeout: float = 30.0) -> Team:
+        """Joins as member 0."""
+    def close(self) -> None: ...
+
+class Symmetric(Buffer):
+    """An array of the same shape in the memory of every member; as an array it is this member's own part.
+
+    `torch.from_dlpack(memory)`, `cupy.from_dlpack(memory)`; on the CPU `numpy.asarray(memory)`, `memoryview(memory)`. It is
+    mapped as long as it, or an array that was made of it, is there.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    def device_number(self) -> int:
+        """Returns the number by which kernels of the attachment use it."""
+    def part(self, member: int) -> SymmetricPart:
+        """Returns a member's part, where this member's device has it mapped, to be made an array of."""
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class SymmetricPart(Buffer):
+    """A member's part of symmetric memory, as an array."""
+
+    @property
+    def member(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...

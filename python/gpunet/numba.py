@@ -27,8 +27,9 @@ import inspect
 import sys
 import types as python_types
 
-from gpunet import _link
-from gpunet._calls import ADDRESS_LENGTH, CALLS, CONSTANTS, WIDTH, sockaddr
+from gpunet import _link, _team_calls
+from gpunet._calls import ADDRESS_LENGTH, CALLS, CONSTANTS, sockaddr
+from gpunet._team_calls import HANDLES, MEMORY, NET, TEAM, WIDTHS
 
 # A program that has imported numba.cuda already means that one.
 _MLIR = "numba_cuda_mlir" in sys.modules or "numba.cuda" not in sys.modules
@@ -52,7 +53,7 @@ except ImportError:
 globals().update(CONSTANTS)
 
 _MSG_WAITALL, _SHUT_RDWR = CONSTANTS["MSG_WAITALL"], CONSTANTS["SHUT_RDWR"]
-_SOCKET_TIMEOUT = CONSTANTS["SOCKET_TIMEOUT"]
+_SOCKET_TIMEOUT, _FOREVER = CONSTANTS["SOCKET_TIMEOUT"], CONSTANTS["FOREVER"]
 _FIRST, _LAST = -(1 << 31), (1 << 31) - 1
 
 
@@ -68,7 +69,7 @@ class _DeviceObject(cuda.Cubin):
         major, minor = cuda.get_current_device().compute_capability[:2]
         found = _link.device_object(10 * major + minor, self._max_threads)
         if found is None:
-            raise _link.LinkError(f"gpunet.numba needs a ptxas that knows sm_{major}{minor}: pip install nvidia-cuda-nvcc")
+            raise _link.LinkError(f"gpunet.numba needs a ptxas that knows sm_{major}{minor}: pip install 'gpunet[ptxas]'")
         return found
 
 
@@ -115,19 +116,22 @@ def _all_of_it(n) -> bool:
     return n is None or isinstance(n, (types.NoneType, types.Omitted))
 
 
-@_overload
-def _context(net):
-    if _bits("the first argument", net) != 64:
-        raise TypingError(
-            f"gpunet: the first argument is the launch's context, of 64 bits, and not {net}: pass what "
-            "`with attachment.launch(stream) as net` gives"
-        )
-    return lambda net: net
+def _handle(kind: str, named: str):
+    def handle(net):
+        if _bits(named, net) != 64:
+            raise TypingError(f"gpunet: {named} is {HANDLES[kind].format(net)}")
+        return lambda net: net
+
+    return _overload(handle)
+
+
+_context = _handle(NET, "the first argument")
+_team, _memory = _handle(TEAM, "team"), _handle(MEMORY, "memory")
 
 
 @_overload
 def _socket(socket):
-    # What does not fit is no socket, and must not become another one.
+    # What does not fit is no socket, member or signal, and must not become another one.
     if _bits("socket", socket) > 32:
         return lambda socket: types.int32(socket if _FIRST <= socket <= _LAST else -1)
     return lambda socket: types.int32(socket)
@@ -220,6 +224,59 @@ def _poll(device):
     return poll
 
 
+def _put(device):
+    def put(net, team, memory, offset, data, n, member):
+        return device(
+            _context(net),
+            _team(team),
+            _memory(memory),
+            _number(offset),
+            _source(data, n),
+            _length(data, n),
+            _socket(member),
+        )
+
+    return put
+
+
+def _put_signal(device):
+    def put_signal(net, team, memory, offset, data, n, signal, value, member):
+        return device(
+            _context(net),
+            _team(team),
+            _memory(memory),
+            _number(offset),
+            _source(data, n),
+            _length(data, n),
+            _socket(signal),
+            _number(value),
+            _socket(member),
+        )
+
+    return put_signal
+
+
+def _signal_set(device):
+    def signal_set(net, team, signal, value, member):
+        return device(_context(net), _team(team), _socket(signal), _number(value), _socket(member))
+
+    return signal_set
+
+
+def _signal_wait(device):
+    def signal_wait(net, team, signal, source, value, timeout_ns=_FOREVER):
+        return device(_context(net), _team(team), _socket(signal), _socket(source), _number(value), _number(timeout_ns))
+
+    return signal_wait
+
+
+def _barrier(device):
+    def barrier(net, team, timeout_ns=_FOREVER):
+        return device(_context(net), _team(team), _number(timeout_ns))
+
+    return barrier
+
+
 _SURFACE = {
     "accept": ("gpunet_accept_timeout", _accept),
     "connect": ("gpunet_connect_to", _connect),
@@ -230,7 +287,13 @@ _SURFACE = {
     "shutdown": ("gpunet_shutdown", _shutdown),
     "close": ("gpunet_close", _close),
     "poll": ("gpunet_poll", _poll),
+    "put": ("gpunet_team_put", _put),
+    "put_signal": ("gpunet_team_put_signal", _put_signal),
+    "signal_set": ("gpunet_team_signal_set", _signal_set),
+    "signal_wait": ("gpunet_team_signal_wait", _signal_wait),
+    "barrier": ("gpunet_team_barrier", _barrier),
 }
+_ALL_CALLS = {**CALLS, **_team_calls.CALLS}
 
 
 @functools.cache
@@ -242,14 +305,16 @@ def functions(max_threads: int) -> python_types.ModuleType:
     """
     _link.register_limit(max_threads)
     linked = _DeviceObject(max_threads)
+    of_teams = (linked, cuda.PTXSource(_team_calls.all_definitions(), name="gpunet_team"))
     integer = {32: types.int32, 64: types.uint64}
     module = python_types.ModuleType(f"{__name__}.functions_{max_threads}")
     for name, (symbol, make) in _SURFACE.items():
-        bits, kinds, forms = CALLS[symbol]
+        bits, kinds, forms = _ALL_CALLS[symbol]
         returned = types.int64 if bits == 64 else types.int32
-        arguments = [types.int64 if kind == "timeout" else integer[WIDTH[kind]] for kind in kinds]
+        arguments = [types.int64 if kind == "timeout" else integer[WIDTHS[kind]] for kind in kinds]
         for form in forms:
-            declared = cuda.declare_device(symbol + form, returned(*arguments), link=linked, abi="c")
+            link = linked if symbol in CALLS else of_teams
+            declared = cuda.declare_device(symbol + form, returned(*arguments), link=link, abi="c")
             function = make(declared)
             function.__name__ = function.__qualname__ = name + form
             setattr(module, name + form, cuda.jit(device=True)(function))
@@ -259,7 +324,7 @@ def functions(max_threads: int) -> python_types.ModuleType:
 globals().update({name: value for name, value in vars(functions(256)).items() if not name.startswith("_")})
 
 __all__ = [
-    *(name + form for name, (symbol, _) in _SURFACE.items() for form in CALLS[symbol][2]),
+    *(name + form for name, (symbol, _) in _SURFACE.items() for form in _ALL_CALLS[symbol][2]),
     *CONSTANTS,
     "cuda",
     "functions",

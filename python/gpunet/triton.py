@@ -33,8 +33,9 @@ try:
 except ImportError as error:
     raise ImportError("gpunet.triton needs Triton 3.6 or later: pip install 'gpunet[triton]'") from error
 
-from gpunet import _link
-from gpunet._calls import ADDRESS_LENGTH, CALLS, CONSTANTS, NET, SOCKET, WIDTH, sockaddr
+from gpunet import _link, _team_calls
+from gpunet._calls import ADDRESS_LENGTH, CALLS, CONSTANTS, sockaddr
+from gpunet._team_calls import HANDLES, IDS, WIDTHS
 
 if not hasattr(knobs.runtime, "add_stages_inspection_hook"):
     raise ImportError(f"gpunet.triton needs Triton 3.6 or later, not {triton.__version__}")
@@ -42,8 +43,10 @@ if not hasattr(knobs.runtime, "add_stages_inspection_hook"):
 globals().update({name: tl.constexpr(value) for name, value in CONSTANTS.items()})
 
 CALLED = ("accept", "connect", "send", "send_some", "recv", "recv_exact", "shutdown", "close", "poll")
-__all__ = [*CALLED, *CONSTANTS, "install", "sockaddr"]
+OF_TEAMS = ("put", "put_signal", "signal_set", "signal_wait", "barrier")
+__all__ = [*CALLED, *OF_TEAMS, *CONSTANTS, "install", "sockaddr"]
 
+_FOREVER = tl.constexpr(CONSTANTS["FOREVER"])
 _MSG_WAITALL = tl.constexpr(CONSTANTS["MSG_WAITALL"])
 _SOCKET_TIMEOUT = tl.constexpr(CONSTANTS["SOCKET_TIMEOUT"])
 _SHUT_RDWR = tl.constexpr(CONSTANTS["SHUT_RDWR"])
@@ -164,6 +167,7 @@ def _wrap_cubin(stage, backend, options):
     def cubin(source, metadata):
         if not re.search(r"\.extern\s+\.func\b[^;]*\bgpunet_", source):
             return stage(source, metadata)
+        source = _team_calls.with_definitions(source)
         if metadata["num_warps"] != options.num_warps:
             raise RuntimeError(
                 "gpunet's calls are made by all warps of a program, and warp specialization gives them "
@@ -221,30 +225,27 @@ def _argument(call: str, kind: str, value, semantic):
             raise TypeError(f"{call}: {kind} is a pointer ({of_type}), not an integer")
     elif not of_type.is_int():
         raise TypeError(f"{call}: {kind} is {of_type}, not an integer; load it from an integer tensor")
-    if kind == NET and of_type.primitive_bitwidth != 64:
-        raise TypeError(
-            f"{call}: the first argument is the launch's context, of 64 bits, and not {of_type}: pass "
-            "what `with attachment.launch(stream) as net` gives"
-        )
+    if kind in HANDLES and of_type.primitive_bitwidth != 64:
+        raise TypeError(f"{call}: an argument is {HANDLES[kind].format(of_type)}")
     null = isinstance(plain, int) and plain == 0
     if kind == "address" and not (null or of_type.is_ptr() or of_type.primitive_bitwidth == 64):
         raise TypeError(f"{call}: an address is a pointer or 64 bits, not {of_type}; pass the tensor itself")
     wide = semantic.cast(value, core.int64)
-    if WIDTH[kind] == 64:
+    if WIDTHS[kind] == 64:
         return wide
     narrow = semantic.cast(value, core.int32)
-    if kind == SOCKET and of_type.primitive_bitwidth > 32:
-        # What does not fit is no socket, and must not become another one.
+    if kind in IDS and of_type.primitive_bitwidth > 32:
+        # What does not fit is none, and must not become another one.
         fits = semantic.equal(semantic.cast(narrow, core.int64), wide)
         narrow = semantic.where(fits, narrow, semantic.to_tensor(-1))
     return narrow
 
 
 def _device_call(symbol: str):
-    bits, kinds, _ = CALLS[symbol]
+    bits, kinds, _ = CALLS.get(symbol) or _team_calls.CALLS[symbol]
     returned = core.int64 if bits == 64 else core.int32
-    types = tuple(core.int64 if WIDTH[kind] == 64 else core.int32 for kind in kinds)
-    call = symbol.removeprefix("gpunet_").removesuffix("_timeout").removesuffix("_to")
+    types = tuple(core.int64 if WIDTHS[kind] == 64 else core.int32 for kind in kinds)
+    call = symbol.removeprefix("gpunet_").removeprefix("team_").removesuffix("_timeout").removesuffix("_to")
 
     def function(device, *arguments, _semantic=None):
         _check_compilation(f"gpunet.triton.{call}", _semantic)
@@ -269,6 +270,13 @@ _recv = _device_call("gpunet_recv_timeout")
 _shutdown = _device_call("gpunet_shutdown")
 _close = _device_call("gpunet_close")
 _poll = _device_call("gpunet_poll")
+
+
+_put = _device_call("gpunet_team_put")
+_put_signal = _device_call("gpunet_team_put_signal")
+_signal_set = _device_call("gpunet_team_signal_set")
+_signal_wait = _device_call("gpunet_team_signal_wait")
+_barrier = _device_call("gpunet_team_barrier")
 
 
 @triton.jit
@@ -333,6 +341,36 @@ def poll(net, entries, count, timeout_ns=_SOCKET_TIMEOUT):
     timeout it waits without limit.
     """
     return _poll(_DEVICE, net, entries, count, timeout_ns)
+
+
+@triton.jit
+def put(net, team, memory, offset, data, n, member):
+    """Copies `n` bytes to byte `offset` of symmetric memory in the part of a member, and returns 0."""
+    return _put(_DEVICE, net, team, memory, offset, data, n, member)
+
+
+@triton.jit
+def put_signal(net, team, memory, offset, data, n, signal, value, member):
+    """Puts, and sets a signal of the member: who sees the value sees the bytes. Returns 0."""
+    return _put_signal(_DEVICE, net, team, memory, offset, data, n, signal, value, member)
+
+
+@triton.jit
+def signal_set(net, team, signal, value, member):
+    """Sets a signal of a member, who sees what was stored before. Values only grow. Returns 0."""
+    return _signal_set(_DEVICE, net, team, signal, value, member)
+
+
+@triton.jit
+def signal_wait(net, team, signal, source, value, timeout_ns=_FOREVER):
+    """Waits until the signal that `source` sets is at least `value`, and returns what it is."""
+    return _signal_wait(_DEVICE, net, team, signal, source, value, timeout_ns)
+
+
+@triton.jit
+def barrier(net, team, timeout_ns=_FOREVER):
+    """Waits until all members have come, one block of each. Returns 0."""
+    return _barrier(_DEVICE, net, team, timeout_ns)
 
 
 install()

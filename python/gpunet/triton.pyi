@@ -36,6 +36,23 @@ def close(net: Any, socket: Any) -> Any:
 def poll(net: Any, entries: Any, count: Any, timeout_ns: Any = ...) -> Any:
     """Waits for one of `count` sockets and returns how many are ready; 0 when the time is over."""
 
+# Of teams: `team` is `Team.device_number()`, `memory` is `Symmetric.device_number()`, offsets are bytes.
+
+def put(net: Any, team: Any, memory: Any, offset: Any, data: Any, n: Any, member: Any) -> Any:
+    """Copies `n` bytes to byte `offset` of symmetric memory in the part of a member, and returns 0."""
+
+def put_signal(net: Any, team: Any, memory: Any, offset: Any, data: Any, n: Any, signal: Any, value: Any, member: Any) -> Any:
+    """Puts, and sets a signal of the member: who sees the value sees the bytes. Returns 0."""
+
+def signal_set(net: Any, team: Any, signal: Any, value: Any, member: Any) -> Any:
+    """Sets a signal of a member, who sees what was stored before. Values only grow. Returns 0."""
+
+def signal_wait(net: Any, team: Any, signal: Any, source: Any, value: Any, timeout_ns: Any = ...) -> Any:
+    """Waits until the signal that `source` sets is at least `value`, and returns what it is."""
+
+def barrier(net: Any, team: Any, timeout_ns: Any = ...) -> Any:
+    """Waits until all members have come, one block of each. Returns 0."""
+
 # tl.constexpr, for kernels.
 SOCKET_TIMEOUT: Final[Any]
 FOREVER: Final[Any]

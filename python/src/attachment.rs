@@ -40,6 +40,11 @@ impl AttachmentCore {
         attachment.map(gpunet_proxy::Attachment::close)
     }
 
+    /// The number of its GPU, where it is one.
+    pub(crate) fn ordinal(&self) -> Result<Option<u32>, Failure> {
+        self.with(|attachment| attachment.cuda().map(gpu_usermap::cuda::Device::ordinal))
+    }
+
     pub(crate) const fn context(&self) -> Option<&Context> {
         self.context.as_ref()
     }
@@ -65,6 +70,10 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
+    pub(crate) fn core(&self) -> Result<&Arc<AttachmentCore>, Failure> {
+        self.core.get()
+    }
+
     pub(crate) fn new(
         attachment: gpunet_proxy::Attachment,
         context: Option<Context>,
@@ -88,7 +97,7 @@ impl Attachment {
 
     #[getter]
     fn device_id(&self) -> PyResult<Option<u32>> {
-        Ok(self.core.get()?.with(|attachment| attachment.cuda().map(gpu_usermap::cuda::Device::ordinal))?)
+        Ok(self.core.get()?.ordinal()?)
     }
 
     #[getter]
@@ -131,7 +140,7 @@ impl Attachment {
         let (py, core, timeout) = (address.py(), self.core.get()?, crate::socket::checked(timeout)?);
         address::first_of(py, address::parse_all(address)?, |to| {
             let pending = core.with(|attachment| attachment.connect(to, options))?;
-            DeviceSocket::connect(py, pending, to, timeout)
+            DeviceSocket::connect(py, core, pending, to, timeout)
         })
     }
 
@@ -152,10 +161,10 @@ impl Attachment {
         let options =
             address::of_keywords(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
         let (py, at, core) = (address.py(), address::parse(address)?, self.core.get()?.clone());
-        let backlog = backlog.max(1).unsigned_abs();
+        let (backlog, of) = (backlog.max(1).unsigned_abs(), core.clone());
         let made =
             job::run(py, move || core.with(|attachment| attachment.listen_blocking(at, options, backlog)))?;
-        DeviceListener::new(made?.map_err(|error| Failure::from(error).at(at))?)
+        Ok(DeviceListener::new(made?.map_err(|error| Failure::from(error).at(at))?, &of))
     }
 
     fn socket(&self, py: Python<'_>, number: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -170,9 +179,10 @@ impl Attachment {
             Err(error) if error.is_instance_of::<PyOverflowError>(py) => return Err(none()),
             Err(error) => return Err(error),
         };
+        let of = core.clone();
         let found = job::run(py, move || core.with(|attachment| attachment.socket(handle)))?;
         match found? {
-            Ok(socket) => device_socket::known(py, socket),
+            Ok(socket) => device_socket::known(py, socket, &of),
             Err(SocketError::Failed(Error::BadHandle)) => Err(none()),
             Err(error) => Err(Failure::from(error).into()),
         }
@@ -188,8 +198,9 @@ impl Attachment {
                 return Err(PyValueError::new_err(text));
             }
         };
-        let made = detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?;
-        Ok(Memory::new(core, made.map_err(|error| error::alloc(&error))?))
+        let (ordinal, made) =
+            (core.ordinal()?, detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?);
+        Ok(Memory::new(core, ordinal, made.map_err(|error| error::alloc(&error))?))
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -5,6 +5,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 /// A contiguous piece of an object's memory. It stays where it is until this is dropped.
@@ -30,11 +31,31 @@ impl View {
         Self::new(object, ffi::PyBUF_WRITABLE)
     }
 
+    /// The memory of an array: as above, and of numbers.
+    pub(crate) fn array(object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<Self> {
+        let flags = if is_written { ffi::PyBUF_WRITABLE } else { ffi::PyBUF_SIMPLE };
+        // Some arrays have items for which the buffer protocol has no name.
+        let view = Self::new(object, flags | ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_FORMAT)
+            .or_else(|_| Self::new(object, flags))?;
+        if !view.view.format.is_null() {
+            // SAFETY: a C string of the object, which the view keeps.
+            let format = unsafe { CStr::from_ptr(view.view.format) }.to_bytes();
+            // Names of fields stand between colons.
+            let kinds = format.split(|&byte| byte == b':').step_by(2).flatten();
+            if kinds.into_iter().any(|kind| b"OPX&".contains(kind)) {
+                let text = "the array's items are Python objects or pointers, which mean nothing elsewhere; pass numbers";
+                return Err(made::<PyTypeError>(object.py(), text.to_owned()));
+            }
+        }
+        Ok(view)
+    }
+
     fn new(object: &Bound<'_, PyAny>, flags: i32) -> PyResult<Self> {
         let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
         // SAFETY: the object is live, and the view is writable memory for the answer.
         if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
-            return Err(refused(object, flags == ffi::PyBUF_WRITABLE, PyErr::fetch(object.py())));
+            let is_written = flags & ffi::PyBUF_WRITABLE != 0;
+            return Err(refused(object, is_written, PyErr::fetch(object.py())));
         }
         // SAFETY: the call has filled it in.
         Ok(Self { view: unsafe { view.assume_init() } })
@@ -42,6 +63,10 @@ impl View {
 
     pub(crate) fn len(&self) -> usize {
         self.view.len.unsigned_abs()
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.view.buf as u64
     }
 
     /// The bytes.

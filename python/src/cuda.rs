@@ -15,6 +15,10 @@ use std::sync::{Arc, OnceLock};
 const SUCCESS: c_int = 0;
 /// CUDA_ERROR_NOT_READY: what an event says before its time.
 const NOT_READY: c_int = 600;
+/// CUDA_ERROR_INVALID_VALUE.
+const INVALID_VALUE: c_int = 1;
+/// CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL.
+const DEVICE_ORDINAL: c_int = 9;
 /// CU_EVENT_DISABLE_TIMING.
 const DISABLE_TIMING: c_uint = 2;
 
@@ -52,6 +56,9 @@ driver! {
     event_record: b"cuEventRecord" = fn(*mut c_void, *mut c_void);
     event_query: b"cuEventQuery" = fn(*mut c_void);
     event_destroy: b"cuEventDestroy_v2" = fn(*mut c_void);
+    stream_wait_event: b"cuStreamWaitEvent" = fn(*mut c_void, *mut c_void, c_uint);
+    stream_is_capturing: b"cuStreamIsCapturing" = fn(*mut c_void, *mut c_int);
+    pointer_attribute: b"cuPointerGetAttribute" = fn(*mut c_void, c_int, u64);
     error_name: b"cuGetErrorName" = fn(c_int, *mut *const c_char);
 }
 
@@ -162,6 +169,32 @@ impl Context {
         Ok(result)
     }
 
+    /// Returns whether a stream is being captured.
+    pub(crate) fn is_capturing(&self, stream: u64) -> PyResult<bool> {
+        let mut status = 0;
+        self.enter(|driver| {
+            // SAFETY: a stream of the context: the program's promise; room for a number.
+            check(driver, "cuStreamIsCapturing", unsafe {
+                (driver.stream_is_capturing)(stream as *mut c_void, &raw mut status)
+            })
+        })??;
+        Ok(status != 0)
+    }
+
+    /// The number of the device on which memory is; `None`: CUDA knows no such memory.
+    pub(crate) fn device_of(&self, address: u64) -> PyResult<Option<u32>> {
+        let mut ordinal = 0_u32;
+        self.enter(|driver| {
+            // SAFETY: room for a number; the driver only looks the address up.
+            let code =
+                unsafe { (driver.pointer_attribute)((&raw mut ordinal).cast(), DEVICE_ORDINAL, address) };
+            match code {
+                INVALID_VALUE => Ok(None),
+                code => check(driver, "cuPointerGetAttribute", code).map(|()| Some(ordinal)),
+            }
+        })?
+    }
+
     /// Makes an event for [`Event::record`]: before kernels run, for which the driver may wait.
     pub(crate) fn event(&self) -> PyResult<Event> {
         let mut event = null_mut();
@@ -193,6 +226,16 @@ impl Event {
             // program's promise.
             check(driver, "cuEventRecord", unsafe {
                 (driver.event_record)(self.event, stream as *mut c_void)
+            })
+        })?
+    }
+
+    /// Lets what is put on a stream from now on wait for what was marked.
+    pub(crate) fn hold_up(&self, stream: u64) -> PyResult<()> {
+        self.context.enter(|driver| {
+            // SAFETY: a live event; a stream of the context: the program's promise.
+            check(driver, "cuStreamWaitEvent", unsafe {
+                (driver.stream_wait_event)(stream as *mut c_void, self.event, 0)
             })
         })?
     }

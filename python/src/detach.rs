@@ -34,6 +34,17 @@ pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -
     result
 }
 
+/// Does something with the GIL, on any thread; `None` when the interpreter ends: then nothing is
+/// done.
+pub(crate) fn attach<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    // Ordering: SeqCst, pairs with `end`, as in `detach`.
+    ASKING.fetch_add(1, Ordering::SeqCst);
+    let ends = ENDING.load(Ordering::SeqCst);
+    let result = (!ends).then(|| Python::attach(work));
+    ASKING.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
 /// Keeps the thread here until the process is gone.
 fn stay() -> ! {
     loop {

@@ -1,16 +1,17 @@
 //! Sockets in the table of a device, which its kernels use by number: those that the program opens
-//! for them, and those that others have opened.
+//! for them and for its queues, and those that others have opened.
 
 use crate::address;
+use crate::attachment::AttachmentCore;
 use crate::detach::detach;
 use crate::error::{Failure, timed_out};
 use crate::fork::Owned;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
-use gpunet_proxy::socket::{self, PendingSocket, TableSocket};
+use gpunet_proxy::socket::{self, DirectionError, PendingSocket, Receiver, Sender, TableSocket};
 use pyo3::prelude::*;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -67,21 +68,92 @@ impl<T> Held<T> {
     }
 }
 
-/// A connected stream of a device, for its kernels.
+/// A connected stream of a device, for its kernels and queues.
 #[pyclass(frozen, weakref, module = "gpunet", name = "DeviceSocket")]
 pub(crate) struct DeviceSocket {
+    inner: Owned<Inner>,
+}
+
+struct Inner {
     /// `None` once it is closed, or left to the kernels.
-    socket: Owned<Mutex<Option<Held<socket::Socket>>>>,
+    socket: Mutex<Option<Held<socket::Socket>>>,
+    /// The directions that queues use, from their first message on. Each is locked before the
+    /// socket, and without the GIL: enqueueing may wait.
+    sender: Mutex<Option<Sender>>,
+    receiver: Mutex<Option<Receiver>>,
+    attachment: Weak<AttachmentCore>,
+}
+
+impl Inner {
+    fn new(socket: Held<socket::Socket>, attachment: &Weak<AttachmentCore>) -> Self {
+        let (socket, attachment) = (Mutex::new(Some(socket)), attachment.clone());
+        Self { socket, sender: Mutex::default(), receiver: Mutex::default(), attachment }
+    }
+
+    fn with<R>(
+        &self,
+        own: impl FnOnce(&socket::Socket) -> R,
+        known: impl FnOnce(&TableSocket) -> R,
+    ) -> Result<R, Failure> {
+        match &*lock(&self.socket) {
+            Some(Held::Own(socket)) => Ok(own(socket)),
+            Some(Held::Known(socket)) if socket.is_open() => Ok(known(socket)),
+            _ => Err(Failure::closed("socket")),
+        }
+    }
+
+    /// Uses a direction, which is taken from the kernels first.
+    fn with_direction<D, R>(
+        &self,
+        direction: &Mutex<Option<D>>,
+        take: impl FnOnce(&socket::Socket) -> Result<D, DirectionError>,
+        body: impl FnOnce(&mut D) -> R,
+    ) -> Result<R, Failure> {
+        let mut direction = lock(direction);
+        let taken = match &mut *direction {
+            Some(taken) => taken,
+            none => {
+                let take = |socket: &_| take(socket).map_err(|error| Failure::from(&error));
+                let known = |_: &_| {
+                    Err(Failure::new(libc::EOPNOTSUPP, "a queue uses sockets that this program has opened"))
+                };
+                none.insert(self.with(take, known)??)
+            }
+        };
+        Ok(body(taken))
+    }
+
+    /// Gives directions back that queues have used.
+    fn give_back(&self) -> Result<(), Failure> {
+        let sent = lock(&self.sender).take().map_or(Ok(()), Sender::give_back);
+        let received = lock(&self.receiver).take().map_or(Ok(()), Receiver::give_back);
+        sent.and(received).map_err(|error| Failure::from(&error))
+    }
+
+    /// Closes it, when the operations of queues are done.
+    fn close(&self) {
+        // First: nothing is taken from here on.
+        let socket = lock(&self.socket).take();
+        drop((lock(&self.sender).take(), lock(&self.receiver).take()));
+        if let Some(socket) = socket {
+            socket.close();
+        }
+    }
 }
 
 /// Makes the object of a socket that others have opened.
-pub(crate) fn known(py: Python<'_>, socket: TableSocket) -> PyResult<Py<PyAny>> {
+pub(crate) fn known(
+    py: Python<'_>,
+    socket: TableSocket,
+    attachment: &Arc<AttachmentCore>,
+) -> PyResult<Py<PyAny>> {
+    let attachment = Arc::downgrade(attachment);
     if !socket.is_listener() {
-        let socket = DeviceSocket { socket: Owned::new(Mutex::new(Some(Held::Known(socket)))) };
-        return Ok(Py::new(py, socket)?.into_any());
+        let inner = Inner::new(Held::Known(socket), &attachment);
+        return Ok(Py::new(py, DeviceSocket { inner: Owned::new(inner) })?.into_any());
     }
     let listener = Owned::new(Mutex::new(Some(Held::Known(socket))));
-    Ok(Py::new(py, DeviceListener { listener, notify: Arc::default() })?.into_any())
+    Ok(Py::new(py, DeviceListener { listener, notify: Arc::default(), attachment })?.into_any())
 }
 
 /// An address that every open socket has.
@@ -90,18 +162,20 @@ fn addressed(found: Option<SocketAddr>) -> Result<SocketAddr, Failure> {
 }
 
 impl DeviceSocket {
-    fn new(socket: socket::Socket) -> Self {
-        Self { socket: Owned::new(Mutex::new(Some(Held::Own(socket)))) }
+    fn new(socket: socket::Socket, attachment: &Weak<AttachmentCore>) -> Self {
+        Self { inner: Owned::new(Inner::new(Held::Own(socket), attachment)) }
     }
 
     pub(crate) fn connect(
         py: Python<'_>,
+        attachment: &Arc<AttachmentCore>,
         pending: PendingSocket,
         to: SocketAddr,
         timeout: Option<f64>,
     ) -> PyResult<Self> {
+        let attachment = Arc::downgrade(attachment);
         match opened(py, &Arc::default(), Limit::of(timeout), pending, || false)? {
-            Waited::Done(socket) => Ok(Self::new(socket.map_err(|failure| failure.at(to))?)),
+            Waited::Done(socket) => Ok(Self::new(socket.map_err(|failure| failure.at(to))?, &attachment)),
             Waited::WouldBlock => {
                 Err(Failure::new(libc::EINPROGRESS, "a connect waits for an answer; give it a timeout")
                     .into())
@@ -115,15 +189,28 @@ impl DeviceSocket {
         own: impl FnOnce(&socket::Socket) -> R,
         known: impl FnOnce(&TableSocket) -> R,
     ) -> Result<R, Failure> {
-        match &*lock(self.socket.get()?) {
-            Some(Held::Own(socket)) => Ok(own(socket)),
-            Some(Held::Known(socket)) if socket.is_open() => Ok(known(socket)),
-            _ => Err(Failure::closed("socket")),
-        }
+        self.inner.get()?.with(own, known)
     }
 
     fn number(&self) -> Result<i32, Failure> {
         Ok(self.with(socket::Socket::handle, TableSocket::handle)?.raw())
+    }
+
+    /// Whether it is a socket of that attachment.
+    pub(crate) fn is_of(&self, attachment: &Arc<AttachmentCore>) -> Result<bool, Failure> {
+        Ok(std::ptr::eq(self.inner.get()?.attachment.as_ptr(), Arc::as_ptr(attachment)))
+    }
+
+    /// Sends by a queue: without the GIL.
+    pub(crate) fn with_sender<R>(&self, body: impl FnOnce(&mut Sender) -> R) -> Result<R, Failure> {
+        let inner = self.inner.get()?;
+        inner.with_direction(&inner.sender, socket::Socket::take_send, body)
+    }
+
+    /// Receives by a queue: without the GIL.
+    pub(crate) fn with_receiver<R>(&self, body: impl FnOnce(&mut Receiver) -> R) -> Result<R, Failure> {
+        let inner = self.inner.get()?;
+        inner.with_direction(&inner.receiver, socket::Socket::take_recv, body)
     }
 }
 
@@ -133,12 +220,19 @@ impl DeviceSocket {
         Ok(self.number()?)
     }
 
-    fn leave(&self) -> PyResult<i32> {
-        let socket = lock(self.socket.get()?).take();
+    fn leave(&self, py: Python<'_>) -> PyResult<i32> {
+        let inner = self.inner.get()?;
+        detach(py, || inner.give_back())?;
+        let socket = lock(&inner.socket).take();
         Ok(match socket.filter(|socket| !socket.is_gone()).ok_or_else(|| Failure::closed("socket"))? {
             Held::Own(socket) => socket.into_handle().raw(),
             Held::Known(socket) => socket.handle().raw(),
         })
+    }
+
+    fn give_back(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.inner.get()?;
+        Ok(detach(py, || inner.with(|_| (), |_| ()).and_then(|()| inner.give_back()))?)
     }
 
     fn getsockname<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -163,12 +257,12 @@ impl DeviceSocket {
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        Ok(lock(self.socket.get()?).as_ref().is_none_or(Held::is_gone))
+        Ok(lock(&self.inner.get()?.socket).as_ref().is_none_or(Held::is_gone))
     }
 
     fn close(&self, py: Python<'_>) {
-        if let Ok(socket) = self.socket.get() {
-            detach(py, || lock(socket).take().map_or((), Held::close));
+        if let Ok(inner) = self.inner.get() {
+            detach(py, || inner.close());
         }
     }
 
@@ -197,11 +291,13 @@ impl DeviceSocket {
 pub(crate) struct DeviceListener {
     listener: Owned<Mutex<Option<Held<socket::ListeningSocket>>>>,
     notify: Arc<Notify>,
+    attachment: Weak<AttachmentCore>,
 }
 
 impl DeviceListener {
-    pub(crate) fn new(listener: socket::ListeningSocket) -> PyResult<Self> {
-        Ok(Self { listener: Owned::new(Mutex::new(Some(Held::Own(listener)))), notify: Arc::default() })
+    pub(crate) fn new(listener: socket::ListeningSocket, attachment: &Arc<AttachmentCore>) -> Self {
+        let listener = Owned::new(Mutex::new(Some(Held::Own(listener))));
+        Self { listener, notify: Arc::default(), attachment: Arc::downgrade(attachment) }
     }
 
     fn with<R>(
@@ -256,7 +352,7 @@ impl DeviceListener {
             Waited::Done(socket) => {
                 let socket = socket?;
                 let peer = socket.peer_addr().map_err(Failure::from)?;
-                Ok((DeviceSocket::new(socket), address::tuple(py, peer)?))
+                Ok((DeviceSocket::new(socket, &self.attachment), address::tuple(py, peer)?))
             }
             Waited::WouldBlock => Err(Failure::would_block().into()),
             Waited::TimedOut => Err(timed_out("nobody has connected")),

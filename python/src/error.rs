@@ -1,8 +1,10 @@
 //! Errors as Python has them: `OSError` with the errno, whose subclass Python chooses itself
 //! (`ConnectionResetError`, `BrokenPipeError`, ...), and a text that says what to do.
 
+use gpunet_proxy::queue::QueueError;
 use gpunet_proxy::settings::SettingsError;
-use gpunet_proxy::socket::SocketError;
+use gpunet_proxy::socket::{DirectionError, SocketError};
+use gpunet_proxy::team::TeamError;
 use gpunet_proxy::{
     AllocError, AttachError, DaemonError, EmbedError, OpenError, SnapshotError, TooManyLaunches,
 };
@@ -92,6 +94,36 @@ impl From<SocketError> for Failure {
             error => error.to_string(),
         };
         Self::new(errno, text)
+    }
+}
+
+impl From<&DirectionError> for Failure {
+    fn from(error: &DirectionError) -> Self {
+        let text = match error {
+            DirectionError::InUseByLaunch => {
+                "a launch that runs knows the socket, or may; finish it before a queue uses the socket, or the kernels get it back"
+                    .to_owned()
+            }
+            error => error.to_string(),
+        };
+        Self::new(error.errno(), text)
+    }
+}
+
+/// What cannot be is a ValueError, everything else an OSError.
+pub(crate) fn queue(error: &QueueError) -> PyErr {
+    match error {
+        error if error.errno() == libc::EINVAL => PyValueError::new_err(error.to_string()),
+        QueueError::Direction(error) => Failure::from(error).into(),
+        error => Failure::new(error.errno(), error.to_string()).into(),
+    }
+}
+
+/// What members cannot do together is a ValueError, everything else an OSError.
+pub(crate) fn team(error: &TeamError) -> PyErr {
+    match error.errno() {
+        libc::EINVAL => PyValueError::new_err(error.to_string()),
+        errno => Failure::new(errno, error.to_string()).into(),
     }
 }
 

@@ -10,17 +10,22 @@
 //! | `probe` | what this machine offers |
 //! | `socket` | sockets of the host program |
 //! | `attachment`, `launch`, `cpu`, `device_socket`, `memory`, `cuda` | a device: launches of its kernels, their sockets and memory |
+//! | `queue`, `team` | operations in the order of a stream; devices that store into each other's memory |
+//! | `array`, `export`, `dlpack` | arrays of other libraries as memory, and memory as their arrays |
 //! | `address`, `buffer`, `plain`, `error` | Python's values: addresses, memory, dicts, exceptions |
 //! | `wait`, `detach`, `job`, `fork`, `log` | how calls wait; work without the GIL; what goes on behind them; children of `fork`; the log |
 
 mod address;
+mod array;
 mod attachment;
 mod buffer;
 mod cpu;
 mod cuda;
 mod detach;
 mod device_socket;
+mod dlpack;
 mod error;
+mod export;
 mod fork;
 mod job;
 mod launch;
@@ -29,7 +34,9 @@ mod memory;
 mod plain;
 mod probe;
 mod proxy;
+mod queue;
 mod socket;
+mod team;
 mod wait;
 
 use gpunet_embed_ptx::{Embedded, embedded};
@@ -71,6 +78,13 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<device_socket::DeviceListener>()?;
     module.add_class::<launch::Launch>()?;
     module.add_class::<memory::Memory>()?;
+    module.add_class::<queue::Queue>()?;
+    module.add_class::<queue::Started>()?;
+    module.add_class::<queue::Done>()?;
+    module.add_class::<team::Team>()?;
+    module.add_class::<team::TeamListener>()?;
+    module.add_class::<team::Symmetric>()?;
+    module.add_class::<team::Part>()?;
     module.add_function(wrap_pyfunction!(proxy::open, module)?)?;
     module.add_function(wrap_pyfunction!(proxy::embed, module)?)?;
     module.add_function(wrap_pyfunction!(proxy::attach, module)?)?;

@@ -3,19 +3,20 @@
 use crate::attachment::AttachmentCore;
 use crate::buffer::View;
 use crate::detach::detach;
+use crate::dlpack::Asked;
 use crate::error::{self, Failure};
+use crate::export::{self, Dtype, Exporter};
 use crate::fork::Owned;
 use crate::wait::lock;
 use gpunet_proxy::DeviceBuffer;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-/// Zeroed memory of an attachment's device. The CPU's is a buffer of the program; a GPU's is an
-/// array by `__cuda_array_interface__`.
+/// Zeroed memory of an attachment's device: an array of bytes for other libraries.
 #[pyclass(frozen, weakref, module = "gpunet", name = "Memory")]
 pub(crate) struct Memory {
     inner: Owned<Inner>,
@@ -26,19 +27,26 @@ struct Inner {
     memory: Mutex<DeviceBuffer>,
     address: u64,
     len: usize,
-    on_gpu: bool,
+    /// Of a GPU.
+    ordinal: Option<u32>,
     _attachment: Arc<AttachmentCore>,
 }
 
+impl Inner {
+    fn with<R>(&self, body: impl FnOnce(&Exporter<'_>) -> R) -> R {
+        let shape = [self.len];
+        body(&Exporter { address: self.address, shape: &shape, dtype: Dtype::BYTE, ordinal: self.ordinal })
+    }
+}
+
 impl Memory {
-    pub(crate) fn new(attachment: &Arc<AttachmentCore>, memory: DeviceBuffer) -> Self {
+    pub(crate) fn new(attachment: &Arc<AttachmentCore>, ordinal: Option<u32>, memory: DeviceBuffer) -> Self {
         // SAFETY: who passes the address to kernels keeps the object until they have ended: a rule
         // of docs/python.md.
         let buffer = unsafe { memory.buffer() };
         let (address, len) = (buffer.as_ptr() as u64, memory.len());
-        let on_gpu = attachment.context().is_some();
         let (memory, attachment) = (Mutex::new(memory), attachment.clone());
-        Self { inner: Owned::new(Inner { memory, address, len, on_gpu, _attachment: attachment }) }
+        Self { inner: Owned::new(Inner { memory, address, len, ordinal, _attachment: attachment }) }
     }
 
     fn check(&self, offset: usize, len: usize) -> PyResult<&Inner> {
@@ -91,34 +99,38 @@ impl Memory {
 
     #[getter(__cuda_array_interface__)]
     fn cuda_array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let inner = self.inner.get()?;
-        if !inner.on_gpu {
-            return Err(pyo3::exceptions::PyAttributeError::new_err(
-                "the memory of the CPU device is no CUDA array",
-            ));
-        }
-        let dict = PyDict::new(py);
-        dict.set_item("shape", (inner.len,))?;
-        dict.set_item("typestr", "|u1")?;
-        dict.set_item("data", (inner.address, false))?;
-        dict.set_item("strides", py.None())?;
-        dict.set_item("version", 3)?;
-        Ok(dict)
+        self.inner.get()?.with(|exporter| exporter.cuda_array_interface(py))
+    }
+
+    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
+        Ok(self.inner.get()?.with(|exporter| exporter.dlpack_device()))
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    #[allow(unused_variables, reason = "who makes tensors of it orders what writes it")]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Self>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<Bound<'py, PyAny>>,
+        dl_device: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let asked = Asked { max_version, dl_device, copy };
+        slf.get().inner.get()?.with(|exporter| exporter.dlpack(slf, &asked))
     }
 
     /// # Safety
     /// The buffer protocol's: `view` is to be filled in.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let inner = slf.get().inner.get()?;
-        if inner.on_gpu {
-            return Err(PyBufferError::new_err(
-                "this is GPU memory; copy it: memory.read(), memory.write(data)",
-            ));
-        }
-        let (address, len) = (inner.address as *mut _, inner.len.cast_signed());
-        // SAFETY: the memory stays where it is until the object is gone, which the view keeps.
-        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), address, len, 0, flags) };
-        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        // SAFETY: as above.
+        slf.get().inner.get()?.with(|exporter| unsafe { exporter.buffer(&slf, view, flags) })
+    }
+
+    /// # Safety
+    /// The buffer protocol's: `__getbuffer__` has filled the view in.
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: as above.
+        unsafe { export::release(view) };
     }
 
     fn __repr__(&self) -> String {

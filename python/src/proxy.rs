@@ -352,6 +352,7 @@ pub(crate) fn open(
 #[pyo3(name = "_close_all")]
 pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
     crate::detach::begin_end();
+    crate::team::leave_all();
     let open = std::mem::take(&mut *lock(&OPEN));
     for core in open.iter().filter_map(|open| open.get().ok()?.upgrade()) {
         job::begin(move || {

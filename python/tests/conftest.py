@@ -86,3 +86,11 @@ def in_thread(body: Callable[[], T]) -> Callable[[], T]:
         return results[0]
 
     return result
+
+
+def no_thread_is_left() -> None:
+    """Asserts that all threads but the log's end: a block's ends a moment after its launch hears of it."""
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and thread.name != "gpunet-log":
+            thread.join(30)
+            assert not thread.is_alive(), f"{thread.name} does not end"

@@ -808,6 +808,214 @@ def sockets_of_kernels():
             raise AssertionError("a number that is closed is taken")
 
 
+# ---- queues and teams ----
+
+
+def device_pair(device, transport):
+    """The two ends of a stream of one device, with rings for large messages."""
+    rings = {"transport": transport, "send_ring": 4 << 20, "recv_ring": 4 << 20}
+    listener, accepted = device.listen(("127.0.0.1", 0), **rings), []
+    thread = threading.Thread(target=lambda: accepted.append(listener.accept(timeout=20)[0]))
+    thread.start()
+    near = device.connect(listener.getsockname(), timeout=20, **rings)
+    thread.join()
+    return near, accepted[0]
+
+
+@step(150, "torch")
+def queue_bytes():
+    """Tensors, pinned and pageable memory through torch's streams, over tcp and peer; every byte."""
+    import asyncio
+
+    import torch
+
+    import gpunet
+
+    here, there = torch.cuda.Stream(), torch.cuda.Stream()
+    total = 0
+    with gpunet.embed(sockets=64, device_rings=64 << 20) as proxy, proxy.attach_cuda(0) as device:
+        memory = device.alloc(1 << 20)
+        for transport in ("tcp", "peer"):
+            near, far = device_pair(device, transport)
+            check(near.transport == transport, near.transport)
+            with gpunet.Queue(device, here) as sends, gpunet.Queue(device, there) as receives:
+                for n in (1, 1000, 4 << 20, 65_536, 65_537, 20_000_001):
+                    places = ["cuda", "pinned", "cpu"] + (["memory"] if n <= 1 << 20 else [])
+                    for source, target in [(place, "cuda") for place in places] + [("cuda", place) for place in places[1:]]:
+
+                        def made(place, n=n):
+                            if place == "memory":
+                                return torch.from_dlpack(memory)[:n]
+                            host = place != "cuda"
+                            pinned = place == "pinned"
+                            return torch.empty(n, dtype=torch.uint8, device="cpu" if host else "cuda", pin_memory=pinned)
+
+                        with torch.cuda.stream(here):
+                            data = made(source)
+                            data.random_(0, 256)
+                        here.synchronize()
+                        wanted = data.cpu().clone()
+                        got = made(target)
+                        torch.cuda.synchronize()
+                        sends.send(near, data)
+                        # What is kept alive is not given to the next tensor.
+                        del data
+                        receives.recv(far, got)
+                        sends.synchronize(timeout=30)
+                        receives.synchronize(timeout=30)
+                        there.synchronize()
+                        check(torch.equal(got.cpu(), wanted), f"{transport}: {n} bytes from {source} to {target} are wrong")
+                        total += n
+                # A kernel fills, the queue sends behind it; a kernel reads behind what has come.
+                with torch.cuda.stream(here):
+                    numbers = torch.zeros(1 << 22, dtype=torch.bfloat16, device="cuda")
+                with torch.cuda.stream(there):
+                    back = torch.zeros_like(numbers)
+                torch.cuda.synchronize()
+                for turn in range(1, 6):
+                    with torch.cuda.stream(here):
+                        numbers.fill_(turn)
+                    sends.send(near, numbers)
+                    receives.recv(far, back)
+                    with torch.cuda.stream(there):
+                        doubled = back * 2
+                    asyncio.run(wait_for(receives))
+                    there.synchronize()
+                    check(bool((doubled == 2 * turn).all()), f"{transport}: turn {turn} is wrong")
+                check(receives.is_idle() and receives.outcome()["failure"] is None, receives.outcome())
+            near.close()
+            far.close()
+    say(f"{total:,} bytes, and 10 times {1 << 23:,} between kernels")
+
+
+async def wait_for(queue):
+    await queue.notify()
+
+
+@step(60, "torch")
+def queue_misuse():
+    """Streams and tensors that cannot be, a peer that resets, directions that a launch knows."""
+    import errno
+
+    import torch
+
+    import gpunet
+
+    def refused(kind, text, call, *arguments):
+        try:
+            call(*arguments)
+        except kind as error:
+            check(text in str(error), f"{error!r} does not say {text!r}")
+            return error
+        raise AssertionError(f"nothing says {text!r}")
+
+    stream = torch.cuda.Stream()
+    with gpunet.embed(sockets=64) as proxy, proxy.attach_cuda(0) as device, socket.create_server(("127.0.0.1", 0)) as server:
+        for wrong in (None, 0, torch.cuda.default_stream()):
+            refused(ValueError, "pass one of the program's own", gpunet.Queue, device, wrong)
+        near = device.connect(server.getsockname(), timeout=10, transport="tcp")
+        theirs = server.accept()[0]
+        with proxy.attach_cpu() as cpu, gpunet.Queue(cpu) as queue:
+            mine = cpu.connect(server.getsockname(), timeout=10, transport="tcp")
+            refused(ValueError, "the queue is of the CPU device", queue.send, mine, torch.zeros(4, device="cuda"))
+        queue = gpunet.Queue(device, stream)
+        refused(BufferError, "not C-contiguous", queue.send, near, torch.zeros(4, 4, device="cuda").t())
+        refused(Exception, "detach()", queue.send, near, torch.zeros(4, device="cuda", requires_grad=True))
+
+        interface = {"shape": (4,), "typestr": "|u1", "data": (1 << 20, False), "version": 3}
+        freed = type("Freed", (), {"__cuda_array_interface__": interface})()
+        refused(ValueError, "was it freed?", queue.send, near, freed)
+        launch = device.launch(stream)
+        launch.finish()
+        queue.send(near, torch.ones(4, dtype=torch.uint8, device="cuda"))
+        check(theirs.recv(4, socket.MSG_WAITALL) == b"\1" * 4, "four bytes")
+        refused(
+            TimeoutError,
+            "its operations go on",
+            lambda: (queue.recv(near, torch.zeros(8, device="cuda")), queue.synchronize(0.05)),
+        )
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        failed = refused(ConnectionResetError, "operation 1 of the queue failed", queue.synchronize, 10)
+        check((failed.errno, failed.operation, failed.bytes) == (errno.ECONNRESET, 1, 0), vars(failed))
+        queue.close()
+    say("each was refused with its sentence")
+
+
+def queue_on(stream, make, same):
+    """Arrays of a library on a stream of it."""
+    import gpunet
+
+    with gpunet.embed(sockets=64) as proxy, proxy.attach_cuda(0) as device:
+        near, far = device_pair(device, "tcp")
+        with gpunet.Queue(device, stream) as queue:
+            for n in (3, 100_000, 1 << 20):
+                data, got = make(n)
+                queue.send(near, data)
+                queue.recv(far, got)
+                queue.synchronize(timeout=20)
+                check(same(data, got), f"{n} numbers are wrong")
+    say(f"{stream!r}: right")
+
+
+@step(60, "cupy")
+def queue_cupy():
+    """CuPy's stream; arrays that another stream has just filled."""
+    import cupy
+
+    def make(n):
+        # On the default stream, which __cuda_array_interface__ names.
+        return cupy.random.rand(n, dtype=cupy.float32), cupy.zeros(n, cupy.float32)
+
+    make(10)
+    queue_on(cupy.cuda.Stream(non_blocking=True), make, lambda a, b: bool((a == b).all()))
+
+
+@step(60, "cuda.core", "cupy")
+def queue_cuda_core():
+    """A stream of cuda.core."""
+    import cupy
+    from cuda.core import Device
+
+    core = Device(0)
+    core.set_current()
+    make = lambda n: (cupy.arange(n), cupy.zeros(n, int))  # noqa: E731
+    make(10)
+    queue_on(core.create_stream(), make, lambda a, b: bool((a == b).all()))
+
+
+def members(command, seconds):
+    """Two members of a team, by torchrun's environment: on two GPUs, or both on one."""
+    count = int(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.count("GPU ")) or 1
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1] - 1)}
+    running = []
+    for rank in range(2):
+        environment = {**os.environ, **where, "RANK": str(rank), "LOCAL_RANK": str(rank % count)}
+        running.append(subprocess.Popen([sys.executable, *command], env=environment, stdout=subprocess.PIPE, text=True))
+    said = [process.communicate(timeout=seconds)[0].strip() for process in running]
+    check([process.returncode for process in running] == [0, 0], said)
+    say(*said, f"({min(count, 2)} GPUs)")
+
+
+@step(120, "torch", "triton")
+def team_triton():
+    """Two processes whose Triton kernels put, signal and meet."""
+    members([str(HERE / "gpu_team.py"), "triton"], 100)
+
+
+@step(120, "numba_cuda_mlir|numba_cuda")
+def team_numba():
+    """The same by Numba."""
+    members([str(HERE / "gpu_team.py"), "numba"], 100)
+
+
+@step(120, "torch")
+def example_team_moe():
+    """Two processes, tokens to experts and back, by queues on torch's streams."""
+    members([str(EXAMPLES / "team_moe.py"), "--cuda"], 100)
+
+
 # ---- round trips ----
 
 

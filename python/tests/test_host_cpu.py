@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import in_thread
+from conftest import in_thread, no_thread_is_left
 
 import gpunet
 from gpunet import cpu
@@ -220,7 +220,7 @@ def test_misuse(net: gpunet.Proxy) -> None:
         assert "timeout_ns is a number of nanoseconds, NO_WAIT (0), FOREVER (-1) or SOCKET_TIMEOUT, not -7" in str(refused[3])
         with pytest.raises(ValueError, match="no launch of the CPU device"):
             cpu.run(context, print)
-    assert {thread.name for thread in threading.enumerate()} == {"MainThread", "gpunet-log"}
+    no_thread_is_left()
 
 
 def test_the_constants_are_those_of_every_language() -> None:

@@ -58,6 +58,17 @@ def test_the_servers(part: str) -> None:
         assert "KeyboardInterrupt" in errors
 
 
-def test_the_program_for_asyncio() -> None:
-    done = subprocess.run([sys.executable, "-c", block("asyncio.run", free_port())], timeout=30)
+@pytest.mark.parametrize("part", ["asyncio.run", "queue.recv("])
+def test_the_programs_that_end(part: str) -> None:
+    done = subprocess.run([sys.executable, "-c", block(part, free_port())], timeout=30)
     assert done.returncode == 0
+
+
+def test_the_program_of_a_team() -> None:
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port() - 1)}
+    program = [sys.executable, "-c", block("gpunet.Team.launched", 0)]
+    members = [
+        subprocess.Popen(program, env=os.environ | where | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    assert [member.communicate(timeout=30)[0] for member in members] == ["(2, 1024)\n"] * 2

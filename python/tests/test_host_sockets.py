@@ -13,12 +13,11 @@ import select
 import socket
 import subprocess
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import in_thread
+from conftest import in_thread, no_thread_is_left
 
 import gpunet
 
@@ -461,7 +460,7 @@ def test_sockets_leave_nothing_behind(net: gpunet.Proxy, transport: Transport) -
             time.sleep(0.01)
         assert [entry["state"] for entry in net.snapshot()["sockets"]] == ["listen"]
         assert len(os.listdir("/proc/self/fd")) <= before + 4
-    assert {thread.name for thread in threading.enumerate()} == {"MainThread", "gpunet-log"}
+    no_thread_is_left()
 
 
 def test_importing_takes_no_time() -> None:

@@ -72,8 +72,8 @@ impl Inner {
         }
         let is_idle = queue.is_idle();
         let done = queue.outcome().done;
-        // An operation that could not be enqueued was counted, perhaps: then these numbers are ahead
-        // of the queue's, and an array is kept until the queue is idle.
+        // An operation that could not be enqueued was counted, perhaps: then these numbers are
+        // ahead of the queue's, and an array is kept until the queue is idle.
         let count = match is_idle {
             true => self.kept.len(),
             false => self.kept.iter().take_while(|(number, _)| *number <= done).count(),

@@ -70,8 +70,8 @@ impl TeamCore {
             // reading.
             let team: &'static team::Team = unsafe { &*std::ptr::from_ref(team) };
             let memory = team.alloc::<u8>(len)?;
-            // SAFETY: the memory is kept by whatever uses the addresses: a rule of docs/python.md for
-            // kernels, and the arrays' own reference.
+            // SAFETY: the memory is kept by whatever uses the addresses: a rule of docs/python.md
+            // for kernels, and the arrays' own reference.
             let address = |rank| unsafe { memory.address(Rank(rank)) }.unwrap_or(0);
             let addresses = (0..self.size).map(address).collect();
             let keep = PutSource::from(&memory);
@@ -214,8 +214,8 @@ impl Team {
 
     /// By which kernels use it.
     fn device_number(&self) -> PyResult<u64> {
-        // SAFETY: the kernels end before the team is left: a rule of docs/python.md. They have their
-        // own launch's context.
+        // SAFETY: 0 stands for no context, and kernels have that of their launch. They end before
+        // the team is left: a rule of docs/python.md.
         let number = |team: &team::Team| unsafe { team.handle(Net::from_raw(0)) }.raw_state();
         Ok(self.core.get()?.with(number)?)
     }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::task::Waker;
 
 /// A block of one thread.
-const BLOCK: Solo = Solo::new(0, 1);
+pub(crate) const BLOCK: Solo = Solo::new(0, 1);
 
 /// What the threads of a launch use.
 #[derive(Debug)]
@@ -139,7 +139,11 @@ pub(crate) fn cpu_launch(net: u64) -> PyResult<CpuLaunch> {
 ///
 /// # Errors
 /// RuntimeError in the main thread, where nothing would end the wait.
-fn call(py: Python<'_>, net: u64, body: impl FnOnce(Net) -> Result<i64, Error> + Send) -> PyResult<i64> {
+pub(crate) fn call(
+    py: Python<'_>,
+    net: u64,
+    body: impl FnOnce(Net) -> Result<i64, Error> + Send,
+) -> PyResult<i64> {
     if is_main_thread() {
         let text = "kernels' calls are for blocks; start them with gpunet.cpu.run(launch, function, ...)";
         return Err(PyRuntimeError::new_err(text));
@@ -153,7 +157,7 @@ fn call(py: Python<'_>, net: u64, body: impl FnOnce(Net) -> Result<i64, Error> +
 }
 
 /// How many bytes of a buffer a call moves.
-fn length(n: Option<usize>, len: usize) -> PyResult<usize> {
+pub(crate) fn length(n: Option<usize>, len: usize) -> PyResult<usize> {
     match n {
         Some(n) if n > len => Err(PyValueError::new_err(format!("n is {n}, and the data has {len} bytes"))),
         _ => Ok(n.unwrap_or(len)),

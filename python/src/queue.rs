@@ -132,7 +132,8 @@ impl QueueCore {
         // What is dropped is dropped with the GIL.
         let (result, _free) = detach(py, move || {
             let mut inner = self.lock();
-            let mut free = inner.ended();
+            // A capture is no time to look.
+            let mut free = if captures { Vec::new() } else { inner.ended() };
             let result = inner.queue().map_err(Refused::from).and_then(operation);
             match (&result, array) {
                 (Err(_), array) => free.extend(array),

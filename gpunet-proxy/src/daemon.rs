@@ -259,7 +259,7 @@ impl Daemon {
     /// until it has.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
-        let mut snapshot = self.state.proxy.snapshot()?;
+        let mut snapshot = self.state.proxy.snapshot().ok()?;
         snapshot.uptime_ms = self.state.age_ms();
         Some(snapshot)
     }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `socket` | [`Socket`], [`ListeningSocket`], and what they share |
 //! | `open`, `pending` | a slot, a request, an entry in the device's table; sockets that are being opened |
+//! | `table_socket` | [`TableSocket`]: sockets that others have opened |
 //! | `direction` | [`Sender`] and [`Receiver`]: directions that the program has taken, and messages in them |
 //! | `error` | [`SocketError`], [`DirectionError`] |
 //! | `operations` | what the program tells the proxy in shared memory |
@@ -19,6 +20,7 @@ mod error;
 mod open;
 mod operations;
 mod pending;
+mod table_socket;
 
 use direction::Holder;
 pub(crate) use direction::{Appended, Hold};
@@ -28,6 +30,7 @@ pub(crate) use operations::StreamOperations;
 #[cfg(test)]
 pub(crate) use operations::tell_operations;
 pub use pending::PendingSocket;
+pub use table_socket::TableSocket;
 
 use crate::attached::device::AttachedDevice;
 use crate::launch::token::LaunchToken;
@@ -366,15 +369,6 @@ impl ListeningSocket {
         Ok(Self { inner, local, options })
     }
 
-    fn accepting(&self) -> Result<Opening, SocketError> {
-        let Inner { shared, host, handle, .. } = &*self.inner;
-        let mut request = Request::new(Op::Accept, handle.slot(), handle.generation(), 0);
-        (request.options, request.value) = (self.options, Request::UNCOUNTED);
-        Opening::ask(shared, host, request, |request, handle| {
-            (request.target, request.target_generation) = (handle.slot(), handle.generation());
-        })
-    }
-
     /// Accepts a connection as a socket of this device.
     ///
     /// Cancel safe: a dropped future has taken no connection, or closes the one that it has just
@@ -386,7 +380,9 @@ impl ListeningSocket {
     /// a kernel has closed the listener, [`Error::NetworkDown`], or [`Error::Canceled`], when the
     /// attachment is closed or the accept was [abandoned](PendingSocket::abandon).
     pub fn accept(&self) -> PendingSocket {
-        PendingSocket::new(self.accepting().map(|opening| (opening, self.inner.host.clone())), self.options)
+        let Inner { shared, host, handle, .. } = &*self.inner;
+        let opening = table_socket::accepting(shared, host, *handle, self.options);
+        PendingSocket::new(opening.map(|opening| (opening, host.clone())), self.options)
     }
 
     /// As [`ListeningSocket::accept`], blocking until a connection arrives.

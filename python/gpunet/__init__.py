@@ -59,9 +59,21 @@ __all__ = [
     "attach",
     "connect",
     "embed",
+    "include_dir",
     "open",
     "start_server",
 ]
+
+
+def include_dir() -> str:
+    """Returns the folder with gpunet.h and gpunet.cuh, for a compiler's option -I.
+
+    The folder is in the cache (`~/.cache/gpunet`), or a temporary one where nothing can be kept.
+    """
+    from gpunet import _link  # what `import gpunet` does not need
+
+    return str(_link.include_directory())
+
 
 # What was sent is delivered before the interpreter ends.
 _atexit.register(_native._close_all)

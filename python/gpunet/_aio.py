@@ -90,26 +90,7 @@ class AsyncSocket:
         self._receiving = _Turn()
         self._sending = _Turn()
         self._waiting: set[asyncio.Future[None]] = set()
-        # What a cancelled recv_exact had taken.
-        self._kept = b""
         self._calls_in_a_row = 0
-
-    def _take(self, bufsize: int) -> bytes:
-        if self._kept and bufsize > 0:
-            taken, self._kept = self._kept[:bufsize], self._kept[bufsize:]
-            return taken
-        return self._socket.recv(bufsize)
-
-    def _take_into(self, buffer: Buffer, nbytes: int) -> int:
-        if self._kept:
-            view = memoryview(buffer)
-            if view.nbytes and view.c_contiguous and not view.readonly and 0 <= nbytes <= view.nbytes:
-                view = view.cast("B")
-                taken = self._take(nbytes or len(view))
-                view[: len(taken)] = taken
-                return len(taken)
-        # What cannot be received into is refused here, before anything is taken.
-        return self._socket.recv_into(buffer, nbytes)
 
     async def _wait(self, attempt: Callable[[], _T], fileno: Callable[[], int]) -> _T:
         self._calls_in_a_row += 1
@@ -143,18 +124,18 @@ class AsyncSocket:
     async def recv(self, bufsize: int) -> bytes:
         """Receives up to `bufsize` bytes; b"" at the end of the stream."""
         async with self._receiving.lock():
-            return await self._wait(partial(self._take, bufsize), self._socket.fileno)
+            return await self._wait(partial(self._socket.recv, bufsize), self._socket.fileno)
 
     async def recv_into(self, buffer: Buffer, nbytes: int = 0) -> int:
         """Receives into a buffer; returns how many bytes, 0 at the end of the stream."""
         async with self._receiving.lock():
-            return await self._wait(partial(self._take_into, buffer, nbytes), self._socket.fileno)
+            return await self._wait(partial(self._socket.recv_into, buffer, nbytes), self._socket.fileno)
 
     async def recv_exact(self, size: int) -> bytes:
         """Receives `size` bytes.
 
-        `asyncio.IncompleteReadError` has what came before the end of the stream. What had come to a task that is cancelled
-        is there for the next call.
+        `asyncio.IncompleteReadError` has what came before the end of the stream. What had come to a task that is cancelled,
+        or before the stream failed, is there for the next call.
         """
         import asyncio
 
@@ -162,13 +143,16 @@ class AsyncSocket:
             got = bytearray()
             try:
                 while len(got) < size:
-                    some = await self._wait(partial(self._take, size - len(got)), self._socket.fileno)
+                    some = await self._wait(partial(self._socket.recv, size - len(got)), self._socket.fileno)
                     if not some:
-                        raise asyncio.IncompleteReadError(bytes(got), size)
+                        break
                     got += some
-            except asyncio.CancelledError:
-                self._kept = bytes(got)
+            except BaseException:
+                if got and not self._socket.closed:
+                    self._socket._keep(got)
                 raise
+            if len(got) < size:
+                raise asyncio.IncompleteReadError(bytes(got), size)
             return bytes(got)
 
     async def sendall(self, data: Buffer) -> None:
@@ -235,8 +219,8 @@ class AsyncSocket:
         return f"<gpunet.AsyncSocket of {self._socket!r}>"
 
 
-async def _resolved(address: Address) -> Address:
-    """Asks for the address of a name in another thread: the loop goes on. What is wrong is refused by who gets it."""
+async def _resolved(address: Address) -> list[Address]:
+    """Asks for the addresses of a name in another thread: the loop goes on. What is wrong is refused by who gets it."""
     import asyncio
     import socket
 
@@ -246,22 +230,32 @@ async def _resolved(address: Address) -> Address:
     elif isinstance(address, tuple) and len(address) >= 2:
         host, port = address[0], address[1]
     else:
-        return address
+        return [address]
     if not (host and isinstance(host, str) and isinstance(port, int) and 0 <= port <= 0xFFFF):
-        return address
+        return [address]
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host.strip("[]"))
         except (OSError, ValueError):
             continue
-        return address
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return cast("Address", found[0][4])
+        return [address]
+    found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    return [cast("Address", entry[4]) for entry in found]
 
 
 async def connect(proxy: Proxy, address: Address, **options: Any) -> AsyncSocket:
     """Connects; the keywords are those of `Proxy.connect`, without `timeout`: use `asyncio.timeout`."""
-    connecting = proxy._connecting(await _resolved(address), **options)
+    *others, last = await _resolved(address)
+    for one in others:
+        try:
+            return await _connect(proxy, one, options)
+        except OSError:
+            pass
+    return await _connect(proxy, last, options)
+
+
+async def _connect(proxy: Proxy, address: Address, options: dict[str, Any]) -> AsyncSocket:
+    connecting = proxy._connecting(address, **options)
     try:
         return AsyncSocket(await _until_ready(connecting.result, connecting.fileno))
     finally:
@@ -358,4 +352,4 @@ async def start_server(
 
     The socket is closed when the handler has ended.
     """
-    return Server(proxy.listen(await _resolved(address), backlog, **options), handle)
+    return Server(proxy.listen((await _resolved(address))[0], backlog, **options), handle)

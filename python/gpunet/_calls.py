@@ -83,5 +83,15 @@ def sockaddr(host: str, port: int) -> bytes:
     head = struct.pack(">H", port)
     if isinstance(address, ipaddress.IPv4Address):
         return (struct.pack("<H", 2) + head + address.packed).ljust(ADDRESS_LENGTH, b"\0")
-    scope = int(address.scope_id) if address.scope_id else 0
-    return struct.pack("<H", 10) + head + bytes(4) + address.packed + struct.pack("<I", scope)
+    return struct.pack("<H", 10) + head + bytes(4) + address.packed + struct.pack("<I", _scope(address.scope_id))
+
+
+def _scope(text: str | None) -> int:
+    """The number of an interface, which the address has as a number or as a name."""
+    if not text:
+        return 0
+    if text.isdecimal():
+        return int(text)
+    import socket
+
+    return socket.if_nametoindex(text)

@@ -1,7 +1,9 @@
 """Links kernels with gpunet's device functions.
 
-The functions ship as PTX. Linking PTX takes seconds for each kernel, so it is assembled once for
-each architecture and kept in a cache on disk; linking the object takes a tenth of a second.
+A released wheel has them assembled for each architecture of `utils/release/objects`; linking such an
+object takes a tenth of a second. For another architecture, and in a wheel that was built from a
+checkout, there is the PTX. Linking PTX takes seconds for each kernel, so it is assembled once and the
+object is kept in a cache on disk.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 logger = logging.getLogger("gpunet")
 
@@ -174,6 +176,26 @@ def _keep(name: str, data: bytes) -> None:
         logger.warning("gpunet: nothing can be kept in %s: %s", cache_directory(), error)
 
 
+SHIPPED = pathlib.Path(__file__).parent / "objects"
+"""The objects of a released wheel, in a folder that has the name of their PTX."""
+
+
+def _shipped(architecture: int, limit: int | None) -> bytes | None:
+    path = SHIPPED / device_hash() / f"sm_{architecture}-{limit or 255}.o.xz"
+    if not path.is_file():
+        return None
+    try:
+        import lzma
+    except ImportError as error:
+        logger.warning("gpunet: this Python cannot read the device functions of the wheel: %s", error)
+        return None
+    try:
+        return lzma.decompress(path.read_bytes())
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        logger.warning("gpunet: %s is damaged: %s", path, error)
+        return None
+
+
 def _assemble(ptxas: str, architecture: int, limit: int | None) -> bytes:
     with tempfile.TemporaryDirectory(prefix="gpunet-") as folder:
         source, result = os.path.join(folder, "device.ptx"), os.path.join(folder, "device.o")
@@ -201,6 +223,8 @@ def device_object(architecture: int, max_threads: int = 256) -> bytes | None:
 
 
 def _find_object(architecture: int, limit: int | None) -> bytes | None:
+    if (data := _shipped(architecture, limit)) is not None:
+        return data
     for version, ptxas in _assemblers():
         digits = f"{version[0]}.{version[1]}"
         name = f"{LAYOUT}-{device_hash()}-sm_{architecture}-{limit or 255}-{digits}.o"
@@ -215,7 +239,7 @@ def _find_object(architecture: int, limit: int | None) -> bytes | None:
         return data
     logger.warning(
         "gpunet: no ptxas for sm_%d is at hand, so the first link of each kernel takes ten seconds; "
-        "install nvidia-cuda-nvcc (or Triton, which has one)",
+        "pip install 'gpunet[ptxas]' (Triton has one, too)",
         architecture,
     )
     return None
@@ -266,45 +290,53 @@ def _library() -> ctypes.CDLL:
     return load_library("nvJitLink", "nvjitlink")
 
 
+def _linker() -> Callable[[str], Callable[..., int]]:
+    """The functions of nvJitLink, by their names. Before 12.3 the names have the version at their end."""
+    library = _library()
+    form = "{}" if hasattr(library, "nvJitLinkCreate") else "__{}_12_0"
+    return lambda name: getattr(library, form.format(name))
+
+
 def linker_version() -> tuple[int, int]:
-    """Returns the version of nvJitLink."""
-    major, minor = ctypes.c_uint(), ctypes.c_uint()
-    _library().nvJitLinkVersion(ctypes.byref(major), ctypes.byref(minor))
+    """Returns the version of nvJitLink; (12, 0) for those before 12.3, which do not tell."""
+    major, minor = ctypes.c_uint(12), ctypes.c_uint(0)
+    if tell := getattr(_library(), "nvJitLinkVersion", None):
+        tell(ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
 
 
 def _run_linker(options: Sequence[str], kernel: tuple[int, bytes], functions: tuple[int, bytes]) -> bytes:
     """One link. Raises LinkError with the linker's own words."""
-    library, handle = _library(), ctypes.c_void_p()
+    call, handle = _linker(), ctypes.c_void_p()
     values = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
 
     def failure() -> str:
         size = ctypes.c_size_t()
         log = ""
-        if library.nvJitLinkGetErrorLogSize(handle, ctypes.byref(size)) == 0 and size.value:
+        if call("nvJitLinkGetErrorLogSize")(handle, ctypes.byref(size)) == 0 and size.value:
             text = ctypes.create_string_buffer(size.value)
-            library.nvJitLinkGetErrorLog(handle, text)
+            call("nvJitLinkGetErrorLog")(handle, text)
             log = text.value.decode(errors="replace").strip()
         return f"nvJitLink {'.'.join(map(str, linker_version()))}: {log or 'no message'}"
 
-    if code := library.nvJitLinkCreate(ctypes.byref(handle), len(options), values):
+    if code := call("nvJitLinkCreate")(ctypes.byref(handle), len(options), values):
         raise LinkError(f"nvJitLink {'.'.join(map(str, linker_version()))} refuses {options} (error {code})")
     try:
         for (kind, data), of_gpunet in ((kernel, False), (functions, True)):
             name = b"gpunet" if of_gpunet else b"kernel"
-            if library.nvJitLinkAddData(handle, kind, data, ctypes.c_size_t(len(data)), name):
+            if call("nvJitLinkAddData")(handle, kind, data, ctypes.c_size_t(len(data)), name):
                 raise _Refused(failure(), of_gpunet)
-        if library.nvJitLinkComplete(handle):
+        if call("nvJitLinkComplete")(handle):
             raise LinkError(failure())
         size = ctypes.c_size_t()
-        if library.nvJitLinkGetLinkedCubinSize(handle, ctypes.byref(size)):
+        if call("nvJitLinkGetLinkedCubinSize")(handle, ctypes.byref(size)):
             raise LinkError(failure())
         result = ctypes.create_string_buffer(size.value)
-        if library.nvJitLinkGetLinkedCubin(handle, result):
+        if call("nvJitLinkGetLinkedCubin")(handle, result):
             raise LinkError(failure())
         return result.raw
     finally:
-        library.nvJitLinkDestroy(ctypes.byref(handle))
+        call("nvJitLinkDestroy")(ctypes.byref(handle))
 
 
 def link(kernel: bytes, architecture: str, max_threads: int = 256, *, kind: int = CUBIN) -> bytes:

@@ -11,6 +11,7 @@ Address: TypeAlias = str | tuple[str, int] | tuple[str, int, int] | tuple[str, i
 ReturnedAddress: TypeAlias = Any
 """`(host, port)`, or of IPv6 `(host, port, flowinfo, scope)`, as `socket.socket` returns it."""
 
+Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
 Transport: TypeAlias = Literal["auto", "tcp", "peer", "rc"]
 Leftover: TypeAlias = Literal["close", "reset", "keep"]
 Setting: TypeAlias = int | float | str | bool | list[str]
@@ -52,7 +53,7 @@ def device_ptx() -> bytes:
 def headers() -> dict[str, str]:
     """Returns the headers for kernels in C and C++, by their paths: "gpunet.h", "gpunet/socket.cuh", ..."""
 
-def open(path: str | PathLike[str] | None = None, **settings: Setting) -> Proxy:
+def open(path: Path | None = None, **settings: Setting) -> Proxy:
     """Joins the daemon at `path` if one listens there, else starts a proxy in this process.
 
     `path` is where gpunetd listens by default, if it is None. The settings are keys of gpunetd's file, such as `sockets`,
@@ -62,10 +63,11 @@ def open(path: str | PathLike[str] | None = None, **settings: Setting) -> Proxy:
 def embed(**settings: Setting) -> Proxy:
     """Starts a proxy in this process. The settings are as in `open`; ValueError says which cannot be."""
 
-def attach(path: str | PathLike[str] | None = None, **settings: Setting) -> Proxy:
+def attach(path: Path | None = None, **settings: Setting) -> Proxy:
     """Joins the daemon at `path`. FileNotFoundError or ConnectionRefusedError: no daemon is there."""
 
 def _close_all() -> None: ...
+def probe() -> tuple[str, dict[str, Any]]: ...
 def log_level(level: int) -> None: ...
 def next_record() -> tuple[int, str, str] | None: ...
 
@@ -77,6 +79,8 @@ def cpu_send(net: int, socket: int, data: Buffer, n: int | None, timeout_ns: int
 def cpu_recv(net: int, socket: int, data: Buffer, n: int | None, timeout_ns: int, flags: int) -> int: ...
 def cpu_shutdown(net: int, socket: int, how: int) -> int: ...
 def cpu_close(net: int, socket: int) -> int: ...
+def cpu_poll(net: int, entries: Buffer, count: int | None, timeout_ns: int) -> int: ...
+def cpu_function(net: int, function: int, block: int, blocks: int, argument: int) -> None: ...
 def cpu_put(
     net: int,
     team: int,
@@ -93,6 +97,8 @@ def cpu_barrier(net: int, team: int, timeout_ns: int) -> int: ...
 
 class CpuLaunch:
     def begin_block(self) -> None: ...
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
     def end_block(self, error: BaseException | None) -> None: ...
 
 class Proxy:
@@ -118,9 +124,10 @@ class Proxy:
         Over tcp the connection is there when it is in the listener's backlog; over peer, the default between two sockets
         under one proxy, when the other end accepts. A thread that connects to its own listener asks for tcp.
 
-        `timeout` is for the connect, in seconds; the socket's own timeout is set by `Socket.settimeout`. `send_ring` and
-        `recv_ring` are sizes in bytes, 4 KiB to 16 MiB; None leaves them to the proxy. `linger` is how many seconds what
-        was sent may take after a close; 0: the close resets the stream.
+        The addresses of a name are tried one after the other. `timeout` is for the connect to each of them, in seconds;
+        the socket's own timeout is set by `Socket.settimeout`. `send_ring` and `recv_ring` are sizes in bytes, 4 KiB to
+        16 MiB, rounded up to a power of two; None leaves them to the proxy. `linger` is how many seconds what was sent may
+        take after a close; 0: the close resets the stream.
         """
     def _connecting(
         self,
@@ -201,7 +208,11 @@ class Socket:
     def recv_into(self, buffer: Buffer, nbytes: int = 0, flags: int = 0) -> int:
         """Receives into a buffer without a copy; returns how many bytes, 0 at the end of the stream."""
     def recv_exact(self, size: int, /) -> bytes:
-        """Receives `size` bytes. EOFError, whose `partial` has what came: the stream ended, or its time was over."""
+        """Receives `size` bytes. EOFError, whose `partial` has what came: the stream ended.
+
+        After another exception (TimeoutError, ConnectionResetError, KeyboardInterrupt) the next receive gets what came.
+        """
+    def _keep(self, data: Buffer) -> None: ...
     def shutdown(self, how: int) -> None:
         """Ends one direction or both: `socket.SHUT_RD`, `SHUT_WR`, `SHUT_RDWR`."""
     def makefile(
@@ -317,8 +328,14 @@ class Attachment:
         v6only: bool = False,
     ) -> DeviceListener:
         """Listens with a socket of the device, at which its kernels accept by number."""
+    def socket(self, number: int) -> DeviceSocket | DeviceListener:
+        """Finds a stream or a listener of the device by its number: a kernel has opened it, or the program has left it.
+
+        Who opened it owns it: the object may be dropped, and is `closed` once a kernel or the end of its launch has closed
+        it. ValueError: the number is no such socket.
+        """
     def alloc(self, nbytes: int) -> Memory:
-        """Allocates zeroed memory of the device. MemoryError: it has no more."""
+        """Allocates zeroed memory of the device, at least a byte. MemoryError: it has no more."""
     def stats(self) -> dict[str, Any]:
         """Returns totals ("opened", "closed", "undelivered") and what it holds now ("sockets", "free_ring_bytes", ...)."""
     def close(self) -> dict[str, int]:
@@ -357,7 +374,7 @@ class Launch:
     ) -> None: ...
 
 class DeviceSocket:
-    """A connected stream of a device, for its kernels. Closing it waits for launches that know it."""
+    """A connected stream of a device, for its kernels. Launches that run and know it are waited for before it is closed."""
 
     def device_number(self) -> int:
         """Returns the number by which kernels use it, until it is closed."""

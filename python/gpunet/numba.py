@@ -69,7 +69,7 @@ class _DeviceObject(cuda.Cubin):
         major, minor = cuda.get_current_device().compute_capability[:2]
         found = _link.device_object(10 * major + minor, self._max_threads)
         if found is None:
-            raise _link.LinkError(f"gpunet.numba needs a ptxas that knows sm_{major}{minor}: pip install nvidia-cuda-nvcc")
+            raise _link.LinkError(f"gpunet.numba needs a ptxas that knows sm_{major}{minor}: pip install 'gpunet[ptxas]'")
         return found
 
 

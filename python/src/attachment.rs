@@ -2,14 +2,16 @@
 
 use crate::cuda::{self, Context};
 use crate::detach::detach;
-use crate::device_socket::{DeviceListener, DeviceSocket};
+use crate::device_socket::{self, DeviceListener, DeviceSocket};
 use crate::error::{self, Failure};
 use crate::fork::Owned;
 use crate::launch::{Launch, Policy};
 use crate::memory::Memory;
 use crate::{address, job, plain};
 use gpunet_proxy::CloseReport;
-use pyo3::exceptions::PyValueError;
+use gpunet_proxy::abi::{Error, Handle};
+use gpunet_proxy::socket::SocketError;
+use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::json;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -127,17 +129,19 @@ impl Attachment {
         address: &Bound<'_, PyAny>,
         timeout: Option<f64>,
         transport: &str,
-        send_ring: Option<u64>,
-        recv_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] send_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] recv_ring: Option<u64>,
         linger: Option<f64>,
         #[pyo3(from_py_with = address::truth)] keepalive: bool,
         #[pyo3(from_py_with = address::truth)] nodelay: bool,
     ) -> PyResult<DeviceSocket> {
-        let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
-        let (py, to) = (address.py(), address::parse(address)?);
-        let core = self.core.get()?;
-        let pending = core.with(|attachment| attachment.connect(to, options))?;
-        DeviceSocket::connect(py, core, pending, to, timeout)
+        let options =
+            address::of_keywords(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
+        let (py, core, timeout) = (address.py(), self.core.get()?, crate::socket::checked(timeout)?);
+        address::first_of(py, address::parse_all(address)?, |to| {
+            let pending = core.with(|attachment| attachment.connect(to, options))?;
+            DeviceSocket::connect(py, core, pending, to, timeout)
+        })
     }
 
     #[pyo3(signature = (address, backlog=128, *, transport="auto", send_ring=None, recv_ring=None, linger=None, keepalive=false, nodelay=true, v6only=false))]
@@ -147,14 +151,15 @@ impl Attachment {
         address: &Bound<'_, PyAny>,
         backlog: i32,
         transport: &str,
-        send_ring: Option<u64>,
-        recv_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] send_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] recv_ring: Option<u64>,
         linger: Option<f64>,
         #[pyo3(from_py_with = address::truth)] keepalive: bool,
         #[pyo3(from_py_with = address::truth)] nodelay: bool,
         #[pyo3(from_py_with = address::truth)] v6only: bool,
     ) -> PyResult<DeviceListener> {
-        let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
+        let options =
+            address::of_keywords(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
         let (py, at, core) = (address.py(), address::parse(address)?, self.core.get()?.clone());
         let (backlog, of) = (backlog.max(1).unsigned_abs(), core.clone());
         let made =
@@ -162,8 +167,37 @@ impl Attachment {
         Ok(DeviceListener::new(made?.map_err(|error| Failure::from(error).at(at))?, &of))
     }
 
-    fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Memory> {
+    fn socket(&self, py: Python<'_>, number: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let core = self.core.get()?.clone();
+        let none = || {
+            PyValueError::new_err(format!(
+                "{number} is no connected socket and no listener of this device, or it is closed"
+            ))
+        };
+        let handle = match number.extract::<i32>() {
+            Ok(number) => Handle::from_raw(number).ok_or_else(none)?,
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => return Err(none()),
+            Err(error) => return Err(error),
+        };
+        let of = core.clone();
+        let found = job::run(py, move || core.with(|attachment| attachment.socket(handle)))?;
+        match found? {
+            Ok(socket) => device_socket::known(py, socket, &of),
+            Err(SocketError::Failed(Error::BadHandle)) => Err(none()),
+            Err(error) => Err(Failure::from(error).into()),
+        }
+    }
+
+    fn alloc(&self, py: Python<'_>, nbytes: &Bound<'_, PyAny>) -> PyResult<Memory> {
         let core = self.core.get()?;
+        let nbytes = match nbytes.extract::<usize>() {
+            Ok(nbytes @ 1..) => nbytes,
+            Err(error) if !error.is_instance_of::<PyOverflowError>(py) => return Err(error),
+            _ => {
+                let text = format!("memory has at least one byte, and fewer than 2**64, not {nbytes}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
         let (ordinal, made) =
             (core.ordinal()?, detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?);
         Ok(Memory::new(core, ordinal, made.map_err(|error| error::alloc(&error))?))

@@ -1,9 +1,10 @@
 //! The memory of Python objects, by the buffer protocol, without a copy.
 
 use crate::error::made;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
@@ -101,6 +102,14 @@ fn refused(object: &Bound<'_, PyAny>, to_write: bool, error: PyErr) -> PyErr {
     let py = object.py();
     let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     let on_gpu = object.hasattr("__cuda_array_interface__").unwrap_or(false);
+    if !error.is_instance_of::<PyTypeError>(py) && !error.is_instance_of::<PyBufferError>(py) {
+        // The object says itself what is wrong, such as that it was closed.
+        if !object.is_instance_of::<PyMemoryView>() {
+            return error;
+        }
+        let text = "the memoryview was released; pass the object itself, or a new view of it";
+        return caused(made::<PyValueError>(py, text.to_owned()), py, error);
+    }
     let refusal = if on_gpu {
         made::<PyTypeError>(
             py,
@@ -131,6 +140,10 @@ fn refused(object: &Bound<'_, PyAny>, to_write: bool, error: PyErr) -> PyErr {
             ),
         )
     };
+    caused(refusal, py, error)
+}
+
+fn caused(refusal: PyErr, py: Python<'_>, error: PyErr) -> PyErr {
     refusal.set_cause(py, Some(error));
     refusal
 }

@@ -1,7 +1,8 @@
 //! Kernels on the CPU: Python functions on threads, which call what kernels on a GPU call.
 //!
 //! A thread is a block of one thread. Its calls find the launch by its net value, as a kernel's do,
-//! and return a negative errno.
+//! and return a negative errno. A block may be a C function, too, which makes the calls of
+//! gpunet.h: this module exports them.
 
 use crate::address;
 use crate::buffer::View;
@@ -9,11 +10,13 @@ use crate::detach::detach;
 use crate::fork::Owned;
 use crate::wait::{Notify, is_main_thread, lock};
 use gpunet_device::group::Solo;
-use gpunet_device::{Error, Net};
+use gpunet_device::{Error, Net, PollFd, PollSet, Timeout, poll};
 use gpunet_posix as posix;
 use gpunet_proxy::LaunchToken;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use std::cell::RefCell;
+use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -115,6 +118,18 @@ impl CpuLaunch {
         Ok(())
     }
 
+    /// The calling thread begins to run a block.
+    fn enter(&self) -> PyResult<()> {
+        posix::capi::guard_nets(guard);
+        RUNNING.set(Some(self.calls.get()?.clone()));
+        Ok(())
+    }
+
+    /// The calling thread's block has ended.
+    fn leave(&self) {
+        RUNNING.take();
+    }
+
     /// A block has ended, by this exception if by one.
     #[pyo3(signature = (error))]
     fn end_block(&self, py: Python<'_>, error: Option<Bound<'_, PyAny>>) -> PyResult<()> {
@@ -135,6 +150,75 @@ pub(crate) fn cpu_launch(net: u64) -> PyResult<CpuLaunch> {
     Ok(CpuLaunch { calls: Owned::new(calls) })
 }
 
+thread_local! {
+    /// The launch whose block this thread runs.
+    static RUNNING: RefCell<Option<Arc<Calls>>> = const { RefCell::new(None) };
+}
+
+/// Returns whether the calling thread runs a block.
+pub(crate) fn is_block() -> bool {
+    RUNNING.with_borrow(Option::is_some)
+}
+
+/// Makes a call of a C function, if it has the net value of the launch whose block calls.
+fn guard(net: u64, body: &mut dyn FnMut(Net) -> Result<i64, Error>) -> i64 {
+    let calls = RUNNING.with_borrow(Clone::clone).filter(|calls| calls.net == net);
+    let token = calls.as_ref().map(|calls| calls.token.read().unwrap_or_else(PoisonError::into_inner));
+    let token = token.as_ref().and_then(|token| token.as_ref());
+    posix::returned(token.map_or(Err(Error::NetworkDown), |token| body(token.net())))
+}
+
+/// A C function as a block: the type that docs/c-host.md has for kernels on the CPU.
+type Function = unsafe extern "C" fn(net: u64, block: u32, blocks: u32, argument: *mut c_void);
+
+/// Runs a C function as a block, on the calling thread.
+///
+/// # Errors
+/// ValueError for no function.
+#[pyfunction]
+pub(crate) fn cpu_function(
+    py: Python<'_>,
+    net: u64,
+    function: usize,
+    block: u32,
+    blocks: u32,
+    argument: usize,
+) -> PyResult<()> {
+    if function == 0 {
+        return Err(PyValueError::new_err("the function is a null pointer"));
+    }
+    // SAFETY: an address that the program says to be that of a function of this type.
+    let function = unsafe { std::mem::transmute::<usize, Function>(function) };
+    detach(py, || {
+        let argument = argument as *mut c_void;
+        // SAFETY: as above: it takes the argument on any thread.
+        posix::capi::as_group(&Solo::new(block, blocks), || unsafe {
+            function(net, block, blocks, argument);
+        });
+    });
+    Ok(())
+}
+
+/// # Errors
+/// RuntimeError in the main thread, where nothing would end the wait.
+fn refuse_main_thread() -> PyResult<()> {
+    if !is_main_thread() {
+        return Ok(());
+    }
+    let text = "kernels' calls are for blocks; start them with gpunet.cpu.run(launch, function, ...)";
+    Err(PyRuntimeError::new_err(text))
+}
+
+/// A timeout that can be.
+pub(crate) fn limit(timeout_ns: i64) -> PyResult<i64> {
+    if timeout_ns >= -1 || timeout_ns == posix::SOCKET_TIMEOUT {
+        return Ok(timeout_ns);
+    }
+    Err(PyValueError::new_err(format!(
+        "timeout_ns is a number of nanoseconds, NO_WAIT (0), FOREVER (-1) or SOCKET_TIMEOUT, not {timeout_ns}"
+    )))
+}
+
 /// Makes a call of the device without the GIL.
 ///
 /// # Errors
@@ -144,10 +228,7 @@ pub(crate) fn call(
     net: u64,
     body: impl FnOnce(Net) -> Result<i64, Error> + Send,
 ) -> PyResult<i64> {
-    if is_main_thread() {
-        let text = "kernels' calls are for blocks; start them with gpunet.cpu.run(launch, function, ...)";
-        return Err(PyRuntimeError::new_err(text));
-    }
+    refuse_main_thread()?;
     let Some(calls) = find(net) else { return Ok(-i64::from(libc::ENETDOWN)) };
     Ok(detach(py, || {
         let token = calls.token.read().unwrap_or_else(PoisonError::into_inner);
@@ -166,6 +247,7 @@ pub(crate) fn length(n: Option<usize>, len: usize) -> PyResult<usize> {
 
 #[pyfunction]
 pub(crate) fn cpu_accept(py: Python<'_>, net: u64, listener: i32, timeout_ns: i64) -> PyResult<i64> {
+    let timeout_ns = limit(timeout_ns)?;
     call(py, net, |net| {
         // SAFETY: no address is asked for.
         unsafe {
@@ -188,6 +270,7 @@ pub(crate) fn cpu_connect(
     address: &Bound<'_, PyAny>,
     timeout_ns: i64,
 ) -> PyResult<i64> {
+    let timeout_ns = limit(timeout_ns)?;
     let address = match address.extract::<Vec<u8>>() {
         Ok(bytes) if !address.is_instance_of::<pyo3::types::PyString>() => bytes,
         _ => sockaddr(address::parse(address)?),
@@ -225,7 +308,7 @@ pub(crate) fn cpu_send(
     timeout_ns: i64,
     flags: i32,
 ) -> PyResult<i64> {
-    let view = View::readable(data)?;
+    let (view, timeout_ns) = (View::readable(data)?, limit(timeout_ns)?);
     let bytes = &view.bytes()[..length(n, view.len())?];
     call(py, net, |net| {
         // SAFETY: readable for its length, until the call returns.
@@ -245,7 +328,7 @@ pub(crate) fn cpu_recv(
     timeout_ns: i64,
     flags: i32,
 ) -> PyResult<i64> {
-    let mut view = View::writable(data)?;
+    let (mut view, timeout_ns) = (View::writable(data)?, limit(timeout_ns)?);
     let len = length(n, view.len())?;
     let room = &mut view.room()[..len];
     call(py, net, |net| {
@@ -263,4 +346,51 @@ pub(crate) fn cpu_shutdown(py: Python<'_>, net: u64, socket: i32, how: i32) -> P
 #[pyfunction]
 pub(crate) fn cpu_close(py: Python<'_>, net: u64, socket: i32) -> PyResult<i64> {
     call(py, net, |net| posix::close::close(&BLOCK, net, socket))
+}
+
+/// An entry of a poll, as C has it: a socket, what is asked and what is found.
+const ENTRY: usize = size_of::<PollFd>();
+
+#[pyfunction]
+pub(crate) fn cpu_poll(
+    py: Python<'_>,
+    net: u64,
+    entries: &Bound<'_, PyAny>,
+    count: Option<usize>,
+    timeout_ns: i64,
+) -> PyResult<i64> {
+    let (mut view, timeout_ns) = (View::writable(entries)?, limit(timeout_ns)?);
+    let room = view.len() / ENTRY;
+    if view.len() % ENTRY != 0 || count.is_some_and(|count| count > room) {
+        let text = format!("entries have {ENTRY} bytes each: {} bytes are {room} of them", view.len());
+        return Err(PyValueError::new_err(text));
+    }
+    let count = count.unwrap_or(room);
+    // They may lie anywhere in Python's memory: not aligned.
+    let entry = |bytes: &[u8; ENTRY]| {
+        let [a, b, c, d, e, f, g, h] = *bytes;
+        PollFd {
+            handle: i32::from_ne_bytes([a, b, c, d]),
+            events: i16::from_ne_bytes([e, f]),
+            revents: i16::from_ne_bytes([g, h]),
+        }
+    };
+    let mut polled: Vec<PollFd> = view.bytes().as_chunks().0[..count].iter().map(entry).collect();
+    let set = &mut polled;
+    let ready = call(py, net, |net| {
+        // SAFETY: entries that nobody else uses until the call returns.
+        let set = unsafe { PollSet::from_raw_parts(set.as_mut_ptr(), set.len()) };
+        let timeout = match timeout_ns {
+            0 => Timeout::NON_BLOCKING,
+            ns if ns < 0 => Timeout::NEVER,
+            ns => Timeout::ns(ns.unsigned_abs()),
+        };
+        poll(&BLOCK, net, set, timeout).map(|ready| ready as i64)
+    })?;
+    for (bytes, entry) in view.room().chunks_exact_mut(ENTRY).zip(&polled) {
+        for (to, from) in bytes[ENTRY - 2..].iter_mut().zip(entry.revents.to_ne_bytes()) {
+            to.write(from);
+        }
+    }
+    Ok(ready)
 }

@@ -1,7 +1,7 @@
 //! Calls of teams in kernels on the CPU.
 
 use crate::buffer::View;
-use crate::cpu::{BLOCK, call, length};
+use crate::cpu::{BLOCK, call, length, limit};
 use crate::team::{TeamCore, find};
 use gpunet_device::{Error, SymmetricPtr, TeamHandle, Timeout};
 use gpunet_posix::team as posix;
@@ -75,12 +75,13 @@ pub(crate) fn cpu_signal_wait(
     value: u64,
     timeout_ns: i64,
 ) -> PyResult<i64> {
+    let timeout_ns = limit(timeout_ns)?;
     call_of(py, net, team, |_, handle| posix::signal_wait(&BLOCK, handle, signal, source, value, timeout_ns))
 }
 
 #[pyfunction]
 pub(crate) fn cpu_barrier(py: Python<'_>, net: u64, team: u64, timeout_ns: i64) -> PyResult<i64> {
-    let timeout = match timeout_ns {
+    let timeout = match limit(timeout_ns)? {
         0 => Timeout::NON_BLOCKING,
         ns => u64::try_from(ns).map_or(Timeout::NEVER, Timeout::ns),
     };

@@ -4,7 +4,7 @@
 use crate::error;
 use gpu_usermap::cuda::{Cuda, Device};
 use libloading::Library;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -68,8 +68,7 @@ fn driver() -> PyResult<&'static Driver> {
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
     }
-    let driver =
-        Driver::open().map_err(|error| PyRuntimeError::new_err(format!("no usable CUDA driver: {error}")))?;
+    let driver = Driver::open().map_err(|error| error::cuda(format!("no usable CUDA driver: {error}")))?;
     Ok(DRIVER.get_or_init(|| driver))
 }
 
@@ -88,7 +87,7 @@ fn name_of(driver: &Driver, code: c_int) -> String {
 fn check(driver: &Driver, call: &str, code: c_int) -> PyResult<()> {
     match code {
         SUCCESS => Ok(()),
-        _ => Err(PyRuntimeError::new_err(format!("{call} failed: {}", name_of(driver, code)))),
+        _ => Err(error::cuda(format!("{call} failed: {}", name_of(driver, code)))),
     }
 }
 

@@ -3,7 +3,8 @@
 //! A daemon thread that asks for the GIL while the interpreter ends is ended by Python, with
 //! `pthread_exit`, which must not pass through Rust's frames: the process would abort. So no thread
 //! asks from [`end`] on, except the one that ends the interpreter. The others stay where they are
-//! until the process is gone.
+//! until the process is gone. Before, from [`begin_end`] on, proxies are closed: a daemon thread
+//! whose call fails by that stays where it is, too, because nobody wants to read of it.
 
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +12,9 @@ use std::time::Duration;
 
 /// How many threads ask for the GIL.
 static ASKING: AtomicUsize = AtomicUsize::new(0);
-/// The interpreter ends.
+/// The interpreter ends: proxies are closed.
+static CLOSING: AtomicBool = AtomicBool::new(false);
+/// The interpreter ends: nobody asks for the GIL any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Does something without the GIL.
@@ -23,9 +26,7 @@ pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -
         ASKING.fetch_add(1, Ordering::SeqCst);
         if ENDING.load(Ordering::SeqCst) && !crate::wait::is_main_thread() {
             ASKING.fetch_sub(1, Ordering::SeqCst);
-            loop {
-                std::thread::park();
-            }
+            stay();
         }
         result
     });
@@ -44,6 +45,27 @@ pub(crate) fn attach<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     result
 }
 
+/// Keeps the thread here until the process is gone.
+fn stay() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The interpreter ends: this thread is about to close the proxies.
+pub(crate) fn begin_end() {
+    // Ordering: Relaxed; the close that makes a call fail orders it.
+    CLOSING.store(true, Ordering::Relaxed);
+}
+
+/// Keeps a thread here whose call has failed while the interpreter ends, except the one that ends
+/// it, and blocks, which launches wait for.
+pub(crate) fn stay_if_ending(py: Python<'_>) {
+    if CLOSING.load(Ordering::Relaxed) && !crate::wait::is_main_thread() && !crate::cpu::is_block() {
+        py.detach(|| stay());
+    }
+}
+
 /// From here on no other thread asks for the GIL. The interpreter ends, by this thread.
 pub(crate) fn end(py: Python<'_>) {
     ENDING.store(true, Ordering::SeqCst);
@@ -59,4 +81,5 @@ pub(crate) fn end(py: Python<'_>) {
 pub(crate) fn forget_all() {
     ASKING.store(0, Ordering::Relaxed);
     ENDING.store(false, Ordering::Relaxed);
+    CLOSING.store(false, Ordering::Relaxed);
 }

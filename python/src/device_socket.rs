@@ -1,5 +1,5 @@
-//! Sockets in the table of a device that the program opens for its kernels, which use them by
-//! number, and for its queues.
+//! Sockets in the table of a device, which its kernels use by number: those that the program opens
+//! for them and for its queues, and those that others have opened.
 
 use crate::address;
 use crate::attachment::AttachmentCore;
@@ -7,7 +7,7 @@ use crate::detach::detach;
 use crate::error::{Failure, timed_out};
 use crate::fork::Owned;
 use crate::wait::{Limit, Notify, Waited, lock, until_ready};
-use gpunet_proxy::socket::{self, DirectionError, PendingSocket, Receiver, Sender};
+use gpunet_proxy::socket::{self, DirectionError, PendingSocket, Receiver, Sender, TableSocket};
 use pyo3::prelude::*;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -46,6 +46,28 @@ fn opened(
     }
 }
 
+/// A socket of a device: one that the program has opened, which closes it with this object, or one
+/// that others have opened.
+enum Held<T> {
+    Own(T),
+    Known(TableSocket),
+}
+
+impl<T> Held<T> {
+    /// Closes the socket.
+    fn close(self) {
+        match self {
+            Self::Own(socket) => drop(socket),
+            Self::Known(socket) => socket.close(),
+        }
+    }
+
+    /// Returns whether others have closed it.
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Known(socket) if !socket.is_open())
+    }
+}
+
 /// A connected stream of a device, for its kernels and queues.
 #[pyclass(frozen, weakref, module = "gpunet", name = "DeviceSocket")]
 pub(crate) struct DeviceSocket {
@@ -54,7 +76,7 @@ pub(crate) struct DeviceSocket {
 
 struct Inner {
     /// `None` once it is closed, or left to the kernels.
-    socket: Mutex<Option<socket::Socket>>,
+    socket: Mutex<Option<Held<socket::Socket>>>,
     /// The directions that queues use, from their first message on. Each is locked before the
     /// socket, and without the GIL: enqueueing may wait.
     sender: Mutex<Option<Sender>>,
@@ -63,8 +85,21 @@ struct Inner {
 }
 
 impl Inner {
-    fn with<R>(&self, body: impl FnOnce(&socket::Socket) -> R) -> Result<R, Failure> {
-        lock(&self.socket).as_ref().map(body).ok_or_else(|| Failure::closed("socket"))
+    fn new(socket: Held<socket::Socket>, attachment: &Weak<AttachmentCore>) -> Self {
+        let (socket, attachment) = (Mutex::new(Some(socket)), attachment.clone());
+        Self { socket, sender: Mutex::default(), receiver: Mutex::default(), attachment }
+    }
+
+    fn with<R>(
+        &self,
+        own: impl FnOnce(&socket::Socket) -> R,
+        known: impl FnOnce(&TableSocket) -> R,
+    ) -> Result<R, Failure> {
+        match &*lock(&self.socket) {
+            Some(Held::Own(socket)) => Ok(own(socket)),
+            Some(Held::Known(socket)) if socket.is_open() => Ok(known(socket)),
+            _ => Err(Failure::closed("socket")),
+        }
     }
 
     /// Uses a direction, which is taken from the kernels first.
@@ -77,7 +112,13 @@ impl Inner {
         let mut direction = lock(direction);
         let taken = match &mut *direction {
             Some(taken) => taken,
-            none => none.insert(self.with(take)?.map_err(|error| Failure::from(&error))?),
+            none => {
+                let take = |socket: &_| take(socket).map_err(|error| Failure::from(&error));
+                let known = |_: &_| {
+                    Err(Failure::new(libc::EOPNOTSUPP, "a queue uses sockets that this program has opened"))
+                };
+                none.insert(self.with(take, known)??)
+            }
         };
         Ok(body(taken))
     }
@@ -93,15 +134,36 @@ impl Inner {
     fn close(&self) {
         // First: nothing is taken from here on.
         let socket = lock(&self.socket).take();
-        drop((lock(&self.sender).take(), lock(&self.receiver).take(), socket));
+        drop((lock(&self.sender).take(), lock(&self.receiver).take()));
+        if let Some(socket) = socket {
+            socket.close();
+        }
     }
+}
+
+/// Makes the object of a socket that others have opened.
+pub(crate) fn known(
+    py: Python<'_>,
+    socket: TableSocket,
+    attachment: &Arc<AttachmentCore>,
+) -> PyResult<Py<PyAny>> {
+    let attachment = Arc::downgrade(attachment);
+    if !socket.is_listener() {
+        let inner = Inner::new(Held::Known(socket), &attachment);
+        return Ok(Py::new(py, DeviceSocket { inner: Owned::new(inner) })?.into_any());
+    }
+    let listener = Owned::new(Mutex::new(Some(Held::Known(socket))));
+    Ok(Py::new(py, DeviceListener { listener, notify: Arc::default(), attachment })?.into_any())
+}
+
+/// An address that every open socket has.
+fn addressed(found: Option<SocketAddr>) -> Result<SocketAddr, Failure> {
+    found.ok_or_else(|| Failure::new(libc::ENOTCONN, "the socket has no address"))
 }
 
 impl DeviceSocket {
     fn new(socket: socket::Socket, attachment: &Weak<AttachmentCore>) -> Self {
-        let (socket, attachment) = (Mutex::new(Some(socket)), attachment.clone());
-        let (sender, receiver) = (Mutex::default(), Mutex::default());
-        Self { inner: Owned::new(Inner { socket, sender, receiver, attachment }) }
+        Self { inner: Owned::new(Inner::new(Held::Own(socket), attachment)) }
     }
 
     pub(crate) fn connect(
@@ -111,9 +173,8 @@ impl DeviceSocket {
         to: SocketAddr,
         timeout: Option<f64>,
     ) -> PyResult<Self> {
-        let limit = Limit::of(crate::socket::checked(timeout)?);
         let attachment = Arc::downgrade(attachment);
-        match opened(py, &Arc::default(), limit, pending, || false)? {
+        match opened(py, &Arc::default(), Limit::of(timeout), pending, || false)? {
             Waited::Done(socket) => Ok(Self::new(socket.map_err(|failure| failure.at(to))?, &attachment)),
             Waited::WouldBlock => {
                 Err(Failure::new(libc::EINPROGRESS, "a connect waits for an answer; give it a timeout")
@@ -123,8 +184,16 @@ impl DeviceSocket {
         }
     }
 
-    fn with<R>(&self, body: impl FnOnce(&socket::Socket) -> R) -> Result<R, Failure> {
-        self.inner.get()?.with(body)
+    fn with<R>(
+        &self,
+        own: impl FnOnce(&socket::Socket) -> R,
+        known: impl FnOnce(&TableSocket) -> R,
+    ) -> Result<R, Failure> {
+        self.inner.get()?.with(own, known)
+    }
+
+    fn number(&self) -> Result<i32, Failure> {
+        Ok(self.with(socket::Socket::handle, TableSocket::handle)?.raw())
     }
 
     /// Whether it is a socket of that attachment.
@@ -148,37 +217,47 @@ impl DeviceSocket {
 #[pymethods]
 impl DeviceSocket {
     fn device_number(&self) -> PyResult<i32> {
-        Ok(self.with(|socket| socket.handle().raw())?)
+        Ok(self.number()?)
     }
 
     fn leave(&self, py: Python<'_>) -> PyResult<i32> {
         let inner = self.inner.get()?;
         detach(py, || inner.give_back())?;
-        let socket = lock(&inner.socket).take().ok_or_else(|| Failure::closed("socket"))?;
-        Ok(socket.into_handle().raw())
+        let socket = lock(&inner.socket).take();
+        Ok(match socket.filter(|socket| !socket.is_gone()).ok_or_else(|| Failure::closed("socket"))? {
+            Held::Own(socket) => socket.into_handle().raw(),
+            Held::Known(socket) => socket.handle().raw(),
+        })
     }
 
     fn give_back(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner.get()?;
-        Ok(detach(py, || inner.with(|_| ()).and_then(|()| inner.give_back()))?)
+        Ok(detach(py, || inner.with(|_| (), |_| ()).and_then(|()| inner.give_back()))?)
     }
 
     fn getsockname<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        address::tuple(py, self.with(socket::Socket::local_addr)?.map_err(Failure::from)?)
+        address::tuple(
+            py,
+            self.with(|own| own.local_addr().map_err(Failure::from), |known| addressed(known.local_addr()))??,
+        )
     }
 
     fn getpeername<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        address::tuple(py, self.with(socket::Socket::peer_addr)?.map_err(Failure::from)?)
+        address::tuple(
+            py,
+            self.with(|own| own.peer_addr().map_err(Failure::from), |known| addressed(known.peer_addr()))??,
+        )
     }
 
     #[getter]
     fn transport(&self) -> PyResult<&'static str> {
-        Ok(address::name_of(self.with(socket::Socket::transport)?))
+        let known = |known: &TableSocket| known.transport().unwrap_or_default();
+        Ok(address::name_of(self.with(socket::Socket::transport, known)?))
     }
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        Ok(lock(&self.inner.get()?.socket).is_none())
+        Ok(lock(&self.inner.get()?.socket).as_ref().is_none_or(Held::is_gone))
     }
 
     fn close(&self, py: Python<'_>) {
@@ -202,44 +281,62 @@ impl DeviceSocket {
     }
 
     fn __repr__(&self) -> String {
-        let text =
-            |socket: &socket::Socket| format!("<gpunet.DeviceSocket number {}>", socket.handle().raw());
-        self.with(text).unwrap_or_else(|_| "<gpunet.DeviceSocket [closed]>".to_owned())
+        let text = |number| format!("<gpunet.DeviceSocket number {number}>");
+        self.number().map_or_else(|_| "<gpunet.DeviceSocket [closed]>".to_owned(), text)
     }
 }
 
 /// A listener of a device: kernels accept at it by its number, and so does the program.
 #[pyclass(frozen, weakref, module = "gpunet", name = "DeviceListener")]
 pub(crate) struct DeviceListener {
-    listener: Owned<Mutex<Option<socket::ListeningSocket>>>,
+    listener: Owned<Mutex<Option<Held<socket::ListeningSocket>>>>,
     notify: Arc<Notify>,
     attachment: Weak<AttachmentCore>,
 }
 
 impl DeviceListener {
     pub(crate) fn new(listener: socket::ListeningSocket, attachment: &Arc<AttachmentCore>) -> Self {
-        let (listener, attachment) = (Owned::new(Mutex::new(Some(listener))), Arc::downgrade(attachment));
-        Self { listener, notify: Arc::default(), attachment }
+        let listener = Owned::new(Mutex::new(Some(Held::Own(listener))));
+        Self { listener, notify: Arc::default(), attachment: Arc::downgrade(attachment) }
     }
 
-    fn with<R>(&self, body: impl FnOnce(&socket::ListeningSocket) -> R) -> Result<R, Failure> {
-        lock(self.listener.get()?).as_ref().map(body).ok_or_else(|| Failure::closed("listener"))
+    fn with<R>(
+        &self,
+        own: impl FnOnce(&socket::ListeningSocket) -> R,
+        known: impl FnOnce(&TableSocket) -> R,
+    ) -> Result<R, Failure> {
+        match &*lock(self.listener.get()?) {
+            Some(Held::Own(listener)) => Ok(own(listener)),
+            Some(Held::Known(listener)) if listener.is_open() => Ok(known(listener)),
+            _ => Err(Failure::closed("listener")),
+        }
+    }
+
+    fn number(&self) -> Result<i32, Failure> {
+        Ok(self.with(socket::ListeningSocket::handle, TableSocket::handle)?.raw())
+    }
+
+    fn address(&self) -> Result<SocketAddr, Failure> {
+        self.with(|own| Ok(own.local_addr()), |known| addressed(known.local_addr()))?
     }
 }
 
 #[pymethods]
 impl DeviceListener {
     fn device_number(&self) -> PyResult<i32> {
-        Ok(self.with(|listener| listener.handle().raw())?)
+        Ok(self.number()?)
     }
 
     fn leave(&self) -> PyResult<i32> {
-        let listener = lock(self.listener.get()?).take().ok_or_else(|| Failure::closed("listener"))?;
-        Ok(listener.into_handle().raw())
+        let listener = lock(self.listener.get()?).take();
+        Ok(match listener.filter(|held| !held.is_gone()).ok_or_else(|| Failure::closed("listener"))? {
+            Held::Own(listener) => listener.into_handle().raw(),
+            Held::Known(listener) => listener.handle().raw(),
+        })
     }
 
     fn getsockname<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        address::tuple(py, self.with(socket::ListeningSocket::local_addr)?)
+        address::tuple(py, self.address()?)
     }
 
     #[pyo3(signature = (timeout=None))]
@@ -249,7 +346,7 @@ impl DeviceListener {
         timeout: Option<f64>,
     ) -> PyResult<(DeviceSocket, Bound<'py, PyAny>)> {
         let limit = Limit::of(crate::socket::checked(timeout)?);
-        let pending = self.with(socket::ListeningSocket::accept)?;
+        let pending = self.with(socket::ListeningSocket::accept, TableSocket::accept)?;
         let listener = self.listener.get()?;
         match opened(py, &self.notify, limit, pending, || lock(listener).is_none())? {
             Waited::Done(socket) => {
@@ -264,12 +361,12 @@ impl DeviceListener {
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        Ok(lock(self.listener.get()?).is_none())
+        Ok(lock(self.listener.get()?).as_ref().is_none_or(Held::is_gone))
     }
 
     fn close(&self, py: Python<'_>) {
         if let Ok(listener) = self.listener.get() {
-            detach(py, || drop(lock(listener).take()));
+            detach(py, || lock(listener).take().map_or((), Held::close));
             self.notify.close();
         }
     }
@@ -289,9 +386,9 @@ impl DeviceListener {
     }
 
     fn __repr__(&self) -> String {
-        let text = |listener: &socket::ListeningSocket| {
-            format!("<gpunet.DeviceListener number {} at {}>", listener.handle().raw(), listener.local_addr())
-        };
-        self.with(text).unwrap_or_else(|_| "<gpunet.DeviceListener [closed]>".to_owned())
+        match (self.number(), self.address()) {
+            (Ok(number), Ok(address)) => format!("<gpunet.DeviceListener number {number} at {address}>"),
+            _ => "<gpunet.DeviceListener [closed]>".to_owned(),
+        }
     }
 }

@@ -139,9 +139,15 @@ impl From<rustix::io::Errno> for Failure {
     }
 }
 
+/// Made at once, as by [`made`].
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
-        PyOSError::new_err((failure.errno, failure.text))
+        Python::attach(|py| {
+            // The end of the interpreter has closed what a daemon thread waits for.
+            crate::detach::stay_if_ending(py);
+            let error = py.get_type::<PyOSError>().call1((failure.errno, failure.text));
+            error.map_or_else(|error| error, Self::from_value)
+        })
     }
 }
 
@@ -154,16 +160,26 @@ pub(crate) fn made<T: PyTypeInfo>(py: Python<'_>, text: String) -> PyErr {
 
 /// A timeout of the program's own, as `socket.timeout`.
 pub(crate) fn timed_out(what: &str) -> PyErr {
-    PyTimeoutError::new_err(format!("timed out: {what}"))
+    Python::attach(|py| made::<PyTimeoutError>(py, format!("timed out: {what}")))
 }
 
 /// A fault of CUDA.
 pub(crate) fn cuda(error: impl std::fmt::Display) -> PyErr {
-    PyRuntimeError::new_err(error.to_string())
+    Python::attach(|py| made::<PyRuntimeError>(py, error.to_string()))
 }
 
-pub(crate) fn settings(error: &SettingsError) -> PyErr {
-    PyValueError::new_err(error.to_string())
+/// What is wrong with settings, a line for each in `text`.
+pub(crate) fn settings(error: &SettingsError, text: &str) -> PyErr {
+    let SettingsError::Text { line, message } = error else {
+        return PyValueError::new_err(error.to_string());
+    };
+    let setting = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    let mut message = message.clone();
+    // Rust's types say nothing here.
+    for kind in ["u64", "u32", "usize"] {
+        message = message.replace(&format!("expected {kind}"), "expected a whole number, not negative");
+    }
+    PyValueError::new_err(format!("the setting {setting}: {message}"))
 }
 
 pub(crate) fn daemon(error: &DaemonError) -> PyErr {

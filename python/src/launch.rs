@@ -167,13 +167,11 @@ fn leave(running: Running, policy: Policy) {
 impl Launch {
     #[getter]
     fn net(&self) -> PyResult<u64> {
-        match &*lock(self.running.get()?) {
-            Some(_) => Ok(self.net),
-            None => {
-                Err(Failure::new(libc::EBADF, "the launch is finished; begin a new one: attachment.launch()")
-                    .into())
-            }
+        if self.finished()? {
+            let text = "the launch is finished; begin a new one: attachment.launch()";
+            return Err(Failure::new(libc::EBADF, text).into());
         }
+        Ok(self.net)
     }
 
     #[getter]

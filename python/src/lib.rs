@@ -7,6 +7,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `proxy` | `open`, `embed`, `attach`, and what they return |
+//! | `probe` | what this machine offers |
 //! | `socket` | sockets of the host program |
 //! | `attachment`, `launch`, `cpu`, `device_socket`, `memory`, `cuda` | a device: launches of its kernels, their sockets and memory |
 //! | `queue`, `team`, `cpu_team` | operations in the order of a stream; devices that store into each other's memory, also in kernels on the CPU |
@@ -32,6 +33,7 @@ mod launch;
 mod log;
 mod memory;
 mod plain;
+mod probe;
 mod proxy;
 mod queue;
 mod socket;
@@ -98,6 +100,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(cpu::cpu_recv, module)?)?;
     module.add_function(wrap_pyfunction!(cpu::cpu_shutdown, module)?)?;
     module.add_function(wrap_pyfunction!(cpu::cpu_close, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu::cpu_poll, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu::cpu_function, module)?)?;
+    module.add_function(wrap_pyfunction!(probe::probe, module)?)?;
     module.add_function(wrap_pyfunction!(cpu_team::cpu_put, module)?)?;
     module.add_function(wrap_pyfunction!(cpu_team::cpu_signal_set, module)?)?;
     module.add_function(wrap_pyfunction!(cpu_team::cpu_signal_wait, module)?)?;

@@ -14,6 +14,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::json;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -164,18 +166,22 @@ impl Proxy {
         address: &Bound<'_, PyAny>,
         timeout: Option<f64>,
         transport: &str,
-        send_ring: Option<u64>,
-        recv_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] send_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] recv_ring: Option<u64>,
         linger: Option<f64>,
         #[pyo3(from_py_with = address::truth)] keepalive: bool,
         #[pyo3(from_py_with = address::truth)] nodelay: bool,
     ) -> PyResult<Socket> {
         let py = address.py();
-        self.connecting(address, transport, send_ring, recv_ring, linger, keepalive, nodelay)?
-            .wait(py, timeout)
+        let options =
+            address::of_keywords(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
+        let (timeout, host) = (crate::socket::checked(timeout)?, self.host(py)?);
+        address::first_of(py, address::parse_all(address)?, |to| {
+            Connecting::begin(host.clone(), to, options)?.wait(py, timeout)
+        })
     }
 
-    /// Begins to connect, for `gpunet.connect`.
+    /// Begins to connect, for `gpunet.connect`, which has looked the name up.
     #[pyo3(signature = (address, *, transport="auto", send_ring=None, recv_ring=None, linger=None, keepalive=false, nodelay=true))]
     #[pyo3(name = "_connecting")]
     #[allow(clippy::too_many_arguments, reason = "keywords")]
@@ -183,13 +189,14 @@ impl Proxy {
         &self,
         address: &Bound<'_, PyAny>,
         transport: &str,
-        send_ring: Option<u64>,
-        recv_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] send_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] recv_ring: Option<u64>,
         linger: Option<f64>,
         #[pyo3(from_py_with = address::truth)] keepalive: bool,
         #[pyo3(from_py_with = address::truth)] nodelay: bool,
     ) -> PyResult<Connecting> {
-        let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
+        let options =
+            address::of_keywords(transport, send_ring, recv_ring, linger, keepalive, nodelay, false)?;
         Connecting::begin(self.host(address.py())?, address::parse(address)?, options)
     }
 
@@ -201,14 +208,15 @@ impl Proxy {
         backlog: i32,
         timeout: Option<f64>,
         transport: &str,
-        send_ring: Option<u64>,
-        recv_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] send_ring: Option<u64>,
+        #[pyo3(from_py_with = address::ring)] recv_ring: Option<u64>,
         linger: Option<f64>,
         #[pyo3(from_py_with = address::truth)] keepalive: bool,
         #[pyo3(from_py_with = address::truth)] nodelay: bool,
         #[pyo3(from_py_with = address::truth)] v6only: bool,
     ) -> PyResult<Listener> {
-        let options = address::options(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
+        let options =
+            address::of_keywords(transport, send_ring, recv_ring, linger, keepalive, nodelay, v6only)?;
         let (py, at) = (address.py(), address::parse(address)?);
         Listener::bind(py, self.host(py)?, at, options, backlog.max(1).unsigned_abs(), timeout)
     }
@@ -293,7 +301,14 @@ impl Proxy {
 /// Reads the settings of a proxy that is to be made, whose log goes to `logging`.
 fn config(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
     py.import("gpunet._log")?.call_method0("start")?;
-    Config::from_toml(&plain::toml(settings)?).map_err(|error| error::settings(&error))
+    let text = plain::toml(settings)?;
+    Config::from_toml(&text).map_err(|error| error::settings(&error, &text))
+}
+
+/// Reads a path as `open` of Python does: text, bytes, or what has one.
+fn path_of(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    let bytes: Vec<u8> = path.py().import("os")?.call_method1("fsencode", (path,))?.extract()?;
+    Ok(OsString::from_vec(bytes).into())
 }
 
 /// Starts a proxy in this process.
@@ -310,10 +325,11 @@ pub(crate) fn embed(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyR
 #[pyo3(signature = (path=None, **settings))]
 pub(crate) fn attach(
     py: Python<'_>,
-    path: Option<PathBuf>,
+    path: Option<&Bound<'_, PyAny>>,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Proxy> {
-    let (path, config) = (path.unwrap_or_else(places::daemon_path), config(py, settings)?);
+    let path = path.map_or_else(|| Ok(places::daemon_path()), path_of)?;
+    let config = config(py, settings)?;
     let made = job::run(py, move || gpunet_proxy::attach(&path, config))?;
     made.map(Proxy::new).map_err(|error| error::daemon(&error))
 }
@@ -323,10 +339,10 @@ pub(crate) fn attach(
 #[pyo3(signature = (path=None, **settings))]
 pub(crate) fn open(
     py: Python<'_>,
-    path: Option<PathBuf>,
+    path: Option<&Bound<'_, PyAny>>,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Proxy> {
-    let config = config(py, settings)?;
+    let (path, config) = (path.map(path_of).transpose()?, config(py, settings)?);
     let made = job::run(py, move || gpunet_proxy::open(path.as_deref(), config))?;
     made.map(Proxy::new).map_err(|error| error::open(&error))
 }
@@ -335,6 +351,7 @@ pub(crate) fn open(
 #[pyfunction]
 #[pyo3(name = "_close_all")]
 pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
+    crate::detach::begin_end();
     crate::team::leave_all();
     let open = std::mem::take(&mut *lock(&OPEN));
     for core in open.iter().filter_map(|open| open.get().ok()?.upgrade()) {

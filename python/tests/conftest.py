@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -42,6 +46,24 @@ def pair(net: gpunet.Proxy, transport: Transport) -> Iterator[tuple[gpunet.Socke
         yield client, server
 
 
+@pytest.fixture
+def daemon(tmp_path: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """gpunetd, which `GPUNETD` names: where it listens, and its process."""
+    path = tmp_path / "gpunet.sock"
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen([os.environ["GPUNETD"], "--listen-path", str(path)], stderr=log)
+    try:
+        for _ in range(1000):
+            if path.exists():
+                break
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.01)
+        yield str(path), process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
 def in_thread(body: Callable[[], T]) -> Callable[[], T]:
     """Begins something on a thread; the result waits for its end."""
     results: list[T] = []
@@ -64,3 +86,11 @@ def in_thread(body: Callable[[], T]) -> Callable[[], T]:
         return results[0]
 
     return result
+
+
+def no_thread_is_left() -> None:
+    """Asserts that all threads but the log's end: a block's ends a moment after its launch hears of it."""
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and thread.name != "gpunet-log":
+            thread.join(30)
+            assert not thread.is_alive(), f"{thread.name} does not end"

@@ -8,6 +8,7 @@ a step failed. A step whose packages are missing says NOT RUN.
 
 import argparse
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -96,8 +97,8 @@ def step(seconds, *needs):
     return register
 
 
-def say(*words):
-    print("   ", *words, flush=True)
+def say(*words, sep=" "):
+    print("   ", *words, sep=sep, flush=True)
 
 
 def check(condition, *words):
@@ -652,9 +653,9 @@ def readme():
 
 
 @contextlib.contextmanager
-def example(name):
+def example(name, *arguments):
     """A running example that listens; ended as by Ctrl-C."""
-    command = [sys.executable, "-u", str(EXAMPLES / name), "0"]
+    command = [sys.executable, "-u", str(EXAMPLES / name), *(arguments or ("0",))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline()
@@ -714,6 +715,97 @@ def example_torch_stream():
     done = subprocess.run([sys.executable, str(EXAMPLES / "torch_stream.py")], capture_output=True, text=True, timeout=80)
     check(done.returncode == 0 and "numbers: True" in done.stdout, done.stdout + done.stderr[-2000:])
     say(done.stdout.strip())
+
+
+@step(90, "cupy")
+def example_gpunetd_echo():
+    """A kernel and a client of another process under gpunetd, which `GPUNETD` names."""
+    gpunetd = os.environ.get("GPUNETD")
+    if not gpunetd:
+        return say("NOT RUN: set GPUNETD=/path/to/gpunetd")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "gpunet.sock")
+        daemon = subprocess.Popen([gpunetd, "--listen-path", path])
+        try:
+            while not os.path.exists(path):
+                check(daemon.poll() is None, "gpunetd has ended")
+                time.sleep(0.01)
+            with example("gpunetd_echo.py", "serve", "--port", "0", "--device", "0", "--daemon", path) as port:
+                ask = [sys.executable, str(EXAMPLES / "gpunetd_echo.py"), "ask", "--port", str(port), "--daemon", path]
+                done = subprocess.run(ask, capture_output=True, text=True, timeout=50)
+                check(done.stdout.startswith("peer: 64 bytes come back in "), done.stdout + done.stderr[-2000:])
+                say(done.stdout.strip())
+        finally:
+            daemon.terminate()
+            daemon.wait(20)
+
+
+@step(120, "cupy|cuda.core")
+def programs():
+    """python -m gpunet: diagnose and echo on the GPU."""
+    done = subprocess.run([sys.executable, "-m", "gpunet", "diagnose"], capture_output=True, text=True, timeout=90)
+    check(done.returncode == 0 and "cuda:0" in done.stdout and "all is well" in done.stdout, done.stdout + done.stderr[-2000:])
+    say(*done.stdout.splitlines(), sep="\n    ")
+    command = [sys.executable, "-m", "gpunet", "echo", "--device", "0", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        found = json.loads(server.stdout.readline())
+        say(found["device"], exchanges(found["port"]))
+        server.send_signal(signal.SIGTERM)
+        check(server.wait(20) == 0, "echo ended with", server.returncode)
+
+
+HAND_OVER = r"""
+#include <gpunet.h>
+extern "C" __global__ void take(gpunet_net_t net, int listener, int *number) {
+    const int s = gpunet_accept(net, listener);
+    if (threadIdx.x == 0) *number = s;
+}
+extern "C" __global__ void answer(gpunet_net_t net, int s, unsigned char *buffer, int close) {
+    const long long n = gpunet_recv(net, s, buffer, 64);
+    if (n > 0) gpunet_send(net, s, buffer, n, MSG_WAITALL);
+    if (close) gpunet_close(net, s);
+}
+"""
+
+
+@step(60, "cupy")
+def sockets_of_kernels():
+    """What a kernel accepts goes to the program, and to another kernel."""
+    import cupy
+    import numpy as np
+
+    import gpunet.cupy
+
+    module = gpunet.cupy.compile(HAND_OVER)
+    take, answer = module.get_function("take"), module.get_function("answer")
+    number, buffer = cupy.zeros(1, np.int32), cupy.zeros(64, np.uint8)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with attached() as (device, listener):
+        address = listener.getsockname()
+        back = device.socket(listener.leave())
+        check(back.getsockname() == address and not back.closed, "the listener has changed")
+        for by_kernel in (True, False):
+            client = socket.create_connection(address, timeout=20)
+            with device.launch(stream, leftover="keep") as net, stream:
+                take((1,), (128,), (np.uint64(net), np.int32(back.device_number()), number))
+            accepted = device.socket(int(number[0]))
+            check(accepted.getpeername() == client.getsockname() and accepted.transport == "tcp", accepted)
+            for turn in range(2):
+                client.sendall(b"ping")
+                last = np.int32(by_kernel and turn == 1)
+                with device.launch(stream, leftover="keep") as net, stream:
+                    answer((1,), (128,), (np.uint64(net), np.int32(accepted.device_number()), buffer, last))
+                check(receive(client, 4) == b"ping", "other bytes came back")
+            check(accepted.closed == by_kernel, "closed:", accepted.closed)
+            accepted.close()
+            check(client.recv(1) == b"", "it is not closed")
+            client.close()
+        try:
+            device.socket(int(number[0]))
+        except ValueError as error:
+            say(error)
+        else:
+            raise AssertionError("a number that is closed is taken")
 
 
 # ---- queues and teams ----

@@ -13,6 +13,30 @@ from types import ModuleType
 
 import pytest
 
+KERNEL = b"""
+.version 7.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 func_retval0) gpunet_close(.param .b64 a, .param .b32 b);
+.visible .entry k(.param .u64 net)
+{
+    .reg .b64 %rd<2>;
+    .reg .b32 %r<2>;
+    ld.param.u64 %rd1, [net];
+    {
+        .param .b64 a;
+        .param .b32 b;
+        .param .b32 c;
+        st.param.b64 [a], %rd1;
+        st.param.b32 [b], 5;
+        call (c), gpunet_close, (a, b);
+        ld.param.b32 %r1, [c];
+    }
+    ret;
+}
+\0"""
+"""A kernel that calls gpunet_close, as PTX."""
+
 
 def lane(module: str) -> ModuleType:
     """Imports what a lane needs."""

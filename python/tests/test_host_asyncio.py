@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import random
+import select
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
@@ -257,6 +258,47 @@ def test_a_handler_may_close_its_server(net: gpunet.Proxy) -> None:
             async with asyncio.timeout(10):
                 assert await client.recv_exact(3) == b"bye"
                 assert "closed" in await closed
+
+    asyncio.run(main())
+
+
+def test_what_came_before_a_reset_stays(net: gpunet.Proxy, transport: Transport) -> None:
+    async def main() -> None:
+        listener = net.listen(("127.0.0.1", 0), transport=transport, linger=0)
+        accepted = asyncio.create_task(asyncio.to_thread(lambda: listener.accept()[0]))
+        client = await gpunet.connect(net, listener.getsockname(), transport=transport)
+        server = await accepted
+        server.sendall(b"last")
+        fd = client._socket.fileno()
+        assert select.select([fd], [], [], 10)[0]
+        receiving = asyncio.create_task(client.recv_exact(10))
+        async with asyncio.timeout(10):
+            # The task takes them: nothing is readable any more.
+            while select.select([fd], [], [], 0)[0]:
+                await asyncio.sleep(0.001)
+            server.close()
+            with pytest.raises(ConnectionResetError):
+                await receiving
+            assert await client.recv_exact(4) == b"last"
+            with pytest.raises(ConnectionResetError):
+                await client.recv(1)
+        client.close()
+        listener.close()
+
+    asyncio.run(main())
+
+
+def test_every_address_of_a_name_is_tried(net: gpunet.Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with await gpunet.start_server(net, _echo, ("127.0.0.1", 0), transport="tcp") as server:
+            port = server.getsockname()[1]
+            found = [(socket.AF_INET6, 1, 6, "", ("::1", port, 0, 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", port))]
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *rest, **options: found)
+            async with asyncio.timeout(10), await gpunet.connect(net, ("two.test", port), transport="tcp") as client:
+                assert client.getpeername() == ("127.0.0.1", port)
+            await server.close()
+            with pytest.raises(ConnectionRefusedError, match=r"127\.0\.0\.1"):
+                await gpunet.connect(net, ("two.test", port), transport="tcp")
 
     asyncio.run(main())
 

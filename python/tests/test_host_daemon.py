@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,24 +13,6 @@ import gpunet
 
 GPUNETD = os.environ.get("GPUNETD")
 pytestmark = pytest.mark.skipif(not GPUNETD, reason="NOT RUN: set GPUNETD=/path/to/gpunetd")
-
-
-@pytest.fixture
-def daemon(tmp_path: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    path = tmp_path / "gpunet.sock"
-    assert GPUNETD
-    with open(tmp_path / "log", "wb") as log:
-        process = subprocess.Popen([GPUNETD, "--listen-path", str(path)], stderr=log)
-    try:
-        for _ in range(1000):
-            if path.exists():
-                break
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            time.sleep(0.01)
-        yield str(path), process
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def test_two_programs_exchange_bytes_through_memory(daemon: tuple[str, subprocess.Popen[bytes]]) -> None:

@@ -92,6 +92,11 @@ def test_memory(net: gpunet.Proxy) -> None:
         assert not hasattr(memory, "__cuda_array_interface__")
         with pytest.raises(MemoryError):
             cpu.alloc(1 << 60)
+        for size in (0, -1, 1 << 64):
+            with pytest.raises(ValueError, match="at least one byte"):
+                cpu.alloc(size)
+        with pytest.raises(TypeError):
+            cpu.alloc("1")  # type: ignore[arg-type]
     # It outlives its attachment.
     assert memory.read(1) == b"\7"
 

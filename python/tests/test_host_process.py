@@ -69,6 +69,7 @@ def test_ctrl_c_ends_every_wait(call: str) -> None:
         say("ended")
     server.sendall(b"goes on")
     if "sendall" not in {call!r}:
+        client.settimeout(10)
         assert client.recv_exact(7) == b"goes on"
     """
     child = subprocess.Popen([sys.executable, "-c", COMMON + textwrap.dedent(scene)], stdout=subprocess.PIPE, text=True)
@@ -78,6 +79,30 @@ def test_ctrl_c_ends_every_wait(call: str) -> None:
     child.send_signal(signal.SIGINT)
     assert child.stdout.readline() == "ended\n"
     assert child.wait(30) == 0
+
+
+@pytest.mark.parametrize("call", ["client.recv_exact(10)", "client.recv_into(bytearray(10), 0, socket.MSG_WAITALL)"])
+def test_ctrl_c_loses_no_bytes(call: str) -> None:
+    out = run(f"""
+    import select
+    client, server = pair()
+    server.sendall(b"first")
+    select.select([client.fileno()], [], [])
+    def interrupt():
+        # The call takes them: nothing is readable any more.
+        while select.select([client.fileno()], [], [], 0)[0]:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    try:
+        {call}
+    except KeyboardInterrupt:
+        pass
+    server.sendall(b"second")
+    assert client.recv_exact(11) == b"firstsecond"
+    say("all")
+    """)
+    assert out == "all\n"
 
 
 def test_a_child_of_fork_is_told_and_does_no_harm() -> None:
@@ -146,13 +171,16 @@ def test_the_interpreter_ends_with_sockets_open_and_threads_waiting() -> None:
     listener = net.listen(("127.0.0.1", 0))
     cpu = net.attach_cpu()
     launch = cpu.launch()
-    def wait(call):
-        try:
-            call()
-        except OSError:
-            pass
-    for call in (lambda: client.recv(1), lambda: peer.recv(1), listener.accept, lambda: server.sendall(bytes(64 << 20))):
-        threading.Thread(target=wait, args=(call,), daemon=True).start()
+    # Nobody is told of what the end has closed.
+    for call in (lambda: client.recv(1), lambda: peer.recv(1), listener.accept, lambda: server.sendall(bytes(64 << 20)),
+                 lambda: net.connect(listener.getsockname(), transport="peer"), cpu.listen(("127.0.0.1", 0)).accept):
+        threading.Thread(target=call, daemon=True).start()
+    # The end waits for the blocks of a launch that nobody has finished, whose calls fail.
+    from gpunet import cpu as kernels
+    left = cpu.launch()
+    kernels.run(left.net, lambda context: pair()[0].recv(1))
+    kernels.run(left.net, lambda context: kernels.connect(context, listener.getsockname()))
+    del left
     time.sleep(0.1)
     """)
 

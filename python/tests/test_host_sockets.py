@@ -5,18 +5,19 @@ from __future__ import annotations
 import array
 import errno
 import hashlib
+import mmap
 import os
+import pathlib
 import random
 import select
 import socket
 import subprocess
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import in_thread
+from conftest import in_thread, no_thread_is_left
 
 import gpunet
 
@@ -170,6 +171,80 @@ def test_the_end_and_a_reset(net: gpunet.Proxy, transport: Transport) -> None:
             server.close()
 
 
+def test_recv_exact_tells_an_end_from_a_timeout_and_from_a_reset(net: gpunet.Proxy, transport: Transport) -> None:
+    with net.listen(("127.0.0.1", 0), transport=transport, linger=0) as listener:
+        accepted = in_thread(lambda: listener.accept()[0])
+        client = net.connect(listener.getsockname(), transport=transport, timeout=10)
+        server = accepted()
+    # The time is over: what came stays.
+    server.sendall(b"abc")
+    client.settimeout(0.02)
+    with pytest.raises(TimeoutError, match="3 of 10 bytes have come"):
+        while select.select([client.fileno()], [], [], 10)[0]:
+            client.recv_exact(10)
+    assert select.select([client.fileno()], [], [], 0)[0], "the descriptor does not tell of them"
+    client.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        client.recv_exact(10)
+    assert client.recv(2, socket.MSG_PEEK) == b"ab"
+    assert client.recv(1) == b"a"
+    server.sendall(b"d")
+    client.settimeout(10)
+    room = bytearray(3)
+    assert client.recv_into(room, 0, socket.MSG_WAITALL) == 3 and room == b"bcd"
+    # It is reset: so too.
+    server.sendall(b"last")
+    assert select.select([client.fileno()], [], [], 10)[0]
+    waiting = in_thread(lambda: client.recv_exact(10))
+    while select.select([client.fileno()], [], [], 0)[0]:
+        time.sleep(0.001)
+    server.close()
+    with pytest.raises(ConnectionResetError):
+        waiting()
+    assert client.recv_exact(4) == b"last"
+    with pytest.raises(ConnectionResetError):
+        client.recv_exact(1)
+    client.close()
+
+
+def test_recv_exact_gives_what_came_before_the_end(pair: Pair) -> None:
+    client, server = pair
+    server.sendall(b"half")
+    server.shutdown(socket.SHUT_WR)
+    with pytest.raises(EOFError, match="ended after 4 of 9") as ended:
+        client.recv_exact(9)
+    assert (ended.value.partial, ended.value.expected) == (b"half", 9)  # type: ignore[attr-defined]
+    assert client.recv(1) == b""
+
+
+def test_every_address_of_a_name_is_tried(net: gpunet.Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        entry = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        found = [(socket.AF_INET6, *entry[1:], ("::1", port, 0, 0)), (*entry, ("127.0.0.1", port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **keywords: found)
+        for address in (("two.test", port), f"two.test:{port}"):
+            with net.connect(address, timeout=10, linger=0) as client:
+                assert client.getpeername() == ("127.0.0.1", port)
+        with net.attach_cpu() as device, device.connect(("two.test", port), timeout=10, linger=0) as number:
+            assert number.getpeername() == ("127.0.0.1", port)
+        server.close()
+        with pytest.raises(ConnectionRefusedError, match=f"127.0.0.1:{port}"):
+            net.connect(("two.test", port), timeout=10)
+
+
+def test_scopes_of_addresses(net: gpunet.Proxy) -> None:
+    number = socket.if_nametoindex("lo")
+    # Nobody has this address here: what is asked for stands in the error.
+    for address in (("fe80::77%lo", 9), "[fe80::77%lo]:9", f"[fe80::77%{number}]:9", ("fe80::77", 9, 0, number)):
+        with pytest.raises(OSError, match=rf"\[fe80::77%{number}\]:9: "):
+            net.listen(address)
+    with pytest.raises(ValueError, match="scope of an IPv6 address"):
+        net.listen(("fe80::77", 9, 0, -1))
+    with pytest.raises(OSError):
+        net.listen(("fe80::77%no-such-card", 9))
+
+
 def test_errors_are_those_of_the_system(net: gpunet.Proxy) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()
@@ -296,6 +371,23 @@ def test_misuse_says_what_to_do(net: gpunet.Proxy, pair: Pair) -> None:
             client.sendall(wrong)  # type: ignore[arg-type]
     with pytest.raises(BufferError, match="read-only"):
         server.recv_into(b"1234")
+    view = memoryview(bytearray(8))
+    view.release()
+    with pytest.raises(ValueError, match="memoryview was released; pass the object itself"):
+        client.send(view)
+    with pytest.raises(ValueError, match="memoryview was released; pass the object itself"):
+        server.recv_into(view)
+    with mmap.mmap(-1, 4096) as mapped:
+        pass
+    with pytest.raises(ValueError, match="mmap closed"):
+        client.send(mapped)
+    for size in (0, 4095, (16 << 20) + 1, -1, 1 << 70):
+        for ring in ({"send_ring": size}, {"recv_ring": size}):
+            with pytest.raises(ValueError, match="a ring has 4096 to 16777216 bytes"):
+                net.listen(("127.0.0.1", 0), **ring)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a ring's size is a number of bytes, or None, not float"):
+        net.connect(("127.0.0.1", 1), send_ring=4096.0)  # type: ignore[arg-type]
+    net.listen(("127.0.0.1", 0), send_ring=5000, recv_ring=1 << 24).close()
     with pytest.raises(ValueError, match="nbytes is 9"):
         server.recv_into(bytearray(8), 9)
     with pytest.raises(ValueError, match="negative"):
@@ -307,14 +399,22 @@ def test_misuse_says_what_to_do(net: gpunet.Proxy, pair: Pair) -> None:
     for settings, text in (
         ({"sockets": 70_000}, "sockets = 70000; expected 1 to 65536"),
         ({"nothing": 1}, "unknown field `nothing`"),
-        ({"sockets": "x"}, "invalid type"),
+        ({"threads": 1, "sockets": "x"}, 'the setting sockets = "x": invalid type: string "x", expected a whole number'),
     ):
         with pytest.raises(ValueError, match=text):
             gpunet.embed(**settings)
     with pytest.raises(TypeError, match="the setting cpus"):
         gpunet.embed(cpus=object())  # type: ignore[arg-type]
-    with pytest.raises(FileNotFoundError, match="start gpunetd"):
-        gpunet.attach("/nowhere/gpunetd.sock")
+    for path in ("/nowhere/gpunetd.sock", b"/nowhere/gpunetd.sock", pathlib.Path("/nowhere/gpunetd.sock")):
+        with pytest.raises(FileNotFoundError, match="start gpunetd"):
+            gpunet.attach(path)
+    with pytest.raises(TypeError, match="not int"):
+        gpunet.attach(7)  # type: ignore[arg-type]
+    with gpunet.open(b"/nowhere/gpunetd.sock", sockets=64, shared_rings=8 << 20) as own:
+        own.abort()
+        with pytest.raises(OSError, match="the proxy has stopped") as stopped:
+            own.snapshot()
+        assert stopped.value.errno == errno.ENETDOWN
 
 
 def test_a_closed_proxy_ends_its_sockets(transport: Transport) -> None:
@@ -360,7 +460,7 @@ def test_sockets_leave_nothing_behind(net: gpunet.Proxy, transport: Transport) -
             time.sleep(0.01)
         assert [entry["state"] for entry in net.snapshot()["sockets"]] == ["listen"]
         assert len(os.listdir("/proc/self/fd")) <= before + 4
-    assert {thread.name for thread in threading.enumerate()} == {"MainThread", "gpunet-log"}
+    no_thread_is_left()
 
 
 def test_importing_takes_no_time() -> None:

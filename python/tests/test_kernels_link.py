@@ -1,12 +1,17 @@
 """The device functions: the table of calls, objects, their cache, the linker."""
 
+import lzma
 import os
+import pathlib
 import re
 import socket
+import sys
 import threading
 
 import pytest
+from kernel_lanes import KERNEL
 
+import gpunet
 from gpunet import _calls, _link
 
 
@@ -56,10 +61,11 @@ def test_what_is_no_address():
 
 @pytest.fixture
 def fresh_cache(tmp_path, monkeypatch):
-    """An empty cache, and nothing remembered."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    """An empty cache, nothing remembered, and a wheel without objects."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(_link, "_objects", {})
-    return tmp_path / "gpunet"
+    monkeypatch.setattr(_link, "SHIPPED", tmp_path / "shipped")
+    return tmp_path / "cache/gpunet"
 
 
 @pytest.fixture
@@ -95,6 +101,48 @@ def test_an_object_is_assembled_once(fresh_cache, assembled):
     assert "sm_80-255-12.0" in name
 
 
+@pytest.fixture
+def shipped(fresh_cache):
+    """Puts an object of this PTX into the wheel."""
+
+    def put(name, content):
+        folder = _link.SHIPPED / _link.device_hash()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+    return put
+
+
+def test_an_object_of_the_wheel_is_taken_first(shipped, fresh_cache, assembled):
+    shipped("sm_80-255.o.xz", lzma.compress(b"\x7fELF of the wheel"))
+    shipped("sm_80-128.o.xz", lzma.compress(b"\x7fELF with 128 registers"))
+    assert _link.device_object(80) == b"\x7fELF of the wheel"
+    assert _link.device_object(80, 512) == b"\x7fELF with 128 registers"
+    assert not assembled
+    assert not fresh_cache.exists()
+    assert _link.device_object(86) == b"\x7fELF old 86 None", "one that the wheel has not"
+
+
+def test_an_object_of_other_PTX_is_not_taken(shipped, assembled, monkeypatch):
+    shipped("sm_80-255.o.xz", lzma.compress(b"\x7fELF of the wheel"))
+    monkeypatch.setattr(_link, "device_hash", lambda: "another")
+    assert _link.device_object(80) == b"\x7fELF old 80 None"
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing", lzma.compress(b"\x7fELF of the wheel")[:-9]])
+def test_an_object_of_the_wheel_that_is_damaged(shipped, assembled, caplog, content):
+    shipped("sm_80-255.o.xz", content)
+    assert _link.device_object(80) == b"\x7fELF old 80 None"
+    assert "is damaged" in caplog.text
+
+
+def test_a_python_that_cannot_read_them(shipped, assembled, caplog, monkeypatch):
+    shipped("sm_80-255.o.xz", lzma.compress(b"\x7fELF of the wheel"))
+    monkeypatch.setitem(sys.modules, "lzma", None)
+    assert _link.device_object(80) == b"\x7fELF old 80 None"
+    assert "this Python cannot read" in caplog.text
+
+
 def test_each_architecture_and_limit_has_its_own(fresh_cache, assembled):
     assert _link.device_object(80, 512) == b"\x7fELF old 80 128"
     assert _link.device_object(80, 256) == b"\x7fELF old 80 None"
@@ -112,6 +160,7 @@ def test_a_damaged_entry_is_made_anew(fresh_cache, assembled):
 
 
 def test_without_a_place_for_the_cache(fresh_cache, assembled, caplog):
+    fresh_cache.parent.mkdir()
     fresh_cache.write_text("a file where the folder should be")
     assert _link.device_object(80)
     assert "nothing can be kept" in caplog.text
@@ -124,30 +173,7 @@ def test_headers_are_written_once(fresh_cache):
     assert folder.parent == fresh_cache
     assert _link.include_directory.__wrapped__() == folder
     assert len(os.listdir(fresh_cache)) == 1
-
-
-KERNEL = """
-.version 7.0
-.target sm_80
-.address_size 64
-.extern .func (.param .b32 func_retval0) gpunet_close(.param .b64 a, .param .b32 b);
-.visible .entry k(.param .u64 net)
-{
-    .reg .b64 %rd<2>;
-    .reg .b32 %r<2>;
-    ld.param.u64 %rd1, [net];
-    {
-        .param .b64 a;
-        .param .b32 b;
-        .param .b32 c;
-        st.param.b64 [a], %rd1;
-        st.param.b32 [b], 5;
-        call (c), gpunet_close, (a, b);
-        ld.param.b32 %r1, [c];
-    }
-    ret;
-}
-"""
+    assert pathlib.Path(gpunet.include_dir(), "gpunet.cuh").read_text() == (folder / "gpunet.cuh").read_text()
 
 
 def needs_linker():
@@ -162,20 +188,20 @@ def needs_linker():
 def test_without_an_assembler_the_PTX_is_linked_and_kept(fresh_cache, monkeypatch, caplog):
     needs_linker()
     monkeypatch.setattr(_link, "_assemblers", list)
-    linked = _link.link(KERNEL.encode() + b"\0", "sm_80", kind=_link.PTX)
+    linked = _link.link(KERNEL, "sm_80", kind=_link.PTX)
     assert linked.startswith(b"\x7fELF")
-    assert "install nvidia-cuda-nvcc" in caplog.text
+    assert "pip install 'gpunet[ptxas]'" in caplog.text
     (name,) = os.listdir(fresh_cache)
     assert name.endswith(".cubin")
     monkeypatch.setattr(_link, "_run_linker", None)
-    assert _link.link(KERNEL.encode() + b"\0", "sm_80", kind=_link.PTX) == linked
+    assert _link.link(KERNEL, "sm_80", kind=_link.PTX) == linked
 
 
 def test_an_object_that_the_linker_refuses_is_replaced_by_the_PTX(monkeypatch, caplog):
     needs_linker()
     monkeypatch.setattr(_link, "device_object", lambda *a: b"\x7fELF and nothing that a linker knows")
     monkeypatch.setattr(_link, "_link_ptx", lambda *a: b"linked")
-    assert _link.link(KERNEL.encode() + b"\0", "sm_80", kind=_link.PTX) == b"linked"
+    assert _link.link(KERNEL, "sm_80", kind=_link.PTX) == b"linked"
     assert "it links its PTX instead" in caplog.text
 
 

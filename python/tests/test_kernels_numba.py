@@ -19,23 +19,25 @@ types = cuda.types
 U8, U16, I64 = (types.Array(of, 1, "C") for of in (types.uint8, types.uint16, types.int64))
 
 
+class Device:
+    """Numba asks the driver which GPU device functions are for; without one it is this."""
+
+    compute_capability = (9, 0)
+
+
 @pytest.fixture(autouse=True)
 def a_device_for_the_compiler(monkeypatch):
-    """Numba asks the driver which GPU device functions are for; without one it is an H100."""
-
-    class Device:
-        compute_capability = (9, 0)
-
     monkeypatch.setattr(numba.cuda.dispatcher, "get_current_device", Device)
     monkeypatch.setattr(gn.cuda, "get_current_device", Device)
 
 
 def ptx_of(kernel, *arguments):
-    return cuda.compile_ptx(kernel, types.void(*arguments), cc=(9, 0))[0]
+    return cuda.compile_ptx(kernel, types.void(*arguments), cc=Device.compute_capability)[0]
 
 
 def link(ptx, threads=256):
-    return _link.link(ptx.encode() + b"\0", "sm_90", threads, kind=_link.PTX)
+    major, minor = Device.compute_capability
+    return _link.link(ptx.encode() + b"\0", f"sm_{major}{minor}", threads, kind=_link.PTX)
 
 
 def echo(net, listener, buffer):
@@ -47,9 +49,17 @@ def echo(net, listener, buffer):
     gn.close(net, socket)
 
 
-@pytest.mark.parametrize("net", [types.int64, types.uint64])
-@pytest.mark.parametrize("listener", [types.int32, types.int64])
-def test_a_kernel_is_linked_with_the_calls_that_it_makes(net, listener, tmp_path):
+@pytest.mark.parametrize(
+    ("capability", "net", "listener"),
+    [
+        ((8, 0), types.int64, types.int32),
+        ((9, 0), types.int64, types.int64),
+        ((9, 0), types.uint64, types.int32),
+        ((10, 0), types.uint64, types.int64),
+    ],
+)
+def test_a_kernel_is_linked_with_the_calls_that_it_makes(capability, net, listener, tmp_path, monkeypatch):
+    monkeypatch.setattr(Device, "compute_capability", capability)
     cubin = link(ptx_of(echo, net, listener, U8))
     calls = {f"gpunet_{name}" for name in ("accept_timeout", "recv_timeout", "send_timeout", "close")}
     check_linked(cubin, calls, instructions(cubin, tmp_path))

@@ -161,6 +161,7 @@ impl Proxy {
     /// Blocks until the control plane, or the daemon, has answered.
     ///
     /// # Errors
+    /// [`SnapshotError::Stopped`] after [`Proxy::abort`], in this process;
     /// [`SnapshotError::NoAnswer`], when the control plane does not answer;
     /// [`SnapshotError::Daemon`], when the daemon cannot be asked.
     ///
@@ -175,7 +176,7 @@ impl Proxy {
     /// ```
     pub fn snapshot(&self) -> Result<Snapshot, SnapshotError> {
         match &self.side {
-            Side::Embedded(runtime) => runtime.snapshot().ok_or(SnapshotError::NoAnswer),
+            Side::Embedded(runtime) => runtime.snapshot(),
             Side::Daemon(remote) => Ok(session::snapshot(&remote.info.path)?),
         }
     }
@@ -187,11 +188,12 @@ impl Proxy {
     ///
     /// # Examples
     /// ```
-    /// use gpunet_proxy::AttachError;
+    /// use gpunet_proxy::{AttachError, SnapshotError};
     /// # let proxy = gpunet_proxy::embed(gpunet_proxy::Config::small())?;
     ///
     /// proxy.abort();
     /// assert!(matches!(proxy.attach_cpu(), Err(AttachError::Stopped)));
+    /// assert!(matches!(proxy.snapshot(), Err(SnapshotError::Stopped)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn abort(&self) {

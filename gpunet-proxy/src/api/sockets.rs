@@ -1,8 +1,8 @@
 //! Sockets that the host program opens on an attachment's device.
 
 use crate::api::attachment::Attachment;
-use crate::socket::{ListeningSocket, PendingSocket, Socket, SocketError};
-use gpunet_abi::Options;
+use crate::socket::{ListeningSocket, PendingSocket, Socket, SocketError, TableSocket};
+use gpunet_abi::{Handle, Options};
 use std::net::SocketAddr;
 
 impl Attachment {
@@ -51,5 +51,15 @@ impl Attachment {
         backlog: u32,
     ) -> Result<ListeningSocket, SocketError> {
         self.sockets.listen_blocking(addr, options, backlog)
+    }
+
+    /// Finds a socket of this device by its handle: a stream or a listener that a kernel has
+    /// opened, or that the program has left to the kernels.
+    ///
+    /// # Errors
+    /// [`SocketError::Failed`] with [`Error::BadHandle`](gpunet_abi::Error::BadHandle), when the
+    /// handle names no connected stream and no listener.
+    pub fn socket(&self, handle: Handle) -> Result<TableSocket, SocketError> {
+        self.sockets.find(handle)
     }
 }

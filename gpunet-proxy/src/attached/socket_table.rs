@@ -5,6 +5,9 @@
 //! which launches ever used them. Both are needed before a slot may be given out again: a kernel of
 //! another launch finds the handle dead, or it is among the users, and its launch is waited for.
 //!
+//! *Finding.* A program may ask what a handle names that a kernel has returned to it, and close it
+//! once no launch runs that knows it.
+//!
 //! *Opening.* Slots of the host program are taken and entered here. No kernel takes one, and no
 //! kernel knows its handle before it is open, so only the host writes this part of the table.
 
@@ -17,9 +20,10 @@ use gpunet_abi::handle::next_generation;
 use gpunet_abi::layout::{DeviceHeader, DeviceLayout, LAUNCHES};
 use gpunet_abi::line;
 use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
-use gpunet_abi::{Handle, Options, SockAddr};
+use gpunet_abi::{Handle, Options, SockAddr, TransportKind};
 use gpunet_core::ids::LaunchId;
 use std::mem::offset_of;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,6 +40,16 @@ pub(crate) struct SocketTable {
     changing: Mutex<()>,
     /// How often launches have ended: the truth behind the words of the device's header.
     ended: Mutex<Ended>,
+}
+
+/// What a handle names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) kind: Kind,
+    /// Of a stream.
+    pub(crate) transport: Option<TransportKind>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) peer: Option<SocketAddr>,
 }
 
 /// How many of its slots the host program has taken.
@@ -188,6 +202,34 @@ impl SocketTable {
     /// Returns whether the handle names an open socket.
     pub(crate) fn is_open(&self, handle: Handle) -> Result<bool, CopyError> {
         Ok(self.state(handle)?.open(handle.generation()).is_some())
+    }
+
+    /// Returns what a handle names, if it is open.
+    pub(crate) fn find(&self, handle: Handle) -> Result<Option<Found>, CopyError> {
+        if handle.slot() >= self.slots {
+            return Ok(None);
+        }
+        let kind = || Ok::<_, CopyError>(self.state(handle)?.open(handle.generation()));
+        let before = kind()?;
+        let transport = self.word::<u32>(self.entry_at(handle) + offset_of!(Entry, transport))?;
+        let (local, peer) =
+            (self.address(handle, offset_of!(Entry, local))?, self.address(handle, offset_of!(Entry, peer))?);
+        // A kernel that closes it meanwhile, and opens another in the slot, changes the generation.
+        Ok(kind()?.filter(|kind| before == Some(*kind)).map(|kind| {
+            let transport = u8::try_from(transport).ok().and_then(TransportKind::from_raw);
+            Found { kind, transport: transport.filter(|_| kind == Kind::Stream), local, peer }
+        }))
+    }
+
+    /// Loads the address of a socket's entry at that offset.
+    fn address(&self, handle: Handle, offset: usize) -> Result<Option<SocketAddr>, CopyError> {
+        let words =
+            self.memory.load_words::<u64>(self.entry_at(handle) + offset, size_of::<SockAddr>() / 8)?;
+        let [head, scope, first, second] = words[..] else { return Ok(None) };
+        let ip = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
+        let mut address = SockAddr::v6(ip.try_into().unwrap_or_default(), (head >> 16) as u16);
+        (address.family, address.flow, address.scope) = (head as u16, (head >> 32) as u32, scope as u32);
+        Ok(address.to_std())
     }
 
     /// A bit for every launch that ever used the socket.

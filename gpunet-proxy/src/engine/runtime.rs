@@ -6,13 +6,14 @@ use crate::engine::pulse::{Heart, Load, Pulse, Worker};
 use crate::engine::shard::{Shard, ShardSetup, WatchedThread};
 use crate::model::attachment_state::AttachmentState;
 use crate::model::config::Config;
-use crate::model::error::EmbedError;
+use crate::model::error::{EmbedError, SnapshotError};
 use crate::model::message::{ANSWER_TIMEOUT, Command, Message, send_to};
 use crate::model::snapshot::Snapshot;
 use crate::os::cpus;
 use crate::os::descriptors;
 use crate::os::doorbell::Bell;
 use crate::os::thread_pool::ThreadPool;
+use crossbeam_channel::RecvTimeoutError;
 use gpu_usermap::threads;
 use gpunet_core::ids::AttachmentId;
 use std::io;
@@ -127,11 +128,15 @@ impl Runtime {
         Ok(())
     }
 
-    /// A snapshot without the uptime; `None` if the control plane does not answer.
-    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
+    /// A snapshot without the uptime.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, SnapshotError> {
         let (done, snapshot) = crossbeam_channel::bounded(1);
-        self.messages.send(Message::Snapshot { of: None, done: send_to(done) }).ok()?;
-        snapshot.recv_timeout(ANSWER_TIMEOUT).ok()
+        // A proxy that stops drops what it has not answered.
+        let _ = self.messages.send(Message::Snapshot { of: None, done: send_to(done) });
+        snapshot.recv_timeout(ANSWER_TIMEOUT).map_err(|error| match error {
+            RecvTimeoutError::Disconnected => SnapshotError::Stopped,
+            RecvTimeoutError::Timeout => SnapshotError::NoAnswer,
+        })
     }
 
     /// Returns whether a thread has ended that was not told to: it has panicked.

@@ -169,8 +169,11 @@ impl DaemonError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// ETIMEDOUT: the proxy in this process has stopped, or its control thread does not answer.
-    #[error("the proxy does not answer: it has stopped, or the machine is overloaded")]
+    /// ENETDOWN: the proxy in this process has stopped.
+    #[error("the proxy has stopped, so it holds nothing; open a new one")]
+    Stopped,
+    /// ETIMEDOUT: the control thread of the proxy in this process does not answer.
+    #[error("the proxy does not answer: the machine is overloaded")]
     NoAnswer,
     /// The daemon cannot be asked, or refuses.
     #[error(transparent)]
@@ -182,6 +185,7 @@ impl SnapshotError {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
+            Self::Stopped => libc::ENETDOWN,
             Self::NoAnswer => libc::ETIMEDOUT,
             Self::Daemon(error) => error.errno(),
         }

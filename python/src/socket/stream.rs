@@ -15,6 +15,7 @@ use pyo3::exceptions::{PyEOFError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -39,7 +40,7 @@ pub(crate) struct Socket {
 
 struct Core {
     /// `None` once the socket is closed.
-    read: Mutex<Option<ReadHalf>>,
+    read: Mutex<Option<Reading>>,
     write: Mutex<Option<WriteHalf>>,
     readable: Arc<Notify>,
     writable: Arc<Notify>,
@@ -48,6 +49,28 @@ struct Core {
     transport: TransportKind,
     /// What the stream's descriptors, rings and words belong to.
     _host: Arc<HostCore>,
+}
+
+/// The receiving half.
+struct Reading {
+    half: ReadHalf,
+    /// What calls had taken that ended by an error: it comes before what the stream has.
+    kept: VecDeque<u8>,
+}
+
+impl Reading {
+    /// Moves kept bytes to `buf`; returns whether there are any.
+    fn take_kept(&mut self, buf: &mut ReadBuf<'_>, peek: bool) -> bool {
+        let n = self.kept.len().min(buf.remaining());
+        let (first, second) = self.kept.as_slices();
+        let from_first = n.min(first.len());
+        buf.put_slice(&first[..from_first]);
+        buf.put_slice(&second[..n - from_first]);
+        if !peek {
+            self.kept.drain(..n);
+        }
+        n > 0
+    }
 }
 
 impl Drop for Core {
@@ -74,7 +97,7 @@ impl Core {
     /// EBADF, when the socket was closed; the call's.
     fn with_read<R>(
         &self,
-        call: impl FnOnce(&mut ReadHalf) -> Poll<io::Result<R>>,
+        call: impl FnOnce(&mut Reading) -> Poll<io::Result<R>>,
     ) -> Poll<Result<R, Failure>> {
         match &mut *lock(&self.read) {
             Some(read) => call(read).map_err(Failure::from),
@@ -96,39 +119,54 @@ impl Core {
         }
     }
 
-    /// Receives into `room`, from `at` on: what there is, or all; returns how far that went.
+    /// Receives into `room`, from `at` on: what there is, or all. `at` tells how far that went,
+    /// after an error, too.
     fn receive(
         &self,
         cx: &mut Context<'_>,
         room: &mut [MaybeUninit<u8>],
         at: &mut usize,
         flags: i32,
-    ) -> Poll<Result<usize, Failure>> {
+    ) -> Poll<Result<(), Failure>> {
         let (peek, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
         while *at < room.len() {
             let mut buf = ReadBuf::uninit(&mut room[*at..]);
-            let polled = self.with_read(|read| match peek {
-                true => read.poll_peek(cx, &mut buf),
-                false => Pin::new(read).poll_read(cx, &mut buf),
-            });
-            match ready!(polled) {
-                Ok(()) => {}
-                // The failure stays, for the next call.
-                Err(_) if *at > 0 => break,
-                Err(failure) => return Poll::Ready(Err(failure)),
-            }
+            ready!(self.with_read(|read| {
+                if read.take_kept(&mut buf, peek) {
+                    return Poll::Ready(Ok(()));
+                }
+                match peek {
+                    true => read.half.poll_peek(cx, &mut buf),
+                    false => Pin::new(&mut read.half).poll_read(cx, &mut buf),
+                }
+            }))?;
             let n = buf.filled().len();
             *at += n;
             if n == 0 || peek || !all {
                 break;
             }
         }
-        Poll::Ready(Ok(*at))
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives bytes back that a call has taken and does not return: the next one gets them.
+    fn keep(&self, taken: &[u8]) {
+        if let Some(read) = &mut *lock(&self.read) {
+            let mut kept: VecDeque<u8> = taken.to_vec().into();
+            kept.append(&mut read.kept);
+            read.kept = kept;
+        }
+        // For other threads that wait.
+        Waker::from(self.readable.clone()).wake();
     }
 
     fn is_readable(&self) -> bool {
         let waker = Waker::from(self.readable.clone());
-        self.with_read(|read| read.poll_ready(&mut Context::from_waker(&waker))).is_ready()
+        self.with_read(|read| match read.kept.is_empty() {
+            true => read.half.poll_ready(&mut Context::from_waker(&waker)),
+            false => Poll::Ready(Ok(())),
+        })
+        .is_ready()
     }
 
     fn is_writable(&self) -> bool {
@@ -141,7 +179,7 @@ impl Core {
     fn close(&self) {
         let (read, write) = (lock(&self.read).take(), lock(&self.write).take());
         if let (Some(read), Some(write)) = (read, write) {
-            drop(Stream::reunite(read, write));
+            drop(Stream::reunite(read.half, write));
         }
         self.readable.close();
         self.writable.close();
@@ -155,7 +193,7 @@ impl Socket {
         let transport = stream.transport();
         let (read, write) = stream.into_split();
         let core = Core {
-            read: Mutex::new(Some(read)),
+            read: Mutex::new(Some(Reading { half: read, kept: VecDeque::new() })),
             write: Mutex::new(Some(write)),
             readable: Arc::default(),
             writable: Arc::default(),
@@ -179,18 +217,42 @@ impl Socket {
         Ok(self.core.get()?)
     }
 
-    fn recv_to(&self, py: Python<'_>, room: &mut [MaybeUninit<u8>], flags: i32) -> PyResult<usize> {
+    /// Receives what there is, or with MSG_WAITALL all of `room`; returns how many bytes. What was
+    /// taken when a call raises is there for the next one.
+    ///
+    /// With MSG_WAITALL, bytes that came before a failure or the end of the time are returned, as
+    /// the system's sockets do; `or_raise` raises instead.
+    fn recv_to(
+        &self,
+        py: Python<'_>,
+        room: &mut [MaybeUninit<u8>],
+        flags: i32,
+        or_raise: bool,
+    ) -> PyResult<usize> {
         check_flags(flags, RECV_FLAGS, "MSG_PEEK, MSG_WAITALL, MSG_DONTWAIT and MSG_NOSIGNAL")?;
         let core = self.open()?;
         let mut at = 0;
         let waited =
             until_ready(py, &core.readable, self.limit(flags), |cx| core.receive(cx, room, &mut at, flags));
+        let returns = match &waited {
+            Ok(Waited::Done(Ok(()))) => true,
+            // A failure of the stream stays, for the next call.
+            Ok(_) => at > 0 && !or_raise,
+            Err(_) => false,
+        };
+        if at > 0 && !returns && flags & libc::MSG_PEEK == 0 {
+            // SAFETY: `receive` has written the bytes up to `at`.
+            let taken = unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<u8>(), at) };
+            core.keep(taken);
+        }
         core.readable.settle(|| core.is_readable());
         match waited? {
-            Waited::Done(result) => Ok(result?),
-            // MSG_WAITALL has moved some, which are not lost.
-            _ if at > 0 => Ok(at),
+            _ if returns => Ok(at),
+            Waited::Done(result) => Ok(result.map(|()| at)?),
             Waited::WouldBlock => Err(Failure::would_block().into()),
+            Waited::TimedOut if at > 0 => {
+                Err(timed_out(&format!("{at} of {} bytes have come; the next receive gets them", room.len())))
+            }
             Waited::TimedOut => Err(timed_out("no bytes have come")),
         }
     }
@@ -264,23 +326,30 @@ impl Socket {
         let size =
             usize::try_from(bufsize).map_err(|_| PyValueError::new_err("negative buffersize in recv"))?;
         let size = if flags & libc::MSG_WAITALL == 0 { size.min(MOST_AT_ONCE) } else { size };
-        received(py, size, |room| self.recv_to(py, room, flags))
+        received(py, size, |room| self.recv_to(py, room, flags, false))
     }
 
     #[pyo3(signature = (size, /))]
     fn recv_exact<'py>(&self, py: Python<'py>, size: isize) -> PyResult<Bound<'py, PyBytes>> {
         let size = usize::try_from(size).map_err(|_| PyValueError::new_err("negative size in recv_exact"))?;
-        let bytes = received(py, size, |room| self.recv_to(py, room, libc::MSG_WAITALL))?;
+        let bytes = received(py, size, |room| self.recv_to(py, room, libc::MSG_WAITALL, true))?;
         if bytes.as_bytes().len() < size {
-            let text = format!(
-                "the stream ended, or its time was over, after {} of {size} bytes",
-                bytes.as_bytes().len()
-            );
+            let text = format!("the stream ended after {} of {size} bytes", bytes.as_bytes().len());
             let error = made::<PyEOFError>(py, text);
             error.value(py).setattr("partial", bytes)?;
+            error.value(py).setattr("expected", size)?;
             return Err(error);
         }
         Ok(bytes)
+    }
+
+    /// Gives bytes back that were received: the next receive gets them. For `gpunet.AsyncSocket`.
+    fn _keep(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let view = View::readable(data)?;
+        let core = self.open()?;
+        core.keep(view.bytes());
+        core.readable.settle(|| core.is_readable());
+        Ok(())
     }
 
     #[pyo3(signature = (buffer, nbytes=0, flags=0))]
@@ -293,7 +362,7 @@ impl Socket {
             return Err(PyValueError::new_err(format!("nbytes is {nbytes}, and the buffer has {len} bytes")));
         }
         let room = if nbytes == 0 { len } else { nbytes };
-        self.recv_to(buffer.py(), &mut view.room()[..room], flags)
+        self.recv_to(buffer.py(), &mut view.room()[..room], flags, false)
     }
 
     fn shutdown(&self, py: Python<'_>, how: i32) -> PyResult<()> {
@@ -311,8 +380,8 @@ impl Socket {
                 ended?;
             }
             if read {
-                let stop = |half: &mut ReadHalf| {
-                    half.stop();
+                let stop = |read: &mut Reading| {
+                    read.half.stop();
                     Poll::Ready(Ok(()))
                 };
                 if let Poll::Ready(ended) = core.with_read(stop) {
@@ -533,7 +602,8 @@ impl Connecting {
         if !core.progress(&mut Context::from_waker(&waker)) {
             return Err(Failure::new(libc::EAGAIN, "the connect goes on").into());
         }
-        let ended = lock(&core.ended).take().ok_or_else(|| Failure::closed("connect"))?;
+        let ended = lock(&core.ended).take();
+        let ended = ended.ok_or_else(|| Failure::closed("connect"))?;
         core.notify.close();
         Socket::new(&core.host, ended.map_err(|error| Failure::from(error).at(core.to))?, timeout)
     }

@@ -36,12 +36,15 @@ __all__ = [
     *CONSTANTS,
     "CompileError",
     "accept",
+    "barrier",
     "block",
     "blocks",
     "close",
     "compile",
     "connect",
     "poll",
+    "put",
+    "put_signal",
     "recv",
     "recv_exact",
     "run",
@@ -49,6 +52,8 @@ __all__ = [
     "send",
     "send_some",
     "shutdown",
+    "signal_set",
+    "signal_wait",
     "sockaddr",
 ]
 
@@ -236,3 +241,33 @@ def shutdown(net: int, socket: int, how: int = SHUT_RDWR) -> int:
 def close(net: int, socket: int) -> int:
     """Closes a socket; returns 0."""
     return _native.cpu_close(net, socket)
+
+
+def put(net: int, team: int, memory: int, offset: int, data: Buffer, n: int | None, member: int) -> int:
+    """Copies `n` bytes, or all, to byte `offset` of symmetric memory in the part of a member; returns 0.
+
+    `team` and `memory` are what `device_number()` returned.
+    """
+    return _native.cpu_put(net, team, memory, offset, data, n, member)
+
+
+def put_signal(
+    net: int, team: int, memory: int, offset: int, data: Buffer, n: int | None, signal: int, value: int, member: int
+) -> int:
+    """Puts, and sets a signal of the member: who sees the value sees the bytes; returns 0."""
+    return _native.cpu_put(net, team, memory, offset, data, n, member, (signal, value))
+
+
+def signal_set(net: int, team: int, signal: int, value: int, member: int) -> int:
+    """Sets a signal of a member, who sees what was stored before; returns 0. Values only grow."""
+    return _native.cpu_signal_set(net, team, signal, value, member)
+
+
+def signal_wait(net: int, team: int, signal: int, source: int, value: int, timeout_ns: int = FOREVER) -> int:
+    """Waits until the signal that `source` sets is at least `value`; returns what it is."""
+    return _native.cpu_signal_wait(net, team, signal, source, value, timeout_ns)
+
+
+def barrier(net: int, team: int, timeout_ns: int = FOREVER) -> int:
+    """Waits until all members have come, one block of each; returns 0."""
+    return _native.cpu_barrier(net, team, timeout_ns)

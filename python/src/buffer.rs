@@ -51,11 +51,16 @@ impl View {
     }
 
     fn new(object: &Bound<'_, PyAny>, flags: i32) -> PyResult<Self> {
+        let is_written = flags & ffi::PyBUF_WRITABLE != 0;
+        Self::new_with(object, flags).map_err(|error| refused(object, is_written, error))
+    }
+
+    /// The same with the object's own error.
+    fn new_with(object: &Bound<'_, PyAny>, flags: i32) -> PyResult<Self> {
         let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
         // SAFETY: the object is live, and the view is writable memory for the answer.
         if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
-            let is_written = flags & ffi::PyBUF_WRITABLE != 0;
-            return Err(refused(object, is_written, PyErr::fetch(object.py())));
+            return Err(PyErr::fetch(object.py()));
         }
         // SAFETY: the call has filled it in.
         Ok(Self { view: unsafe { view.assume_init() } })
@@ -102,7 +107,10 @@ fn refused(object: &Bound<'_, PyAny>, to_write: bool, error: PyErr) -> PyErr {
     let py = object.py();
     let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     let on_gpu = object.hasattr("__cuda_array_interface__").unwrap_or(false);
-    if !error.is_instance_of::<PyTypeError>(py) && !error.is_instance_of::<PyBufferError>(py) {
+    let has_own_error =
+        !error.is_instance_of::<PyTypeError>(py) && !error.is_instance_of::<PyBufferError>(py);
+    // numpy's for an array that is not contiguous, or read-only, is a ValueError, too.
+    if has_own_error && View::new_with(object, ffi::PyBUF_STRIDED_RO).is_err() {
         // The object says itself what is wrong, such as that it was closed.
         if !object.is_instance_of::<PyMemoryView>() {
             return error;

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::task::Waker;
 
 /// A block of one thread.
-const BLOCK: Solo = Solo::new(0, 1);
+pub(crate) const BLOCK: Solo = Solo::new(0, 1);
 
 /// What the threads of a launch use.
 #[derive(Debug)]
@@ -215,7 +215,7 @@ fn refuse_main_thread() -> PyResult<()> {
 }
 
 /// A timeout that can be.
-fn limit(timeout_ns: i64) -> PyResult<i64> {
+pub(crate) fn limit(timeout_ns: i64) -> PyResult<i64> {
     if timeout_ns >= -1 || timeout_ns == posix::SOCKET_TIMEOUT {
         return Ok(timeout_ns);
     }
@@ -228,7 +228,11 @@ fn limit(timeout_ns: i64) -> PyResult<i64> {
 ///
 /// # Errors
 /// RuntimeError in the main thread, where nothing would end the wait.
-fn call(py: Python<'_>, net: u64, body: impl FnOnce(Net) -> Result<i64, Error> + Send) -> PyResult<i64> {
+pub(crate) fn call(
+    py: Python<'_>,
+    net: u64,
+    body: impl FnOnce(Net) -> Result<i64, Error> + Send,
+) -> PyResult<i64> {
     refuse_main_thread()?;
     let Some(calls) = find(net) else { return Ok(-i64::from(libc::ENETDOWN)) };
     Ok(detach(py, || {
@@ -239,7 +243,7 @@ fn call(py: Python<'_>, net: u64, body: impl FnOnce(Net) -> Result<i64, Error> +
 }
 
 /// How many bytes of a buffer a call moves.
-fn length(n: Option<usize>, len: usize) -> PyResult<usize> {
+pub(crate) fn length(n: Option<usize>, len: usize) -> PyResult<usize> {
     match n {
         Some(n) if n > len => Err(PyValueError::new_err(format!("n is {n}, and the data has {len} bytes"))),
         _ => Ok(n.unwrap_or(len)),

@@ -1,5 +1,5 @@
-//! Memory of this package as arrays of other libraries: by the buffer protocol where a CPU has it, by
-//! `__cuda_array_interface__` where a GPU has it, by DLPack in both cases. None of them copies.
+//! Memory of this package as arrays of other libraries: by the buffer protocol where a CPU has it,
+//! by `__cuda_array_interface__` where a GPU has it, by DLPack in both cases. None of them copies.
 
 use crate::dlpack::{self, Asked, Kind, Place};
 use crate::error::made;

@@ -10,7 +10,7 @@
 //! | `probe` | what this machine offers |
 //! | `socket` | sockets of the host program |
 //! | `attachment`, `launch`, `cpu`, `device_socket`, `memory`, `cuda` | a device: launches of its kernels, their sockets and memory |
-//! | `queue`, `team` | operations in the order of a stream; devices that store into each other's memory |
+//! | `queue`, `team`, `cpu_team` | operations in the order of a stream; devices that store into each other's memory, also in kernels on the CPU |
 //! | `array`, `export`, `dlpack` | arrays of other libraries as memory, and memory as their arrays |
 //! | `address`, `buffer`, `plain`, `error` | Python's values: addresses, memory, dicts, exceptions |
 //! | `wait`, `detach`, `job`, `fork`, `log` | how calls wait; work without the GIL; what goes on behind them; children of `fork`; the log |
@@ -20,6 +20,7 @@ mod array;
 mod attachment;
 mod buffer;
 mod cpu;
+mod cpu_team;
 mod cuda;
 mod detach;
 mod device_socket;
@@ -102,6 +103,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(cpu::cpu_poll, module)?)?;
     module.add_function(wrap_pyfunction!(cpu::cpu_function, module)?)?;
     module.add_function(wrap_pyfunction!(probe::probe, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu_team::cpu_put, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu_team::cpu_signal_set, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu_team::cpu_signal_wait, module)?)?;
+    module.add_function(wrap_pyfunction!(cpu_team::cpu_barrier, module)?)?;
     module.add_function(wrap_pyfunction!(device_ptx, module)?)?;
     module.add_function(wrap_pyfunction!(headers, module)?)?;
     Ok(())

@@ -72,8 +72,8 @@ impl Inner {
         }
         let is_idle = queue.is_idle();
         let done = queue.outcome().done;
-        // An operation that could not be enqueued was counted, perhaps: then these numbers are ahead
-        // of the queue's, and an array is kept until the queue is idle.
+        // An operation that could not be enqueued was counted, perhaps: then these numbers are
+        // ahead of the queue's, and an array is kept until the queue is idle.
         let count = match is_idle {
             true => self.kept.len(),
             false => self.kept.iter().take_while(|(number, _)| *number <= done).count(),
@@ -132,7 +132,8 @@ impl QueueCore {
         // What is dropped is dropped with the GIL.
         let (result, _free) = detach(py, move || {
             let mut inner = self.lock();
-            let mut free = inner.ended();
+            // A capture is no time to look.
+            let mut free = if captures { Vec::new() } else { inner.ended() };
             let result = inner.queue().map_err(Refused::from).and_then(operation);
             match (&result, array) {
                 (Err(_), array) => free.extend(array),

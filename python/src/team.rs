@@ -2,22 +2,24 @@
 
 use crate::array::bytes_of;
 use crate::attachment::{Attachment, AttachmentCore};
+use crate::detach::detach;
 use crate::dlpack::Asked;
 use crate::error::{self, Failure};
 use crate::export::{self, Dtype, Exporter};
 use crate::fork::Owned;
 use crate::wait::lock;
 use crate::{address, job};
-use gpunet_device::{Net, Rank, SymmetricPtr};
-use gpunet_proxy::DeviceBuffer;
+use gpunet_device::{Net, Rank, SymmetricPtr, TeamHandle};
 use gpunet_proxy::team::{
     self, Launched, PutSource, SymmetricSlice, TeamError, TeamId, TeamListener as Listener, TeamOptions,
 };
+use gpunet_proxy::{AllocError, DeviceBuffer};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyTuple};
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -31,6 +33,9 @@ pub(crate) struct TeamCore {
     rank: u32,
     size: u32,
     signals: u32,
+    /// By which kernels use it.
+    number: u64,
+    is_left: AtomicBool,
     attachment: Arc<AttachmentCore>,
 }
 
@@ -48,6 +53,29 @@ impl TeamCore {
         team.as_ref().map(body).ok_or_else(Self::left)
     }
 
+    fn is_left(&self) -> bool {
+        // Ordering: Relaxed; a call that is made because of it finds out under the lock.
+        self.is_left.load(Ordering::Relaxed)
+    }
+
+    /// Makes a call of a kernel on the CPU as this member, which does not leave meanwhile. It is a
+    /// team that [`find`] has found.
+    pub(crate) fn call<R>(&self, net: Net, body: impl FnOnce(TeamHandle) -> R) -> Result<R, Failure> {
+        // SAFETY: both are of the CPU device, whose launches have one address space; the team is
+        // there during the call.
+        self.with(|team| body(unsafe { team.handle(net) }))
+    }
+
+    /// Uses the memory that kernels use by that number, which stays mapped meanwhile; nothing, if
+    /// it is not this team's.
+    pub(crate) fn call_with<R>(&self, number: u64, body: impl FnOnce(SymmetricPtr<u8>) -> R) -> Option<R> {
+        let is_it = |memory: &Arc<SymmetricCore>| memory.number() == Some(number);
+        let memory = lock(&self.memories).iter().filter_map(Weak::upgrade).find(is_it)?;
+        let borrowed = memory.borrowed.read().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: it is borrowed during the call.
+        borrowed.as_ref().map(|memory| body(unsafe { memory.ptr() }))
+    }
+
     fn left() -> Failure {
         Failure::new(libc::EBADF, "the team was left; join another one")
     }
@@ -55,6 +83,7 @@ impl TeamCore {
     /// Takes the team out, when no call uses it. Its memory stays mapped as long as arrays use it.
     fn take(&self) -> Option<team::Team> {
         let mut team = self.team.write().unwrap_or_else(PoisonError::into_inner);
+        self.is_left.store(true, Ordering::Relaxed);
         // Before the team moves: they borrow it.
         for memory in lock(&self.memories).drain(..).filter_map(|memory| memory.upgrade()) {
             drop(memory.borrowed.write().unwrap_or_else(PoisonError::into_inner).take());
@@ -70,13 +99,14 @@ impl TeamCore {
             // reading.
             let team: &'static team::Team = unsafe { &*std::ptr::from_ref(team) };
             let memory = team.alloc::<u8>(len)?;
-            // SAFETY: the memory is kept by whatever uses the addresses: a rule of docs/python.md for
-            // kernels, and the arrays' own reference.
+            // SAFETY: the memory is kept by whatever uses the addresses: a rule of docs/python.md
+            // for kernels, and the arrays' own reference.
             let address = |rank| unsafe { memory.address(Rank(rank)) }.unwrap_or(0);
             let addresses = (0..self.size).map(address).collect();
             let keep = PutSource::from(&memory);
-            let (borrowed, team) = (RwLock::new(Some(memory)), self.clone());
-            let core = Arc::new(SymmetricCore { borrowed, _keep: keep, addresses, team });
+            let (borrowed, record) = (RwLock::new(Some(memory)), OnceLock::new());
+            let core =
+                Arc::new(SymmetricCore { borrowed, _keep: keep, addresses, record, team: self.clone() });
             let mut memories = lock(&self.memories);
             memories.retain(|memory| memory.strong_count() > 0);
             memories.push(Arc::downgrade(&core));
@@ -113,6 +143,8 @@ pub(crate) struct SymmetricCore {
     _keep: PutSource<u8>,
     /// Of each member's part.
     addresses: Vec<u64>,
+    /// What kernels find by its number.
+    record: OnceLock<DeviceBuffer>,
     team: Arc<TeamCore>,
 }
 
@@ -120,6 +152,43 @@ impl std::fmt::Debug for SymmetricCore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SymmetricCore").finish_non_exhaustive()
     }
+}
+
+impl SymmetricCore {
+    /// Makes what kernels find, in the device's memory, and returns its address.
+    fn make_record(&self) -> Result<Result<u64, AllocError>, Failure> {
+        let memory = self.borrowed.read().unwrap_or_else(PoisonError::into_inner);
+        let memory = memory.as_ref().ok_or_else(TeamCore::left)?;
+        if let Some(number) = self.number() {
+            return Ok(Ok(number));
+        }
+        // SAFETY: the kernels end before the memory is gone: a rule of docs/python.md.
+        let pointer: SymmetricPtr<u8> = unsafe { memory.ptr() };
+        // SAFETY: four numbers, without gaps.
+        let bytes =
+            unsafe { std::slice::from_raw_parts((&raw const pointer).cast::<u8>(), size_of_val(&pointer)) };
+        let mut made = match self.team.attachment.with(|attachment| attachment.alloc(bytes.len()))? {
+            Ok(made) => made,
+            Err(error) => return Ok(Err(error)),
+        };
+        made.write(0, bytes).map_err(|error| Failure::new(libc::EIO, error.to_string()))?;
+        // SAFETY: as above.
+        Ok(Ok(unsafe { self.record.get_or_init(|| made).buffer() }.as_ptr() as u64))
+    }
+
+    /// By which kernels use it, if they may.
+    fn number(&self) -> Option<u64> {
+        // SAFETY: as in `make_record`.
+        self.record.get().map(|record| unsafe { record.buffer() }.as_ptr() as u64)
+    }
+}
+
+/// The team that kernels on the CPU use by that number. With the GIL.
+pub(crate) fn find(number: u64) -> Option<Arc<TeamCore>> {
+    let is_it = |core: &Arc<TeamCore>| {
+        core.number == number && !core.is_left() && core.attachment.context().is_none()
+    };
+    lock(&OPEN).iter().find_map(|open| open.get().ok()?.upgrade().filter(is_it))
 }
 
 fn options(signals: u32, timeout: f64) -> PyResult<TeamOptions> {
@@ -152,8 +221,11 @@ pub(crate) struct Team {
 impl Team {
     fn new(team: team::Team, signals: u32, attachment: Arc<AttachmentCore>) -> Self {
         let (rank, size) = (team.rank().0, team.size());
-        let (team, memories) = (RwLock::new(Some(team)), Mutex::default());
-        let core = Arc::new(TeamCore { team, memories, rank, size, signals, attachment });
+        // SAFETY: 0 stands for no context, and kernels have that of their launch. They end before
+        // the team is left: a rule of docs/python.md.
+        let number = unsafe { team.handle(Net::from_raw(0)) }.raw_state();
+        let (team, memories, is_left) = (RwLock::new(Some(team)), Mutex::default(), false.into());
+        let core = Arc::new(TeamCore { team, memories, rank, size, signals, number, is_left, attachment });
         let mut open = lock(&OPEN);
         open.retain(|open| open.get().is_ok_and(|open| open.strong_count() > 0));
         open.push(Owned::new(Arc::downgrade(&core)));
@@ -214,16 +286,15 @@ impl Team {
 
     /// By which kernels use it.
     fn device_number(&self) -> PyResult<u64> {
-        // SAFETY: the kernels end before the team is left: a rule of docs/python.md. They have their
-        // own launch's context.
-        let number = |team: &team::Team| unsafe { team.handle(Net::from_raw(0)) }.raw_state();
-        Ok(self.core.get()?.with(number)?)
+        let core = self.core.get()?;
+        if core.is_left() { Err(TeamCore::left().into()) } else { Ok(core.number) }
     }
 
     /// Why the team is broken, if it is.
     #[getter]
-    fn broken(&self) -> PyResult<Option<String>> {
-        let why = self.core.get()?.with(|team| team.broken())?;
+    fn broken(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let core = self.core.get()?;
+        let why = detach(py, || core.with(team::Team::broken))?;
         Ok(why.map(|why| why.to_string()))
     }
 
@@ -244,8 +315,7 @@ impl Team {
         let core = self.core.get()?.clone();
         let ordinal = core.attachment.ordinal()?;
         let memory = job::run(py, move || core.alloc(len))??.map_err(|error| error::team(&error))?;
-        let record = OnceLock::new();
-        Ok(Symmetric { inner: Owned::new(Array { memory, shape, dtype, ordinal, len, record }) })
+        Ok(Symmetric { inner: Owned::new(Array { memory, shape, dtype, ordinal, len }) })
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
@@ -270,7 +340,7 @@ impl Team {
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        Ok(self.core.get()?.with(|_| ()).is_err())
+        Ok(self.core.get()?.is_left())
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -294,7 +364,7 @@ impl Team {
 
     fn __repr__(&self) -> String {
         match self.core.get() {
-            Ok(core) if core.with(|_| ()).is_ok() => {
+            Ok(core) if !core.is_left() => {
                 format!("<gpunet.Team member {} of {}>", core.rank, core.size)
             }
             _ => "<gpunet.Team [left]>".to_owned(),
@@ -357,34 +427,9 @@ struct Array {
     dtype: Dtype,
     ordinal: Option<u32>,
     len: usize,
-    /// What kernels find by its number.
-    record: OnceLock<DeviceBuffer>,
 }
 
 impl Array {
-    /// Makes the record, in the device's memory, and returns its address.
-    fn number(&self) -> PyResult<u64> {
-        let memory = self.memory.borrowed.read().unwrap_or_else(PoisonError::into_inner);
-        let memory = memory.as_ref().ok_or_else(TeamCore::left)?;
-        let record = match self.record.get() {
-            Some(record) => record,
-            None => {
-                // SAFETY: the kernels end before the memory is gone: a rule of docs/python.md.
-                let pointer: SymmetricPtr<u8> = unsafe { memory.ptr() };
-                // SAFETY: four numbers, without gaps.
-                let bytes = unsafe {
-                    std::slice::from_raw_parts((&raw const pointer).cast::<u8>(), size_of_val(&pointer))
-                };
-                let made = self.memory.team.attachment.with(|attachment| attachment.alloc(bytes.len()))?;
-                let mut made = made.map_err(|error| error::alloc(&error))?;
-                made.write(0, bytes).map_err(error::cuda)?;
-                self.record.get_or_init(|| made)
-            }
-        };
-        // SAFETY: as above.
-        Ok(unsafe { record.buffer() }.as_ptr() as u64)
-    }
-
     fn part(&self, member: u32) -> Result<Exporter<'_>, PyErr> {
         let address = self.memory.addresses.get(member as usize);
         let size = self.memory.addresses.len();
@@ -451,8 +496,9 @@ impl Symmetric {
     }
 
     /// By which kernels use it.
-    fn device_number(&self) -> PyResult<u64> {
-        self.inner.get()?.number()
+    fn device_number(&self, py: Python<'_>) -> PyResult<u64> {
+        let inner = self.inner.get()?;
+        detach(py, || inner.memory.make_record())?.map_err(|error| error::alloc(&error))
     }
 
     /// Another member's part, as this member's device has it mapped.

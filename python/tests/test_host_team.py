@@ -18,6 +18,7 @@ import pytest
 from conftest import in_thread
 
 import gpunet
+from gpunet import cpu
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ def together(net: gpunet.Proxy, size: int, body: Callable[[gpunet.Team, gpunet.A
 
 
 def test_members_put_signal_wait_and_meet(net: gpunet.Proxy) -> None:
-    def body(team: gpunet.Team, cpu: gpunet.Attachment) -> list[int]:
+    def body(team: gpunet.Team, device: gpunet.Attachment) -> list[int]:
         rank, size = team.rank, team.size
         box, numbers, everybody = team.alloc(4, "int64"), team.alloc((2,), "i8"), team.alloc((size, 2), int)
         assert box.shape == (4,) and everybody.shape == (size, 2) and box.dtype == "int64" and everybody.nbytes == size * 16
@@ -50,7 +51,7 @@ def test_members_put_signal_wait_and_meet(net: gpunet.Proxy) -> None:
         assert own.format == "q" and own.shape == (2,) and own.tolist() == [0, 0] and not own.readonly
         own[0], own[1] = rank, rank * 10
         right, left = (rank + 1) % size, (rank - 1) % size
-        with gpunet.Queue(cpu) as queue:
+        with gpunet.Queue(device) as queue:
             queue.put(box, own, right)
             queue.put_signal(box, numbers, 3, 1, right, offset=16)
             queue.signal_wait(team, 3, left, 1)
@@ -73,9 +74,9 @@ def test_members_put_signal_wait_and_meet(net: gpunet.Proxy) -> None:
 
 
 def test_members_broadcast_exchange_and_split(net: gpunet.Proxy) -> None:
-    def body(team: gpunet.Team, cpu: gpunet.Attachment) -> tuple[bytes, bytes, int, int]:
+    def body(team: gpunet.Team, device: gpunet.Attachment) -> tuple[bytes, bytes, int, int]:
         said, parts = team.alloc(4), team.alloc(6)
-        with gpunet.Queue(cpu) as queue:
+        with gpunet.Queue(device) as queue:
             queue.broadcast(said, f"by {team.rank}".encode(), 1)
             queue.all_to_all(parts, bytes([team.rank * 16 + part for part in range(3) for _ in range(2)]))
         with team.split(team.rank % 2, -team.rank) as part:
@@ -88,10 +89,43 @@ def test_members_broadcast_exchange_and_split(net: gpunet.Proxy) -> None:
     ]
 
 
+def test_kernels_on_the_cpu_put_signal_and_meet(net: gpunet.Proxy) -> None:
+    def kernel(context: int, team: int, memory: int, other: int, out: list[int]) -> None:
+        data = array.array("q", [other, 7])
+        out.append(cpu.signal_wait(context, team, 2, other, 1, timeout_ns=1_000))
+        out.append(cpu.put(context, team, memory, 0, data, 8, other))
+        out.append(cpu.put_signal(context, team, memory, 8, memoryview(data)[1:], None, 0, 3, other))
+        out.append(cpu.signal_wait(context, team, 0, other, 2))
+        out.append(cpu.signal_set(context, team, 1, 9, other))
+        out.append(cpu.barrier(context, team))
+        out.append(cpu.signal_wait(context, team, 1, other, 9, cpu.NO_WAIT))
+        out.append(cpu.barrier(context, team, timeout_ns=1_000) if other == 1 else 0)
+        # What cannot be.
+        out.append(cpu.put(context, team, memory, 9, data, 8, other))
+        out.append(cpu.put(context, team, memory + 8, 0, data, 8, other))
+        out.append(cpu.put(context, team, memory, 0, data, 8, 2))
+        out.append(cpu.signal_set(context, team, 1000, 1, other))
+        out.append(cpu.barrier(context, team + 64))
+
+    def body(team: gpunet.Team, device: gpunet.Attachment) -> list[int]:
+        box, out = team.alloc(2, "int64"), list[int]()
+        with device.launch() as context:
+            cpu.run(context, kernel, team.device_number(), box.device_number(), 1 - team.rank, out)
+        assert memoryview(box).tolist() == [team.rank, 7]
+        team.barrier()
+        return out
+
+    refused = [-errno.EINVAL] * 4 + [-errno.ENETDOWN]
+    assert together(net, 2, body) == [
+        [-errno.EAGAIN, 0, 0, 3, 0, 0, 9, -errno.EAGAIN, *refused],
+        [-errno.EAGAIN, 0, 0, 3, 0, 0, 9, 0, *refused],
+    ]
+
+
 def test_arrays_outlive_the_team(net: gpunet.Proxy) -> None:
     kept: list[memoryview] = []
 
-    def body(team: gpunet.Team, cpu: gpunet.Attachment) -> gpunet.Symmetric:
+    def body(team: gpunet.Team, device: gpunet.Attachment) -> gpunet.Symmetric:
         memory = team.alloc((3, 2), "uint16")
         view = memoryview(memory)
         view[2, 1] = 7 + team.rank
@@ -116,9 +150,9 @@ def test_arrays_outlive_the_team(net: gpunet.Proxy) -> None:
 
 
 def test_what_a_team_refuses(net: gpunet.Proxy) -> None:
-    def body(team: gpunet.Team, cpu: gpunet.Attachment) -> None:
+    def body(team: gpunet.Team, device: gpunet.Attachment) -> None:
         memory = team.alloc(8)
-        with gpunet.Queue(cpu) as queue:
+        with gpunet.Queue(device) as queue:
             refused: tuple[tuple[Callable[[], None], str], ...] = (
                 (lambda: queue.put(memory, b"1", 2), "no member 2 in a team of 2"),
                 (lambda: queue.put_signal(memory, b"1", 4, 1, 0), "no signal 4 in a team with 4"),

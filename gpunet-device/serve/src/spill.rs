@@ -17,7 +17,8 @@ pub struct Spill {
 /// A request cannot be collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpillError {
-    /// There is no memory for it, even without the entries that could be evicted.
+    /// There is no memory for it, even without the entries that could be evicted; or it may not
+    /// have so much.
     NoMemory,
     /// The launch is over.
     Over(gpunet_device::Error),
@@ -39,6 +40,12 @@ impl Spill {
         self.len as usize
     }
 
+    /// Bytes of memory that it takes.
+    #[must_use]
+    pub fn held<S: Structure>(&self, map: &Map<S>) -> usize {
+        Chunk::from_raw(self.chunk).map_or(0, |chunk| Chunks::of(map.heap()).capacity(chunk))
+    }
+
     /// What was collected.
     #[must_use]
     pub fn bytes<S: Structure>(&self, map: &Map<S>) -> Bytes<'_> {
@@ -50,7 +57,7 @@ impl Spill {
 
     /// Consumes input until `total` bytes are collected, or there is no more of it. It makes room
     /// for what has come, twice as much each time: a length that was announced takes no memory
-    /// before the bytes come.
+    /// before the bytes come. A new chunk has `most` bytes at most.
     ///
     /// # Cooperation
     /// All lanes call it. Ends with a barrier.
@@ -64,18 +71,18 @@ impl Spill {
         context: &Context,
         map: &Map<S>,
         input: &mut Reader<'_>,
-        total: usize,
+        (total, most): (usize, usize),
     ) -> core::result::Result<(), SpillError> {
         let len = self.len as usize;
         let more = input.rest().first(total.saturating_sub(len));
         // At most what it will be.
         let room = total.min((len + more.len()).max(2 * len).max(FIRST));
-        self.put(g, context, map, more, room)?;
+        self.put(g, context, map, more, (room, most))?;
         input.consume(more.len());
         Ok(())
     }
 
-    /// Appends bytes.
+    /// Appends bytes. A new chunk has `most` bytes at most.
     ///
     /// # Cooperation
     /// As [`Spill::collect`].
@@ -88,12 +95,13 @@ impl Spill {
         context: &Context,
         map: &Map<S>,
         bytes: Bytes<'_>,
+        most: usize,
     ) -> core::result::Result<(), SpillError> {
         let len = self.len as usize;
         // At least twice what it was: what grows bit by bit is not copied each time. But a chunk is
         // never larger than the largest.
         let room = (2 * len).min(crate::MAX_CHUNK).max(len + bytes.len());
-        self.put(g, context, map, bytes, room)
+        self.put(g, context, map, bytes, (room, most))
     }
 
     /// Appends bytes; if there is no place for them, in a new chunk with room for `room` bytes.
@@ -104,13 +112,13 @@ impl Spill {
         context: &Context,
         map: &Map<S>,
         bytes: Bytes<'_>,
-        room: usize,
+        (room, most): (usize, usize),
     ) -> core::result::Result<(), SpillError> {
         let chunks = Chunks::of(map.heap());
         let old = Chunk::from_raw(self.chunk);
         let needed = self.len as usize + bytes.len();
         if old.is_none_or(|chunk| chunks.capacity(chunk) < needed) {
-            let new = map.room(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
+            let new = room_within(g, context, map, room, most)?;
             chunks.write(g, new, 0, self.bytes(map));
             // All lanes have copied before another group may take the old one.
             g.sync();
@@ -139,4 +147,19 @@ impl Spill {
             None => Ok(()),
         }
     }
+}
+
+/// Takes a chunk with room for `room` bytes, if it has no more than `most`.
+pub(crate) fn room_within<G: Group, S: Structure>(
+    g: &G,
+    context: &Context,
+    map: &Map<S>,
+    room: usize,
+    most: usize,
+) -> core::result::Result<Chunk, SpillError> {
+    // A chunk's size is a power of two.
+    if room.next_power_of_two() > most {
+        return Err(SpillError::NoMemory);
+    }
+    map.room(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)
 }

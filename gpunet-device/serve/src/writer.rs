@@ -105,7 +105,8 @@ impl<'t> Writer<'t> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn force<G: Group>(&mut self, g: &G, bytes: Bytes<'_>) -> Result<()> {
         let mut done = 0;
-        while done < bytes.len() {
+        // What comes after a hole is no answer.
+        while done < bytes.len() && !self.is_lost {
             if self.room() == 0 {
                 self.force_room(g, self.capacity())?;
             }

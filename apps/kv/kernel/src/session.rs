@@ -57,6 +57,11 @@ impl Session {
         self.queue.clear(g, context, &store.requests)
     }
 
+    /// Bytes of memory that it takes.
+    pub(crate) fn held(&self, store: &Store) -> usize {
+        self.name.held(&store.requests) + self.queue.held()
+    }
+
     /// Gives its memory back.
     pub(crate) fn clear<G: Group>(&mut self, g: &G, context: &Context, store: &Store) -> Result<()> {
         self.end_transaction(g, context, store)?;

@@ -109,6 +109,7 @@ impl Commands {
             "DECR",
             "INCRBY",
             "DECRBY",
+            "INCRBYFLOAT",
             "APPEND",
             "STRLEN",
             "EXPIRE",
@@ -136,6 +137,9 @@ impl Commands {
             "TYPE",
             "RENAME",
             "RENAMENX",
+            "COPY",
+            "MOVE",
+            "GETRANGE",
             "TOUCH",
             "MULTI",
             "EXEC",
@@ -168,8 +172,31 @@ impl Commands {
                 command.push(self.key())
             }
             "APPEND" | "INCRBY" | "DECRBY" | "SETNX" | "GETSET" => command.extend([self.key(), self.value()]),
+            // Whole numbers, of which Redis knows every digit.
+            "INCRBYFLOAT" => {
+                let amount =
+                    self.one_of(&["3", "-2", "1e2", "5.0", "+7.", "x", "", "inf", " 1", "1e", "--1"]);
+                command.extend([self.key(), amount]);
+            }
             "SETEX" | "PSETEX" => command.extend([self.key(), self.time(), self.value()]),
             "RENAME" | "RENAMENX" => command.extend([self.key(), self.key()]),
+            // A transaction does not take them.
+            "COPY" | "MOVE" if self.in_transaction => command[0] = b"DBSIZE".to_vec(),
+            "COPY" => {
+                command.extend([self.key(), self.key()]);
+                match self.number(3) {
+                    0 => command.push(self.cased(&["REPLACE", "DB"])),
+                    1 => command.extend([b"DB".to_vec(), self.one_of(&["0", "7", "x", "16", "99999999999"])]),
+                    _ => {}
+                }
+            }
+            "MOVE" => command.extend([self.key(), self.one_of(&["0", "7", "7", "x", "-1", "99999999999"])]),
+            "GETRANGE" => {
+                let position = |this: &mut Self| {
+                    this.one_of(&["0", "1", "-1", "-2", "5", "-5", "2000", "-9223372036854775808", "x"])
+                };
+                command.extend([self.key(), position(self), position(self)]);
+            }
             "TOUCH" => (0..1 + self.number(3)).for_each(|_| command.push(self.key())),
             "HELLO" => command = vec![b"RESET".to_vec()],
             "GETEX" => {

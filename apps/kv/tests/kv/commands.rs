@@ -322,6 +322,21 @@ fn a_random_key_is_one_of_the_database() {
     }
     let expected = ["$3\r\none\r\n", "$3\r\ntwo\r\n", "$5\r\nthree\r\n"].map(String::from);
     assert_eq!(seen, expected.into());
+    // One of many.
+    let pairs: Vec<_> =
+        (0..2000).flat_map(|number| [format!("k{number}").into_bytes(), b"v".to_vec()]).collect();
+    client.ask(&std::iter::once(&b"MSET"[..]).chain(pairs.iter().map(Vec::as_slice)).collect::<Vec<_>>());
+    seen.clear();
+    while seen.len() < 100 {
+        let key = client.say("RANDOMKEY");
+        let name = key.lines().nth(1).unwrap_or_default().to_owned();
+        assert!(client.say(&format!("GET {name}")).len() > 5, "{name}");
+        seen.insert(name);
+    }
+    // Of one that has expired nobody knows before it is touched.
+    client.say("FLUSHDB");
+    client.say("SET k v PX 1");
+    while client.say("RANDOMKEY") != "$-1\r\n" {}
     // A long one, and the empty one.
     client.say("FLUSHDB");
     let key = vec![b'k'; 60_000];

@@ -48,8 +48,8 @@ impl Vectors {
         (numbers / set.head.dim()).next_multiple_of(TILE)
     }
 
-    /// Begins a search as [`Vectors::search`] does it, in parts. `None`, and the vector again: there
-    /// is no memory for it.
+    /// Begins a search as [`Vectors::search`] does it, in parts. The vector comes back if there is
+    /// no memory for it.
     ///
     /// # Cooperation
     /// All lanes call it. Ends with a barrier.

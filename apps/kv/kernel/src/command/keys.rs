@@ -409,48 +409,69 @@ pub(super) fn keys<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
     }
 }
 
-/// A key, if there is any: one that lies behind a place at random.
+/// A database with at most so many keys is gone through for one of them.
+const FEW_KEYS: u64 = 1024;
+/// In a larger one, a key lies so far behind a place at random, or less far: not always the first
+/// one, which is the likelier the more empty buckets are before it.
+const KEYS_BEHIND: u64 = 16;
+/// How often a random key has reached the end of the table, in [`Resume::count`](super::Resume);
+/// below it, how many keys are skipped.
+const PASS: u32 = 1 << 16;
+
+/// A key, if there is any.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn random<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     let (g, context, store) = (cx.g(), cx.context, cx.store);
     let (database, buckets) = (cx.session.database as u32, store.map.buckets());
-    let random = mixed(context.now.wrapping_add(cx.counters.own[own::COMMANDS] << 32));
     if cx.resume.step == 0 {
-        // One more than the bucket to go on with.
-        cx.resume.step = 1 + random as usize % buckets;
-    }
-    // Those from there on, and then those before it. There may be no more of this database.
-    let from = cx.resume.step - 1;
-    let scan = Scan { from, entries: 1, buckets: BUCKETS_OF_A_SCAN };
-    let most = cx.most();
-    let (mut found, mut seen, mut is_short) = (Queue::default(), 0, false);
-    let next = store.map.scan(g, &context, database, &scan, |key, _| {
-        seen += 1;
-        if (random >> 32) % seen == 0 {
-            found.clear(g, &context, &store.requests)?;
-            match found.append(g, &context, &store.requests, key, most) {
-                Ok(()) => {}
-                Err(SpillError::NoMemory) => is_short = true,
-                Err(SpillError::Over(error)) => return Err(error),
-            }
+        let len = store.map.len_of(g, database);
+        if len == 0 {
+            cx.reply.nil();
+            return Ok(Outcome::Done);
         }
+        let random = mixed(context.now.wrapping_add(cx.counters.own[own::COMMANDS] << 32));
+        let is_small = len <= FEW_KEYS;
+        // One more than the bucket to go on with.
+        cx.resume.step = if is_small { 1 } else { 1 + random as usize % buckets };
+        cx.resume.count = ((random >> 32) % if is_small { len } else { KEYS_BEHIND }) as u32;
+    }
+    let scan = Scan { from: cx.resume.step - 1, entries: KEYS_OF_A_TURN, buckets: BUCKETS_OF_A_SCAN };
+    let most = cx.most();
+    let (mut found, mut count, mut is_taken) = (Queue::default(), cx.resume.count, Ok(false));
+    let next = store.map.scan(g, &context, database, &scan, |key, _| {
+        if is_taken != Ok(false) {
+            return Ok(());
+        } else if count % PASS > 0 {
+            count -= 1;
+            return Ok(());
+        }
+        is_taken = match found.append(g, &context, &store.requests, key, most) {
+            Err(SpillError::Over(error)) => return Err(error),
+            other => other.map(|()| true),
+        };
         Ok(())
     })?;
-    if is_short {
-        cx.reply.no_memory();
-    } else if seen > 0 {
-        let key = found.first(&store.requests).map_or(Bytes::EMPTY, |first| first.bytes);
-        cx.reply.bulk_head(key.len());
-        cx.reply.long(key)?;
-    } else {
-        cx.resume.count += (next.unwrap_or(buckets) - from) as u32;
-        if (cx.resume.count as usize) < buckets && store.map.len_of(g, database) > 0 {
-            cx.resume.step = 1 + next.unwrap_or(0);
+    if next.is_none() {
+        count += PASS;
+    }
+    (cx.resume.step, cx.resume.count) = (1 + next.unwrap_or(0), count);
+    match is_taken {
+        Ok(true) => {
+            let key = found.first(&store.requests).map_or(Bytes::EMPTY, |first| first.bytes);
+            cx.reply.bulk_head(key.len());
+            cx.reply.long(key)?;
+            found.clear(g, &context, &store.requests)?;
+        }
+        Err(_) => cx.reply.no_memory(),
+        // Fewer are left than there were: some have expired.
+        Ok(false) if count / PASS > 2 => cx.reply.nil(),
+        Ok(false) => {
+            if count / PASS == 2 {
+                cx.resume.count = 2 * PASS;
+            }
             return Ok(Outcome::Unfinished);
         }
-        cx.reply.nil();
     }
-    found.clear(g, &context, &store.requests)?;
     Ok(Outcome::Done)
 }
 

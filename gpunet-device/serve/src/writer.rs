@@ -340,6 +340,12 @@ impl<'t> Writer<'t> {
         self.start < self.end || !self.backlog.is_empty()
     }
 
+    /// Bytes that are not sent: in the buffer, and in the backlog.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.end - self.start + self.backlog.len()
+    }
+
     /// Returns whether there may be room for more answers though some are left.
     pub(crate) const fn takes_more(&self) -> bool {
         self.backlogs.is_enabled() && self.full.is_none()

@@ -54,6 +54,7 @@ impl State {
         self.spill.is_empty()
             & (self.resume.step == 0)
             & (self.session.transaction == Transaction::None)
+            & (self.session.since != 0)
             & (self.session.is_let_in | !password.is_set())
     }
 }
@@ -95,6 +96,9 @@ impl Service for Kv {
                 }
             }
             let State { progress, spill, resume, session } = &mut *turn.state;
+            if session.since == 0 {
+                session.since = context.now;
+            }
             let is_collected = !spill.is_empty();
             let bytes = if is_collected { spill.bytes(&store.requests) } else { turn.input.rest() };
             match resp::parse(bytes, progress) {

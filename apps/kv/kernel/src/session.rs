@@ -22,6 +22,8 @@ pub(crate) enum Transaction {
 pub(crate) struct Session {
     /// Its `CLIENT ID`; 0: it has none yet.
     pub(crate) id: u64,
+    /// When its first request came, by the device's clock; 0: none has come.
+    pub(crate) since: u64,
     pub(crate) name: Spill,
     /// The requests of its transaction, and how many they are.
     pub(crate) queue: Queue,

@@ -421,6 +421,7 @@ const PASS: u32 = 1 << 16;
 /// A key, if there is any.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn random<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
+    cx.ends_turn = true;
     let (g, context, store) = (cx.g(), cx.context, cx.store);
     let (database, buckets) = (cx.session.database as u32, store.map.buckets());
     if cx.resume.step == 0 {
@@ -490,6 +491,7 @@ const MOST_KEYS: usize = 1 << 12;
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn scan<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    cx.ends_turn = true;
     let Some(from) = arguments.next().unwrap_or(Bytes::EMPTY).number() else {
         cx.reply.error(b"invalid cursor");
         return Ok(Outcome::Done);

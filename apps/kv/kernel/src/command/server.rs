@@ -228,6 +228,7 @@ enum Wanted {
 /// Shows these commands, or all if none is named. `step` counts those that are shown.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn show_commands<G: Group>(cx: &mut Cx<'_, '_, G>, names: Arguments<'_>, wanted: Wanted) -> Result<Outcome> {
+    cx.ends_turn = true;
     if names.len() > KEYS_OF_A_TURN {
         cx.reply.error(b"too many commands are asked for");
         return Ok(Outcome::Done);

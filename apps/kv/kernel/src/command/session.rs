@@ -16,7 +16,7 @@ pub(super) fn quit<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn reset<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     cx.session.clear(cx.reply.g, &cx.context, cx.store)?;
-    *cx.session = Session { id: cx.session.id, ..Session::default() };
+    *cx.session = Session { id: cx.session.id, since: cx.session.since, ..Session::default() };
     cx.reply.is_resp3 = false;
     cx.reply.raw(b"+RESET\r\n");
     Ok(Outcome::Done)
@@ -199,28 +199,41 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
     Ok(Outcome::Done)
 }
 
-/// CLIENT INFO: what is known of the connection.
+/// CLIENT INFO: what is known of the connection. Where it comes from is not.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn client_info<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<()> {
+    let number = |number: usize| Digits::of(number as i64);
     let id = Digits::of(cx.session.id(cx.reply.g, &cx.context, cx.store)? as i64);
-    let (name, store) = (cx.session.name, cx.store);
+    let (name, store, queued) = (cx.session.name, cx.store, cx.session.queue.held());
     let is_open = cx.session.transaction != Transaction::None;
-    let database = Digits::of(cx.session.database as i64);
-    let queued = Digits::of(if is_open { cx.session.queued as i64 } else { -1 });
+    let age = number(((cx.context.now - cx.session.since) / 1_000_000_000) as usize);
+    let database = number(cx.session.database as usize);
+    let multi = Digits::of(if is_open { cx.session.queued as i64 } else { -1 });
+    let (request, transaction, waiting) = (number(cx.held), number(queued), cx.reply.out.waiting());
+    let (output, total) = (number(waiting), number(cx.held + cx.session.held(store) + waiting));
     let parts = [
         b"id=".into(),
         id.bytes(),
         b" name=".into(),
         name.bytes(&store.requests),
-        if is_open { b" flags=x db=".into() } else { b" flags=N db=".into() },
+        b" age=".into(),
+        age.bytes(),
+        if is_open { b" idle=0 flags=x db=".into() } else { b" idle=0 flags=N db=".into() },
         database.bytes(),
         b" sub=0 psub=0 ssub=0 multi=".into(),
-        queued.bytes(),
-        if cx.session.is_resp3 { b" resp=3".into() } else { b" resp=2".into() },
-        Bytes::from(b" cmd=client|info user=default\n"),
+        multi.bytes(),
+        b" qbuf=".into(),
+        request.bytes(),
+        b" qbuf-free=0 argv-mem=0 multi-mem=".into(),
+        transaction.bytes(),
+        b" obl=0 oll=0 omem=".into(),
+        output.bytes(),
+        b" tot-mem=".into(),
+        total.bytes(),
+        b" cmd=client|info user=default redir=-1 resp=".into(),
+        if cx.session.is_resp3 { b"3\n".into() } else { Bytes::from(b"2\n") },
     ];
-    let mut len = 0;
-    let mut at = 0;
+    let (mut len, mut at) = (0, 0);
     while at < parts.len() {
         len += parts[at].len();
         at += 1;

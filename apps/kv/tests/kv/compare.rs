@@ -150,7 +150,8 @@ impl Commands {
         let name = String::from_utf8(command[0].to_ascii_uppercase()).unwrap();
         match name.as_str() {
             "SET" => {
-                command.extend([self.key(), self.value()]);
+                let key = if self.number(4) == 0 { self.one_of(&["f", "g"]) } else { self.key() };
+                command.extend([key, self.value()]);
                 for _ in 0..[0, 0, 1, 1, 2][self.number(5)] {
                     match self.number(4) {
                         0 => command.push(self.cased(&["NX", "XX", "GET", "KEEPTTL"])),
@@ -166,17 +167,19 @@ impl Commands {
             }
             "MSET" => (0..1 + self.number(3)).for_each(|_| command.extend([self.key(), self.value()])),
             "MGET" | "DEL" | "EXISTS" | "UNLINK" => {
-                (0..1 + self.number(4)).for_each(|_| command.push(self.key()))
+                (0..1 + self.number(4)).for_each(|_| command.push(self.key()));
+                command.push(self.one_of(&["f", "g"]));
             }
             "GET" | "INCR" | "DECR" | "STRLEN" | "TTL" | "PERSIST" | "GETDEL" | "EXPIRETIME" | "TYPE" => {
                 command.push(self.key())
             }
             "APPEND" | "INCRBY" | "DECRBY" | "SETNX" | "GETSET" => command.extend([self.key(), self.value()]),
-            // Whole numbers, of which Redis knows every digit.
+            // Whole numbers, of which Redis knows every digit: they have their own keys, to which
+            // nothing is appended.
             "INCRBYFLOAT" => {
                 let amount =
                     self.one_of(&["3", "-2", "1e2", "5.0", "+7.", "x", "", "inf", " 1", "1e", "--1"]);
-                command.extend([self.key(), amount]);
+                command.extend([self.one_of(&["f", "g"]), amount]);
             }
             "SETEX" | "PSETEX" => command.extend([self.key(), self.time(), self.value()]),
             "RENAME" | "RENAMENX" => command.extend([self.key(), self.key()]),

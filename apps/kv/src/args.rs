@@ -45,8 +45,9 @@ pub struct Args {
     /// Memory for keys and values, in bytes, with K, M or G if you like.
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = memory)]
     pub memory: u64,
-    /// Memory for requests that are not complete or wait for EXEC, of all clients.
-    #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = memory)]
+    /// Memory for requests that are not complete or wait for EXEC, of all clients. One client gets
+    /// a quarter of it at most.
+    #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = request_memory)]
     pub request_memory: u64,
     /// Memory for answers that wait because their clients do not read, of all clients.
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = memory)]
@@ -95,6 +96,16 @@ fn memory(text: &str) -> Result<u64, String> {
     }
 }
 
+/// The least memory in which a client finds room for the longest request.
+const LEAST_REQUEST_MEMORY: u64 = 24 << 20;
+
+fn request_memory(text: &str) -> Result<u64, String> {
+    match memory(text)? {
+        bytes if bytes < LEAST_REQUEST_MEMORY => Err("expected 24M to 120G".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 fn endpoint(text: &str) -> Result<Endpoint, String> {
     Endpoint::parse(text, Some(6379))
 }
@@ -121,6 +132,12 @@ mod tests {
         for text in ["1M", "0G", "121G", "x"] {
             assert!(memory(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn memory_for_requests_holds_the_longest_one() {
+        assert_eq!(request_memory("24M"), Ok(24 << 20));
+        assert!(request_memory("23M").is_err());
     }
 
     #[test]

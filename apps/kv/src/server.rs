@@ -89,6 +89,7 @@ impl Serving {
         let service = Kv {
             memory: args.memory,
             request_memory: args.request_memory,
+            connections: u64::from(connections.div_ceil(blocks) * blocks),
             buckets: args.memory / BYTES_PER_BUCKET,
             password,
         };

@@ -100,6 +100,10 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
+    pub(crate) const fn len(&self) -> usize {
+        self.len as usize
+    }
+
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }

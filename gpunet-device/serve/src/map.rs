@@ -438,6 +438,12 @@ impl<S: Structure> Map<S> {
         Chunks::of(self.heap)
     }
 
+    /// How many buckets it has.
+    #[must_use]
+    pub const fn buckets(&self) -> usize {
+        self.mask + 1
+    }
+
     /// Bytes of its heap that are in use, as [`Heap::used`] has it.
     ///
     /// # Cooperation

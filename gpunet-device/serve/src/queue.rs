@@ -3,7 +3,7 @@
 use crate::bytes::total;
 use crate::heap::{Chunk, MAX_CHUNK};
 use crate::map::Chunks;
-use crate::spill::ChunkSource;
+use crate::spill::{ChunkSource, room_within};
 use crate::{Bytes, Context, SpillError};
 use gpunet_device::{Group, Result};
 
@@ -23,6 +23,8 @@ pub struct Queue {
     first: u32,
     last: u32,
     len: u32,
+    /// Bytes of its chunks.
+    held: u32,
 }
 
 /// Some items of a [`Queue`].
@@ -46,7 +48,13 @@ impl Queue {
         self.len == 0
     }
 
-    /// Appends an item.
+    /// Bytes of memory that it takes.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.held as usize
+    }
+
+    /// Appends an item. If that needs a new chunk, it has `most` bytes at most.
     ///
     /// # Cooperation
     /// All lanes call it. Ends with a barrier.
@@ -59,8 +67,9 @@ impl Queue {
         context: &Context,
         source: &C,
         item: Bytes<'_>,
+        most: usize,
     ) -> core::result::Result<(), SpillError> {
-        self.append_all(g, context, source, [item])
+        self.append_all(g, context, source, [item], most)
     }
 
     /// Appends an item that is given in parts.
@@ -77,6 +86,7 @@ impl Queue {
         context: &Context,
         source: &C,
         item: [Bytes<'_>; N],
+        most: usize,
     ) -> core::result::Result<(), SpillError> {
         let len = total(&item);
         let chunks = Chunks::of(source.heap());
@@ -87,9 +97,9 @@ impl Queue {
         g.sync();
         if last.is_none() {
             // Twice as much each time, so that the list is short.
-            let room = (DATA + len).max(self.len().clamp(FIRST, MAX_CHUNK));
-            let new =
-                source.chunk(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
+            let room = (DATA + len).max(self.len().clamp(FIRST, MAX_CHUNK).min(most / 2));
+            let new = room_within(g, context, source, room, most)?;
+            self.held += chunks.capacity(new) as u32;
             if g.is_leader() {
                 chunks.memory(new).u32(NEXT).set(0);
                 chunks.memory(new).u32(USED).set(0);
@@ -121,17 +131,42 @@ impl Queue {
         at(source, self.first)
     }
 
+    /// Removes the first items: all that [`Queue::first`] shows.
+    ///
+    /// # Cooperation
+    /// All lanes call it. Begins with a barrier.
+    ///
+    /// # Errors
+    /// The launch is over.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn remove_first<G: Group, C: ChunkSource>(
+        &mut self,
+        g: &G,
+        context: &Context,
+        source: &C,
+    ) -> Result<()> {
+        let chunks = Chunks::of(source.heap());
+        let Some(first) = Chunk::from_raw(self.first) else { return Ok(()) };
+        let memory = chunks.memory(first);
+        self.first = memory.u32(NEXT).get();
+        self.len -= memory.u32(USED).get();
+        self.held -= chunks.capacity(first) as u32;
+        if self.first == 0 {
+            self.last = 0;
+        }
+        // All lanes have read it.
+        g.sync();
+        chunks.free(g, context.net, first)
+    }
+
     /// Gives its memory back.
     ///
     /// # Errors
     /// The launch is over.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn clear<G: Group, C: ChunkSource>(&mut self, g: &G, context: &Context, source: &C) -> Result<()> {
-        let chunks = Chunks::of(source.heap());
-        let Self { first: mut next, .. } = core::mem::take(self);
-        while let Some(chunk) = Chunk::from_raw(next) {
-            next = g.broadcast(chunks.memory(chunk).u32(NEXT).get() as u64) as u32;
-            chunks.free(g, context.net, chunk)?;
+        while self.first != 0 {
+            self.remove_first(g, context, source)?;
         }
         Ok(())
     }
@@ -150,4 +185,67 @@ fn at<'q, C: ChunkSource>(source: &C, number: u32) -> Option<Queued<'q>> {
     let memory = chunks.memory(chunk);
     let bytes = memory.part(DATA, memory.u32(USED).get() as usize).stable_bytes();
     Some(Queued { bytes, next: memory.u32(NEXT).get() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Carve, for_test, no_net};
+    use crate::{Heap, Map};
+    use gpunet_device::group::Solo;
+    use std::vec::Vec;
+
+    const G: Solo = Solo::new(0, 1);
+
+    fn map() -> Map {
+        let make = |carve: &mut Carve| {
+            let heap = Heap::new(carve, 8 << 20);
+            Map::new(carve, heap, 1).without_eviction()
+        };
+        let mut measure = Carve::measure_for(1);
+        let _ = make(&mut measure);
+        make(&mut Carve::new(for_test(measure.used()), 1))
+    }
+
+    #[test]
+    fn items_are_removed_from_the_front_with_their_memory() {
+        let (map, context) = (map(), Context { net: no_net(), now: 0 });
+        let mut queue = Queue::default();
+        let items: Vec<Vec<u8>> = (0..300).map(|at| std::vec![at as u8; at]).collect();
+        items.iter().for_each(|item| queue.append(&G, &context, &map, item[..].into(), usize::MAX).unwrap());
+        let all: Vec<u8> = items.concat();
+        assert_eq!((queue.len(), queue.held()), (all.len(), map.used(&G)));
+        let (mut found, mut chunks) = (Vec::new(), 0);
+        while let Some(first) = queue.first(&map) {
+            found.extend((0..first.bytes.len()).map(|at| first.bytes.get(at)));
+            queue.remove_first(&G, &context, &map).unwrap();
+            assert_eq!((queue.len(), queue.held()), (all.len() - found.len(), map.used(&G)));
+            chunks += 1;
+        }
+        assert!(found == all && chunks > 3, "{chunks} chunks");
+        // It is as a new one.
+        queue.append(&G, &context, &map, b"more".into(), usize::MAX).unwrap();
+        assert!(queue.first(&map).unwrap().bytes == crate::Bytes::from(&b"more"[..]));
+        queue.clear(&G, &context, &map).unwrap();
+        assert_eq!((queue.len(), queue.held(), map.used(&G)), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_queue_takes_no_larger_chunks_than_it_may() {
+        let (map, context) = (map(), Context { net: no_net(), now: 0 });
+        let mut queue = Queue::default();
+        let append = |queue: &mut Queue, len: usize, most| {
+            queue.append(&G, &context, &map, std::vec![7; len][..].into(), most)
+        };
+        assert_eq!(append(&mut queue, 5000, 4096), Err(SpillError::NoMemory));
+        assert_eq!(append(&mut queue, 5000, 8192), Ok(()));
+        // It would like twice as much as there was, and takes what it may.
+        assert_eq!(append(&mut queue, 4000, 4096), Ok(()));
+        assert_eq!((queue.len(), queue.held()), (9000, 8192 + 4096));
+        // What fits where there is room needs no more.
+        assert_eq!(append(&mut queue, 10, 0), Ok(()));
+        assert_eq!(append(&mut queue, 4000, 2048), Err(SpillError::NoMemory));
+        queue.clear(&G, &context, &map).unwrap();
+        assert_eq!(map.used(&G), 0);
+    }
 }

@@ -53,7 +53,8 @@ pub struct Spill {
 /// A request cannot be collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpillError {
-    /// There is no memory for it, even without the entries that could be evicted.
+    /// There is no memory for it, even without the entries that could be evicted; or it may not
+    /// have so much.
     NoMemory,
     /// The launch is over.
     Over(gpunet_device::Error),
@@ -75,6 +76,12 @@ impl Spill {
         self.len as usize
     }
 
+    /// Bytes of memory that it takes.
+    #[must_use]
+    pub fn held<C: ChunkSource>(&self, source: &C) -> usize {
+        Chunk::from_raw(self.chunk).map_or(0, |chunk| Chunks::of(source.heap()).capacity(chunk))
+    }
+
     /// What was collected.
     #[must_use]
     pub fn bytes<C: ChunkSource>(&self, source: &C) -> Bytes<'_> {
@@ -86,7 +93,7 @@ impl Spill {
 
     /// Consumes input until `total` bytes are collected, or there is no more of it. It makes room
     /// for what has come, twice as much each time: a length that was announced takes no memory
-    /// before the bytes come.
+    /// before the bytes come. A new chunk has `most` bytes at most.
     ///
     /// # Cooperation
     /// All lanes call it. Ends with a barrier.
@@ -100,18 +107,18 @@ impl Spill {
         context: &Context,
         source: &C,
         input: &mut Reader<'_>,
-        total: usize,
+        (total, most): (usize, usize),
     ) -> core::result::Result<(), SpillError> {
         let len = self.len as usize;
         let more = input.rest().first(total.saturating_sub(len));
         // At most what it will be.
         let room = total.min((len + more.len()).max(2 * len).max(FIRST));
-        self.put(g, context, source, more, room)?;
+        self.put(g, context, source, more, (room, most))?;
         input.consume(more.len());
         Ok(())
     }
 
-    /// Appends bytes.
+    /// Appends bytes. A new chunk has `most` bytes at most.
     ///
     /// # Cooperation
     /// As [`Spill::collect`].
@@ -124,12 +131,13 @@ impl Spill {
         context: &Context,
         source: &C,
         bytes: Bytes<'_>,
+        most: usize,
     ) -> core::result::Result<(), SpillError> {
         let len = self.len as usize;
         // At least twice what it was: what grows bit by bit is not copied each time. But a chunk is
         // never larger than the largest.
         let room = (2 * len).min(crate::MAX_CHUNK).max(len + bytes.len());
-        self.put(g, context, source, bytes, room)
+        self.put(g, context, source, bytes, (room, most))
     }
 
     /// Appends bytes; if there is no place for them, in a new chunk with room for `room` bytes.
@@ -140,14 +148,13 @@ impl Spill {
         context: &Context,
         source: &C,
         bytes: Bytes<'_>,
-        room: usize,
+        (room, most): (usize, usize),
     ) -> core::result::Result<(), SpillError> {
         let chunks = Chunks::of(source.heap());
         let old = Chunk::from_raw(self.chunk);
         let needed = self.len as usize + bytes.len();
         if old.is_none_or(|chunk| chunks.capacity(chunk) < needed) {
-            let new =
-                source.chunk(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
+            let new = room_within(g, context, source, room, most)?;
             chunks.write(g, new, 0, self.bytes(source));
             // All lanes have copied before another group may take the old one.
             g.sync();
@@ -176,4 +183,19 @@ impl Spill {
             None => Ok(()),
         }
     }
+}
+
+/// Takes a chunk with room for `room` bytes, if it has no more than `most`.
+pub(crate) fn room_within<G: Group, C: ChunkSource>(
+    g: &G,
+    context: &Context,
+    source: &C,
+    room: usize,
+    most: usize,
+) -> core::result::Result<Chunk, SpillError> {
+    // A chunk's size is a power of two.
+    if room.next_power_of_two() > most {
+        return Err(SpillError::NoMemory);
+    }
+    source.chunk(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)
 }

@@ -105,7 +105,8 @@ impl<'t> Writer<'t> {
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn force<G: Group>(&mut self, g: &G, bytes: Bytes<'_>) -> Result<()> {
         let mut done = 0;
-        while done < bytes.len() {
+        // What comes after a hole is no answer.
+        while done < bytes.len() && !self.is_lost {
             if self.room() == 0 {
                 self.force_room(g, self.capacity())?;
             }
@@ -337,6 +338,12 @@ impl<'t> Writer<'t> {
     #[must_use]
     pub const fn is_pending(&self) -> bool {
         self.start < self.end || !self.backlog.is_empty()
+    }
+
+    /// Bytes that are not sent: in the buffer, and in the backlog.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.end - self.start + self.backlog.len()
     }
 
     /// Returns whether there may be room for more answers though some are left.

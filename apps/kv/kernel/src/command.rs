@@ -25,10 +25,11 @@ use crate::own;
 use crate::password::Password;
 use crate::reply::Reply;
 use crate::resp::{Arguments, Mark};
+use crate::rest::Rest;
 use crate::session::{Session, Transaction};
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key, Pin};
+use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key};
 use table::{AT_ONCE, Command, FOR_ALL, with_commands};
 
 /// Bytes around a value: `$`, its length, two line ends.
@@ -63,8 +64,7 @@ pub(crate) struct Resume {
     /// If some are done: the arguments that are left, and how many were there.
     pub(crate) mark: Mark,
     pub(crate) count: u32,
-    /// A value that is being sent from where it lies, and how many bytes of it are sent.
-    pub(crate) sending: Option<(Pin, usize)>,
+    pub(crate) rest: Rest,
 }
 
 /// What commands work with.
@@ -74,6 +74,8 @@ pub(crate) struct Cx<'a, 't, G: Group> {
     pub(crate) store: &'a Store,
     pub(crate) resume: &'a mut Resume,
     pub(crate) session: &'a mut Session,
+    /// Bytes of memory that the request itself takes.
+    pub(crate) held: usize,
     pub(crate) counters: &'a mut Counters,
     /// Connections of all blocks.
     pub(crate) connections: Connections,
@@ -158,6 +160,11 @@ impl<'a, G: Group> Cx<'a, '_, G> {
     pub(crate) fn leave(&mut self, arguments: &Arguments<'_>) -> Outcome {
         (self.resume.step, self.resume.mark) = (self.resume.step.max(1), arguments.mark());
         Outcome::Unfinished
+    }
+
+    /// How large a chunk of the memory for requests the client gets.
+    pub(crate) fn most(&self) -> usize {
+        self.store.most_for(self.reply.g, self.held + self.session.held(self.store))
     }
 
     pub(crate) fn count_read(&mut self, is_hit: bool) {

@@ -4,11 +4,12 @@
 //! | part | module |
 //! |---|---|
 //! | requests | `resp`: the parser, a pure function of bytes |
-//! | answers | `reply` |
+//! | answers | `reply`; what is left of one after a turn: `rest` |
 //! | what is kept | `store`: the map that all blocks share, with sets of vectors (gpunet-kv-vectors) |
 //! | what a client has set | `session` |
 //! | who is let in | `password` ([`Password`]) |
 //! | patterns of keys | `glob` |
+//! | numbers of INCRBYFLOAT | `fixed_point` |
 //! | commands | `command`: the table of all, and a file for each family |
 //! | the commonest of them | `hot` |
 //! | what is counted | [`own`] |
@@ -18,12 +19,14 @@
 #![deny(unsafe_code)]
 
 mod command;
+mod fixed_point;
 mod glob;
 mod hot;
 pub mod own;
 mod password;
 mod reply;
 pub mod resp;
+mod rest;
 mod service;
 mod session;
 mod store;

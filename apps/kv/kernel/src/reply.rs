@@ -94,6 +94,11 @@ impl<G: Group> Reply<'_, '_, G> {
         self.error(b"value is not an integer or out of range");
     }
 
+    /// A number beyond 32 bits, where Redis has an int.
+    pub(crate) fn no_int32(&mut self) {
+        self.error(b"value is out of range, value must between -2147483648 and 2147483647");
+    }
+
     /// A time that is over, or too far away, for a command named as its client named it.
     pub(crate) fn invalid_expiry(&mut self, name: Bytes<'_>) {
         self.raw(b"-ERR invalid expire time in '");

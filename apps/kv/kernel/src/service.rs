@@ -5,11 +5,11 @@ use crate::command::{self, Outcome, Resume};
 use crate::hot;
 use crate::own;
 use crate::password::Password;
-use crate::reply::{ROOM, Reply, send_from};
+use crate::reply::{ROOM, Reply};
 use crate::resp::{self, Parsed, Progress};
 use crate::session::{Session, Transaction};
 use crate::store::Store;
-use gpunet_device::{Error, Group, Result};
+use gpunet_device::{Group, Result};
 use gpunet_serve::{Carve, Context, Line, Next, Service, Spill, SpillError, Turn, Writer};
 
 /// Requests from this length on are collected in the heap, so that they need not fit into a ring.
@@ -17,7 +17,7 @@ const COLLECTED_FROM: usize = 16 << 10;
 /// Requests of one connection before the next one has its turn.
 const REQUESTS_OF_A_TURN: usize = 1024;
 /// Why a connection ends whose request finds no room among those under way.
-const NO_ROOM: &[u8] = b"requests under way have reached the limit of all clients";
+const NO_ROOM: &[u8] = b"its requests under way would leave others too little memory";
 
 /// The key-value server.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,8 @@ pub struct Kv {
     /// Bytes for requests that are not complete or wait for EXEC, and for names of clients, of all
     /// blocks.
     pub request_memory: u64,
+    /// Connections of all blocks, at most.
+    pub connections: u64,
     /// Buckets of the hash table.
     pub buckets: u64,
     /// What clients give by AUTH.
@@ -52,6 +54,7 @@ impl State {
         self.spill.is_empty()
             & (self.resume.step == 0)
             & (self.session.transaction == Transaction::None)
+            & (self.session.since != 0)
             & (self.session.is_let_in | !password.is_set())
     }
 }
@@ -62,7 +65,8 @@ impl Service for Kv {
     type Shared = Store;
 
     fn shared(&self, carve: &mut Carve) -> Store {
-        Store::new(carve, self.memory as usize, self.buckets as usize, self.request_memory as usize)
+        let requests = (self.request_memory as usize, self.connections as usize);
+        Store::new(carve, self.memory as usize, self.buckets as usize, requests)
     }
 
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
@@ -70,7 +74,7 @@ impl Service for Kv {
         let mut requests = 0;
         loop {
             let resume = &mut turn.state.resume;
-            if (resume.sending.is_some() && !send_value(g, &context, store, resume, &mut turn.output)?)
+            if (resume.rest.is_value() && !go_on(g, &context, store, resume, &mut turn.output)?)
                 || !turn.output.make_room(g, ROOM)?
                 // What is collected is no more in the ring, which would give the next turn.
                 || (requests >= REQUESTS_OF_A_TURN && turn.state.spill.is_empty())
@@ -92,6 +96,9 @@ impl Service for Kv {
                 }
             }
             let State { progress, spill, resume, session } = &mut *turn.state;
+            if session.since == 0 {
+                session.since = context.now;
+            }
             let is_collected = !spill.is_empty();
             let bytes = if is_collected { spill.bytes(&store.requests) } else { turn.input.rest() };
             match resp::parse(bytes, progress) {
@@ -104,6 +111,7 @@ impl Service for Kv {
                         store,
                         resume,
                         session,
+                        held: spill.held(&store.requests),
                         counters: turn.counters,
                         connections: turn.connections,
                         backlogs: turn.backlogs,
@@ -118,7 +126,7 @@ impl Service for Kv {
                     }
                     match outcome {
                         // The same request again when there is room, from the next step on.
-                        Outcome::Unfinished if resume.sending.is_some() => continue,
+                        Outcome::Unfinished if resume.rest.is_value() => continue,
                         Outcome::Unfinished => return Ok(Next::Output),
                         Outcome::Done | Outcome::Exec => {}
                         Outcome::Quit => return Ok(Next::Close),
@@ -145,7 +153,9 @@ impl Service for Kv {
                         return Ok(Next::Close);
                     }
                     let before = turn.input.used();
-                    match spill.collect(g, &context, &store.requests, &mut turn.input, total) {
+                    let held = spill.held(&store.requests) + session.held(store);
+                    let most = store.most_for(g, held);
+                    match spill.collect(g, &context, &store.requests, &mut turn.input, (total, most)) {
                         Ok(()) if turn.input.used() > before => {}
                         Ok(()) => return Ok(Next::Rest),
                         Err(SpillError::NoMemory) => {
@@ -197,39 +207,20 @@ impl Service for Kv {
         // All fail only if the launch is over, and with it all memory.
         let _ = state.spill.clear(g, context, &store.requests);
         let _ = state.session.clear(g, context, store);
-        if let Some((pin, _)) = state.resume.sending {
-            let _ = store.map.unpin(g, context, pin);
-        }
+        let _ = state.resume.rest.clear(g, context, store);
     }
 }
 
-/// Goes on with a value that is being sent. Returns whether none is left.
+/// Goes on with a value that is being sent. Returns whether nothing of it is left.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn send_value<G: Group>(
+fn go_on<G: Group>(
     g: &G,
     context: &Context,
     store: &Store,
     resume: &mut Resume,
     out: &mut Writer<'_>,
-) -> core::result::Result<bool, Error> {
-    let Some((pin, sent)) = &mut resume.sending else { return Ok(true) };
-    loop {
-        let rest = store.map.pinned(pin).skip(*sent);
-        if rest.is_empty() {
-            break;
-        }
-        match send_from(g, out, rest)? {
-            0 => return Ok(false),
-            more => *sent += more,
-        }
-    }
-    if !out.make_room(g, 2)? {
-        return Ok(false);
-    }
-    out.put(g, b"\r\n");
-    resume.step += 1;
-    if let Some((pin, _)) = resume.sending.take() {
-        store.map.unpin(g, context, pin)?;
-    }
-    Ok(true)
+) -> Result<bool> {
+    let is_sent = resume.rest.send_value(g, context, store, out)?;
+    resume.step += usize::from(is_sent);
+    Ok(is_sent)
 }

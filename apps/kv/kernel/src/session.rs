@@ -22,6 +22,8 @@ pub(crate) enum Transaction {
 pub(crate) struct Session {
     /// Its `CLIENT ID`; 0: it has none yet.
     pub(crate) id: u64,
+    /// When its first request came, by the device's clock; 0: none has come.
+    pub(crate) since: u64,
     pub(crate) name: Spill,
     /// The requests of its transaction, and how many they are.
     pub(crate) queue: Queue,
@@ -55,6 +57,11 @@ impl Session {
     ) -> Result<()> {
         (self.transaction, self.queued) = (Transaction::None, 0);
         self.queue.clear(g, context, &store.requests)
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn held(&self, store: &Store) -> usize {
+        self.name.held(&store.requests) + self.queue.held()
     }
 
     /// Gives its memory back.

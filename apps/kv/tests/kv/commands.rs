@@ -49,7 +49,20 @@ fn commands_are_answered_as_redis_answers_them() {
         ("DBSIZE", ":2\r\n"),
         ("SELECT 0", "+OK\r\n"),
         ("SELECT 16", "-ERR DB index is out of range\r\n"),
-        ("COMMAND DOCS", "*0\r\n"),
+        ("INCRBYFLOAT f 3.0e3", "$4\r\n3000\r\n"),
+        ("INCRBYFLOAT f 0.1", "$6\r\n3000.1\r\n"),
+        ("EXPIRE f 100", ":1\r\n"),
+        ("INCRBYFLOAT f -3000.2", "$4\r\n-0.1\r\n"),
+        ("TTL f", ":100\r\n"),
+        ("INCRBYFLOAT f x", "-ERR value is not a valid float\r\n"),
+        ("INCRBYFLOAT f inf", "-ERR increment would produce NaN or Infinity\r\n"),
+        ("SET g word", "+OK\r\n"),
+        ("INCRBYFLOAT g 1", "-ERR value is not a valid float\r\n"),
+        ("DEL f g", ":2\r\n"),
+        (
+            "COMMAND DOCS nosuch del",
+            "*2\r\n$3\r\ndel\r\n*6\r\n$7\r\nsummary\r\n$13\r\nDeletes keys.\r\n$5\r\nsince\r\n$5\r\n1.0.0\r\n$5\r\ngroup\r\n$7\r\ngeneric\r\n",
+        ),
         (
             "COMMAND INFO getset nosuch",
             "*2\r\n*10\r\n$6\r\ngetset\r\n:3\r\n*3\r\n+write\r\n+denyoom\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
@@ -69,6 +82,7 @@ fn commands_are_answered_as_redis_answers_them() {
         ("FUNCTION FLUSH", "+OK\r\n"),
         ("CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"),
         ("CLIENT ID", ":1\r\n"),
+        ("CLIENT SETNAME me", "+OK\r\n"),
         ("GET", "-ERR wrong number of arguments for 'get' command\r\n"),
         ("NoSuch a b", "-ERR unknown command 'NoSuch', with args beginning with: 'a' 'b' \r\n"),
         ("FLUSHALL", "+OK\r\n"),
@@ -78,6 +92,12 @@ fn commands_are_answered_as_redis_answers_them() {
     }
     let (count, all) = (client.say("COMMAND COUNT"), client.say("COMMAND"));
     assert_eq!(format!(":{}\r\n", all.matches("*10\r\n").count()), count);
+    let info = client.say("CLIENT INFO");
+    assert!(info.contains("id=1 name=me age=") && info.ends_with(" resp=2\n\r\n"), "{info}");
+    let docs = client.say("COMMAND DOCS");
+    assert_eq!(format!(":{}\r\n", docs.matches("$7\r\nsummary\r\n").count()), count);
+    let names = " a".repeat(257);
+    assert!(client.say(&format!("COMMAND INFO{names}")).starts_with("-ERR too many"));
     let info = client.say("INFO");
     for field in ["used_memory:", "maxmemory:16777216", "connected_clients:1", "evicted_keys:0"] {
         assert!(info.contains(field), "{info}");
@@ -282,4 +302,46 @@ fn old_values_are_answered_whole_whatever_becomes_of_the_key() {
     );
     assert_eq!((client.say("GET other"), client.say("DBSIZE")), ("$-1\r\n".into(), ":0\r\n".into()));
     assert!(client.say("INFO memory").contains("used_memory:0\r\n"), "{}", client.say("INFO memory"));
+}
+
+#[test]
+fn a_random_key_is_one_of_the_database() {
+    let server = serve(&["--blocks", "2"]);
+    let mut client = Client::connect(server.addr);
+    assert_eq!(client.say("RANDOMKEY"), "$-1\r\n");
+    client.say("SET other 1");
+    client.say("SELECT 1");
+    // Through all buckets: there are keys, but none of this database.
+    assert_eq!(client.say("RANDOMKEY"), "$-1\r\n");
+    client.say("MSET one 1 two 2 three 3");
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 3 {
+        seen.insert(client.say("RANDOMKEY"));
+    }
+    let expected = ["$3\r\none\r\n", "$3\r\ntwo\r\n", "$5\r\nthree\r\n"].map(String::from);
+    assert_eq!(seen, expected.into());
+    // One of many.
+    let pairs: Vec<_> =
+        (0..2000).flat_map(|number| [format!("k{number}").into_bytes(), b"v".to_vec()]).collect();
+    client.ask(&std::iter::once(&b"MSET"[..]).chain(pairs.iter().map(Vec::as_slice)).collect::<Vec<_>>());
+    seen.clear();
+    while seen.len() < 100 {
+        let key = client.say("RANDOMKEY");
+        let name = key.lines().nth(1).unwrap_or_default().to_owned();
+        assert!(client.say(&format!("GET {name}")).len() > 5, "{name}");
+        seen.insert(name);
+    }
+    // Of one that has expired nobody knows before it is touched.
+    client.say("FLUSHDB");
+    client.say("SET k v PX 1");
+    while client.say("RANDOMKEY") != "$-1\r\n" {}
+    // A long one, and the empty one.
+    client.say("FLUSHDB");
+    let key = vec![b'k'; 60_000];
+    client.ask(&[b"SET", &key, b"v"]);
+    assert_eq!(client.say("RANDOMKEY").len(), 60_000 + "$60000\r\n\r\n".len());
+    client.say("FLUSHDB");
+    client.ask(&[b"SET", b"", b"v"]);
+    assert_eq!(client.say("RANDOMKEY"), "$0\r\n\r\n");
+    assert!(client.say("INFO memory").contains("client_request_memory:0\r\n"));
 }

@@ -109,6 +109,7 @@ impl Commands {
             "DECR",
             "INCRBY",
             "DECRBY",
+            "INCRBYFLOAT",
             "APPEND",
             "STRLEN",
             "EXPIRE",
@@ -136,6 +137,9 @@ impl Commands {
             "TYPE",
             "RENAME",
             "RENAMENX",
+            "COPY",
+            "MOVE",
+            "GETRANGE",
             "TOUCH",
             "MULTI",
             "EXEC",
@@ -146,7 +150,8 @@ impl Commands {
         let name = String::from_utf8(command[0].to_ascii_uppercase()).unwrap();
         match name.as_str() {
             "SET" => {
-                command.extend([self.key(), self.value()]);
+                let key = if self.number(4) == 0 { self.one_of(&["f", "g"]) } else { self.key() };
+                command.extend([key, self.value()]);
                 for _ in 0..[0, 0, 1, 1, 2][self.number(5)] {
                     match self.number(4) {
                         0 => command.push(self.cased(&["NX", "XX", "GET", "KEEPTTL"])),
@@ -162,14 +167,39 @@ impl Commands {
             }
             "MSET" => (0..1 + self.number(3)).for_each(|_| command.extend([self.key(), self.value()])),
             "MGET" | "DEL" | "EXISTS" | "UNLINK" => {
-                (0..1 + self.number(4)).for_each(|_| command.push(self.key()))
+                (0..1 + self.number(4)).for_each(|_| command.push(self.key()));
+                command.push(self.one_of(&["f", "g"]));
             }
             "GET" | "INCR" | "DECR" | "STRLEN" | "TTL" | "PERSIST" | "GETDEL" | "EXPIRETIME" | "TYPE" => {
                 command.push(self.key())
             }
             "APPEND" | "INCRBY" | "DECRBY" | "SETNX" | "GETSET" => command.extend([self.key(), self.value()]),
+            // Whole numbers, of which Redis knows every digit: they have their own keys, to which
+            // nothing is appended.
+            "INCRBYFLOAT" => {
+                let amount =
+                    self.one_of(&["3", "-2", "1e2", "5.0", "+7.", "x", "", "inf", " 1", "1e", "--1"]);
+                command.extend([self.one_of(&["f", "g"]), amount]);
+            }
             "SETEX" | "PSETEX" => command.extend([self.key(), self.time(), self.value()]),
             "RENAME" | "RENAMENX" => command.extend([self.key(), self.key()]),
+            // A transaction does not take them.
+            "COPY" | "MOVE" if self.in_transaction => command[0] = b"DBSIZE".to_vec(),
+            "COPY" => {
+                command.extend([self.key(), self.key()]);
+                match self.number(3) {
+                    0 => command.push(self.cased(&["REPLACE", "DB"])),
+                    1 => command.extend([b"DB".to_vec(), self.one_of(&["0", "7", "x", "16", "99999999999"])]),
+                    _ => {}
+                }
+            }
+            "MOVE" => command.extend([self.key(), self.one_of(&["0", "7", "7", "x", "-1", "99999999999"])]),
+            "GETRANGE" => {
+                let position = |this: &mut Self| {
+                    this.one_of(&["0", "1", "-1", "-2", "5", "-5", "2000", "-9223372036854775808", "x"])
+                };
+                command.extend([self.key(), position(self), position(self)]);
+            }
             "TOUCH" => (0..1 + self.number(3)).for_each(|_| command.push(self.key())),
             "HELLO" => command = vec![b"RESET".to_vec()],
             "GETEX" => {

@@ -50,11 +50,14 @@ fn redis_benchmark_finds_no_error() {
 }
 
 const PYTHON: &str = r#"
-import struct, sys
+import struct, sys, threading
 try:
     import redis
 except ImportError:
     print("NOT RUN: the Python package redis is not installed")
+    sys.exit(0)
+if "protocol" in sys.argv[2] and int(redis.__version__.split(".")[0]) < 5:
+    print("NOT RUN: redis-py", redis.__version__, "has no choice of protocols")
     sys.exit(0)
 r = redis.Redis(port=int(sys.argv[1]), **eval(sys.argv[2]))
 assert r.ping()
@@ -70,6 +73,22 @@ with r.pipeline(transaction=False) as pipe:
 with r.pipeline() as pipe:
     pipe.set("number", 1).incr("number").get("nothing").mget("number", "nothing")
     assert pipe.execute() == [True, 2, None, [b"2", None]] and r.delete("number") == 1
+assert r.incrbyfloat("number", 1.5) == 1.5 and r.randomkey() in (b"key", b"count", b"number") and r.delete("number") == 1
+assert r.client_info()["db"] in ("0", b"0", 0) and r.command_count() == len(r.command())
+assert "summary" in str(r.execute_command("COMMAND DOCS", "get"))
+# A pool, its connections in threads, and one whose connection is gone.
+pool = redis.ConnectionPool(port=int(sys.argv[1]), max_connections=10, **eval(sys.argv[2]))
+def ask(number):
+    client = redis.Redis(connection_pool=pool)
+    for more in range(20):
+        assert client.set(f"pool {number}", more) and int(client.get(f"pool {number}")) == more
+threads = [threading.Thread(target=ask, args=[number]) for number in range(10)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert sorted(r.scan_iter("pool *", count=3)) == sorted(r.keys("pool *")) == [b"pool %d" % number for number in range(10)]
+assert r.delete(*r.keys("pool *")) == 10
+r.connection_pool.disconnect()
+assert r.ping()
 other = redis.Redis(port=int(sys.argv[1]), db=3, client_name="me", username="default", password="any", **eval(sys.argv[2]))
 assert other.get("key") is None and other.set("key", 3) and other.dbsize() == 1 and other.client_getname() in ("me", b"me")
 assert r.info("keyspace")["db3"]["keys"] == 1 and other.flushdb() and other.dbsize() == 0

@@ -289,7 +289,7 @@ fn answers_that_nobody_reads_have_a_limit_for_each_client_and_for_all() {
 #[test]
 fn requests_that_do_not_end_leave_others_their_keys() {
     use std::io::Write;
-    let server = serve(&["--blocks", "1", "--connections", "128", "--request-memory", "16M"]);
+    let server = serve(&["--blocks", "1", "--connections", "128", "--request-memory", "32M"]);
     let mut client = Client::connect(server.addr);
     let value = vec![b'v'; 1000];
     for number in 0..1000 {
@@ -316,7 +316,23 @@ fn requests_that_do_not_end_leave_others_their_keys() {
     let answers: Vec<_> = (0..40).map(|_| greedy.answer()).collect();
     assert!(answers.iter().any(|answer| answer.starts_with("-OOM")), "{:?}", answers.last());
     assert_eq!(client.say("DBSIZE"), ":1000\r\n");
-    drop((halves, greedy));
+    // Whatever there is they have tried to take, in pieces of any size. There is some for another
+    // one, though not for every request.
+    let mut more = Vec::new();
+    for len in [600_000, 200_000, 100_000, 40_000, 20_000] {
+        more.extend((0..10).map(|_| {
+            let mut stream = std::net::TcpStream::connect(server.addr).unwrap();
+            let _ = stream.write_all(&encode(&[b"SET", b"k", &value[..len]])[..len]);
+            stream
+        }));
+    }
+    let mut other = Client::connect(server.addr);
+    assert_eq!(other.ask(&[b"SET", b"k", &value[..50_000]]), "+OK\r\n");
+    assert_eq!(other.say("MULTI"), "+OK\r\n");
+    assert_eq!(other.say("DEL k"), "+QUEUED\r\n");
+    assert_eq!(other.say("EXEC"), "*1\r\n:1\r\n");
+    assert_eq!(client.say("DBSIZE"), ":1000\r\n");
+    drop((halves, more, greedy, other));
     let none = "client_request_memory:0\r\n";
     while !client.say("INFO memory").contains(none) {
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -324,7 +340,7 @@ fn requests_that_do_not_end_leave_others_their_keys() {
     assert_eq!(client.ask(&[b"MSET", b"a", &value, b"b", &value]), "+OK\r\n");
     drop(client);
     let log = stop(server).err;
-    assert!(log.contains("requests under way have reached the limit of all clients"), "{log}");
+    assert!(log.contains("its requests under way would leave others too little memory"), "{log}");
 }
 
 /// Lets a client carry out a request while another one of the same block asks how many keys there
@@ -347,6 +363,74 @@ fn beside(client: &mut Client, server: &Server, request: &[u8]) -> (Vec<String>,
     })
 }
 
+/// How many turns a block with one connection gives it for a request, one at least; and the answer.
+/// Between two turns of a connection all others have theirs.
+fn turns_of(client: &mut Client, request: &[u8]) -> (u64, String) {
+    let info = encode(&[b"INFO", b"stats"]);
+    client.send(&[&info, request, &info].concat());
+    let turns = |info: String| -> u64 {
+        let line = info.lines().find_map(|line| line.strip_prefix("block_turns:"));
+        line.expect("the turns of the block").parse().expect("a number")
+    };
+    let before = turns(client.answer());
+    let answer = client.answer();
+    (turns(client.answer()) - before + 1, answer)
+}
+
+#[test]
+fn a_search_of_many_vectors_gives_others_their_turns() {
+    const DIM: usize = 2048;
+    let server = serve(&["--blocks", "1", "--memory", "32M"]);
+    let mut client = Client::connect(server.addr);
+    // They point the less in the first direction the later they come.
+    let vector = |number: usize| -> Vec<u8> {
+        let numbers = [1.0f32, number as f32 / 100.0].into_iter().chain(std::iter::repeat(0.0));
+        numbers.take(DIM).flat_map(f32::to_le_bytes).collect()
+    };
+    for number in 0..600 {
+        let name = format!("v{number}");
+        client.send(&encode(&[b"VADD", b"set", b"FP32", &vector(number), name.as_bytes()]));
+        assert_eq!(client.answer(), ":1\r\n");
+    }
+    let nearest = |from: usize| -> String {
+        let names = (from..from + 10).map(|number| format!("v{number}"));
+        let items = names.map(|name| format!("${}\r\n{name}\r\n", name.len()));
+        format!("*10\r\n{}", items.collect::<String>())
+    };
+    let (turns, answer) = turns_of(&mut client, &encode(&[b"VSIM", b"set", b"ELE", b"v0"]));
+    assert!(answer == nearest(0) && turns >= 10, "{turns} turns: {answer}");
+    assert_eq!(client.say("VSIM set ELE v0 COUNT 600").lines().count(), 1201);
+    // The first ones go while others search: each answer is of the set as it was at some time.
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (done, nearest, addr) = (&is_done, &nearest, server.addr);
+        let search = encode(&[b"VSIM", b"set", b"FP32", &vector(0)]);
+        scope.spawn(move || {
+            let (mut client, mut from) = (Client::connect(addr), 0);
+            while !done.load(std::sync::atomic::Ordering::Acquire) {
+                client.send(&search);
+                let answer = client.answer();
+                from +=
+                    (0..=60).position(|more| answer == nearest(from + more)).expect("no name is left out");
+            }
+        });
+        for number in 0..60 {
+            assert_eq!(client.say(&format!("VREM set v{number}")), ":1\r\n");
+        }
+        is_done.store(true, std::sync::atomic::Ordering::Release);
+    });
+    // One that ends meanwhile leaves nothing behind.
+    for _ in 0..20 {
+        let mut other = Client::connect(server.addr);
+        other.send(&encode(&[b"VSIM", b"set", b"ELE", b"v100"]));
+    }
+    while !client.say("INFO").contains("connected_clients:1\r\n") {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(client.say("DEL set"), ":1\r\n");
+    assert!(client.say("INFO memory").contains("used_memory:0\r\n"), "{}", client.say("INFO memory"));
+}
+
 #[test]
 fn a_long_command_gives_others_their_turns() {
     let server = serve(&["--blocks", "1", "--memory", "64M"]);
@@ -362,11 +446,22 @@ fn a_long_command_gives_others_their_turns() {
         assert_eq!(client.answer(), "+OK\r\n");
     };
     fill(&mut client);
-    let values = format!("*20000\r\n{}", "$1\r\nv\r\n".repeat(20_000));
-    for (name, answer) in [(&b"EXISTS"[..], ":20000\r\n"), (b"MGET", &values), (b"TOUCH", ":20000\r\n")] {
+    let values = |count: usize| format!("*{count}\r\n{}", "$1\r\nv\r\n".repeat(count));
+    for (name, answer) in
+        [(&b"EXISTS"[..], ":20000\r\n"), (b"MGET", &values(20_000)), (b"TOUCH", ":20000\r\n")]
+    {
         client.send(&of(name, &keys));
         assert!(client.answer() == answer, "{name:?}");
+        // A request that comes in one piece, so that the turns are those of the command.
+        let (turns, some) = turns_of(&mut client, &of(name, &vec![b"k1".to_vec(); 1500]));
+        let answer = if name == b"MGET" { values(1500) } else { ":1500\r\n".into() };
+        assert!(some == answer && turns >= 5, "{name:?}: {turns} turns");
     }
+    let (turns, found) = turns_of(&mut client, &encode(&[b"KEYS", b"*"]));
+    let found: std::collections::BTreeSet<_> = found.lines().filter(|line| line.starts_with('k')).collect();
+    assert!(found.len() == 20_000 && turns >= 78, "{} keys, {turns} turns", found.len());
+    assert_eq!(client.say("KEYS nosuch*"), "*0\r\n");
+    assert!(client.say("INFO memory").contains("client_request_memory:0\r\n"));
     for (request, expected, left) in [
         (of(b"DEL", &keys[..10_000]), ":10000\r\n", ":10000\r\n"),
         (encode(&[b"FLUSHALL", b"ASYNC"]), "+OK\r\n", ":0\r\n"),

@@ -159,6 +159,14 @@ fn transactions_have_large_values_many_keys_and_give_their_memory_back() {
     (0..20_000).for_each(|_| assert_eq!(client.answer(), "+QUEUED\r\n"));
     let answer = client.say("EXEC");
     assert_eq!((answer.matches(":4\r\n").count(), client.say("DBSIZE")), (5000, ":5000\r\n".into()));
+    // One that is too long is refused: a block carries it out in one turn.
+    let requests =
+        [&encode(&[b"MULTI"])[..], &encode(&[b"PING"]).repeat(65_537), &encode(&[b"EXEC"])].concat();
+    client.send(&requests);
+    assert_eq!(client.answer(), "+OK\r\n");
+    (0..65_536).for_each(|_| assert_eq!(client.answer(), "+QUEUED\r\n"));
+    assert_eq!(client.answer(), "-ERR too big transaction\r\n");
+    assert!(client.answer().starts_with("-EXECABORT"));
     // One that does not come to its end gives its memory back, too.
     client.say("MULTI");
     client.say("SET left behind");

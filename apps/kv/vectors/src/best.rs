@@ -192,6 +192,11 @@ impl Best {
         }
     }
 
+    /// How many keys the list may have.
+    pub(super) const fn most(&self) -> usize {
+        self.most
+    }
+
     /// How many keys the list has.
     pub(super) const fn len(&self) -> usize {
         self.len

@@ -85,8 +85,9 @@ impl Vectors {
         g.sync();
         if g.is_leader() {
             names.set_norm(index, vector.norm);
-            if change == Change::Added {
-                head.set_count(count + 1);
+            match change {
+                Change::Added => head.set_count(count + 1),
+                _ => head.count_change(),
             }
         }
         drop(writing);
@@ -134,6 +135,7 @@ impl Vectors {
         g.sync();
         if g.is_leader() {
             head.set_count(last);
+            head.count_change();
             if last == 0 {
                 head.close();
             }

@@ -13,11 +13,12 @@ mod at {
     pub const SET: usize = 8;
     pub const QUERY: usize = 12;
     pub const LISTS: usize = 16;
-    pub const COUNT: usize = 20;
+    pub const END: usize = 20;
     pub const MOST: usize = 24;
     pub const SHARE: usize = 28;
     /// The search's number, and how many shares it has.
     pub const SHARES: usize = 32;
+    pub const FIRST: usize = 40;
     /// For each block: the search's number, and how many shares of it that block has done.
     pub const DONE: usize = 64;
 }
@@ -35,8 +36,9 @@ pub(super) struct Search {
     pub query: u32,
     /// The chunk in which blocks leave their lists; 0: memory of the block that searches.
     pub lists: u32,
-    /// Vectors of the set.
-    pub count: u32,
+    /// The first vector that is compared, and the one behind the last.
+    pub first: u32,
+    pub end: u32,
     /// Vectors that are wanted.
     pub most: u32,
     pub shares: u32,
@@ -77,7 +79,8 @@ impl Desk {
             set(at::SET, search.set);
             set(at::QUERY, search.query);
             set(at::LISTS, search.lists);
-            set(at::COUNT, search.count);
+            set(at::FIRST, search.first);
+            set(at::END, search.end);
             set(at::MOST, search.most);
             set(at::SHARE, search.share);
             self.shares().set((number as u64) << 32 | search.shares as u64);
@@ -99,7 +102,8 @@ impl Desk {
             set: get(at::SET),
             query: get(at::QUERY),
             lists: get(at::LISTS),
-            count: get(at::COUNT),
+            first: get(at::FIRST),
+            end: get(at::END),
             most: get(at::MOST),
             shares: self.shares().get() as u32,
             share: get(at::SHARE),

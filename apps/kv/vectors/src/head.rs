@@ -32,6 +32,8 @@ mod at {
     pub const ROWS: usize = 48;
     pub const BUCKETS: usize = 64;
     pub const BUCKET_COUNT: usize = 80;
+    /// How often a vector was replaced or removed.
+    pub const VERSION: usize = 84;
 }
 
 /// A set's head. Whoever has it has pinned the entry.
@@ -73,6 +75,18 @@ impl Head {
     /// By one lane.
     pub(super) fn set_count(self, count: usize) {
         self.memory.u32(at::COUNT).set(count as u32);
+    }
+
+    /// How often a vector was replaced or removed, not counting multiples of 2^32: as long as it is
+    /// the same, vectors stay where they are.
+    pub(super) fn version(self) -> u32 {
+        self.memory.u32(at::VERSION).get()
+    }
+
+    /// By one lane.
+    pub(super) fn count_change(self) {
+        let version = self.memory.u32(at::VERSION);
+        version.set(version.get().wrapping_add(1));
     }
 
     pub(super) fn is_closed(self) -> bool {

@@ -8,7 +8,7 @@
 //! | vectors, laid out for lanes side by side | `tile` |
 //! | the names of vectors | `names` |
 //! | a vector from outside | `vector`, `number` (halves, keys), `decimal` (text) |
-//! | operations on a set | `change`, `search` (its shares: `desk`; the nearest so far: `best`) |
+//! | operations on a set | `change`, `search` (its shares: `desk`; the nearest so far: `best`; in parts: `long`) |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 #![deny(unsafe_code)]
@@ -20,6 +20,7 @@ mod change;
 mod decimal;
 mod desk;
 mod head;
+mod long;
 #[cfg(all(test, loom))]
 mod models;
 mod names;
@@ -37,6 +38,7 @@ use gpunet_serve::raw::Chunks;
 use gpunet_serve::{Carve, Memory, Pin};
 use head::Head;
 pub use head::VectorSet;
+pub use long::LongSearch;
 pub use search::Found;
 pub use vector::{Vector, VectorBuilder, VectorError};
 

@@ -13,7 +13,7 @@ const BLOCKS: usize = 2;
 
 /// The search of a number, of as many shares.
 const fn search(number: u32) -> Search {
-    Search { set: number, query: number, lists: 0, count: number, most: 1, shares: number, share: 1 }
+    Search { set: number, query: number, lists: 0, first: 0, end: number, most: 1, shares: number, share: 1 }
 }
 
 /// A block puts one search out after the other while another helps: each share is one block's, and

@@ -32,7 +32,7 @@ mod open {
 /// helps with one: as long as the set that was read is not let go and no other is opened.
 #[derive(Debug)]
 pub struct Found {
-    best: Best,
+    pub(super) best: Best,
 }
 
 impl Found {
@@ -78,9 +78,24 @@ impl Vectors {
         vector: &Vector,
         most: usize,
     ) -> Result<Found> {
-        let (count, most) = (set.len(), most.clamp(1, MAX_COUNT));
-        let mut best = Best::new(g, self.best_of(g.index() as usize), most);
-        let query = self.query(vector.chunk, vector.dim());
+        let mut best = Best::new(g, self.best_of(g.index() as usize), most.clamp(1, MAX_COUNT));
+        self.compare_all(g, context, set, vector.chunk, &mut best, (0, set.len()))?;
+        Ok(Found { best })
+    }
+
+    /// Offers the vectors from `first` to `end`, by all blocks, and ends the offers.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(super) fn compare_all<G: Group>(
+        &self,
+        g: &G,
+        context: &Context,
+        set: &Reading<'_, G>,
+        query: Chunk,
+        best: &mut Best,
+        (first, end): (usize, usize),
+    ) -> Result<()> {
+        let (count, most) = (end - first, best.most());
+        let numbers = self.query(query, set.head.dim());
         let share = (count / (SHARES_OF_A_BLOCK * self.blocks)).max(LEAST_SHARE).next_multiple_of(TILE);
         let shares = count.div_ceil(share);
         let keys = self.blocks * most;
@@ -90,15 +105,16 @@ impl Vectors {
         };
         // Without memory for the lists of others, it searches alone.
         if self.blocks == 1 || shares <= 1 || (keys > OWN_LISTS && chunk.is_none()) {
-            compare(g, &mut best, &set.head.tiles().compare_with(query), 0, count);
+            compare(g, best, &set.head.tiles().compare_with(numbers), first, end);
             best.finish(g);
-            return Ok(Found { best });
+            return Ok(());
         }
         let search = Search {
             set: set.entry.raw(),
-            query: vector.chunk.raw(),
+            query: query.raw(),
             lists: chunk.map_or(0, Chunk::raw),
-            count: count as u32,
+            first: first as u32,
+            end: end as u32,
             most: most as u32,
             shares: shares as u32,
             share: share as u32,
@@ -106,9 +122,9 @@ impl Vectors {
         let desk = self.desk(g.index() as usize);
         let number = desk.open(g, search);
         self.announce(g, 1);
-        let (vectors, mut mine) = (set.head.tiles().compare_with(query), 0);
+        let (vectors, mut mine) = (set.head.tiles().compare_with(numbers), 0);
         while let Some(which) = desk.claim_more(g, &search) {
-            compare_share(g, &mut best, &vectors, &search, which);
+            compare_share(g, best, &vectors, &search, which);
             mine += 1;
         }
         // What others have begun they end: they wait for nothing.
@@ -121,12 +137,12 @@ impl Vectors {
             desk.close(number);
         }
         self.announce(g, -1);
-        self.merge_lists(g, &mut best, desk, number, self.lists(g.index() as usize, chunk), most);
+        self.merge_lists(g, best, desk, number, self.lists(g.index() as usize, chunk), most);
         best.finish(g);
-        if let Some(chunk) = chunk {
-            self.chunks().free(g, context.net, chunk)?;
+        match chunk {
+            Some(chunk) => self.chunks().free(g, context.net, chunk),
+            None => Ok(()),
         }
-        Ok(Found { best })
     }
 
     /// How many searches blocks have put out so far, not counting multiples of 2^32. By one lane;
@@ -286,7 +302,7 @@ impl Vectors {
         Desk::at(self.desks, block, self.blocks)
     }
 
-    fn best_of(&self, block: usize) -> Memory {
+    pub(super) fn best_of(&self, block: usize) -> Memory {
         self.best.part(block * Best::BYTES, Best::BYTES)
     }
 }
@@ -296,8 +312,8 @@ fn list_of(lists: Memory, block: usize, most: usize) -> Memory {
 }
 
 fn compare_share<G: Group>(g: &G, best: &mut Best, vectors: &Comparison, search: &Search, which: u32) {
-    let start = which as usize * search.share as usize;
-    let end = (start + search.share as usize).min(search.count as usize);
+    let start = search.first as usize + which as usize * search.share as usize;
+    let end = (start + search.share as usize).min(search.end as usize);
     compare(g, best, vectors, start, end);
 }
 

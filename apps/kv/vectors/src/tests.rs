@@ -212,6 +212,59 @@ fn all_blocks_and_lanes_find_the_same() {
     }
 }
 
+/// A set that changes between two parts of a search: what is found is what is there at the end.
+#[test]
+fn a_search_in_parts_finds_what_is_there_at_the_last_part() {
+    const DIM: usize = 1024;
+    let (heap, map, vectors) = server(32 << 20, 1);
+    let g = Solo::new(0, 1);
+    let set = new_set(&g, map, vectors, b"set", DIM, Storage::Half);
+    let query = numbers(1, DIM);
+    (0..600).for_each(|which| {
+        let _ = insert(&g, vectors, &set, &std::format!("{which}"), &numbers(which + 2, DIM));
+    });
+    let used = heap.used(&g);
+    let remove = |name: &str| vectors.remove(&g, &CONTEXT, &set, name.as_bytes().into()).unwrap();
+    let changes: [(&str, &dyn Fn(u64)); 4] = [
+        ("nothing", &|_| {}),
+        // Where it was compared already, and where it was not.
+        ("a vector is replaced", &|part| {
+            insert(&g, vectors, &set, if part == 1 { "0" } else { "599" }, &query);
+        }),
+        ("a vector comes", &|part| {
+            insert(&g, vectors, &set, &std::format!("more {part}"), &query);
+        }),
+        // The last one takes its place, which was compared already.
+        ("the first goes", &|part| {
+            remove(&std::format!("{}", part + 100));
+        }),
+    ];
+    for (name, change) in changes {
+        let reading = vectors.read(&g, &CONTEXT, &set).unwrap();
+        assert!(vectors.is_long(&g, &reading));
+        let vector = vector(&g, vectors, &query).unwrap();
+        let search_in_parts = vectors.begin(&g, &CONTEXT, &reading, vector, 20).unwrap().unwrap();
+        drop(reading);
+        let mut parts = 0;
+        let found: Vec<_> = loop {
+            parts += 1;
+            let reading = vectors.read(&g, &CONTEXT, &set).unwrap();
+            if let Some(found) = vectors.go_on(&g, &CONTEXT, &reading, &search_in_parts).unwrap() {
+                break (0..found.len()).map(|at| found.get(at).1).collect();
+            }
+            drop(reading);
+            change(parts);
+        };
+        vectors.end(&g, &CONTEXT, search_in_parts).unwrap();
+        let expected: Vec<_> =
+            search(&g, vectors, &set, &query, 20).into_iter().map(|(_, score)| score).collect();
+        assert_eq!(found, expected, "{name}");
+        assert!((4..=10).contains(&parts), "{name}: {parts} parts");
+    }
+    assert!(heap.used(&g) <= used + (64 << 10), "{} {used}", heap.used(&g));
+    map.unpin(&g, &CONTEXT, set).unwrap();
+}
+
 #[test]
 fn sets_change_while_they_are_searched() {
     let (_, map, vectors) = server(64 << 20, 3);

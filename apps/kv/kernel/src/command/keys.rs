@@ -3,7 +3,10 @@
 use super::expiry::Unit;
 use super::{Cx, KEYS_OF_A_TURN, Outcome};
 use crate::glob::matches;
+use crate::own;
 use crate::resp::Arguments;
+use crate::rest::Rest;
+use crate::session::Database;
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Bytes, Digits, Key, Queue, Scan, SpillError};
 
@@ -155,33 +158,90 @@ pub(super) fn rename<G: Group>(
 ) -> Result<Outcome> {
     let Some(from) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
     let Some(to) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
-    let renamed = if cx.is_transaction {
-        move_key(cx, from, to, only_new)?
-    } else {
-        let Some(mut hold) = map.keys_to_hold(g, &context, 2)? else {
-            cx.reply.no_memory();
-            return Ok(Outcome::Done);
-        };
-        map.add_to_hold(g, &mut hold, &from);
-        map.add_to_hold(g, &mut hold, &to);
-        map.hold(g, &context, &hold)?;
-        let renamed = move_key(cx, from.held(), to.held(), only_new);
-        map.release(g, &context, hold)?;
-        renamed?
-    };
-    match renamed {
-        Renamed::Done if only_new => cx.reply.integer(1),
-        Renamed::Done => cx.reply.ok(),
-        Renamed::IsThere => cx.reply.integer(0),
-        Renamed::NoKey => cx.reply.error(b"no such key"),
-        Renamed::Structure => cx.reply.error(b"a set of vectors cannot be renamed"),
-        Renamed::NoMemory => cx.reply.no_memory(),
+    let (is_same, how) = (from.bytes() == to.bytes(), How { only_new, keeps: false });
+    match transfer(cx, from, to, is_same, how)? {
+        Transferred::Done if only_new => cx.reply.integer(1),
+        Transferred::Done => cx.reply.ok(),
+        Transferred::IsThere => cx.reply.integer(0),
+        Transferred::NoKey => cx.reply.error(b"no such key"),
+        Transferred::Structure => cx.reply.error(b"a set of vectors cannot be renamed"),
+        Transferred::NoMemory => cx.reply.no_memory(),
     }
     Ok(Outcome::Done)
 }
 
-enum Renamed {
+/// `MOVE key db`
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn move_key<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let Some(from) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let Some(database) = database(cx, &mut arguments) else { return Ok(Outcome::Done) };
+    to_database(cx, from, (from.bytes(), database), How { only_new: true, keeps: false })
+}
+
+/// `COPY source destination [DB db] [REPLACE]`
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn copy<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let Some(from) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let Some(to) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let (mut to_database_of, mut how) = (cx.session.database, How { only_new: true, keeps: true });
+    while let Some(option) = arguments.next() {
+        if option.eq_ignore_case(b"replace") {
+            how.only_new = false;
+        } else if option.eq_ignore_case(b"db") && !arguments.is_empty() {
+            let Some(given) = database(cx, &mut arguments) else { return Ok(Outcome::Done) };
+            to_database_of = given;
+        } else {
+            cx.reply.syntax();
+            return Ok(Outcome::Done);
+        }
+    }
+    to_database(cx, from, (to.bytes(), to_database_of), how)
+}
+
+/// The number of a database; answers if it is none.
+fn database<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: &mut Arguments<'_>) -> Option<u8> {
+    let database = Database::of(*arguments);
+    let _ = arguments.next();
+    match database {
+        Database::Is(number) => return Some(number),
+        Database::OutOfRange => cx.reply.error(b"DB index is out of range"),
+        Database::NoInteger => cx.reply.no_integer(),
+        Database::NoInt32 => cx.reply.no_int32(),
+    }
+    None
+}
+
+/// Moves or copies a value to a key of some database, and answers.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn to_database<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    from: Key<'_>,
+    (to, database): (Bytes<'_>, u8),
+    how: How,
+) -> Result<Outcome> {
+    if cx.session.database == database && from.bytes() == to {
+        cx.reply.error(b"source and destination objects are the same");
+        return Ok(Outcome::Done);
+    }
+    match transfer(cx, from, Key::in_space(to, database as u32), false, how)? {
+        Transferred::Done => cx.reply.integer(1),
+        Transferred::IsThere | Transferred::NoKey => cx.reply.integer(0),
+        Transferred::Structure => cx.reply.error(b"a set of vectors can be neither moved nor copied"),
+        Transferred::NoMemory => cx.reply.no_memory(),
+    }
+    Ok(Outcome::Done)
+}
+
+/// What becomes of two keys.
+#[derive(Clone, Copy)]
+struct How {
+    /// Nothing, if the second one is there.
+    only_new: bool,
+    /// The first one stays.
+    keeps: bool,
+}
+
+enum Transferred {
     Done,
     IsThere,
     NoKey,
@@ -189,25 +249,53 @@ enum Renamed {
     NoMemory,
 }
 
-/// Moves a value from one key to another. The group holds the buckets of both.
+/// Moves or copies a value from one key to another: at once, for all others.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn move_key<G: Group>(cx: &Cx<'_, '_, G>, from: Key<'_>, to: Key<'_>, only_new: bool) -> Result<Renamed> {
+fn transfer<G: Group>(
+    cx: &Cx<'_, '_, G>,
+    from: Key<'_>,
+    to: Key<'_>,
+    is_same: bool,
+    how: How,
+) -> Result<Transferred> {
+    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
+    if cx.is_transaction {
+        return transfer_held(cx, from, to, is_same, how);
+    }
+    let Some(mut hold) = map.keys_to_hold(g, &context, 2)? else { return Ok(Transferred::NoMemory) };
+    map.add_to_hold(g, &mut hold, &from);
+    map.add_to_hold(g, &mut hold, &to);
+    map.hold(g, &context, &hold)?;
+    let transferred = transfer_held(cx, from.held(), to.held(), is_same, how);
+    map.release(g, &context, hold)?;
+    transferred
+}
+
+/// The same, by a group that holds the buckets of both.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn transfer_held<G: Group>(
+    cx: &Cx<'_, '_, G>,
+    from: Key<'_>,
+    to: Key<'_>,
+    is_same: bool,
+    how: How,
+) -> Result<Transferred> {
     let (g, map, context) = (cx.g(), &cx.store.map, &cx.context);
     let old = map.lock(g, context, from)?;
-    let Some(value) = old.value() else { return Ok(Renamed::NoKey) };
+    let Some(value) = old.value() else { return Ok(Transferred::NoKey) };
     if old.is_structure() {
-        return Ok(Renamed::Structure);
+        return Ok(Transferred::Structure);
     }
     let other = map.lock(g, context, to)?;
     let is_there = other.value().is_some();
     other.unlock()?;
-    if is_there && only_new {
-        return Ok(Renamed::IsThere);
+    if is_there && how.only_new {
+        return Ok(Transferred::IsThere);
     }
-    if from.bytes() == to.bytes() {
-        return Ok(Renamed::Done);
+    if is_same {
+        return Ok(Transferred::Done);
     }
-    let Some(fresh) = map.fresh(g, context, to, value, 0)? else { return Ok(Renamed::NoMemory) };
+    let Some(fresh) = map.fresh(g, context, to, value, 0)? else { return Ok(Transferred::NoMemory) };
     let expires = old.expires();
     old.unlock()?;
     let mut new = map.lock(g, context, to)?;
@@ -216,10 +304,12 @@ fn move_key<G: Group>(cx: &Cx<'_, '_, G>, from: Key<'_>, to: Key<'_>, only_new: 
         new.set_expires(expires);
     }
     new.unlock()?;
-    let mut old = map.lock(g, context, from)?;
-    old.remove();
-    old.unlock()?;
-    Ok(Renamed::Done)
+    if !how.keeps {
+        let mut old = map.lock(g, context, from)?;
+        old.remove();
+        old.unlock()?;
+    }
+    Ok(Transferred::Done)
 }
 
 /// Keys that are asked for.
@@ -240,11 +330,13 @@ struct Keys {
     is_short: bool,
 }
 
-/// Collects keys. Returns where to go on; 0: at the end.
+/// Collects keys, in the memory for requests. Returns where to go on; 0: at the end.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn collect<G: Group>(cx: &Cx<'_, '_, G>, wanted: &Wanted<'_>, scan: &Scan, keys: &mut Keys) -> Result<usize> {
-    let (g, map, context) = (cx.g(), &cx.store.map, &cx.context);
-    let next = map.scan(g, context, cx.session.database as u32, scan, |key, is_set| {
+    let (g, map, context) = (cx.g(), &cx.store.requests, &cx.context);
+    let before = keys.queue.held();
+    let most = cx.store.most_for(g, cx.held + cx.session.held(cx.store) + before);
+    let next = cx.store.map.scan(g, context, cx.session.database as u32, scan, |key, is_set| {
         let is_wanted = if is_set { wanted.sets } else { wanted.strings };
         if keys.is_short || !is_wanted || wanted.pattern.is_some_and(|pattern| !matches(pattern, key, false))
         {
@@ -252,7 +344,10 @@ fn collect<G: Group>(cx: &Cx<'_, '_, G>, wanted: &Wanted<'_>, scan: &Scan, keys:
         }
         let len = Digits::of(key.len() as i64);
         let line_end = Bytes::from(b"\r\n");
-        match keys.queue.append_all(g, context, map, [b"$".into(), len.bytes(), line_end, key, line_end]) {
+        let item = [b"$".into(), len.bytes(), line_end, key, line_end];
+        // What it has taken meanwhile is its own, and not there for others.
+        let most = most.saturating_sub(keys.queue.held() - before);
+        match keys.queue.append_all(g, context, map, item, most) {
             Ok(()) => keys.count += 1,
             Err(SpillError::NoMemory) => keys.is_short = true,
             Err(SpillError::Over(error)) => return Err(error),
@@ -262,17 +357,15 @@ fn collect<G: Group>(cx: &Cx<'_, '_, G>, wanted: &Wanted<'_>, scan: &Scan, keys:
     Ok(next.unwrap_or(0))
 }
 
-/// Answers with the keys, behind a cursor if there is one.
+/// Answers with a cursor and keys.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn show<G: Group>(cx: &mut Cx<'_, '_, G>, mut keys: Keys, cursor: Option<usize>) -> Result<()> {
-    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
+fn show<G: Group>(cx: &mut Cx<'_, '_, G>, mut keys: Keys, cursor: usize) -> Result<()> {
+    let (g, map, context) = (cx.g(), &cx.store.requests, cx.context);
     if keys.is_short {
         cx.reply.no_memory();
     } else {
-        if let Some(cursor) = cursor {
-            cx.reply.array(2);
-            cx.reply.bulk(Digits::of(cursor as i64).bytes());
-        }
+        cx.reply.array(2);
+        cx.reply.bulk(Digits::of(cursor as i64).bytes());
         cx.reply.array(keys.count);
         let mut queued = keys.queue.first(map);
         while let Some(some) = queued {
@@ -286,18 +379,119 @@ fn show<G: Group>(cx: &mut Cx<'_, '_, G>, mut keys: Keys, cursor: Option<usize>)
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn keys<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     cx.ends_turn = true;
-    let wanted = Wanted { pattern: arguments.next(), strings: true, sets: true };
-    let mut keys = Keys::default();
-    collect(cx, &wanted, &Scan { from: 0, entries: usize::MAX, buckets: usize::MAX }, &mut keys)?;
-    show(cx, keys, None)?;
+    let (g, context, store) = (cx.g(), cx.context, cx.store);
+    // One more than the bucket to go on with.
+    if cx.resume.step <= store.map.buckets() {
+        let wanted = Wanted { pattern: arguments.next(), strings: true, sets: true };
+        let mut keys = Keys::default();
+        if let Rest::Keys { keys: queue, .. } = cx.resume.rest {
+            (keys.queue, keys.count) = (queue, cx.resume.count as usize);
+        }
+        let from = cx.resume.step.saturating_sub(1);
+        let scan = Scan { from, entries: KEYS_OF_A_TURN, buckets: BUCKETS_OF_A_SCAN };
+        let next = collect(cx, &wanted, &scan, &mut keys)?;
+        cx.resume.rest = Rest::Keys { keys: keys.queue, sent: 0 };
+        cx.resume.count = keys.count as u32;
+        if keys.is_short {
+            cx.resume.rest.clear(g, &context, store)?;
+            cx.reply.no_memory();
+            return Ok(Outcome::Done);
+        } else if next > 0 {
+            cx.resume.step = next + 1;
+            return Ok(Outcome::Unfinished);
+        }
+        cx.resume.step = store.map.buckets() + 1;
+        cx.reply.array(keys.count);
+    }
+    match cx.resume.rest.send_keys(g, &context, store, cx.reply.out)? {
+        true => Ok(Outcome::Done),
+        false => Ok(Outcome::Unfinished),
+    }
+}
+
+/// A database with at most so many keys is gone through for one of them.
+const FEW_KEYS: u64 = 1024;
+/// In a larger one, a key lies so far behind a place at random, or less far: not always the first
+/// one, which is the likelier the more empty buckets are before it.
+const KEYS_BEHIND: u64 = 16;
+/// How often a random key has reached the end of the table, in [`Resume::count`](super::Resume);
+/// below it, how many keys are skipped.
+const PASS: u32 = 1 << 16;
+
+/// A key, if there is any.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn random<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
+    cx.ends_turn = true;
+    let (g, context, store) = (cx.g(), cx.context, cx.store);
+    let (database, buckets) = (cx.session.database as u32, store.map.buckets());
+    if cx.resume.step == 0 {
+        let len = store.map.len_of(g, database);
+        if len == 0 {
+            cx.reply.nil();
+            return Ok(Outcome::Done);
+        }
+        let random = mixed(context.now.wrapping_add(cx.counters.own[own::COMMANDS] << 32));
+        let is_small = len <= FEW_KEYS;
+        // One more than the bucket to go on with.
+        cx.resume.step = if is_small { 1 } else { 1 + random as usize % buckets };
+        cx.resume.count = ((random >> 32) % if is_small { len } else { KEYS_BEHIND }) as u32;
+    }
+    let scan = Scan { from: cx.resume.step - 1, entries: KEYS_OF_A_TURN, buckets: BUCKETS_OF_A_SCAN };
+    let most = cx.most();
+    let (mut found, mut count, mut is_taken) = (Queue::default(), cx.resume.count, Ok(false));
+    let next = store.map.scan(g, &context, database, &scan, |key, _| {
+        if is_taken != Ok(false) {
+            return Ok(());
+        } else if count % PASS > 0 {
+            count -= 1;
+            return Ok(());
+        }
+        is_taken = match found.append(g, &context, &store.requests, key, most) {
+            Err(SpillError::Over(error)) => return Err(error),
+            other => other.map(|()| true),
+        };
+        Ok(())
+    })?;
+    if next.is_none() {
+        count += PASS;
+    }
+    (cx.resume.step, cx.resume.count) = (1 + next.unwrap_or(0), count);
+    match is_taken {
+        Ok(true) => {
+            let key = found.first(&store.requests).map_or(Bytes::EMPTY, |first| first.bytes);
+            cx.reply.bulk_head(key.len());
+            cx.reply.long(key)?;
+            found.clear(g, &context, &store.requests)?;
+        }
+        Err(_) => cx.reply.no_memory(),
+        // Fewer are left than there were: some have expired.
+        Ok(false) if count / PASS > 2 => cx.reply.nil(),
+        Ok(false) => {
+            if count / PASS == 2 {
+                cx.resume.count = 2 * PASS;
+            }
+            return Ok(Outcome::Unfinished);
+        }
+    }
     Ok(Outcome::Done)
 }
 
-/// Buckets that SCAN looks at in one call, at most.
+/// A number in which every bit depends on every bit of another one: SplitMix64.
+const fn mixed(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// Buckets that SCAN looks at in one call, or as many as it is to show keys; and how many buckets
+/// and keys these are at most.
 const BUCKETS_OF_A_SCAN: usize = 1 << 14;
+const MOST_BUCKETS: usize = 1 << 16;
+const MOST_KEYS: usize = 1 << 12;
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn scan<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    cx.ends_turn = true;
     let Some(from) = arguments.next().unwrap_or(Bytes::EMPTY).number() else {
         cx.reply.error(b"invalid cursor");
         return Ok(Outcome::Done);
@@ -317,7 +511,7 @@ pub(super) fn scan<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
                     cx.reply.no_integer();
                     return Ok(Outcome::Done);
                 }
-                Some(count) if count >= 1 => entries = count as usize,
+                Some(count) if count >= 1 => entries = count.min(MOST_BUCKETS as i64) as usize,
                 Some(_) => {
                     cx.reply.syntax();
                     return Ok(Outcome::Done);
@@ -332,9 +526,9 @@ pub(super) fn scan<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
     let mut keys = Keys::default();
     // Behind the last bucket there is nothing.
     let from = usize::try_from(from).unwrap_or(usize::MAX / 2);
-    let scan = Scan { from, entries, buckets: BUCKETS_OF_A_SCAN.max(entries) };
+    let scan = Scan { from, entries: entries.min(MOST_KEYS), buckets: BUCKETS_OF_A_SCAN.max(entries) };
     let next = collect(cx, &wanted, &scan, &mut keys)?;
-    show(cx, keys, Some(next))?;
+    show(cx, keys, next)?;
     Ok(Outcome::Done)
 }
 

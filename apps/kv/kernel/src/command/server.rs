@@ -7,7 +7,7 @@ use crate::own;
 use crate::reply::{Reply, send_from};
 use crate::resp::{Arguments, MAX_BULK};
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Digits, Full, SPACES};
+use gpunet_serve::{Bytes, Counters, Digits, Full, SPACES};
 
 /// The version of Redis whose commands and answers these are.
 pub(super) const VERSION: &[u8] = b"7.0.0";
@@ -58,6 +58,16 @@ pub(super) fn echo<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
             return Ok(Outcome::Unfinished);
         }
     }
+}
+
+/// TIME: seconds since 1970, and the microseconds.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn time<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
+    let us = cx.unix_ns / 1000;
+    cx.reply.array(2);
+    cx.reply.bulk(Digits::of((us / 1_000_000) as i64).bytes());
+    cx.reply.bulk(Digits::of((us % 1_000_000) as i64).bytes());
+    Outcome::Done
 }
 
 /// A setting that CONFIG shows.
@@ -179,19 +189,18 @@ pub(super) fn function<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Argument
 /// COMMAND and its subcommands: what the table knows.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn command<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
-    let Some(sub) = arguments.next() else { return show_commands(cx, arguments, true) };
+    let Some(sub) = arguments.next() else { return show_commands(cx, arguments, Wanted::Rows) };
     if sub.eq_ignore_case(b"info") {
-        return show_commands(cx, arguments, true);
+        return show_commands(cx, arguments, Wanted::Rows);
     } else if sub.eq_ignore_case(b"docs") {
-        // They are for people who type, and in README.md.
-        cx.reply.map(0);
+        return show_commands(cx, arguments, Wanted::Docs);
     } else if sub.eq_ignore_case(b"count") || sub.eq_ignore_case(b"list") {
         if !arguments.is_empty() {
             cx.reply.wrong_count(Bytes::from(b"command"), Some(sub));
         } else if sub.eq_ignore_case(b"count") {
             cx.reply.integer(Command::COUNT as i64);
         } else {
-            return show_commands(cx, arguments, false);
+            return show_commands(cx, arguments, Wanted::Names);
         }
     } else if sub.eq_ignore_case(b"getkeys") {
         if arguments.len() < 2 {
@@ -208,12 +217,28 @@ pub(super) fn command<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments
 /// Bytes of what is shown of a command, at most.
 const SHOWN: usize = 256;
 
+/// What is wanted of commands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Names,
+    Rows,
+    Docs,
+}
+
 /// Shows these commands, or all if none is named. `step` counts those that are shown.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn show_commands<G: Group>(cx: &mut Cx<'_, '_, G>, names: Arguments<'_>, with_rows: bool) -> Result<Outcome> {
+fn show_commands<G: Group>(cx: &mut Cx<'_, '_, G>, names: Arguments<'_>, wanted: Wanted) -> Result<Outcome> {
+    cx.ends_turn = true;
+    if names.len() > KEYS_OF_A_TURN {
+        cx.reply.error(b"too many commands are asked for");
+        return Ok(Outcome::Done);
+    }
     let count = if names.is_empty() { Command::COUNT } else { names.len() };
     if cx.resume.step == 0 {
-        cx.reply.array(count);
+        match wanted {
+            Wanted::Docs => cx.reply.map(if names.is_empty() { count } else { known(names) }),
+            _ => cx.reply.array(count),
+        }
         cx.resume.step = 1;
     }
     while cx.resume.step <= count {
@@ -226,13 +251,40 @@ fn show_commands<G: Group>(cx: &mut Cx<'_, '_, G>, names: Arguments<'_>, with_ro
             false => names.after(number).next().and_then(Command::of),
         };
         match found {
-            Some(command) if with_rows => show_row(cx, command),
-            Some(command) => show_name(cx, command),
+            Some(command) => match wanted {
+                Wanted::Names => show_name(cx, command),
+                Wanted::Rows => show_row(cx, command),
+                Wanted::Docs => show_docs(cx, command),
+            },
+            // As Redis has it.
+            None if wanted == Wanted::Docs => {}
             None => cx.reply.nil(),
         }
         cx.resume.step += 1;
     }
     Ok(Outcome::Done)
+}
+
+/// How many of these there are.
+fn known(mut names: Arguments<'_>) -> usize {
+    let mut known = 0;
+    while let Some(name) = names.next() {
+        known += usize::from(Command::of(name).is_some());
+    }
+    known
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn show_docs<G: Group>(cx: &mut Cx<'_, '_, G>, command: Command) {
+    let [summary, since, group] = command.docs();
+    show_name(cx, command);
+    cx.reply.map(3);
+    cx.reply.raw(b"$7\r\nsummary\r\n");
+    cx.reply.bulk(summary.as_bytes().into());
+    cx.reply.raw(b"$5\r\nsince\r\n");
+    cx.reply.bulk(since.as_bytes().into());
+    cx.reply.raw(b"$5\r\ngroup\r\n");
+    cx.reply.bulk(group.as_bytes().into());
 }
 
 fn show_name<G: Group>(cx: &mut Cx<'_, '_, G>, command: Command) {
@@ -282,16 +334,25 @@ fn show_keys<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> 
     } else if !row.takes(arguments.len()) {
         cx.reply.error(b"Invalid number of arguments specified for command");
     } else {
-        cx.reply.array(count);
-        let (mut rest, mut left) = (arguments.after(first), count);
-        while left > 0 {
+        let mut rest = arguments.after(first);
+        if cx.resume.step == 0 {
+            cx.reply.array(count);
+            cx.resume.count = count as u32;
+        }
+        cx.go_on(&mut rest);
+        let mut looks = 0;
+        while cx.resume.count > 0 {
+            if looks == KEYS_OF_A_TURN && !cx.is_transaction {
+                return Ok(cx.leave(&rest));
+            }
+            looks += 1;
             // Copied: they may be longer than the room, and are as long as the request at most.
             let key = rest.next().unwrap_or(Bytes::EMPTY);
             cx.reply.out.force_room(cx.reply.g, FRAME)?;
             cx.reply.bulk_head(key.len());
             cx.reply.long(key)?;
             rest = rest.after(row.step as usize - 1);
-            left -= 1;
+            cx.resume.count -= 1;
         }
     }
     Ok(Outcome::Done)
@@ -431,7 +492,8 @@ fn write_info<G: Group>(
     shown: &Shown,
     writes: bool,
 ) -> usize {
-    let (g, heap, own, backlogs) = (cx.g(), cx.store.heap, &cx.counters.own, cx.backlogs);
+    let (g, heap, backlogs) = (cx.g(), cx.store.heap, cx.backlogs);
+    let Counters { own, turns, .. } = &*cx.counters;
     let mut sheet = Sheet { reply: writes.then_some(&mut cx.reply), len: 0 };
     if sheet.begins(sections, b"server", b"Server") {
         sheet
@@ -457,6 +519,7 @@ fn write_info<G: Group>(
     }
     if sheet.begins(sections, b"stats", b"Stats") {
         sheet.field(b"evicted_keys", shown.evicted);
+        sheet.field(b"block_turns", *turns);
         // Of this block: the host has the sums (`gpunet-kv` prints them at its end).
         sheet.field(b"block_commands_processed", own[own::COMMANDS]);
         sheet.field(b"block_keyspace_hits", own[own::HITS]);

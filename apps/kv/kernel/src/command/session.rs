@@ -5,7 +5,7 @@ use super::{Cx, Outcome};
 use crate::resp::Arguments;
 use crate::session::{Database, Session, Transaction};
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, SpillError};
+use gpunet_serve::{Bytes, Digits, SpillError};
 
 pub(super) fn quit<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
     cx.reply.ok();
@@ -16,7 +16,7 @@ pub(super) fn quit<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn reset<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     cx.session.clear(cx.reply.g, &cx.context, cx.store)?;
-    *cx.session = Session { id: cx.session.id, ..Session::default() };
+    *cx.session = Session { id: cx.session.id, since: cx.session.since, ..Session::default() };
     cx.reply.is_resp3 = false;
     cx.reply.raw(b"+RESET\r\n");
     Ok(Outcome::Done)
@@ -31,9 +31,7 @@ pub(super) fn select<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>)
         }
         Database::OutOfRange => cx.reply.error(b"DB index is out of range"),
         Database::NoInteger => cx.reply.no_integer(),
-        Database::NoInt32 => {
-            cx.reply.error(b"value is out of range, value must between -2147483648 and 2147483647");
-        }
+        Database::NoInt32 => cx.reply.no_int32(),
     }
     Outcome::Done
 }
@@ -141,7 +139,8 @@ fn set_name<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Result<bool> {
     }
     let (g, map, context) = (cx.reply.g, &cx.store.requests, &cx.context);
     cx.session.name.clear(g, context, map)?;
-    match cx.session.name.append(g, context, map, name) {
+    let most = cx.most();
+    match cx.session.name.append(g, context, map, name, most) {
         Ok(()) => Ok(true),
         Err(SpillError::NoMemory) => {
             cx.reply.no_memory();
@@ -154,7 +153,8 @@ fn set_name<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Result<bool> {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     let sub = arguments.next().unwrap_or(Bytes::EMPTY);
-    let count = if sub.eq_ignore_case(b"id") || sub.eq_ignore_case(b"getname") {
+    let is_info = sub.eq_ignore_case(b"info");
+    let count = if sub.eq_ignore_case(b"id") || sub.eq_ignore_case(b"getname") || is_info {
         0
     } else if sub.eq_ignore_case(b"setname")
         || sub.eq_ignore_case(b"no-evict")
@@ -169,6 +169,8 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
     };
     if arguments.len() != count {
         cx.reply.wrong_count(Bytes::from(b"client"), Some(sub));
+    } else if is_info {
+        client_info(cx)?;
     } else if sub.eq_ignore_case(b"id") {
         let id = cx.session.id(cx.reply.g, &cx.context, cx.store)?;
         cx.reply.integer(id as i64);
@@ -195,6 +197,55 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
         cx.reply.long(name)?;
     }
     Ok(Outcome::Done)
+}
+
+/// CLIENT INFO: what is known of the connection. Where it comes from is not.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn client_info<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<()> {
+    let number = |number: usize| Digits::of(number as i64);
+    let id = Digits::of(cx.session.id(cx.reply.g, &cx.context, cx.store)? as i64);
+    let (name, store, queued) = (cx.session.name, cx.store, cx.session.queue.held());
+    let is_open = cx.session.transaction != Transaction::None;
+    let age = number(((cx.context.now - cx.session.since) / 1_000_000_000) as usize);
+    let database = number(cx.session.database as usize);
+    let multi = Digits::of(if is_open { cx.session.queued as i64 } else { -1 });
+    let (request, transaction, waiting) = (number(cx.held), number(queued), cx.reply.out.waiting());
+    let (output, total) = (number(waiting), number(cx.held + cx.session.held(store) + waiting));
+    let parts = [
+        b"id=".into(),
+        id.bytes(),
+        b" name=".into(),
+        name.bytes(&store.requests),
+        b" age=".into(),
+        age.bytes(),
+        if is_open { b" idle=0 flags=x db=".into() } else { b" idle=0 flags=N db=".into() },
+        database.bytes(),
+        b" sub=0 psub=0 ssub=0 multi=".into(),
+        multi.bytes(),
+        b" qbuf=".into(),
+        request.bytes(),
+        b" qbuf-free=0 argv-mem=0 multi-mem=".into(),
+        transaction.bytes(),
+        b" obl=0 oll=0 omem=".into(),
+        output.bytes(),
+        b" tot-mem=".into(),
+        total.bytes(),
+        b" cmd=client|info user=default redir=-1 resp=".into(),
+        if cx.session.is_resp3 { b"3\n".into() } else { Bytes::from(b"2\n") },
+    ];
+    let (mut len, mut at) = (0, 0);
+    while at < parts.len() {
+        len += parts[at].len();
+        at += 1;
+    }
+    cx.reply.text_head(len);
+    // Copied: the name may be longer than the room.
+    at = 0;
+    while at < parts.len() {
+        cx.reply.out.force(cx.reply.g, parts[at])?;
+        at += 1;
+    }
+    cx.reply.long(Bytes::EMPTY)
 }
 
 /// Nothing is watched.

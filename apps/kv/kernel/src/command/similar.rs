@@ -4,8 +4,9 @@ use super::vectors::{Given, Opened, open, vector, wrong_dim};
 use super::{Cx, Outcome};
 use crate::reply::{LINE_END, text_head};
 use crate::resp::Arguments;
+use crate::rest::Rest;
 use gpunet_device::{Group, Result};
-use gpunet_kv_vectors::{Decimal, MAX_COUNT, Reading, Vector, VectorError};
+use gpunet_kv_vectors::{Decimal, Found, MAX_COUNT, Reading, Vector, VectorError};
 use gpunet_serve::{Bytes, Digits, Pin};
 
 /// How many are found unless `COUNT` says otherwise, as in Redis.
@@ -26,6 +27,9 @@ struct Options {
 /// [NOTHREAD]`
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn vsim<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    if let Rest::Search { .. } = cx.resume.rest {
+        return go_on(cx, arguments);
+    }
     if cx.resume.step > 0 {
         return Ok(Outcome::Done);
     }
@@ -44,7 +48,11 @@ pub(super) fn vsim<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
     };
     cx.count_read(true);
     let outcome = of_set(cx, &set, arguments)?;
-    cx.store.map.unpin(cx.g(), &cx.context, set)?;
+    match cx.resume.rest {
+        // It goes on with the set.
+        Rest::Search { .. } => {}
+        _ => cx.store.map.unpin(cx.g(), &cx.context, set)?,
+    }
     Ok(outcome)
 }
 
@@ -73,17 +81,15 @@ fn of_set<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, mut arguments: Arguments<
         }
     };
     let dim = cx.store.vectors.dim(set);
-    let outcome = if query.dim() != dim {
-        wrong_dim(cx, query.dim(), dim);
-        Outcome::Done
-    } else {
-        match options(cx, arguments) {
-            Some(options) => search(cx, set, &query, &options)?,
-            None => Outcome::Done,
+    if query.dim() == dim {
+        if let Some(options) = options(cx, arguments) {
+            return search(cx, set, query, &options, &arguments);
         }
-    };
+    } else {
+        wrong_dim(cx, query.dim(), dim);
+    }
     cx.store.vectors.forget(cx.g(), &cx.context, query)?;
-    Ok(outcome)
+    Ok(Outcome::Done)
 }
 
 /// The vector of an element, if the set has it.
@@ -154,11 +160,59 @@ fn options<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Op
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: &Options) -> Result<Outcome> {
-    let (g, map, vectors, context) = (cx.g(), &cx.store.map, &cx.store.vectors, cx.context);
+fn search<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    set: &Pin,
+    mut query: Vector,
+    options: &Options,
+    arguments: &Arguments<'_>,
+) -> Result<Outcome> {
+    let (g, vectors, context) = (cx.g(), &cx.store.vectors, cx.context);
     cx.ends_turn = true;
     let reading = vectors.read(g, &context, set)?;
-    let found = vectors.search(g, &context, &reading, query, options.count)?;
+    if vectors.is_long(g, &reading) {
+        match vectors.begin(g, &context, &reading, query, options.count)? {
+            Ok(search) => {
+                cx.resume.rest = Rest::Search { set: *set, search };
+                return Ok(cx.leave(arguments));
+            }
+            // Without memory for its parts it is one.
+            Err(same) => query = same,
+        }
+    }
+    let found = vectors.search(g, &context, &reading, &query, options.count)?;
+    let outcome = show(cx, reading, &found, options)?;
+    vectors.forget(g, &context, query)?;
+    Ok(outcome)
+}
+
+/// Goes on with a search: its next part.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn go_on<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let (g, vectors, context) = (cx.g(), &cx.store.vectors, cx.context);
+    cx.go_on(&mut arguments);
+    let mut rest = cx.resume.rest;
+    let (Rest::Search { set, search }, Some(options)) = (&rest, options(cx, arguments)) else {
+        return Ok(Outcome::Done);
+    };
+    let reading = vectors.read(g, &context, set)?;
+    let Some(found) = vectors.go_on(g, &context, &reading, search)? else { return Ok(Outcome::Unfinished) };
+    cx.resume.rest = Rest::Nothing;
+    cx.ends_turn = true;
+    let outcome = show(cx, reading, &found, &options)?;
+    rest.clear(g, &context, cx.store)?;
+    Ok(outcome)
+}
+
+/// Answers with what was found.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn show<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    reading: Reading<'_, G>,
+    found: &Found,
+    options: &Options,
+) -> Result<Outcome> {
+    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
     // Those that are near enough, and the room for the answer.
     let (mut count, mut bytes, mut at) = (0, 0, g.rank() as usize);
     while at < found.len() && 1.0 - found.get(at).1 <= options.epsilon {
@@ -191,7 +245,7 @@ fn search<G: Group>(cx: &mut Cx<'_, '_, G>, set: &Pin, query: &Vector, options: 
     let item = |at| Item { is_last: at + 1 == near, ..item(at) };
     map.append_each(g, &mut text, near, item, Item::parts);
     drop(reading);
-    cx.resume.sending = Some((map.finish(g, text), 0));
+    cx.resume.rest = Rest::of(map.finish(g, text));
     Ok(Outcome::Unfinished)
 }
 

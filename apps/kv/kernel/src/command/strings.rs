@@ -1,14 +1,13 @@
 //! Commands on values: GET with its relatives, MGET, APPEND, STRLEN, INCR and its relatives.
 
 use super::{Cx, FRAME, KEYS_OF_A_TURN, Outcome};
+use crate::fixed_point::{FixedPoint, Numeral, Read};
 use crate::resp::Arguments;
+use crate::rest::Rest;
 use crate::store::MAX_VALUE;
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::VectorSet;
-use gpunet_serve::{Bytes, Digits, Key, Locked};
-
-/// Room for the digits of any number.
-const DIGITS: usize = 20;
+use gpunet_serve::{Bytes, Key, Locked};
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn get<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
@@ -79,10 +78,38 @@ pub(super) fn answer<G: Group>(
         }
         Some(value) => {
             cx.reply.bulk_head(value.len());
-            cx.resume.sending = locked.pin().map(|pin| (pin, 0));
+            cx.resume.rest = locked.pin().map_or(Rest::Nothing, Rest::of);
             return Ok(Outcome::Unfinished);
         }
     }
+    Ok(Outcome::Done)
+}
+
+/// `GETRANGE key first last`: of negative positions the last byte is -1.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn getrange<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let mut position = || arguments.next().unwrap_or(Bytes::EMPTY).number();
+    let (Some(first), Some(last)) = (position(), position()) else {
+        cx.reply.no_integer();
+        return Ok(Outcome::Done);
+    };
+    let locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
+    if locked.is_structure() {
+        locked.unlock()?;
+        cx.reply.wrong_type();
+        return Ok(Outcome::Done);
+    }
+    let (is_hit, value) = (locked.value().is_some(), locked.value().unwrap_or(Bytes::EMPTY));
+    let len = value.len() as i64;
+    let from_start = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
+    let (start, end) = (from_start(first).max(0), from_start(last).max(0).min(len - 1) + 1);
+    let is_empty = start >= end || (first < 0 && last < 0 && first > last);
+    let range = if is_empty { Bytes::EMPTY } else { value.slice(start as usize, (end - start) as usize) };
+    cx.reply.bulk_head(range.len());
+    cx.reply.long(range)?;
+    locked.unlock()?;
+    cx.count_read(is_hit);
     Ok(Outcome::Done)
 }
 
@@ -177,6 +204,58 @@ pub(super) fn add<G: Group>(
         },
         false => sign,
     };
+    add_to(cx, key, Number::Integer(amount))
+}
+
+/// INCRBYFLOAT.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn add_decimal<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let amount = FixedPoint::read(arguments.next().unwrap_or(Bytes::EMPTY));
+    add_to(cx, key, Number::Decimal(amount))
+}
+
+/// What is added to a value, or what it is then.
+#[derive(Clone, Copy)]
+enum Number {
+    Integer(i64),
+    Decimal(Read),
+}
+
+impl Number {
+    /// This and what a key has.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn plus(self, old: Option<Bytes<'_>>) -> core::result::Result<Self, NotAdded> {
+        match self {
+            Self::Integer(amount) => {
+                let old = old.map_or(Some(0), |value| value.number()).ok_or(NotAdded::NoInteger)?;
+                old.checked_add(amount).map(Self::Integer).ok_or(NotAdded::Overflow)
+            }
+            Self::Decimal(amount) => {
+                match (old.map_or(Read::Number(FixedPoint::ZERO), FixedPoint::read), amount) {
+                    (Read::Number(old), Read::Number(amount)) => {
+                        old.plus(amount).map(|sum| Self::Decimal(Read::Number(sum))).ok_or(NotAdded::TooLarge)
+                    }
+                    (Read::Invalid, _) | (_, Read::Invalid) => Err(NotAdded::NoDecimal),
+                    _ => Err(NotAdded::TooLarge),
+                }
+            }
+        }
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn numeral(self) -> Numeral {
+        match self {
+            Self::Integer(number) => Numeral::of(number),
+            Self::Decimal(Read::Number(number)) => number.numeral(),
+            Self::Decimal(_) => Numeral::EMPTY,
+        }
+    }
+}
+
+/// Adds a number to the value of a key, and answers with the sum.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn add_to<G: Group>(cx: &mut Cx<'_, '_, G>, key: Key<'_>, amount: Number) -> Result<Outcome> {
     let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
     let mut fresh = None;
     let answer = loop {
@@ -184,27 +263,24 @@ pub(super) fn add<G: Group>(
         if locked.is_structure() {
             break Err(NotAdded::WrongType);
         }
-        let old = match locked.value() {
-            None => Some(0),
-            Some(value) => value.number(),
+        let new = match amount.plus(locked.value()) {
+            Ok(new) => new,
+            Err(error) => break Err(error),
         };
-        let Some(old) = old else { break Err(NotAdded::NoInteger) };
-        let Some(new) = old.checked_add(amount) else { break Err(NotAdded::Overflow) };
-        let digits = Digits::of(new);
-        let (digits, expires) = (digits.bytes(), locked.expires());
-        if locked.overwrite(digits, expires) {
+        let (text, expires) = (new.numeral(), locked.expires());
+        if locked.overwrite(text.bytes(), expires) {
             locked.unlock()?;
-            break Ok(new);
+            break Ok((new, text));
         }
         if let Some(fresh) = fresh.take() {
             locked.put_longer(fresh, Bytes::EMPTY);
             // There is room: it was made.
-            let _ = locked.overwrite(digits, expires);
+            let _ = locked.overwrite(text.bytes(), expires);
             locked.unlock()?;
-            break Ok(new);
+            break Ok((new, text));
         }
         locked.unlock()?;
-        fresh = map.fresh(g, &context, key, Bytes::EMPTY, DIGITS)?;
+        fresh = map.fresh(g, &context, key, Bytes::EMPTY, Numeral::MOST)?;
         if fresh.is_none() {
             break Err(NotAdded::NoMemory);
         }
@@ -213,10 +289,13 @@ pub(super) fn add<G: Group>(
         map.discard(g, &context, fresh)?;
     }
     match answer {
-        Ok(new) => cx.reply.integer(new),
+        Ok((Number::Integer(new), _)) => cx.reply.integer(new),
+        Ok((Number::Decimal(_), text)) => cx.reply.bulk(text.bytes()),
         Err(NotAdded::WrongType) => cx.reply.wrong_type(),
         Err(NotAdded::NoInteger) => cx.reply.no_integer(),
         Err(NotAdded::Overflow) => cx.reply.error(b"increment or decrement would overflow"),
+        Err(NotAdded::NoDecimal) => cx.reply.error(b"value is not a valid float"),
+        Err(NotAdded::TooLarge) => cx.reply.error(b"increment would produce NaN or Infinity"),
         Err(NotAdded::NoMemory) => cx.reply.no_memory(),
     }
     Ok(Outcome::Done)
@@ -226,5 +305,7 @@ enum NotAdded {
     WrongType,
     NoInteger,
     Overflow,
+    NoDecimal,
+    TooLarge,
     NoMemory,
 }

@@ -22,6 +22,8 @@ pub(super) const FOR_ALL: u16 = 64;
 
 /// Any number of arguments.
 const MANY: u8 = u8::MAX;
+/// As many as somebody may need who repeats none: a command reads all of them in one turn.
+const FEW: u8 = 64;
 
 /// What is known of a command besides what executes it.
 #[derive(Clone, Copy, Debug)]
@@ -85,72 +87,79 @@ fn code_of(name: Bytes<'_>) -> u128 {
 /// with README.md.
 ///
 /// A line has a command's name, the fewest and the most arguments it takes, its flags, its first
-/// and last key and the step between keys, what README.md says behind its name, if anything, and
-/// what executes it.
+/// and last key and the step between keys, what COMMAND DOCS shows of it (its group, the version of
+/// Redis in which it came, a summary), what README.md says behind its name, if anything, and what
+/// executes it.
 macro_rules! with_commands {
     ($with:ident) => {
         $with! {
             (cx, name, arguments)
-            PING(0, MANY; FAST; 0 0 0) => server::ping(cx, name, arguments)?;
-            ECHO(1, 1; FAST; 0 0 0) => server::echo(cx, arguments)?;
-            QUIT(0, MANY; FAST | AT_ONCE | FOR_ALL; 0 0 0) => session::quit(cx);
-            RESET(0, 0; FAST | AT_ONCE | FOR_ALL; 0 0 0) => session::reset(cx)?;
-            AUTH(1, MANY; FAST | FOR_ALL; 0 0 0) => session::auth(cx, arguments);
-            SELECT(1, 1; FAST; 0 0 0) => session::select(cx, arguments);
-            HELLO(0, MANY; FAST | FOR_ALL; 0 0 0) "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
-            CLIENT(1, MANY; 0; 0 0 0) "ID/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH" => session::client(cx, arguments)?;
-            MULTI(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::multi(cx);
-            EXEC(0, 0; AT_ONCE; 0 0 0) => Outcome::Exec;
-            DISCARD(0, 0; FAST | AT_ONCE; 0 0 0) => transaction::discard(cx)?;
-            UNWATCH(0, 0; FAST; 0 0 0) => session::unwatch(cx);
-            COMMAND(0, MANY; 0; 0 0 0) "(INFO, COUNT, LIST, GETKEYS)" => server::command(cx, arguments)?;
-            CONFIG(1, MANY; 0; 0 0 0) "GET/SET" => server::config(cx, arguments);
-            FUNCTION(1, MANY; 0; 0 0 0) "FLUSH" => server::function(cx, arguments);
-            INFO(0, MANY; 0; 0 0 0) => server::info(cx, arguments)?;
-            DBSIZE(0, 0; READ | FAST; 0 0 0) => server::dbsize(cx);
-            FLUSHALL(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, true)?;
-            FLUSHDB(0, MANY; WRITE | ALONE; 0 0 0) => server::flush(cx, arguments, false)?;
-            GET(1, 1; READ | FAST; 1 1 1) => strings::get(cx, arguments)?;
-            SET(2, MANY; WRITE | MEMORY; 1 1 1) "(EX, PX, EXAT, PXAT, KEEPTTL, NX, XX, GET)" => set::set(cx, name, arguments)?;
-            SETEX(3, 3; WRITE | MEMORY; 1 1 1) => set::set_expiring(cx, name, arguments, 1000)?;
-            PSETEX(3, 3; WRITE | MEMORY; 1 1 1) => set::set_expiring(cx, name, arguments, 1)?;
-            SETNX(2, 2; WRITE | MEMORY | FAST; 1 1 1) => set::setnx(cx, arguments)?;
-            GETSET(2, 2; WRITE | MEMORY | FAST; 1 1 1) => set::getset(cx, arguments)?;
-            GETDEL(1, 1; WRITE | FAST; 1 1 1) => set::get_and(cx, name, arguments, true)?;
-            GETEX(1, MANY; WRITE | FAST; 1 1 1) => set::get_and(cx, name, arguments, false)?;
-            MGET(1, MANY; READ | FAST; 1 -1 1) => strings::mget(cx, arguments)?;
-            MSET(2, MANY; WRITE | MEMORY; 1 -1 2) => set::mset(cx, name, arguments)?;
-            APPEND(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::append(cx, arguments)?;
-            STRLEN(1, 1; READ | FAST; 1 1 1) => strings::strlen(cx, arguments)?;
-            INCR(1, 1; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, 1, false)?;
-            DECR(1, 1; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, -1, false)?;
-            INCRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, 1, true)?;
-            DECRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1) => strings::add(cx, arguments, -1, true)?;
-            DEL(1, MANY; WRITE; 1 -1 1) => keys::count(cx, arguments, true)?;
-            UNLINK(1, MANY; WRITE | FAST; 1 -1 1) => keys::count(cx, arguments, true)?;
-            EXISTS(1, MANY; READ | FAST; 1 -1 1) => keys::count(cx, arguments, false)?;
-            TOUCH(1, MANY; READ | FAST; 1 -1 1) => keys::count(cx, arguments, false)?;
-            TYPE(1, 1; READ | FAST; 1 1 1) => keys::type_of(cx, arguments)?;
-            KEYS(1, 1; READ | ALONE; 0 0 0) => keys::keys(cx, arguments)?;
-            SCAN(1, MANY; READ | ALONE; 0 0 0) "(MATCH, COUNT, TYPE)" => keys::scan(cx, arguments)?;
-            RENAME(2, 2; WRITE; 1 2 1) => keys::rename(cx, arguments, false)?;
-            RENAMENX(2, 2; WRITE | FAST; 1 2 1) => keys::rename(cx, arguments, true)?;
-            EXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1000, false)?;
-            PEXPIRE(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1, false)?;
-            EXPIREAT(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1000, true)?;
-            PEXPIREAT(2, MANY; WRITE | FAST; 1 1 1) => keys::expire(cx, arguments, name, 1, true)?;
-            EXPIRETIME(1, 1; READ | FAST; 1 1 1) => keys::expire_time(cx, arguments, 1000)?;
-            PEXPIRETIME(1, 1; READ | FAST; 1 1 1) => keys::expire_time(cx, arguments, 1)?;
-            TTL(1, 1; READ | FAST; 1 1 1) => keys::ttl(cx, arguments, 1000)?;
-            PTTL(1, 1; READ | FAST; 1 1 1) => keys::ttl(cx, arguments, 1)?;
-            PERSIST(1, 1; WRITE | FAST; 1 1 1) => keys::persist(cx, arguments)?;
-            VADD(4, MANY; WRITE | MEMORY | ALONE; 1 1 1) => add::vadd(cx, arguments)?;
-            VSIM(3, MANY; READ | ALONE; 1 1 1) => similar::vsim(cx, arguments)?;
-            VREM(2, 2; WRITE | ALONE; 1 1 1) => vectors::vrem(cx, arguments)?;
-            VCARD(1, 1; READ | FAST | ALONE; 1 1 1) => vectors::size(cx, arguments, false)?;
-            VDIM(1, 1; READ | FAST | ALONE; 1 1 1) => vectors::size(cx, arguments, true)?;
-            VEMB(2, MANY; READ | FAST | ALONE; 1 1 1) => vectors::vemb(cx, arguments)?;
-            WATCH(1, MANY; FAST | AT_ONCE; 1 -1 1) "(refused)" => session::watch(cx);
+            PING(0, MANY; FAST; 0 0 0; connection "1.0.0" "Returns PONG, or its argument.") => server::ping(cx, name, arguments)?;
+            ECHO(1, 1; FAST; 0 0 0; connection "1.0.0" "Returns its argument.") => server::echo(cx, arguments)?;
+            QUIT(0, MANY; FAST | AT_ONCE | FOR_ALL; 0 0 0; connection "1.0.0" "Closes the connection.") => session::quit(cx);
+            RESET(0, 0; FAST | AT_ONCE | FOR_ALL; 0 0 0; connection "6.2.0" "Resets the connection.") => session::reset(cx)?;
+            AUTH(1, MANY; FAST | FOR_ALL; 0 0 0; connection "1.0.0" "Authenticates the connection.") => session::auth(cx, arguments);
+            SELECT(1, 1; FAST; 0 0 0; connection "1.0.0" "Changes the selected database.") => session::select(cx, arguments);
+            HELLO(0, FEW; FAST | FOR_ALL; 0 0 0; connection "6.0.0" "Selects the protocol.") "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
+            CLIENT(1, FEW; 0; 0 0 0; connection "2.4.0" "Shows and sets what belongs to the connection.") "ID/INFO/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH" => session::client(cx, arguments)?;
+            MULTI(0, 0; FAST | AT_ONCE; 0 0 0; transactions "1.2.0" "Starts a transaction.") => transaction::multi(cx);
+            EXEC(0, 0; AT_ONCE; 0 0 0; transactions "1.2.0" "Executes all commands in a transaction.") => Outcome::Exec;
+            DISCARD(0, 0; FAST | AT_ONCE; 0 0 0; transactions "2.0.0" "Discards a transaction.") => transaction::discard(cx)?;
+            UNWATCH(0, 0; FAST; 0 0 0; transactions "2.2.0" "Forgets about watched keys.") => session::unwatch(cx);
+            COMMAND(0, MANY; 0; 0 0 0; server "2.8.13" "Shows the commands of the server.") "(INFO, COUNT, LIST, DOCS, GETKEYS)" => server::command(cx, arguments)?;
+            CONFIG(1, FEW; 0; 0 0 0; server "2.0.0" "Shows and sets the configuration.") "GET/SET" => server::config(cx, arguments);
+            FUNCTION(1, FEW; 0; 0 0 0; scripting "7.0.0" "Removes all functions, of which there are none.") "FLUSH" => server::function(cx, arguments);
+            INFO(0, FEW; 0; 0 0 0; server "1.0.0" "Shows information and statistics about the server.") => server::info(cx, arguments)?;
+            DBSIZE(0, 0; READ | FAST; 0 0 0; server "1.0.0" "Returns the number of keys in the database.") => server::dbsize(cx);
+            FLUSHALL(0, FEW; WRITE | ALONE; 0 0 0; server "1.0.0" "Removes all keys from all databases.") => server::flush(cx, arguments, true)?;
+            FLUSHDB(0, FEW; WRITE | ALONE; 0 0 0; server "1.0.0" "Removes all keys from the database.") => server::flush(cx, arguments, false)?;
+            TIME(0, 0; FAST; 0 0 0; server "2.6.0" "Returns the server's time.") => server::time(cx);
+            GET(1, 1; READ | FAST; 1 1 1; string "1.0.0" "Returns the value of a key.") => strings::get(cx, arguments)?;
+            SET(2, FEW; WRITE | MEMORY; 1 1 1; string "1.0.0" "Sets the value of a key.") "(EX, PX, EXAT, PXAT, KEEPTTL, NX, XX, GET)" => set::set(cx, name, arguments)?;
+            SETEX(3, 3; WRITE | MEMORY; 1 1 1; string "2.0.0" "Sets the value and expiration time of a key, in seconds.") => set::set_expiring(cx, name, arguments, 1000)?;
+            PSETEX(3, 3; WRITE | MEMORY; 1 1 1; string "2.6.0" "Sets the value and expiration time of a key, in milliseconds.") => set::set_expiring(cx, name, arguments, 1)?;
+            SETNX(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "1.0.0" "Sets the value of a key only when the key does not exist.") => set::setnx(cx, arguments)?;
+            GETSET(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "1.0.0" "Returns the previous value of a key after setting it to a new value.") => set::getset(cx, arguments)?;
+            GETDEL(1, 1; WRITE | FAST; 1 1 1; string "6.2.0" "Returns the value of a key after deleting the key.") => set::get_and(cx, name, arguments, true)?;
+            GETEX(1, FEW; WRITE | FAST; 1 1 1; string "6.2.0" "Returns the value of a key after setting its expiration time.") => set::get_and(cx, name, arguments, false)?;
+            MGET(1, MANY; READ | FAST; 1 -1 1; string "1.0.0" "Returns the values of several keys.") => strings::mget(cx, arguments)?;
+            MSET(2, MANY; WRITE | MEMORY; 1 -1 2; string "1.0.1" "Sets the values of several keys.") => set::mset(cx, name, arguments)?;
+            APPEND(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "2.0.0" "Appends bytes to the value of a key.") => strings::append(cx, arguments)?;
+            STRLEN(1, 1; READ | FAST; 1 1 1; string "2.2.0" "Returns the length of the value of a key.") => strings::strlen(cx, arguments)?;
+            GETRANGE(3, 3; READ; 1 1 1; string "2.4.0" "Returns a part of the value of a key.") => strings::getrange(cx, arguments)?;
+            INCR(1, 1; WRITE | MEMORY | FAST; 1 1 1; string "1.0.0" "Increments the integer value of a key by one.") => strings::add(cx, arguments, 1, false)?;
+            DECR(1, 1; WRITE | MEMORY | FAST; 1 1 1; string "1.0.0" "Decrements the integer value of a key by one.") => strings::add(cx, arguments, -1, false)?;
+            INCRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "1.0.0" "Increments the integer value of a key by a number.") => strings::add(cx, arguments, 1, true)?;
+            DECRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "1.0.0" "Decrements the integer value of a key by a number.") => strings::add(cx, arguments, -1, true)?;
+            INCRBYFLOAT(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "2.6.0" "Increments the decimal value of a key by a number.") => strings::add_decimal(cx, arguments)?;
+            DEL(1, MANY; WRITE; 1 -1 1; generic "1.0.0" "Deletes keys.") => keys::count(cx, arguments, true)?;
+            UNLINK(1, MANY; WRITE | FAST; 1 -1 1; generic "4.0.0" "Deletes keys.") => keys::count(cx, arguments, true)?;
+            EXISTS(1, MANY; READ | FAST; 1 -1 1; generic "1.0.0" "Returns how many of the keys exist.") => keys::count(cx, arguments, false)?;
+            TOUCH(1, MANY; READ | FAST; 1 -1 1; generic "3.2.1" "Returns how many of the keys exist after counting them as used.") => keys::count(cx, arguments, false)?;
+            TYPE(1, 1; READ | FAST; 1 1 1; generic "1.0.0" "Returns the type of the value of a key.") => keys::type_of(cx, arguments)?;
+            KEYS(1, 1; READ | ALONE; 0 0 0; generic "1.0.0" "Returns all keys that match a pattern.") => keys::keys(cx, arguments)?;
+            RANDOMKEY(0, 0; READ | ALONE; 0 0 0; generic "1.0.0" "Returns a random key of the database.") => keys::random(cx)?;
+            SCAN(1, FEW; READ | ALONE; 0 0 0; generic "2.8.0" "Returns some of the keys, from a cursor on.") "(MATCH, COUNT, TYPE)" => keys::scan(cx, arguments)?;
+            COPY(2, FEW; WRITE | MEMORY | ALONE; 1 2 1; generic "6.2.0" "Copies the value of a key to a new key.") => keys::copy(cx, arguments)?;
+            MOVE(2, 2; WRITE | FAST | ALONE; 1 1 1; generic "1.0.0" "Moves a key to another database.") => keys::move_key(cx, arguments)?;
+            RENAME(2, 2; WRITE; 1 2 1; generic "1.0.0" "Renames a key and overwrites the destination.") => keys::rename(cx, arguments, false)?;
+            RENAMENX(2, 2; WRITE | FAST; 1 2 1; generic "1.0.0" "Renames a key only when the new name does not exist.") => keys::rename(cx, arguments, true)?;
+            EXPIRE(2, FEW; WRITE | FAST; 1 1 1; generic "1.0.0" "Sets the expiration time of a key in seconds.") => keys::expire(cx, arguments, name, 1000, false)?;
+            PEXPIRE(2, FEW; WRITE | FAST; 1 1 1; generic "2.6.0" "Sets the expiration time of a key in milliseconds.") => keys::expire(cx, arguments, name, 1, false)?;
+            EXPIREAT(2, FEW; WRITE | FAST; 1 1 1; generic "1.2.0" "Sets the expiration time of a key to a Unix time in seconds.") => keys::expire(cx, arguments, name, 1000, true)?;
+            PEXPIREAT(2, FEW; WRITE | FAST; 1 1 1; generic "2.6.0" "Sets the expiration time of a key to a Unix time in milliseconds.") => keys::expire(cx, arguments, name, 1, true)?;
+            EXPIRETIME(1, 1; READ | FAST; 1 1 1; generic "7.0.0" "Returns the expiration time of a key as a Unix time in seconds.") => keys::expire_time(cx, arguments, 1000)?;
+            PEXPIRETIME(1, 1; READ | FAST; 1 1 1; generic "7.0.0" "Returns the expiration time of a key as a Unix time in milliseconds.") => keys::expire_time(cx, arguments, 1)?;
+            TTL(1, 1; READ | FAST; 1 1 1; generic "1.0.0" "Returns the remaining time to live of a key in seconds.") => keys::ttl(cx, arguments, 1000)?;
+            PTTL(1, 1; READ | FAST; 1 1 1; generic "2.6.0" "Returns the remaining time to live of a key in milliseconds.") => keys::ttl(cx, arguments, 1)?;
+            PERSIST(1, 1; WRITE | FAST; 1 1 1; generic "2.2.0" "Removes the expiration time of a key.") => keys::persist(cx, arguments)?;
+            VADD(4, MANY; WRITE | MEMORY | ALONE; 1 1 1; vector_set "8.0.0" "Adds a vector to a set, or replaces it.") => add::vadd(cx, arguments)?;
+            VSIM(3, MANY; READ | ALONE; 1 1 1; vector_set "8.0.0" "Returns the vectors of a set that are nearest to one.") => similar::vsim(cx, arguments)?;
+            VREM(2, 2; WRITE | ALONE; 1 1 1; vector_set "8.0.0" "Removes a vector from a set.") => vectors::vrem(cx, arguments)?;
+            VCARD(1, 1; READ | FAST | ALONE; 1 1 1; vector_set "8.0.0" "Returns the number of vectors of a set.") => vectors::size(cx, arguments, false)?;
+            VDIM(1, 1; READ | FAST | ALONE; 1 1 1; vector_set "8.0.0" "Returns how many numbers the vectors of a set have.") => vectors::size(cx, arguments, true)?;
+            VEMB(2, MANY; READ | FAST | ALONE; 1 1 1; vector_set "8.0.0" "Returns the numbers of a vector of a set.") => vectors::vemb(cx, arguments)?;
+            WATCH(1, MANY; FAST | AT_ONCE; 1 -1 1; transactions "2.2.0" "Is refused.") "(refused)" => session::watch(cx);
         }
     };
 }
@@ -159,7 +168,8 @@ pub(super) use with_commands;
 macro_rules! rows {
     (
         ($cx:ident, $name:ident, $arguments:ident)
-        $($command:ident($min:literal, $max:expr; $flags:expr; $first:literal $last:literal $step:literal)
+        $($command:ident($min:literal, $max:expr; $flags:expr; $first:literal $last:literal $step:literal;
+            $group:ident $since:literal $summary:literal)
             $($supported:literal)? => $execution:expr;)+
     ) => {
         /// A command.
@@ -214,6 +224,16 @@ macro_rules! rows {
                         last: $last,
                         step: $step,
                     },)+
+                }
+            }
+        }
+
+        impl Command {
+            /// What it does, the version of Redis in which it came, and its group.
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            pub(super) const fn docs(self) -> [&'static str; 3] {
+                match self {
+                    $(Self::$command => [$summary, $since, stringify!($group)],)+
                 }
             }
         }

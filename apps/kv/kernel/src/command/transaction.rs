@@ -48,8 +48,11 @@ pub(super) fn abort<G: Group>(cx: &mut Cx<'_, '_, G>) {
     }
 }
 
-/// Bytes of the requests of a transaction, at most.
+/// Bytes of the requests of a transaction, and how many they are, at most. EXEC carries them out in
+/// one turn: while it holds the buckets of their keys, a block that served another connection could
+/// come to wait for itself.
 const MAX_TRANSACTION: usize = 64 << 20;
+const MAX_QUEUED: u32 = MAX_HELD as u32;
 
 /// Queues a request.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
@@ -59,14 +62,15 @@ pub(super) fn queue<G: Group>(cx: &mut Cx<'_, '_, G>, row: &Row, request: Bytes<
         cx.reply.error(b"Command not allowed inside a transaction");
         return Ok(Outcome::Done);
     }
-    if cx.session.queue.len() + request.len() > MAX_TRANSACTION {
+    if cx.session.queue.len() + request.len() > MAX_TRANSACTION || cx.session.queued >= MAX_QUEUED {
         abort(cx);
         cx.reply.error(b"too big transaction");
         return Ok(Outcome::Done);
     }
     // Of one that fails nothing is kept.
     if cx.session.transaction == Transaction::Open {
-        match cx.session.queue.append(cx.reply.g, &cx.context, &cx.store.requests, request) {
+        let most = cx.most();
+        match cx.session.queue.append(cx.reply.g, &cx.context, &cx.store.requests, request, most) {
             Ok(()) => cx.session.queued += 1,
             Err(SpillError::NoMemory) => {
                 abort(cx);

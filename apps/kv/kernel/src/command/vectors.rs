@@ -4,6 +4,7 @@
 use super::{Cx, Outcome};
 use crate::reply::{text_double, text_head};
 use crate::resp::Arguments;
+use crate::rest::Rest;
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::{Change, Decimal, Vector, VectorError};
 use gpunet_serve::{Bytes, Key, Pin};
@@ -185,7 +186,7 @@ pub(super) fn vemb<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
                 text_double(g, map, &mut text, number.bytes(), at + 1 == dim, cx.reply.is_resp3);
                 at += 1;
             }
-            cx.resume.sending = Some((map.finish(g, text), 0));
+            cx.resume.rest = Rest::of(map.finish(g, text));
             Outcome::Unfinished
         }
         (found, text) => {

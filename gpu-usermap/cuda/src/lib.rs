@@ -45,6 +45,9 @@
 //! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's table of allocations |
 //! | `cuFlushGPUDirectRDMAWrites`: [`Device::flush_gpudirect_rdma_writes`] | yes, (t) | orders writes of the bus; waits for no stream |
 //! | `cuLaunchKernel`: [`Device::launch`] | yes, (t) | its code was loaded, and its local memory set aside, with its module; else [`LaunchError::LocalMemory`] |
+//! | `cuMemGetAddressRange`, `cuPointerGetAttribute`, `cuIpcGetMemHandle`, `cuMemRetainAllocationHandle`: [`Device::allocations`], [`Device::ipc_handle`], [`Device::export_allocation`] | yes, (t) | by the caller's thread; the driver's tables only |
+//! | `cuIpcOpenMemHandle`: [`Device::open_ipc`] | yes, (t) | page tables only. Channels ask [`Device::is_busy`] first all the same |
+//! | `cuIpcCloseMemHandle` | **deferred** | as `cuMemUnmap` of shared memory |
 //! | `cuMemFree`, `cuMemHostUnregister`, `cuModuleUnload` | **deferred** | wait for all work of the context (the first two do on an H200); dropped handles are queued until no launch made through this device runs |
 //! | `cuMemUnmap` of shared memory | **deferred** | does not wait (5 ms on an H200), and so would take the memory from under a kernel that uses it |
 //! | `cuModuleLoadDataEx`, `cuLink*`, [`Cuda::device`] | **no: before the launch** | may wait for the context to be idle (the first does on an H200); they hold up only the agent, never the data path |
@@ -107,7 +110,7 @@ mod stream;
 pub use code::{Function, FunctionAttributes, LoadModuleError, Module};
 pub use device::{Device, DeviceAttribute, DeviceQuery};
 pub use driver::{
-    CopyError, Cuda, CudaError, DriverVersion, LazyLoading, SymbolError, SymbolKind, Unavailable,
+    CopyError, Cuda, CudaError, DriverVersion, IpcHandle, LazyLoading, SymbolError, SymbolKind, Unavailable,
 };
 pub use launch::{
     CoResidencyError, ForeignLaunches, KernelDemand, Launch, LaunchError, LaunchSpec, NotCoResident,
@@ -118,4 +121,7 @@ pub use memory::{
     ImportError, ImportedBuffer, NotShareable, RdmaAttributes, RdmaCallError, RegisterError, Registration,
     ShareableBuffer, WritesOrdering,
 };
-pub use stream::{CudaStream, MemOp, NoStreamMemoryOperations, StreamError, StreamPriority};
+pub use stream::{
+    Allocation, AllocationKind, CudaStream, IpcBuffer, MemOp, NoStreamMemoryOperations, StreamError,
+    StreamPriority,
+};

@@ -45,8 +45,8 @@
 //! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's table of allocations |
 //! | `cuFlushGPUDirectRDMAWrites`: [`Device::flush_gpudirect_rdma_writes`] | yes, (t) | orders writes of the bus; waits for no stream |
 //! | `cuLaunchKernel`: [`Device::launch`] | yes, (t) | its code was loaded, and its local memory set aside, with its module; else [`LaunchError::LocalMemory`] |
-//! | `cuMemGetAddressRange`, `cuPointerGetAttribute`, `cuIpcGetMemHandle`, `cuMemRetainAllocationHandle`: [`Device::allocations`], [`Device::ipc_handle`], [`Device::export_allocation`] | yes, (t) | by the caller's thread; the driver's tables only |
-//! | `cuIpcOpenMemHandle`: [`Device::open_ipc`] | yes, (t) | page tables only. Channels ask [`Device::is_busy`] first all the same |
+//! | `cuMemGetAddressRange`, `cuPointerGetAttribute`, `cuIpcGetMemHandle`, `cuMemRetainAllocationHandle`: [`Device::allocations`], [`Device::ipc_handle`], [`Device::export_allocation`] | yes, (i) | by the caller's thread; the driver's tables only |
+//! | `cuIpcOpenMemHandle`: [`Device::open_ipc`] | **no**, until (i) shows that it does not wait | [`Device::is_busy`] says whether a launch runs |
 //! | `cuIpcCloseMemHandle` | **deferred** | as `cuMemUnmap` of shared memory |
 //! | `cuMemFree`, `cuMemHostUnregister`, `cuModuleUnload` | **deferred** | wait for all work of the context (the first two do on an H200); dropped handles are queued until no launch made through this device runs |
 //! | `cuMemUnmap` of shared memory | **deferred** | does not wait (5 ms on an H200), and so would take the memory from under a kernel that uses it |
@@ -64,6 +64,9 @@
 //! registration of 16 MiB 13 ms). 528 blocks that all poll a word in host memory do: an import
 //! takes 50 ms then, mostly for closing the descriptor, a registration 120 ms, and zeroing 64 MiB
 //! 350 ms.
+//!
+//! (i): `calls_about_another_processs_memory_return_while_kernels_fill_the_gpus_and_wait` of
+//! `tests/cuda.rs` measures it, and copies between allocations.
 //!
 //! (s): `tests/cuda/streams.rs` checks it.
 //!

@@ -11,8 +11,9 @@ use crate::pieces::Segment;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{
     Allocation, AllocationKind, CudaStream, Device, ImportedBuffer, IpcBuffer, IpcHandle, Registration,
-    StreamPriority,
+    StreamError, StreamPriority,
 };
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -117,11 +118,38 @@ impl Drop for Stage {
     }
 }
 
+/// Handles of allocations by the driver's number, which is never given twice: asking for one takes
+/// longer than a copy of some megabytes.
+#[derive(Default)]
+pub(crate) struct Handles(HashMap<u64, [u8; 64]>);
+
+impl Handles {
+    /// So many numbers are remembered; beyond them all are asked for again.
+    const MOST: usize = 4096;
+
+    fn of(&mut self, device: &Device, allocation: &Allocation) -> Result<[u8; 64], StreamError> {
+        if let Some(handle) = self.0.get(&allocation.id) {
+            return Ok(*handle);
+        }
+        let IpcHandle(handle) = device.ipc_handle(allocation)?;
+        if self.0.len() == Self::MOST {
+            self.0.clear();
+        }
+        self.0.insert(allocation.id, handle);
+        Ok(handle)
+    }
+}
+
 /// Offers a range of GPU memory to a process of this machine.
 ///
 /// # Errors
 /// Why it cannot be offered.
-pub(crate) fn offer(device: &Device, address: u64, len: usize) -> Result<GpuOffer, Reason> {
+pub(crate) fn offer(
+    handles: &mut Handles,
+    device: &Device,
+    address: u64,
+    len: usize,
+) -> Result<GpuOffer, Reason> {
     let refused = |error: &dyn std::fmt::Display| {
         tracing::debug!(%error, "memory is not exported");
         Reason::NotExported
@@ -130,7 +158,7 @@ pub(crate) fn offer(device: &Device, address: u64, len: usize) -> Result<GpuOffe
     let mut allocations = Vec::with_capacity(found.len());
     for allocation in found {
         let handle = match allocation.kind {
-            AllocationKind::Plain => Some(device.ipc_handle(&allocation).map_err(|error| refused(&error))?.0),
+            AllocationKind::Plain => Some(handles.of(device, &allocation).map_err(|error| refused(&error))?),
             AllocationKind::Virtual => None,
             _ => return Err(Reason::NotExported),
         };

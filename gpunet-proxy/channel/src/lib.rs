@@ -68,5 +68,10 @@ pub use receiver::{Incoming, Receiver};
 pub use sender::Sender;
 pub use shared::{ChannelOptions, Outcome, TransferOptions, Via};
 
+/// The program of docs/tensors.md is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tensors.md")]
+pub struct TensorsDocument;
+
 #[cfg(test)]
 mod tests;

@@ -39,6 +39,7 @@ pub struct Sender {
     shared: Arc<Shared>,
     number: u64,
     stages: Stages,
+    handles: gpu::Handles,
 }
 
 impl std::fmt::Debug for Sender {
@@ -49,7 +50,7 @@ impl std::fmt::Debug for Sender {
 
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, number: 0, stages: Stages::default() }
+        Self { shared, number: 0, stages: Stages::default(), handles: gpu::Handles::default() }
     }
 
     /// Sends an array, and returns when the other end has it.
@@ -153,12 +154,13 @@ impl Sender {
     }
 
     /// Returns where the arrays can be read from, for a receiver of this machine.
-    fn offer(&self, arrays: &[Array<'_>], options: &TransferOptions<'_>) -> Offer {
+    fn offer(&mut self, arrays: &[Array<'_>], options: &TransferOptions<'_>) -> Offer {
         self.try_offer(arrays, options).unwrap_or_else(Offer::None)
     }
 
-    fn try_offer(&self, arrays: &[Array<'_>], options: &TransferOptions<'_>) -> Result<Offer, Reason> {
-        let local = self.shared.local()?;
+    fn try_offer(&mut self, arrays: &[Array<'_>], options: &TransferOptions<'_>) -> Result<Offer, Reason> {
+        let shared = self.shared.clone();
+        let local = shared.local()?;
         if options.checksum {
             return Err(Reason::ChecksumAsked);
         }
@@ -173,7 +175,7 @@ impl Sender {
             return Err(Reason::SameProcess);
         }
         let offers = arrays.iter().map(|array| match &array.source {
-            Source::Gpu { device, address, len } => gpu::offer(device, *address, *len),
+            Source::Gpu { device, address, len } => gpu::offer(&mut self.handles, device, *address, *len),
             Source::Host(_) => Err(Reason::MixedMemory),
         });
         Ok(Offer::Gpu(offers.collect::<Result<_, _>>()?))

@@ -608,11 +608,13 @@ impl Receiver {
             let copier = self.copier(device)?;
             enqueued = enqueued.and_then(|()| self.copiers[copier].copy(array, offer, now));
         }
-        // Also those before one that was refused.
+        // All of them, also those before one that was refused: they use the caller's memory.
+        let mut finished = Ok(());
         for copier in &mut self.copiers {
-            copier.finish()?;
+            finished = finished.and(copier.finish());
             copier.trim();
         }
+        finished?;
         Ok(enqueued?)
     }
 

@@ -136,6 +136,7 @@ impl std::fmt::Display for Via {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Header => f.write_str("behind the header"),
+            Self::Connections { count: 1, reason } => write!(f, "1 connection ({reason})"),
             Self::Connections { count, reason } => write!(f, "{count} connections ({reason})"),
             Self::Copy => f.write_str("one copy"),
         }

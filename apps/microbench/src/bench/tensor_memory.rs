@@ -95,6 +95,11 @@ impl TensorCopy {
         match self {
             Self::Cpu { from, to, threads } => {
                 let part = len.div_ceil(*threads).max(1);
+                if len < 1 << 20 {
+                    // A thread takes longer to start.
+                    to[..len].copy_from_slice(&from[..len]);
+                    return Ok(());
+                }
                 std::thread::scope(|scope| {
                     for (to, from) in to[..len].chunks_mut(part).zip(from[..len].chunks(part)) {
                         scope.spawn(|| to.copy_from_slice(from));

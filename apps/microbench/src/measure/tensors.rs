@@ -133,7 +133,7 @@ pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
                 let rounds = (moved / size).clamp(3, 2000);
                 let took = timed(rounds, || Ok(channel.send(&array).map(drop)?))?;
                 let mut row = row(Role::Gpunet, way.name, size, rounds, took);
-                row.name = format!("{}, by {via}", row.name);
+                row.name = format!("{}, {via}", row.name);
                 run.recorder.row(row);
             }
             drop(channel);

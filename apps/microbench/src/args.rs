@@ -3,8 +3,8 @@
 use crate::bench::device_name;
 use crate::effort::Effort;
 use crate::measure::{
-    AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, RateArgs, StagedArgs, StreamArgs,
-    SymmetricArgs,
+    AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, RateArgs, ReceiveTensorsArgs, StagedArgs,
+    StreamArgs, SymmetricArgs, TensorsArgs,
 };
 use crate::pair::EndArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -111,10 +111,13 @@ pub enum What {
     /// Measure symmetric memory: messages with a signal, puts, and barriers and collectives of
     /// several members.
     Symmetric(SymmetricArgs),
+    /// Measure whole arrays between two processes, beside one copy and plain sockets, and say why
+    /// they were not copied once.
+    Tensors(TensorsArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric
-    /// and watch.
+    /// Run everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric,
+    /// tensors and watch.
     All,
     /// Make --plot and --tables from what an earlier run wrote with --json. Measures nothing.
     Render {
@@ -127,4 +130,7 @@ pub enum What {
     /// A process of `faults`: serves clients, and reports on stdout as JSON lines.
     #[command(hide = true)]
     Attend(AttendArgs),
+    /// The other process of `tensors`.
+    #[command(hide = true)]
+    ReceiveTensors(ReceiveTensorsArgs),
 }

@@ -5,11 +5,13 @@
 //! | `lent` | queues, and the memory and sockets that they use |
 //! | `by_hand` | the same operations of a stream, written by hand |
 //! | `members` | a team of devices of this process |
+//! | `tensor_memory` | memory of arrays, and copies of it |
 //! | `windows`, `words` | memory that two devices access; words that streams and kernels share |
 
 mod by_hand;
 mod lent;
 mod members;
+mod tensor_memory;
 mod windows;
 mod words;
 
@@ -37,6 +39,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub use by_hand::{ByHand, Step};
 pub use lent::Lent;
 pub use members::{Members, pointer};
+pub use tensor_memory::{TensorCopy, TensorMemory};
 pub use windows::Windows;
 pub use words::Words;
 

@@ -24,15 +24,16 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Stream(args) => return stream(run, args),
         What::Staged(args) => staged(run, args)?,
         What::Symmetric(args) => symmetric(run, args)?,
+        What::Tensors(args) => tensors(run, args)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,
-        What::Render { .. } | What::End(_) | What::Attend(_) => {}
+        What::Render { .. } | What::End(_) | What::Attend(_) | What::ReceiveTensors(_) => {}
     }
     Ok(true)
 }
 
-/// Runs everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric and
-/// watch.
+/// Runs everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric,
+/// tensors and watch.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

@@ -20,6 +20,7 @@ mod staged;
 mod stream;
 mod symmetric;
 mod tally;
+mod tensors;
 mod watch;
 
 pub use attach::attach;
@@ -39,6 +40,7 @@ pub use scale::scale;
 pub use staged::{StagedArgs, staged};
 pub use stream::{StreamArgs, stream};
 pub use symmetric::{SymmetricArgs, symmetric};
+pub use tensors::{ReceiveTensorsArgs, TensorsArgs, receive_tensors, tensors};
 pub use watch::watch;
 
 use crate::bench::{self, Bench};

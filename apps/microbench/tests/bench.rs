@@ -284,6 +284,23 @@ fn large_messages_stand_beside_copies_and_plain_streams() {
 }
 
 #[test]
+fn arrays_stand_beside_one_copy_and_plain_sockets_and_say_how_they_went() {
+    let folder = Folder::new("tensors");
+    let tables = tables(&folder, &["tensors", "--arrays", "10K,1M", "--streams", "2"]);
+    assert_eq!(tables.len(), 1);
+    assert_sound(&tables[0]);
+    assert_compared(&tables[0], &["floor", "peer"]);
+    let names: Vec<_> = rows(&tables[0], "gpunet").iter().map(|row| row["name"].to_string()).collect();
+    assert_eq!(names.len(), 6, "{names:?}");
+    assert!(
+        names.iter().all(|name| ["one copy", "connection (", "connections (", "behind the header"]
+            .iter()
+            .any(|way| name.contains(way))),
+        "{names:?}"
+    );
+}
+
+#[test]
 fn teams_stand_beside_bare_copies_and_plain_threads() {
     let folder = Folder::new("symmetric");
     let plot = folder.file("symmetric.svg");

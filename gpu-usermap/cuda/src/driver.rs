@@ -25,4 +25,5 @@ pub(crate) use environment::StreamSettings;
 pub(crate) use error::log;
 pub use error::{CopyError, CudaError, SymbolError, SymbolKind, Unavailable};
 pub use library::Cuda;
+pub use raw::IpcHandle;
 pub use version::DriverVersion;

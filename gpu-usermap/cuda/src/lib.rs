@@ -45,6 +45,9 @@
 //! | `cuPointerSetAttribute`: [`GpuBuffer::sync_memops`] | yes, (t) | a flag in the driver's table of allocations |
 //! | `cuFlushGPUDirectRDMAWrites`: [`Device::flush_gpudirect_rdma_writes`] | yes, (t) | orders writes of the bus; waits for no stream |
 //! | `cuLaunchKernel`: [`Device::launch`] | yes, (t) | its code was loaded, and its local memory set aside, with its module; else [`LaunchError::LocalMemory`] |
+//! | `cuMemGetAddressRange`, `cuPointerGetAttribute`, `cuIpcGetMemHandle`, `cuMemRetainAllocationHandle`: [`Device::allocations`], [`Device::ipc_handle`], [`Device::export_allocation`] | yes, (i) | by the caller's thread; the driver's tables only |
+//! | `cuIpcOpenMemHandle`: [`Device::open_ipc`] | **no**, until (i) shows that it does not wait | [`Device::is_busy`] says whether a launch runs |
+//! | `cuIpcCloseMemHandle` | **deferred** | as `cuMemUnmap` of shared memory |
 //! | `cuMemFree`, `cuMemHostUnregister`, `cuModuleUnload` | **deferred** | wait for all work of the context (the first two do on an H200); dropped handles are queued until no launch made through this device runs |
 //! | `cuMemUnmap` of shared memory | **deferred** | does not wait (5 ms on an H200), and so would take the memory from under a kernel that uses it |
 //! | `cuModuleLoadDataEx`, `cuLink*`, [`Cuda::device`] | **no: before the launch** | may wait for the context to be idle (the first does on an H200); they hold up only the agent, never the data path |
@@ -61,6 +64,9 @@
 //! registration of 16 MiB 13 ms). 528 blocks that all poll a word in host memory do: an import
 //! takes 50 ms then, mostly for closing the descriptor, a registration 120 ms, and zeroing 64 MiB
 //! 350 ms.
+//!
+//! (i): `calls_about_another_processs_memory_return_while_kernels_fill_the_gpus_and_wait` of
+//! `tests/cuda.rs` measures it, and copies between allocations.
 //!
 //! (s): `tests/cuda/streams.rs` checks it.
 //!
@@ -107,7 +113,7 @@ mod stream;
 pub use code::{Function, FunctionAttributes, LoadModuleError, Module};
 pub use device::{Device, DeviceAttribute, DeviceQuery};
 pub use driver::{
-    CopyError, Cuda, CudaError, DriverVersion, LazyLoading, SymbolError, SymbolKind, Unavailable,
+    CopyError, Cuda, CudaError, DriverVersion, IpcHandle, LazyLoading, SymbolError, SymbolKind, Unavailable,
 };
 pub use launch::{
     CoResidencyError, ForeignLaunches, KernelDemand, Launch, LaunchError, LaunchSpec, NotCoResident,
@@ -118,4 +124,7 @@ pub use memory::{
     ImportError, ImportedBuffer, NotShareable, RdmaAttributes, RdmaCallError, RegisterError, Registration,
     ShareableBuffer, WritesOrdering,
 };
-pub use stream::{CudaStream, MemOp, NoStreamMemoryOperations, StreamError, StreamPriority};
+pub use stream::{
+    Allocation, AllocationKind, CudaStream, IpcBuffer, MemOp, NoStreamMemoryOperations, StreamError,
+    StreamPriority,
+};

@@ -18,6 +18,7 @@ mod registration;
 mod shareable;
 
 pub use buffer::GpuBuffer;
+pub(crate) use dmabuf::owned;
 pub use dmabuf::{DmaBuf, DmabufError, DmabufRoute};
 pub use growing::GrowingBuffer;
 pub use import::{ExportCheck, ImportError, ImportedBuffer};

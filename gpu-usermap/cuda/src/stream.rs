@@ -1,6 +1,7 @@
 //! Streams: operations on words and memory, in the order in which they were enqueued. `operations`
 //! enqueues, `availability` says whether streams can be used, and `activity` when one counts as a
-//! running launch.
+//! running launch. `exchange` has other calls that the caller's thread makes: about allocations
+//! that others have made.
 //!
 //! # Who calls
 //! The thread that enqueues makes the driver call itself, unlike everything else here: its cost
@@ -20,6 +21,7 @@
 
 mod activity;
 mod availability;
+mod exchange;
 mod operations;
 
 use std::ffi::c_void;
@@ -35,6 +37,7 @@ use crate::driver::raw::{EventHandle, StreamHandle};
 use crate::driver::{CudaError, StreamState, Streams};
 
 pub use availability::{NoStreamMemoryOperations, StreamError};
+pub use exchange::{Allocation, AllocationKind, IpcBuffer};
 pub use operations::MemOp;
 
 /// A stream of the device: the program's ([`Device::borrow_stream`]) or one of its own

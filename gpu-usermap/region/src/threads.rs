@@ -9,7 +9,9 @@
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+
+pub use std::thread::scope;
 
 /// What a thread raises by what it executes. The kernel ends a process whose thread blocks one of
 /// them and raises it, whatever handler there is.
@@ -33,6 +35,30 @@ pub fn spawn<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     let _blocked = BlockedSignals::new();
     Builder::new().name(name.into()).spawn(body)
+}
+
+/// Starts a thread as [`spawn`] does, that ends before the scope does ([`std::thread::scope`]).
+///
+/// # Errors
+/// The system's, when it refuses a thread.
+///
+/// # Examples
+/// ```
+/// let sum = std::sync::atomic::AtomicU32::new(0);
+/// gpunet_region::threads::scope(|scope| {
+///     let add = || sum.fetch_add(7, std::sync::atomic::Ordering::Relaxed);
+///     gpunet_region::threads::spawn_scoped(scope, "worker", add).map(drop)
+/// })?;
+/// assert_eq!(sum.into_inner(), 7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: impl Into<String>,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, T>> {
+    let _blocked = BlockedSignals::new();
+    Builder::new().name(name.into()).spawn_scoped(scope, body)
 }
 
 /// The calling thread, and the threads that it starts, block what [`spawn`]'s threads block.

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The crates that programs link.
-const LIBRARIES: [&str; 9] = [
+const LIBRARIES: [&str; 10] = [
     "gpunet-core",
     "gpunet-device",
     "gpunet-device/serve/host",
     "gpunet-proxy",
     "gpunet-proxy/capi",
+    "gpunet-proxy/channel",
     "gpu-usermap",
     "gpu-usermap/cuda",
     "gpu-usermap/region",

@@ -97,6 +97,11 @@ impl Context {
         launches.reap(driver)
     }
 
+    /// Returns whether a call that waits for kernels would wait now.
+    pub(crate) fn is_busy(&mut self) -> bool {
+        self.reap() > 0 || self.launches.has_announced()
+    }
+
     /// Sets local memory aside for stacks of so many bytes per thread, unless a kernel runs: the
     /// driver would wait for it.
     pub(crate) fn set_local_memory_aside(&mut self, bytes: u32) {

@@ -22,6 +22,8 @@ pub(crate) enum Release {
     /// A registered mapping. It is unmapped only after it was unregistered: a `Release` that is
     /// merely dropped leaks it, since its addresses may still be pinned for the GPU.
     Registration(ManuallyDrop<Pages>),
+    /// A mapping of an allocation of another process.
+    Foreign(CUdeviceptr),
     /// A loaded module.
     Module(ModuleHandle),
 }
@@ -38,6 +40,8 @@ impl Release {
             Self::PhysicalMemory(memory) => unsafe { memory.release(driver) },
             // SAFETY: as above.
             Self::AddressRange(range) => unsafe { range.release(driver) },
+            // SAFETY: as above.
+            Self::Foreign(address) => unsafe { driver.ipc_close(address) },
             // SAFETY: as above.
             Self::Module(module) => unsafe { driver.module_unload(module) },
             Self::Registration(mapping) => {

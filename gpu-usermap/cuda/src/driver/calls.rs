@@ -6,6 +6,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `code` | modules, functions, linking, launches |
+//! | `exchange` | allocations that others made, and their handles for other processes |
 //! | `memory` | allocation, registration, copies, export |
 //! | `virtual_memory` | memory with addresses of its own, which can be shared |
 //! | `streams` | streams and events |
@@ -13,6 +14,7 @@
 #![allow(unsafe_code, reason = "calls into the CUDA driver")]
 
 mod code;
+mod exchange;
 mod memory;
 mod streams;
 mod virtual_memory;

@@ -19,6 +19,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use super::error::Unavailable;
 
 pub(crate) use memory_operation::MemoryOperation;
+pub use types::IpcHandle;
 pub(crate) use types::{
     CUdevice, CUdeviceptr, CUresult, ContextHandle, EventHandle, FunctionHandle, LinkHandle, ModuleHandle,
     StreamHandle,
@@ -140,6 +141,11 @@ api! {
         link_destroy = c"cuLinkDestroy"(LinkHandle);
     }
     optional {
+        // 4.1
+        mem_address_range = c"cuMemGetAddressRange_v2"(*mut CUdeviceptr, *mut usize, CUdeviceptr);
+        ipc_get_handle = c"cuIpcGetMemHandle"(*mut IpcHandle, CUdeviceptr);
+        ipc_open_handle = c"cuIpcOpenMemHandle_v2"(*mut CUdeviceptr, IpcHandle, c_uint);
+        ipc_close_handle = c"cuIpcCloseMemHandle"(CUdeviceptr);
         // 6.0
         pointer_set_attribute = c"cuPointerSetAttribute"(*const c_void, c_uint, CUdeviceptr);
         // 10.2: in every driver that is new enough for this crate, and still asked for, so that a
@@ -156,6 +162,7 @@ api! {
         mem_granularity = c"cuMemGetAllocationGranularity"(*mut usize, *const AllocationProperties, c_uint);
         mem_properties = c"cuMemGetAllocationPropertiesFromHandle"(*mut AllocationProperties, MemoryHandle);
         // 11.0
+        mem_retain = c"cuMemRetainAllocationHandle"(*mut MemoryHandle, *mut c_void);
         func_get_module = c"cuFuncGetModule"(*mut ModuleHandle, FunctionHandle);
         // 11.3
         flush_gpu_direct_rdma_writes = c"cuFlushGPUDirectRDMAWrites"(c_uint, c_uint);

@@ -1,5 +1,6 @@
 //! What the agent owes to its users, and what else can be said without a GPU.
 
+mod exchange;
 mod export;
 mod growing;
 mod sharing;

@@ -17,7 +17,7 @@ use rustix::net::{
 
 use crate::support::{Hammer, Words};
 
-/// Names the task of a child: `export`, `import` or `describe`, and the number of its GPU.
+/// Names the task of a child: `export`, `import`, `describe` or `ipc`, and the number of its GPU.
 const TASK: &str = "GPUNET_TEST_CHILD";
 
 /// Longer than a driver takes to start in a fresh process.
@@ -108,6 +108,7 @@ fn a_child_process() {
         "export" => export(&device, &mut socket),
         "import" => import(&device, &mut socket),
         "describe" => describe(&device, &mut socket),
+        "ipc" => name_allocations(&device, &mut socket),
         other => panic!("{other}"),
     }
     // The end of this process is to be a violent one, also if the parent's came first.
@@ -148,6 +149,17 @@ fn describe(device: &Device, socket: &mut UnixStream) {
     };
     let text = format!("{:?}: {result}\n", device.uuid());
     socket.write_all(text.as_bytes()).expect("the parent is there");
+}
+
+/// Allocates memory whenever the parent asks, and tells its name.
+fn name_allocations(device: &Device, socket: &mut UnixStream) {
+    let mut buffers = Vec::new();
+    while socket.read(&mut [0]).is_ok_and(|read| read > 0) {
+        let buffer = device.alloc(SHARED).expect("memory");
+        let found = device.allocations(buffer.ptr(), SHARED).expect("its allocation");
+        socket.write_all(&device.ipc_handle(&found[0]).expect("a handle").0).expect("the parent is there");
+        buffers.push(buffer);
+    }
 }
 
 fn wait_for_the_end(socket: &mut UnixStream) {

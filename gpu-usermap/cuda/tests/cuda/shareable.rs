@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use gpunet_cuda::{Device, ImportError};
+use gpunet_cuda::{AllocationKind, Device, ImportError};
 use gpunet_region::PinnedRegion;
 
 use crate::child::{Child, SHARED, send_fd};
@@ -175,4 +175,25 @@ fn memory_of_a_gpu_that_the_importer_does_not_see_is_usable_or_refused() {
         device.read(shared.buffer(), 0, &mut bytes).expect("a read");
         assert_eq!(written, u64::from_ne_bytes(bytes).to_string());
     }
+}
+
+/// What a cache of mappings in another process relies on.
+#[test]
+fn memory_that_is_mapped_anew_at_the_same_address_has_another_number() {
+    on_gpu!(device);
+    let heap = device.reserve(64 * MIB).expect("addresses");
+    let piece = 4 * MIB;
+    let numbers = || -> Vec<u64> {
+        let found = device.allocations(heap.ptr(), heap.mapped_len()).expect("its allocations");
+        assert!(found.iter().all(|one| one.len == piece && one.kind == AllocationKind::Virtual), "{found:?}");
+        found.iter().map(|one| one.id).collect()
+    };
+    drop([heap.append(piece).expect("memory"), heap.append(piece).expect("memory")]);
+    let before = numbers();
+    assert_eq!(before.len(), 2, "one for each mapping: {before:?}");
+    heap.truncate(piece).expect("the context is well");
+    drop(heap.append(piece).expect("memory"));
+    let after = numbers();
+    println!("numbers before and after: {before:?} {after:?}");
+    assert!(before[0] == after[0] && before[1] != after[1], "{before:?} {after:?}");
 }

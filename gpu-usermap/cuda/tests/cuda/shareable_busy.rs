@@ -1,13 +1,17 @@
 //! Which calls about shared memory return while a kernel runs that waits for the host.
 
 use std::any::Any;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use gpunet_cuda::{Device, Function, Launch, ShareableBuffer};
+use gpunet_cuda::{
+    AllocationKind, CudaStream, Device, Function, IpcHandle, Launch, ShareableBuffer, StreamPriority,
+};
 use gpunet_region::PinnedRegion;
 
+use crate::child::{Child, SHARED};
 use crate::support::{Words, kernels, on_gpu, other_gpu, spec, u64_param};
 
 /// How long the kernels wait: a call that they do not outlast has waited for them. So nothing hangs
@@ -21,7 +25,7 @@ const ROUNDS: usize = 3;
 /// dropped after the kernels' end.
 type Call = (&'static str, fn(&Device, &ShareableBuffer, OwnedFd) -> Box<dyn Any>);
 
-const CALLS: [Call; 9] = [
+const CALLS: [Call; 10] = [
     ("alloc_shareable 4 MiB", |device, _, _| Box::new(device.alloc_shareable(4 << 20).expect("memory"))),
     ("alloc_shareable 64 MiB", |device, _, _| Box::new(device.alloc_shareable(64 << 20).expect("memory"))),
     ("append 64 MiB, export", |device, _, _| {
@@ -43,6 +47,14 @@ const CALLS: [Call; 9] = [
     }),
     ("import, refused", |device, shared, fd| {
         Box::new(device.import(fd, 2 * shared.len()).expect_err("too long"))
+    }),
+    ("allocations, export", |device, shared, _| {
+        let found = device.allocations(shared.ptr(), shared.len()).expect("its allocation");
+        assert_eq!(
+            (found[0].base, found[0].len, found[0].kind),
+            (shared.ptr(), shared.len(), AllocationKind::Virtual)
+        );
+        Box::new(device.export_allocation(&found[0]).expect("a descriptor"))
     }),
     ("closing a descriptor", |_, _, fd| {
         drop(fd);
@@ -132,4 +144,81 @@ fn calls_about_shared_memory_return_while_kernels_fill_the_gpus_and_wait() {
         }
     }
     assert!(waited.is_empty(), "these calls waited for a kernel: {waited:?}");
+}
+
+/// As the test above, with memory of `cuMemAlloc` of another process, and copies.
+#[test]
+fn calls_about_another_processs_memory_return_while_kernels_fill_the_gpus_and_wait() {
+    on_gpu!(first);
+    let second = other_gpu(&first);
+    let stream = first.create_stream(StreamPriority::Normal).expect("a stream");
+    let target = first.alloc(SHARED).expect("memory");
+    let mut waited = Vec::new();
+    for owner in [first.ordinal(), second.ordinal()] {
+        let mut child = Child::start("ipc", owner);
+        let mut next = || {
+            child.socket.write_all(&[1]).expect("the child is there");
+            let mut handle = IpcHandle([0; 64]);
+            child.socket.read_exact(&mut handle.0).expect("a handle");
+            handle
+        };
+        for (case, running) in [
+            ("no kernel", vec![]),
+            ("same GPU, one block", vec![Waiting::new(&first, false)]),
+            ("same GPU, full", vec![Waiting::new(&first, true)]),
+            ("other GPU full", vec![Waiting::new(&second, true)]),
+            ("both GPUs full", vec![Waiting::new(&first, true), Waiting::new(&second, true)]),
+        ] {
+            if first.ordinal() == second.ordinal() && case.contains("GPUs") {
+                continue;
+            }
+            let mut show = |name: &str, rounds: [(u128, bool); ROUNDS]| {
+                let blocks = rounds.iter().any(|(_, outlasted)| !outlasted);
+                let whose = if owner == first.ordinal() { "own" } else { "other's" };
+                println!(
+                    "{case:20} | {name:22} | {whose:7} | {:?} us{}",
+                    rounds.map(|(took, _)| took),
+                    if blocks { " BLOCKS" } else { "" }
+                );
+                if blocks {
+                    waited.push((case, name.to_owned(), whose));
+                }
+            };
+            let handles = [(); ROUNDS].map(|()| next());
+            show(
+                "open ipc",
+                handles.map(|handle| {
+                    during(&running, || Box::new(first.open_ipc(handle, SHARED).expect("a mapping")))
+                }),
+            );
+            let mapped = first.open_ipc(next(), SHARED).expect("a mapping");
+            show(
+                "copy from it",
+                [(); ROUNDS].map(|()| during(&running, || copied(&stream, target.ptr(), mapped.ptr()))),
+            );
+            let plain = first.alloc(SHARED).expect("memory");
+            let [allocation] = first.allocations(plain.ptr(), SHARED).expect("its allocation")[..] else {
+                panic!("one allocation")
+            };
+            assert_eq!(allocation.kind, AllocationKind::Plain);
+            show(
+                "ipc handle",
+                [(); ROUNDS].map(|()| {
+                    during(&running, || Box::new(first.ipc_handle(&allocation).expect("a handle")))
+                }),
+            );
+            show(
+                "copy on one GPU",
+                [(); ROUNDS].map(|()| during(&running, || copied(&stream, target.ptr(), plain.ptr()))),
+            );
+        }
+    }
+    assert!(waited.is_empty(), "these calls waited for a kernel: {waited:?}");
+}
+
+fn copied(stream: &CudaStream, to: u64, from: u64) -> Box<dyn Any> {
+    // SAFETY: both are longer, and live until the stream is done.
+    unsafe { stream.copy(to, from, SHARED) }.expect("enqueued");
+    stream.synchronize().expect("no fault");
+    Box::new(())
 }

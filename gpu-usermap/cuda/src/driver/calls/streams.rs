@@ -185,6 +185,16 @@ impl<'a> Streams<'a> {
         }
     }
 
+    /// Returns a pointer attribute that is a number of 32 or 64 bits.
+    pub(crate) fn pointer_number(self, attribute: c_uint, address: CUdeviceptr) -> Result<u64, CudaError> {
+        let mut number: u64 = 0;
+        // SAFETY: the callers' attributes have at most 64 bits, of which the lower come first; the
+        // driver looks the address up and does not use it.
+        let code = unsafe { (self.calls.pointer_attribute)((&raw mut number).cast(), attribute, address) };
+        self.driver.check("cuPointerGetAttribute", code)?;
+        Ok(number)
+    }
+
     /// # Safety
     /// `stream` is live and not capturing; `function` may be called with `data` once, on any
     /// thread, at any time after this.

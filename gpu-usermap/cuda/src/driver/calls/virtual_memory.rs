@@ -38,7 +38,7 @@ impl Driver {
         self.api.exported
     }
 
-    fn have<F>(&self, call: &'static str, function: Option<F>) -> Result<F, CudaError> {
+    pub(super) fn have<F>(&self, call: &'static str, function: Option<F>) -> Result<F, CudaError> {
         function.ok_or_else(|| self.error(call, ERROR_NOT_SUPPORTED))
     }
 

@@ -39,6 +39,11 @@ pub(crate) const RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: c_ulonglong = 1;
 
 pub(crate) const POINTER_ATTRIBUTE_MEMORY_TYPE: c_uint = 2;
 pub(crate) const POINTER_SYNC_MEMOPS: c_uint = 6;
+pub(crate) const POINTER_ATTRIBUTE_BUFFER_ID: c_uint = 7;
+pub(crate) const POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE: c_uint = 10;
+pub(crate) const POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: c_uint = 14;
+
+pub(crate) const IPC_LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
 
 pub(crate) const FLUSH_TARGET_CURRENT_CONTEXT: c_uint = 0;
 pub(crate) const FLUSH_TO_OWNER: c_uint = 100;
@@ -141,6 +146,19 @@ mod tests {
         );
         assert_eq!(POINTER_ATTRIBUTE_MEMORY_TYPE, Pointer::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as u32);
         assert_eq!(POINTER_SYNC_MEMOPS, Pointer::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as u32);
+        assert_eq!(POINTER_ATTRIBUTE_BUFFER_ID, Pointer::CU_POINTER_ATTRIBUTE_BUFFER_ID as u32);
+        assert_eq!(
+            POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE,
+            Pointer::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as u32
+        );
+        assert_eq!(
+            POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+            Pointer::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES as u32
+        );
+        assert_eq!(
+            IPC_LAZY_ENABLE_PEER_ACCESS,
+            sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32
+        );
         assert_eq!(
             FLUSH_TARGET_CURRENT_CONTEXT,
             Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX as u32

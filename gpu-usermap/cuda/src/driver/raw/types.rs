@@ -7,6 +7,16 @@ pub(crate) type CUresult = c_uint;
 pub(crate) type CUdevice = c_int;
 pub(crate) type CUdeviceptr = u64;
 
+/// `CUipcMemHandle`: names an allocation for other processes.
+///
+/// # Examples
+/// ```
+/// assert_eq!(size_of::<gpunet_cuda::IpcHandle>(), 64);
+/// ```
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IpcHandle(pub [u8; 64]);
+
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*

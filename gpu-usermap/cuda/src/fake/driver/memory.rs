@@ -4,15 +4,33 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{event, lock, put, unless_refused};
-use crate::driver::raw::constants::{ERROR_INVALID_VALUE, SUCCESS};
-use crate::driver::raw::{CUdeviceptr, CUresult};
+use crate::driver::raw::constants::{
+    ERROR_INVALID_VALUE, POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE, SUCCESS,
+};
+use crate::driver::raw::{CUdeviceptr, CUresult, IpcHandle};
 
 /// How the driver aligns small allocations.
 const ALIGNMENT: usize = 256;
 
-static ALLOCATIONS: Mutex<BTreeMap<CUdeviceptr, Layout>> = Mutex::new(BTreeMap::new());
+static ALLOCATIONS: Mutex<BTreeMap<CUdeviceptr, Allocation>> = Mutex::new(BTreeMap::new());
+
+/// Numbers of allocations, none of which is given twice.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// What is mapped of other processes: the address, and the number of the allocation.
+static OPENED: Mutex<Vec<(CUdeviceptr, u64)>> = Mutex::new(Vec::new());
+
+/// `CUDA_ERROR_ALREADY_MAPPED`
+const ERROR_ALREADY_MAPPED: CUresult = 208;
+
+#[derive(Clone, Copy)]
+struct Allocation {
+    layout: Layout,
+    id: u64,
+}
 
 /// Allocates zeroed bytes; `None` where there are not so many, or none were asked for.
 pub(super) fn allocate(len: usize, alignment: usize) -> Option<CUdeviceptr> {
@@ -23,15 +41,16 @@ pub(super) fn allocate(len: usize, alignment: usize) -> Option<CUdeviceptr> {
         return None;
     }
     let address = memory.expose_provenance() as CUdeviceptr;
-    lock(&ALLOCATIONS).insert(address, layout);
+    let id = NEXT_ID.fetch_add(1, Ordering::SeqCst);
+    lock(&ALLOCATIONS).insert(address, Allocation { layout, id });
     Some(address)
 }
 
 /// Frees what was allocated at `address`.
 pub(super) fn free(address: CUdeviceptr) {
-    let layout = lock(&ALLOCATIONS).remove(&address).expect("memory that was allocated and not freed");
+    let freed = lock(&ALLOCATIONS).remove(&address).expect("memory that was allocated and not freed");
     // SAFETY: of `allocate`, and no longer in the table.
-    unsafe { dealloc(pointer(address), layout) };
+    unsafe { dealloc(pointer(address), freed.layout) };
 }
 
 /// Returns the host's pointer to device memory or registered memory.
@@ -45,16 +64,72 @@ pub(super) unsafe extern "C" fn mem_alloc(address: *mut CUdeviceptr, len: usize)
 
 /// The driver knows what was allocated; registered memory of the host is left out here.
 pub(super) unsafe extern "C" fn pointer_attribute(
-    kind: *mut c_void,
-    _: c_uint,
+    value: *mut c_void,
+    attribute: c_uint,
     address: CUdeviceptr,
 ) -> CUresult {
+    let Some((_, found)) = find(address) else { return ERROR_INVALID_VALUE };
+    match attribute {
+        POINTER_ATTRIBUTE_BUFFER_ID => put(value.cast(), found.id),
+        POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE => put(value.cast(), 1 as c_uint),
+        _ => put(value.cast(), 2 as c_uint),
+    }
+}
+
+/// The allocation in which an address lies, and where it begins.
+fn find(address: CUdeviceptr) -> Option<(CUdeviceptr, Allocation)> {
     let allocations = lock(&ALLOCATIONS);
-    let before = allocations.range(..=address).next_back();
-    if before.is_some_and(|(base, layout)| address - base < layout.size() as CUdeviceptr) {
-        put(kind.cast(), 2 as c_uint)
-    } else {
-        ERROR_INVALID_VALUE
+    let (&base, &found) = allocations.range(..=address).next_back()?;
+    (address - base < found.layout.size() as CUdeviceptr).then_some((base, found))
+}
+
+pub(super) unsafe extern "C" fn address_range(
+    base: *mut CUdeviceptr,
+    len: *mut usize,
+    address: CUdeviceptr,
+) -> CUresult {
+    let Some((begin, found)) = find(address) else { return ERROR_INVALID_VALUE };
+    put(len, found.layout.size());
+    put(base, begin)
+}
+
+/// A handle is the address and the number, and is of use in this process: what is called another
+/// one is a test's other half.
+pub(super) unsafe extern "C" fn ipc_get_handle(handle: *mut IpcHandle, address: CUdeviceptr) -> CUresult {
+    let Some((base, found)) = find(address) else { return ERROR_INVALID_VALUE };
+    let mut bytes = [0; 64];
+    bytes[..8].copy_from_slice(&base.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&found.id.to_ne_bytes());
+    put(handle, IpcHandle(bytes))
+}
+
+pub(super) unsafe extern "C" fn ipc_open_handle(
+    address: *mut CUdeviceptr,
+    handle: IpcHandle,
+    _: c_uint,
+) -> CUresult {
+    let number = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| handle.0[at + byte]));
+    let (base, id) = (number(0), number(8));
+    if find(base).is_none_or(|(begin, found)| (begin, found.id) != (base, id)) {
+        return ERROR_INVALID_VALUE;
+    }
+    let mut opened = lock(&OPENED);
+    if opened.contains(&(base, id)) {
+        return ERROR_ALREADY_MAPPED;
+    }
+    opened.push((base, id));
+    event("open ipc");
+    put(address, base)
+}
+
+pub(super) unsafe extern "C" fn ipc_close_handle(address: CUdeviceptr) -> CUresult {
+    let mut opened = lock(&OPENED);
+    match opened.iter().position(|&(base, _)| base == address) {
+        Some(at) => {
+            opened.remove(at);
+            event("close ipc")
+        }
+        None => ERROR_INVALID_VALUE,
     }
 }
 

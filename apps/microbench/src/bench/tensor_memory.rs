@@ -1,0 +1,126 @@
+//! Memory of arrays, of the CPU or of a GPU.
+
+use crate::outcome::Outcome;
+use gpu_usermap::cuda::{Cuda, CudaStream, Device, GpuBuffer, ImportedBuffer, StreamPriority};
+use gpunet_app::device::DeviceChoice;
+use gpunet_channel::{Array, ArrayMut, Dtype};
+
+/// Bytes on one device.
+pub enum TensorMemory {
+    Cpu(Vec<u8>),
+    Gpu(Device, GpuBuffer),
+}
+
+impl TensorMemory {
+    /// Allocates so many bytes on a device: cpu or cuda:N.
+    pub fn new(device: &str, len: usize) -> Outcome<Self> {
+        Ok(match device.parse::<DeviceChoice>()? {
+            DeviceChoice::Cpu => Self::Cpu(vec![7; len]),
+            DeviceChoice::Auto => return Err("the device must be named".into()),
+            DeviceChoice::Cuda(ordinal) => {
+                let device = Cuda::load()?.device(ordinal)?;
+                let buffer = device.alloc(len)?;
+                Self::Gpu(device, buffer)
+            }
+        })
+    }
+
+    /// The first bytes, as an array to send.
+    pub fn array(&self, len: usize) -> Outcome<Array<'_>> {
+        let shape = [len as u64];
+        Ok(match self {
+            Self::Cpu(bytes) => Array::new(Dtype::U8, &shape, &bytes[..len])?,
+            Self::Gpu(device, buffer) => {
+                assert!(len <= buffer.len());
+                // SAFETY: within the buffer, which the array borrows by `self`; nobody writes it.
+                unsafe { Array::on_gpu(device, buffer.ptr(), Dtype::U8, &shape) }?
+            }
+        })
+    }
+
+    /// The first bytes, as an array to receive.
+    pub fn array_mut(&mut self, len: usize) -> Outcome<ArrayMut<'_>> {
+        let shape = [len as u64];
+        Ok(match self {
+            Self::Cpu(bytes) => ArrayMut::new(Dtype::U8, &shape, &mut bytes[..len])?,
+            Self::Gpu(device, buffer) => {
+                assert!(len <= buffer.len());
+                // SAFETY: as above, and nobody reads it.
+                unsafe { ArrayMut::on_gpu(device, buffer.ptr(), Dtype::U8, &shape) }?
+            }
+        })
+    }
+}
+
+/// Copies between two devices of this process: what a transfer is compared with.
+pub enum TensorCopy {
+    /// Between buffers of the CPU, by some threads.
+    Cpu { from: Vec<u8>, to: Vec<u8>, threads: usize },
+    /// By the copy engine. The source is memory of the other GPU, or of the same.
+    Gpu { stream: CudaStream, from: ImportedBuffer, to: GpuBuffer },
+    /// By the copy engine, between a GPU and pinned memory of the CPU.
+    Bus { stream: CudaStream, gpu: GpuBuffer, pinned: gpu_usermap::cuda::Registration, out: bool },
+}
+
+impl TensorCopy {
+    /// Makes the memory of a copy from one device to another.
+    pub fn new(from: &str, to: &str, len: usize, threads: usize) -> Outcome<Self> {
+        let open = |device: &str| -> Outcome<Option<Device>> {
+            Ok(match device.parse::<DeviceChoice>()? {
+                DeviceChoice::Cuda(ordinal) => Some(Cuda::load()?.device(ordinal)?),
+                _ => None,
+            })
+        };
+        Ok(match (open(from)?, open(to)?) {
+            (None, None) => Self::Cpu { from: vec![1; len], to: vec![2; len], threads },
+            (Some(source), Some(target)) => {
+                let shared = source.alloc_shareable(len)?;
+                let from = target.import(shared.export()?, shared.len())?;
+                let stream = target.create_stream(StreamPriority::Normal)?;
+                Self::Gpu { stream, from, to: target.alloc(len)? }
+            }
+            (source, target) => {
+                let out = source.is_some();
+                let Some(device) = source.or(target) else { return Err("no GPU".into()) };
+                let region = gpu_usermap::PinnedRegion::create("gpunet-bench", len)?;
+                let pinned = device.register(region)?;
+                let stream = device.create_stream(StreamPriority::Normal)?;
+                Self::Bus { stream, gpu: device.alloc(len)?, pinned, out }
+            }
+        })
+    }
+
+    /// Copies the first bytes once.
+    pub fn copy(&mut self, len: usize) -> Outcome<()> {
+        match self {
+            Self::Cpu { from, to, threads } => {
+                let part = len.div_ceil(*threads).max(1);
+                if len < 1 << 20 {
+                    // A thread takes longer to start.
+                    to[..len].copy_from_slice(&from[..len]);
+                    return Ok(());
+                }
+                std::thread::scope(|scope| {
+                    for (to, from) in to[..len].chunks_mut(part).zip(from[..len].chunks(part)) {
+                        scope.spawn(|| to.copy_from_slice(from));
+                    }
+                });
+            }
+            Self::Gpu { stream, from, to } => {
+                assert!(len <= from.len().min(to.len()));
+                // SAFETY: within both, which live here until the stream is done.
+                unsafe { stream.copy(to.ptr(), from.ptr(), len) }?;
+                stream.synchronize()?;
+            }
+            Self::Bus { stream, gpu, pinned, out } => {
+                assert!(len <= gpu.len().min(pinned.region().len()));
+                let (here, there) = (gpu.ptr(), pinned.device_ptr());
+                let (to, from) = if *out { (there, here) } else { (here, there) };
+                // SAFETY: as above.
+                unsafe { stream.copy(to, from, len) }?;
+                stream.synchronize()?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! The way between two ends on one machine: a Unix socket by which each knows the other's process,
+//! and by which descriptors travel. It tells at once, and for sure, when the other end has given
+//! up: a process that ends, or a transfer that is abandoned, shuts it down before the memory is
+//! used for anything else.
+
+use crate::error::Reason;
+use crate::wire::ready;
+use gpunet_proxy::access::Credentials;
+use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recv, recvmsg, send, sendmsg, shutdown, socket_with,
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long the other end may take to come, which it does before it says that it has.
+const ACCEPT_WITHIN: Duration = Duration::from_secs(5);
+/// The kernel passes at most 253 at once, and a process may have few.
+pub(crate) const BATCH: usize = 32;
+
+/// Who this process is, for those on the same machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The machine's boot id.
+    pub(crate) machine: [u8; 16],
+    pub(crate) uid: u32,
+    /// A random number of this process.
+    pub(crate) process: [u8; 16],
+}
+
+impl Identity {
+    /// Returns this process's.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn of_this_process() -> io::Result<Self> {
+        static PROCESS: std::sync::OnceLock<(u32, [u8; 16])> = std::sync::OnceLock::new();
+        let pid = std::process::id();
+        let random = random()?;
+        let &(made_by, process) = PROCESS.get_or_init(|| (pid, random));
+        // A child that was forked is another process.
+        let process = if made_by == pid { process } else { random };
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        #[cfg(test)]
+        let process = if PRETENDS.get() { random } else { process };
+        let machine = u128::from_str_radix(&digits, 16).unwrap_or_default().to_le_bytes();
+        Ok(Self { machine, uid: rustix::process::geteuid().as_raw(), process })
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    static PRETENDS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Has channels that this thread opens take it for another process's.
+#[cfg(test)]
+pub(crate) fn pretend_another_process(pretends: bool) {
+    PRETENDS.set(pretends);
+}
+
+/// Returns random bytes that nobody can guess.
+pub(crate) fn random() -> io::Result<[u8; 16]> {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A socket at which the other end arrives.
+pub(crate) struct Door {
+    socket: OwnedFd,
+    pub(crate) name: [u8; 16],
+}
+
+fn address(name: [u8; 16]) -> io::Result<SocketAddrUnix> {
+    let text = format!("gpunet-channel-{:032x}", u128::from_le_bytes(name));
+    Ok(SocketAddrUnix::new_abstract_name(text.as_bytes())?)
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+impl Door {
+    pub(crate) fn open() -> io::Result<Self> {
+        let (socket, name) = (new_socket()?, random()?);
+        bind(&socket, &address(name)?)?;
+        listen(&socket, 4)?;
+        Ok(Self { socket, name })
+    }
+
+    /// Accepts the other end, which knows the channel's secret.
+    pub(crate) fn accept(self, secret: [u8; 16], same_process: bool) -> Result<Local, Reason> {
+        let deadline = Some(Instant::now() + ACCEPT_WITHIN);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Other programs can come to the same name.
+        for _ in 0..16 {
+            ready(&self.socket, PollFlags::IN, deadline).map_err(|_| Reason::OtherNamespace)?;
+            let Ok(socket) = accept_with(&self.socket, flags) else { continue };
+            if !Credentials::of_peer(&socket).is_ok_and(|who| who.uid == rustix::process::geteuid().as_raw())
+            {
+                continue;
+            }
+            let mut said = [0; 16];
+            let came = ready(&socket, PollFlags::IN, deadline).is_ok()
+                && recv(&socket, &mut said, RecvFlags::empty()).is_ok_and(|(n, _)| n == 16);
+            if came && said == secret {
+                return Local::new(socket, same_process);
+            }
+        }
+        Err(Reason::OtherNamespace)
+    }
+}
+
+/// The connection to the other end's process.
+#[derive(Debug)]
+pub(crate) struct Local {
+    socket: OwnedFd,
+    process: Option<(Pid, OwnedFd)>,
+    pub(crate) same_process: bool,
+}
+
+impl Local {
+    /// Goes to the other end's door.
+    pub(crate) fn connect(name: [u8; 16], secret: [u8; 16], same_process: bool) -> Result<Self, Reason> {
+        let socket = new_socket().map_err(|_| Reason::OtherNamespace)?;
+        let there = address(name).map_err(|_| Reason::OtherNamespace)?;
+        connect(&socket, &there).map_err(|_| Reason::OtherNamespace)?;
+        let who = Credentials::of_peer(&socket).map_err(|_| Reason::OtherNamespace)?;
+        if who.uid != rustix::process::geteuid().as_raw() {
+            return Err(Reason::OtherUser);
+        }
+        send(&socket, &secret, SendFlags::NOSIGNAL).map_err(|_| Reason::OtherNamespace)?;
+        Self::new(socket, same_process)
+    }
+
+    fn new(socket: OwnedFd, same_process: bool) -> Result<Self, Reason> {
+        let pid = Credentials::of_peer(&socket).map_err(|_| Reason::OtherNamespace)?.pid;
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|pid| {
+            // It is the process that connected, or dead: `is_there` finds out.
+            pidfd_open(pid, PidfdFlags::empty()).ok().map(|fd| (pid, fd))
+        });
+        Ok(Self { socket, process, same_process })
+    }
+
+    /// Returns the other end's process, if it is visible here.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.process.as_ref().map(|&(pid, _)| pid)
+    }
+
+    /// Returns whether the other end's process lives, and has not given up.
+    pub(crate) fn is_there(&self) -> bool {
+        let mut byte = [0; 1];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let is_open = matches!(recv(&self.socket, &mut byte, flags), Err(rustix::io::Errno::AGAIN));
+        let has_ended = |fd: &OwnedFd| is_readable(fd.as_fd());
+        is_open && !self.process.as_ref().is_some_and(|(_, fd)| has_ended(fd))
+    }
+
+    /// Tells the other end that no memory of this one may be used any more.
+    pub(crate) fn shut_down(&self) {
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Passes descriptors, at most [`BATCH`].
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn pass(&self, fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(BATCH))];
+        loop {
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            match sendmsg(&self.socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::AGAIN) => ready(&self.socket, PollFlags::OUT, deadline)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Receives the descriptors of one [`pass`](Self::pass).
+    ///
+    /// # Errors
+    /// The system's; `InvalidData`, if it were too many for this process.
+    pub(crate) fn receive(&self, deadline: Option<Instant>) -> io::Result<Vec<OwnedFd>> {
+        ready(&self.socket, PollFlags::IN, deadline)?;
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(BATCH))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let got = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
+        let mut fds = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(came) = message {
+                fds.extend(came);
+            }
+        }
+        if got.bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(fds)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // An error says nothing of the process.
+    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,153 @@
+//! What this end has mapped of the other end's memory.
+//!
+//! A mapping is kept for the next transfer from the same allocation, since making one takes longer
+//! than a copy of some megabytes. It is known by the allocation's place and by the driver's number
+//! of it, which is never given twice: memory that was freed and allocated again at the same place
+//! is another allocation, and whatever overlaps it is dropped. A mapping keeps memory allocated
+//! that its owner has freed, so there is a bound in bytes, and one in time.
+
+use crate::header::Offered;
+use std::time::{Duration, Instant};
+
+struct Mapping<M> {
+    offered: Offered,
+    mapped: M,
+    used: Instant,
+}
+
+/// The mappings of one device.
+pub(crate) struct Mappings<M> {
+    mappings: Vec<Mapping<M>>,
+    limit: u64,
+    idle: Duration,
+}
+
+impl<M: Clone> Mappings<M> {
+    pub(crate) fn new(limit: u64, idle: Duration) -> Self {
+        Self { mappings: Vec::new(), limit, idle }
+    }
+
+    /// Returns the mapping of an allocation, if there is one. Drops those that overlap it and are
+    /// of another.
+    pub(crate) fn find(&mut self, offered: &Offered, now: Instant) -> Option<M> {
+        let end = offered.base.saturating_add(offered.len);
+        self.mappings.retain(|Mapping { offered: old, .. }| {
+            let is_same = (old.base, old.len, old.id) == (offered.base, offered.len, offered.id);
+            is_same || end <= old.base || old.base.saturating_add(old.len) <= offered.base
+        });
+        let found = self.mappings.iter_mut().find(|mapping| mapping.offered.base == offered.base)?;
+        found.used = now;
+        Some(found.mapped.clone())
+    }
+
+    /// Keeps a mapping of an allocation for which there was none.
+    pub(crate) fn insert(&mut self, offered: Offered, mapped: M, now: Instant) {
+        self.mappings.push(Mapping { offered, mapped, used: now });
+    }
+
+    /// Drops what was not used for too long, and what is too much, the oldest first; and all memory
+    /// of `cuMemMap`, which can be mapped anew at the same addresses: it has not been shown that
+    /// the number changes then. Called between transfers.
+    pub(crate) fn trim(&mut self, now: Instant) {
+        let is_recent = |used: Instant| now.saturating_duration_since(used) < self.idle;
+        self.mappings.retain(|mapping| mapping.offered.handle.is_some() && is_recent(mapping.used));
+        self.mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.used));
+        let mut kept = 0u64;
+        self.mappings.retain(|mapping| {
+            kept = kept.saturating_add(mapping.offered.len);
+            kept <= self.limit
+        });
+    }
+
+    /// Returns when [`trim`](Self::trim) has something to drop.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        self.mappings.iter().map(|mapping| mapping.used + self.idle).min()
+    }
+
+    /// Returns how many bytes are mapped.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.mappings.iter().map(|mapping| mapping.offered.len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    const IDLE: Duration = Duration::from_secs(10);
+
+    fn offered(base: u64, len: u64, id: u64) -> Offered {
+        Offered { base, len, id, handle: Some([1; 64]) }
+    }
+
+    #[test]
+    fn an_allocation_is_mapped_once_and_found_again() {
+        let (mut mappings, now) = (Mappings::new(1000, IDLE), Instant::now());
+        assert_eq!(mappings.find(&offered(0, 100, 1), now), None);
+        mappings.insert(offered(0, 100, 1), 'a', now);
+        mappings.insert(offered(100, 100, 2), 'b', now);
+        assert_eq!(mappings.find(&offered(0, 100, 1), now), Some('a'));
+        assert_eq!(mappings.find(&offered(100, 100, 2), now), Some('b'));
+        assert_eq!(mappings.bytes(), 200);
+    }
+
+    /// Memory that was freed, and allocated again at the same place, is other memory.
+    #[test]
+    fn a_mapping_of_what_was_there_before_is_never_found_and_dropped() {
+        for (base, len, id) in
+            [(100, 100, 9), (100, 50, 1), (50, 60, 9), (199, 1, 9), (0, 300, 9), (150, 10, 1)]
+        {
+            let (mut mappings, now, old) = (Mappings::new(1000, IDLE), Instant::now(), Rc::new(()));
+            mappings.insert(offered(100, 100, 1), old.clone(), now);
+            assert_eq!(mappings.find(&offered(base, len, id), now), None, "{base} {len} {id}");
+            assert_eq!(Rc::strong_count(&old), 1, "{base} {len} {id}: it is given back");
+        }
+        let (mut mappings, now) = (Mappings::new(1000, IDLE), Instant::now());
+        mappings.insert(offered(100, 100, 1), 'a', now);
+        for (base, len) in [(0, 100), (200, 100)] {
+            assert_eq!(mappings.find(&offered(base, len, 9), now), None);
+        }
+        assert_eq!(mappings.find(&offered(100, 100, 1), now), Some('a'), "neighbours do not overlap");
+    }
+
+    #[test]
+    fn bytes_and_idle_time_are_bounded() {
+        let (mut mappings, start) = (Mappings::new(250, IDLE), Instant::now());
+        let second = Duration::from_secs(1);
+        for at in 0..3u64 {
+            mappings.insert(offered(at * 100, 100, at), at, start + second * at as u32);
+        }
+        assert_eq!(mappings.find(&offered(0, 100, 0), start + 3 * second), Some(0));
+        mappings.trim(start + 3 * second);
+        assert_eq!(mappings.bytes(), 200);
+        assert_eq!(
+            mappings.find(&offered(100, 100, 1), start + 3 * second),
+            None,
+            "the one not used for longest"
+        );
+        assert_eq!(mappings.next_expiry(), Some(start + 2 * second + IDLE));
+        mappings.trim(start + 2 * second + IDLE);
+        assert_eq!((mappings.bytes(), mappings.next_expiry()), (100, Some(start + 3 * second + IDLE)));
+        mappings.trim(start + 3 * second + IDLE);
+        assert_eq!((mappings.bytes(), mappings.next_expiry()), (0, None));
+    }
+
+    #[test]
+    fn memory_that_may_be_mapped_anew_is_kept_for_one_transfer_only() {
+        let (mut mappings, now) = (Mappings::new(1000, IDLE), Instant::now());
+        let virtual_memory = Offered { handle: None, ..offered(0, 100, 1) };
+        mappings.insert(virtual_memory, 'a', now);
+        assert_eq!(mappings.find(&virtual_memory, now), Some('a'), "two arrays of a transfer lie in it");
+        mappings.trim(now);
+        assert_eq!(mappings.find(&virtual_memory, now), None);
+    }
+
+    #[test]
+    fn one_allocation_beyond_the_limit_is_not_kept() {
+        let (mut mappings, now) = (Mappings::new(10, IDLE), Instant::now());
+        mappings.insert(offered(0, 11, 1), (), now);
+        mappings.trim(now);
+        assert_eq!(mappings.bytes(), 0);
+    }
+}

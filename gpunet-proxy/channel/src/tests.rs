@@ -1,0 +1,5 @@
+//! Ends that lie, and GPUs without a GPU.
+
+#[allow(unsafe_code)]
+mod gpu;
+mod liars;

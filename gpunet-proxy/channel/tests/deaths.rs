@@ -1,0 +1,167 @@
+//! Either end is killed, at every step of a transfer. The other end gets an error, sees no torn
+//! array as whole, and keeps nothing of the dead.
+
+use gpunet_channel::{Array, ArrayMut, Channel, ChannelListener, ChannelOptions, TransferOptions, Via};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a child does, and when it kills itself.
+const TASK: &str = "GPUNET_CHANNEL_TEST_CHILD";
+const LEN: usize = 8 << 20;
+const ECONNRESET: i32 = 104;
+
+fn options(rendezvous: bool) -> ChannelOptions {
+    // Far longer than any of it takes: only a failing test waits for it.
+    let timeout = Some(Duration::from_secs(30));
+    ChannelOptions { streams: 3, piece: 64 << 10, rendezvous, timeout, ..ChannelOptions::default() }
+}
+
+fn die() -> ! {
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+        .expect("a signal");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+#[ignore = "other tests run it as a child process"]
+fn a_child_process() {
+    let Ok(task) = std::env::var(TASK) else { return };
+    let (role, step) = task.split_once(' ').expect("two words");
+    let step: u64 = step.parse().expect("a number");
+    let listener = ChannelListener::bind("127.0.0.1:0".parse().unwrap(), &options(true)).expect("a listener");
+    println!("listening {}", listener.local_addr().expect("an address"));
+    let mut channel = listener.accept().expect("a channel");
+    // Step 0: before the header. 1 to 4: after as many quarters.
+    let show = move |done: u64, total: u64| {
+        if step > 0 && done >= total * step / 4 {
+            die();
+        }
+    };
+    let transfer = TransferOptions { progress: Some(&show), ..TransferOptions::default() };
+    let bytes = vec![7u8; LEN];
+    match role {
+        "send" => {
+            if step == 0 {
+                die();
+            }
+            let _ = channel.send_all(&[Array::of(&bytes)], &transfer);
+        }
+        "receive" => {
+            let incoming = channel.next().expect("a transfer").expect("one");
+            if step == 0 {
+                die();
+            }
+            let _ = incoming.receive(&transfer);
+        }
+        other => panic!("{other}"),
+    }
+    die();
+}
+
+fn start(role: &str, step: u64) -> (Child, String) {
+    let mut child = Command::new(std::env::current_exe().expect("this file"))
+        .args(["--exact", "a_child_process", "--ignored", "--nocapture"])
+        .env(TASK, format!("{role} {step}"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let output = BufReader::new(child.stdout.take().expect("piped"));
+    let addr =
+        output.lines().find_map(|line| line.ok()?.split_once("listening ").map(|(_, addr)| addr.to_owned()));
+    (child, addr.expect("an address"))
+}
+
+/// One test at a time, because one counts this process's descriptors.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("it is there").count()
+}
+
+#[test]
+fn either_end_is_killed_at_every_step() {
+    let _turn = turn();
+    // What a first use opens.
+    drop(std::net::TcpListener::bind("127.0.0.1:0").expect("a listener"));
+    let before = descriptors();
+    for rendezvous in [false, true] {
+        for step in 0..=4 {
+            let (mut child, addr) = start("send", step);
+            let mut channel = Channel::connect(&*addr, &options(rendezvous)).expect("a channel");
+            let mut got = vec![0u8; LEN];
+            let result = channel.recv_into(&mut ArrayMut::of(&mut got));
+            match result {
+                // The sender died when it had the answer; it hears of a copy only then.
+                Ok(outcome) => {
+                    assert!(step == 4 || rendezvous && step > 0);
+                    assert!(outcome.bytes == LEN as u64 && got == vec![7u8; LEN]);
+                }
+                Err(error) => assert_eq!(error.errno(), ECONNRESET, "sender, {step}, {rendezvous}: {error}"),
+            }
+            assert!(channel.recv().is_err(), "a sender that dies says no farewell");
+            drop(channel);
+            child.wait().expect("it has ended");
+
+            let (mut child, addr) = start("receive", step);
+            let mut channel = Channel::connect(&*addr, &options(rendezvous)).expect("a channel");
+            let bytes = vec![7u8; LEN];
+            match channel.send(&Array::of(&bytes)) {
+                // It died after its answer.
+                Ok(outcome) => assert!(step == 4 && outcome.bytes == LEN as u64),
+                Err(error) => {
+                    assert_eq!(error.errno(), ECONNRESET, "receiver, {step}, {rendezvous}: {error}")
+                }
+            }
+            drop(channel);
+            child.wait().expect("it has ended");
+        }
+    }
+    assert_eq!(descriptors(), before, "nothing of the dead is kept");
+}
+
+/// The copy is under way when the process whose memory it reads is killed.
+#[test]
+fn a_sender_that_dies_during_the_copy_is_never_seen_as_whole() {
+    let _turn = turn();
+    let (mut child, addr) = start("send", 5);
+    let mut channel = Channel::connect(&*addr, &options(true)).expect("a channel");
+    assert_eq!(channel.why_not_local(), None);
+    let killed = std::sync::Once::new();
+    let (id, begun) = (child.id(), Instant::now());
+    let show = |_, _| {
+        killed.call_once(|| {
+            let pid = rustix::process::Pid::from_raw(id.cast_signed()).expect("a process");
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("a signal");
+            // Its memory is gone when it has ended; as a zombie its number stays.
+            while std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
+            {
+                assert!(begun.elapsed() < Duration::from_secs(20), "it does not die");
+                std::thread::yield_now();
+            }
+        });
+    };
+    let transfer = TransferOptions { progress: Some(&show), ..TransferOptions::default() };
+    let error =
+        channel.next().expect("a transfer").expect("one").receive(&transfer).expect_err("a torn array");
+    assert_eq!(error.errno(), ECONNRESET, "{error}");
+    child.wait().expect("it has ended");
+}
+
+#[test]
+fn two_processes_copy_once() {
+    let _turn = turn();
+    let (mut child, addr) = start("send", 5);
+    let mut channel = Channel::connect(&*addr, &options(true)).expect("a channel");
+    let mut got = vec![0u8; LEN];
+    let outcome = channel.recv_into(&mut ArrayMut::of(&mut got)).expect("received");
+    assert!(got == vec![7u8; LEN] && outcome.via == Via::Copy, "{}", outcome.via);
+    drop(channel);
+    child.wait().expect("it has ended");
+}

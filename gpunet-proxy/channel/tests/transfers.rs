@@ -1,0 +1,360 @@
+//! Arrays that go from one end to the other, by every way.
+
+use gpunet_channel::{
+    Array, ArrayMut, Channel, ChannelError, ChannelListener, ChannelOptions, Dtype, Reason, Side,
+    TransferOptions, Via,
+};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Both ends of a channel, with the connecting end's settings and the accepting end's.
+fn pair(near: &ChannelOptions, far: &ChannelOptions) -> (Channel, Channel) {
+    let listener = ChannelListener::bind("127.0.0.1:0".parse().unwrap(), far).expect("a listener");
+    let addr = listener.local_addr().expect("an address");
+    thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept().expect("a channel"));
+        let connected = Channel::connect(addr, near).expect("a channel");
+        (connected, accepted.join().expect("no panic"))
+    })
+}
+
+fn options(streams: usize, rendezvous: bool) -> ChannelOptions {
+    ChannelOptions { streams, rendezvous, piece: 64 << 10, ..ChannelOptions::default() }
+}
+
+/// Bytes that differ from place to place, and from seed to seed.
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+#[test]
+fn every_size_arrives_whole_by_every_way() {
+    for streams in [1, 4] {
+        for rendezvous in [false, true] {
+            let (mut near, mut far) = pair(&options(streams, rendezvous), &options(1, true));
+            let expected = if rendezvous { None } else { Some(Reason::SwitchedOff) };
+            assert_eq!((near.why_not_local(), far.why_not_local()), (expected, expected));
+            for checksum in [false, true] {
+                for (seed, len) in
+                    [0, 1, 65_535, 65_536, 65_537, 131_072, 1_000_003, 5 << 20].into_iter().enumerate()
+                {
+                    let bytes = pattern(len, seed as u64);
+                    let mut got = vec![0; len];
+                    let transfer = TransferOptions { checksum, ..TransferOptions::default() };
+                    let (sent, received) = thread::scope(|scope| {
+                        let sent = scope.spawn(|| near.send_all(&[Array::of(&bytes)], &transfer));
+                        let received = far.recv_into(&mut ArrayMut::of(&mut got));
+                        (sent.join().expect("no panic").expect("sent"), received.expect("received"))
+                    });
+                    assert!(got == bytes, "{len} bytes by {}", sent.via);
+                    assert_eq!((sent, sent.bytes), (received, len as u64));
+                    let why = if checksum { Reason::ChecksumAsked } else { Reason::SwitchedOff };
+                    match sent.via {
+                        Via::Header => assert!(len <= 65_536),
+                        Via::Copy => assert!(rendezvous && !checksum && len > 65_536),
+                        Via::Connections { count, reason } => {
+                            assert!(len > 65_536 && usize::from(count) == streams.min(len.div_ceil(65_536)));
+                            assert_eq!(reason, if rendezvous { why } else { Reason::SwitchedOff });
+                        }
+                        other => panic!("{other}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn many_arrays_are_one_transfer_and_are_found_by_their_names() {
+    for rendezvous in [false, true] {
+        let (mut near, mut far) = pair(&options(3, rendezvous), &options(1, true));
+        let parts: Vec<Vec<u8>> =
+            (0..40).map(|seed| pattern((seed * 7919) as usize % 50_000, seed)).collect();
+        let arrays: Vec<Array<'_>> =
+            parts.iter().enumerate().map(|(at, part)| Array::of(part).named(format!("layer.{at}"))).collect();
+        let sending = thread::spawn({
+            let parts = parts.clone();
+            move || {
+                let arrays: Vec<Array<'_>> = parts
+                    .iter()
+                    .enumerate()
+                    .map(|(at, part)| Array::of(part).named(format!("layer.{at}")))
+                    .collect();
+                let first = near.send_all(&arrays, &TransferOptions::default()).expect("sent");
+                assert_eq!(first, near.send_all(&arrays, &TransferOptions::default()).expect("sent"));
+            }
+        });
+        let received = far.recv().expect("received").expect("a transfer");
+        assert_eq!(received.len(), arrays.len());
+        for (at, array) in received.iter().enumerate() {
+            assert_eq!((&array.name, &array.bytes), (&format!("layer.{at}"), &parts[at]));
+        }
+        // In the other order.
+        let mut memory: Vec<Vec<u8>> = parts.iter().map(|part| vec![0; part.len()]).collect();
+        let wanted: Vec<ArrayMut<'_>> = memory
+            .iter_mut()
+            .enumerate()
+            .rev()
+            .map(|(at, bytes)| ArrayMut::of(bytes).named(format!("layer.{at}")))
+            .collect();
+        let incoming = far.next().expect("a transfer").expect("one");
+        incoming.into_arrays(wanted, &TransferOptions::default()).expect("received");
+        assert!(memory == parts);
+        sending.join().expect("no panic");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_at_both_ends_and_the_channel_goes_on() {
+    for (len, rendezvous) in [(100, true), (1 << 20, true), (1 << 20, false)] {
+        let far_options = ChannelOptions { most: 2 << 20, ..options(1, true) };
+        let (mut near, mut far) = pair(&options(2, rendezvous), &far_options);
+        let bytes = pattern(len, 1);
+        let sending = thread::spawn({
+            let bytes = bytes.clone();
+            move || {
+                let refused: Vec<_> =
+                    (0..4).map(|_| near.send(&Array::of(&bytes)).expect_err("refused")).collect();
+                let large = vec![0u8; 3 << 20];
+                let too_large = near.send(&Array::of(&large)).expect_err("refused");
+                near.send(&Array::of(&bytes)).expect("the channel goes on");
+                (refused, too_large)
+            }
+        });
+        let mut memory = vec![0; len + 1];
+        let short = far.recv_into(&mut ArrayMut::of(&mut memory[..len - 1])).expect_err("another length");
+        assert!(matches!(&short, ChannelError::Mismatch(why) if why.contains("uint8")), "{short}");
+        let signed: &mut [i8] = &mut vec![0; len];
+        let other = far.recv_into(&mut ArrayMut::of(signed)).expect_err("another type");
+        assert_eq!(other.errno(), libc_errno("EMSGSIZE"));
+        far.next().expect("a transfer").expect("one").refuse(libc_errno("EFBIG"), "not today").expect("told");
+        drop(far.next().expect("a transfer").expect("one"));
+        let too_large = far.recv().expect_err("more than is allowed");
+        assert!(matches!(too_large, ChannelError::Mismatch(_)), "{too_large}");
+        far.recv_into(&mut ArrayMut::of(&mut memory[..len])).expect("the channel goes on");
+        assert!(memory[..len] == bytes);
+        let (refused, too_large) = sending.join().expect("no panic");
+        let errnos: Vec<i32> = refused.iter().map(ChannelError::errno).collect();
+        let expected = ["EMSGSIZE", "EMSGSIZE", "EFBIG", "ECANCELED"].map(libc_errno);
+        assert_eq!(errnos, expected);
+        assert!(refused[2].to_string().contains("not today"), "{}", refused[2]);
+        assert_eq!(too_large.errno(), libc_errno("EFBIG"));
+    }
+}
+
+fn libc_errno(name: &str) -> i32 {
+    match name {
+        "EMSGSIZE" => 90,
+        "EFBIG" => 27,
+        "ECANCELED" => 125,
+        "ETIMEDOUT" => 110,
+        "ECONNRESET" => 104,
+        "EPIPE" => 32,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn both_directions_go_at_once() {
+    let (near, far) = pair(&options(3, false), &options(1, true));
+    let bytes = pattern(3 << 20, 3);
+    thread::scope(|scope| {
+        for channel in [near, far] {
+            let (mut sender, mut receiver) = channel.split();
+            let bytes = &bytes;
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    sender.send(&Array::of(bytes)).expect("sent");
+                }
+            });
+            scope.spawn(move || {
+                let mut got = vec![0; bytes.len()];
+                for _ in 0..5 {
+                    got.fill(0);
+                    receiver.recv_into(&mut ArrayMut::of(&mut got)).expect("received");
+                    assert!(got == *bytes);
+                }
+                assert!(receiver.recv().expect("the end").is_none());
+            });
+        }
+    });
+}
+
+#[test]
+fn progress_comes_to_the_end_and_never_beyond() {
+    for rendezvous in [false, true] {
+        let (mut near, mut far) = pair(&options(2, rendezvous), &options(1, true));
+        let bytes = pattern(1 << 20, 5);
+        let seen = [Mutex::new(Vec::new()), Mutex::new(Vec::new())];
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let show = |done, total| seen[0].lock().unwrap().push((done, total));
+                let transfer = TransferOptions { progress: Some(&show), ..TransferOptions::default() };
+                near.send_all(&[Array::of(&bytes)], &transfer).expect("sent");
+            });
+            let show = |done, total| seen[1].lock().unwrap().push((done, total));
+            let transfer = TransferOptions { progress: Some(&show), ..TransferOptions::default() };
+            far.next().expect("a transfer").expect("one").receive(&transfer).expect("received");
+        });
+        for (end, seen) in seen.iter().enumerate() {
+            let seen = seen.lock().unwrap();
+            assert!(seen.iter().all(|&(done, total)| done <= total && total == 1 << 20), "{seen:?}");
+            assert_eq!(seen.last(), Some(&(1 << 20, 1 << 20)));
+            assert!(seen.len() > 10 || rendezvous && end == 0, "{seen:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wait_for_a_transfer_can_be_bounded_and_loses_nothing() {
+    let (mut near, far) = pair(&options(1, true), &options(1, true));
+    let (_sender, mut receiver) = far.split();
+    for _ in 0..2 {
+        let error = receiver.next_until(Some(Instant::now())).expect_err("nothing was sent");
+        assert_eq!(error.errno(), libc_errno("ETIMEDOUT"));
+    }
+    let sending = thread::spawn(move || near.send(&Array::of(&[1u8, 2, 3])).map(drop));
+    assert_eq!(receiver.recv().expect("received").expect("one")[0].bytes, [1, 2, 3]);
+    sending.join().expect("no panic").expect("sent");
+}
+
+#[test]
+fn a_sender_whom_nobody_receives_from_gives_up_and_the_channel_with_it() {
+    for rendezvous in [false, true] {
+        let (mut near, mut far) = pair(&options(2, rendezvous), &options(1, true));
+        let bytes = pattern(1 << 20, 7);
+        let soon = Some(Instant::now() + Duration::from_millis(50));
+        let transfer = TransferOptions { deadline: soon, ..TransferOptions::default() };
+        let error = near.send_all(&[Array::of(&bytes)], &transfer).expect_err("nobody receives");
+        assert_eq!(error.errno(), libc_errno("ETIMEDOUT"), "{error}");
+        let again = near.send(&Array::of(&bytes)).expect_err("it is broken");
+        assert!(matches!(again, ChannelError::Broken(_)) && again.errno() == libc_errno("EPIPE"), "{again}");
+        let mut got = vec![0u8; bytes.len()];
+        let error = far.recv_into(&mut ArrayMut::of(&mut got)).expect_err("the sender has given up");
+        assert_eq!(error.errno(), libc_errno("ECONNRESET"), "{error}");
+    }
+}
+
+/// The receiver's copy runs while the sender gives up and uses its memory for something else.
+#[test]
+fn an_array_is_not_whole_if_its_sender_gave_up_during_the_copy() {
+    let (mut near, mut far) = pair(&options(1, true), &options(1, true));
+    let mut bytes = vec![1u8; 1 << 20];
+    let (gave_up, has_given_up) = std::sync::mpsc::channel();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let bytes = &mut bytes;
+        scope.spawn(move || {
+            // It cannot end before the receiver has begun, and has little to wait for then.
+            let soon = Instant::now() + Duration::from_millis(300);
+            let transfer = TransferOptions { deadline: Some(soon), ..TransferOptions::default() };
+            let error = near.send_all(&[Array::of(bytes)], &transfer).expect_err("it takes too long");
+            assert_eq!(error.errno(), libc_errno("ETIMEDOUT"), "{error}");
+            has_begun.recv().expect("the copy was under way");
+            bytes.fill(2);
+            gave_up.send(()).expect("the receiver waits");
+        });
+        let (once, has_given_up) = (std::sync::Once::new(), Mutex::new(has_given_up));
+        let show = |_, _| {
+            once.call_once(|| {
+                begun.send(()).expect("the sender waits");
+                has_given_up.lock().unwrap().recv().expect("the sender gives up");
+            });
+        };
+        let transfer = TransferOptions { progress: Some(&show), ..TransferOptions::default() };
+        let error =
+            far.next().expect("a transfer").expect("one").receive(&transfer).expect_err("a torn array");
+        assert_eq!(error.errno(), libc_errno("ECONNRESET"), "{error}");
+    });
+}
+
+#[test]
+fn a_closed_half_is_the_end_and_the_other_direction_goes_on() {
+    let (near, far) = pair(&options(2, true), &options(1, true));
+    let (sender, mut receiver) = near.split();
+    let (mut far_sender, mut far_receiver) = far.split();
+    drop(sender);
+    assert!(far_receiver.recv().expect("the end").is_none());
+    assert!(far_receiver.recv().expect("still the end").is_none());
+    let sending = thread::spawn(move || far_sender.send(&Array::of(&[5u16])).map(drop));
+    assert_eq!(receiver.recv().expect("received").expect("one")[0].to_vec::<u16>(), Some(vec![5]));
+    sending.join().expect("no panic").expect("sent");
+    assert!(receiver.recv().expect("the end").is_none());
+}
+
+#[test]
+fn types_and_shapes_arrive_as_they_are() {
+    let (mut near, mut far) = pair(&options(1, true), &options(1, true));
+    let sending = thread::spawn(move || {
+        let halves = [1u8, 2, 3, 4, 5, 6];
+        let nibbles = Dtype { code: 1, bits: 4, lanes: 1 };
+        let arrays = [
+            Array::new(Dtype::BF16, &[3, 1], &halves).unwrap().named("half"),
+            Array::new(nibbles, &[5], &halves[..3]).unwrap().named("quarter"),
+            Array::of(&[1.5f64]).with_shape(&[]).unwrap().named("scalar"),
+            Array::of::<i32>(&[]).with_shape(&[4, 0]).unwrap().named("empty"),
+        ];
+        assert!(Array::new(nibbles, &[5], &halves[..2]).is_err());
+        near.send_all(&arrays, &TransferOptions::default()).map(drop)
+    });
+    let arrays = far.recv().expect("received").expect("one");
+    let described: Vec<_> =
+        arrays.iter().map(|array| (array.dtype.to_string(), array.shape.clone())).collect();
+    let shapes = [("bfloat16", vec![3, 1]), ("uint4", vec![5]), ("float64", vec![]), ("int32", vec![4, 0])];
+    assert_eq!(described, shapes.map(|(name, shape)| (name.to_owned(), shape)));
+    assert_eq!(arrays[2].to_vec::<f64>(), Some(vec![1.5]));
+    assert_eq!(arrays[2].to_vec::<f32>(), None);
+    sending.join().expect("no panic").expect("sent");
+}
+
+/// Over streams of gpunet's own, by two transports.
+#[test]
+fn streams_of_any_transport_become_a_channel() {
+    use gpunet_proxy::abi::{Options, TransportKind};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let host = gpunet_proxy::embed(gpunet_proxy::Config::small()).expect("a proxy").host().expect("a host");
+    for transport in [TransportKind::Tcp, TransportKind::Peer] {
+        let wanted = Options::DEFAULT.with_transport(transport);
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        runtime.block_on(async {
+            let listener = host.bind("127.0.0.1:0".parse().unwrap(), wanted, 8).await.expect("a listener");
+            let addr = listener.local_addr().expect("an address");
+            for _ in 0..3 {
+                let both = tokio::try_join!(host.connect(addr, wanted), listener.accept());
+                let (connected, (accepted, _)) = both.expect("a stream");
+                near.push(connected);
+                far.push(accepted);
+            }
+        });
+        let bytes = pattern(1 << 20, 11);
+        let settings = options(2, false);
+        let receiving = thread::spawn({
+            let (bytes, settings) = (bytes.clone(), settings.clone());
+            move || {
+                far.reverse();
+                let mut channel = Channel::of_streams(far, Side::Accepts, &settings).expect("a channel");
+                for _ in 0..2 {
+                    let arrays = channel.recv().expect("received").expect("one");
+                    assert!(arrays[0].bytes == bytes);
+                }
+                assert!(channel.recv().expect("the end").is_none());
+            }
+        });
+        let mut channel = Channel::of_streams(near, Side::Connects, &settings).expect("a channel");
+        let transfer = TransferOptions { checksum: true, ..TransferOptions::default() };
+        for _ in 0..2 {
+            let sent = channel.send_all(&[Array::of(&bytes)], &transfer).expect("sent");
+            assert_eq!(sent.via, Via::Connections { count: 2, reason: Reason::SwitchedOff });
+        }
+        drop(channel);
+        receiving.join().expect("no panic");
+    }
+}

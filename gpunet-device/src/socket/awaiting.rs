@@ -187,7 +187,7 @@ fn failed(error: Error) -> u64 {
     NO_WORD | error.errno() as u32 as u64
 }
 
-/// Returns the word that a wait found, or `None` if by the status nothing more will land. All lanes.
+/// Returns the word that a wait found; `None` if by the status no more will land. All lanes.
 ///
 /// # Errors
 /// Why the wait ended.

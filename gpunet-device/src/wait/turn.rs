@@ -44,7 +44,7 @@ impl Turn {
         Some(turn)
     }
 
-    /// Extends the turn to `length_ns` nanoseconds from now. Returns whether the group still had it.
+    /// Extends the turn to `length_ns` from now. Returns whether the group still had it.
     #[inline(always)]
     pub(crate) fn renew(&mut self, length_ns: u64) -> bool {
         let old = self.until;

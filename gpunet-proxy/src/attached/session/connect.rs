@@ -97,7 +97,9 @@ pub(crate) fn next(socket: &OwnedFd, limit: Duration) -> io::Result<wire::Packet
     loop {
         match wire::recv(socket.as_fd(), &mut buffer) {
             Ok(Some(packet)) => return Ok(packet),
-            Ok(None) => return Err(io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection")),
+            Ok(None) => {
+                return Err(io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection"));
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }

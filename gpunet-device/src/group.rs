@@ -48,7 +48,7 @@ impl Lane {
         self.rank
     }
 
-    /// How many lanes there are.
+    /// Returns how many lanes the group has.
     #[inline(always)]
     #[must_use]
     pub const fn size(self) -> u32 {
@@ -101,15 +101,15 @@ pub trait Group {
     #[doc(hidden)]
     type Front: Front;
 
-    /// This lane's number, from 0.
+    /// Returns the number of this lane in the group, from 0.
     fn rank(&self) -> u32;
     /// How many lanes there are.
     fn size(&self) -> u32;
-    /// Which group of its kind this is in the launch, from 0.
+    /// Returns the number of this group among those of its kind in the launch, from 0.
     fn index(&self) -> u32;
-    /// How many groups of its kind the launch has.
+    /// Returns how many groups of its kind the launch has.
     fn count(&self) -> u32;
-    /// Waits for all lanes; what each wrote before is visible to all after.
+    /// Waits for all lanes. Afterwards all lanes see what each of them wrote before.
     fn sync(&self);
     /// Gives every lane the value of lane 0. Also a [`Group::sync`].
     ///
@@ -126,9 +126,9 @@ pub trait Group {
     fn broadcast(&self, value: u64) -> u64;
     /// Gives every lane the sum of all lanes' values. Also a [`Group::sync`].
     fn sum(&self, value: u32) -> u32;
-    /// As [`Group::broadcast`], with one barrier where that needs two: between two of these calls
-    /// with the same `PLACE` (0 or 1), whoever makes them, the group meets at least once more, by
-    /// whatever call. So a call on a socket meets once more after its last use of either.
+    /// As [`Group::broadcast`], with one barrier instead of two. In return the group meets at least
+    /// once more, in any call, between two of these calls with the same `PLACE` (0 or 1). So a call
+    /// on a socket meets once more after its last use of either place.
     #[doc(hidden)]
     fn broadcast_once<const PLACE: u32>(&self, lane: Lane, value: u64) -> u64 {
         let _ = lane;

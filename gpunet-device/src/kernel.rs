@@ -58,7 +58,7 @@ pub trait Kernel: Copy + Send + 'static {
     /// The name of the PTX entry that [`kernel_entry!`](crate::kernel_entry) emits.
     const ENTRY: &'static str;
 
-    /// What each thread block does. All threads of the block run it together.
+    /// The body of each thread block. All threads of the block run it together.
     fn run<G: Group>(self, group: &G);
 }
 

@@ -64,8 +64,8 @@ pub use socket::stream::{Shutdown, Stream};
 pub use socket::{listener, recv, send, stream};
 pub use team::{Rank, Signal, SymmetricPtr, TeamHandle};
 
-/// What gpunet-posix makes the calls of C programs of. No program uses it otherwise, and it changes
-/// without notice.
+/// The functions from which gpunet-posix makes the calls of C programs. No other program uses them,
+/// and they change without notice.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::group::Lane;

@@ -13,7 +13,7 @@ use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_abi::region::{FIRST_ARENA, REGIONS};
 use gpunet_abi::{MAGIC, Status, VERSION, Word};
 
-/// What a kernel is handed to use sockets: the address of its launch's [`Context`].
+/// The handle by which a kernel uses sockets: the address of its launch's [`Context`].
 ///
 /// A `Copy` value of eight bytes, passed by value as (part of) a kernel's parameters. In C it is
 /// `gpunet_net_t`, and the same value is what a host puts into a module's variable
@@ -178,7 +178,7 @@ impl Net {
         self.shared_word(self.line(slot) + offset_of!(SocketLine, released) as u64)
     }
 
-    /// What the proxy says of a stream that it has accepted ahead.
+    /// The proxy's description of a stream that it has accepted ahead.
     #[inline(always)]
     pub(crate) fn accepted(self, slot: u32) -> *const Descriptor {
         let at = self.context().shared_layout.accepted + slot as u64 * size_of::<Descriptor>() as u64;
@@ -197,7 +197,7 @@ impl Net {
         self.shared_word(self.context().shared_layout.watches + slot as u64 * 8)
     }
 
-    /// What its poll group knows of a socket.
+    /// A socket's state in its poll group.
     #[inline(always)]
     pub(crate) fn poll_entry(self, slot: u32) -> *mut PollEntry {
         self.device(self.context().device_layout.polls + slot as u64 * size_of::<PollEntry>() as u64).cast()
@@ -298,7 +298,7 @@ impl Net {
         self.shared(offset).cast()
     }
 
-    /// Who has the control slot: a value of [`gpunet_abi::claim`].
+    /// The owner of the control slot: a value of [`gpunet_abi::claim`].
     #[inline(always)]
     pub(crate) fn claim(self, control: u32) -> *mut u32 {
         self.device(self.context().device_layout.claims + control as u64 * 4).cast()
@@ -363,7 +363,7 @@ impl Net {
         self.device(self.context().device_layout.entries + slot as u64 * size_of::<Entry>() as u64).cast()
     }
 
-    /// What the entry of a listener holds in place of a stream's halves.
+    /// The part of a listener's entry that takes the place of a stream's halves.
     #[inline(always)]
     pub(crate) fn accept_queue(self, slot: u32) -> *mut AcceptQueue {
         self.entry(slot).cast::<u8>().wrapping_add(offset_of!(Entry, send)).cast()

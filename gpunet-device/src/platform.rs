@@ -1,4 +1,4 @@
-//! What differs between the GPU and the CPU: time, waiting, waking, vector accesses.
+//! The differences between the GPU and the CPU: time, waiting, waking, vector accesses.
 //!
 //! `nvptx` and `cpu` define the same functions, so no caller asks which one it is.
 

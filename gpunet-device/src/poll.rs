@@ -199,7 +199,7 @@ fn wait<G: Group>(
 /// In a leader's answer: the wait is long enough to announce something. Epochs use 56 bits.
 pub(crate) const MAY_ANNOUNCE: u64 = 1 << 62;
 
-/// What a scan of a set found.
+/// The result of a scan of a set.
 struct Scan {
     /// Ready sockets, of all lanes.
     ready: u32,

@@ -47,7 +47,7 @@ pub use pointer::SymmetricPtr;
 pub use reduce::{Maximum, Minimum, Number, ONE_SHOT, Operation, Reducible, Sum};
 pub use wait::Condition;
 
-/// What a kernel is handed to act as a member of a team.
+/// The handle by which a kernel acts as a member of a team.
 ///
 /// A `Copy` value, passed by value as (part of) a kernel's parameters.
 /// `gpunet_proxy::team::Team::handle` makes it.

@@ -47,7 +47,7 @@ use crate::{Group, Net, platform};
 use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Timeout, Trigger, Word};
 use taken::TakenDirection;
 
-/// What a kernel does with a [`Trigger`].
+/// The calls of a kernel on a [`Trigger`].
 pub trait TriggerExt {
     /// Publishes the direction up to the trigger's position: what the lanes have written into the
     /// ring (or read from it) before the call is in the other end's hands.
@@ -93,7 +93,7 @@ impl TriggerExt for Trigger {
     }
 }
 
-/// What a kernel does with a [`Gate`].
+/// The calls of a kernel on a [`Gate`].
 pub trait GateExt {
     /// Waits until the other end's word has reached the gate's position, at most `timeout`. After
     /// it all lanes see what has landed up to there, and may use the space that was released up to
@@ -175,7 +175,7 @@ pub fn pass<G: Group>(g: &G, net: Net, gate: Gate, timeout: Timeout, late: Error
     by_leader(g, || gate::pass(net, gate, timeout, late)).map(|_| ())
 }
 
-/// What a kernel does with a [`Prepared`] message.
+/// The calls of a kernel on a [`Prepared`] message.
 pub trait PreparedExt {
     /// The message's place in the ring: one piece, or two if it wraps round the ring's end.
     ///
@@ -259,7 +259,7 @@ fn await_value(net: Net, word: Word, value: u64, timeout: Timeout) -> Result<u64
         return Err(Error::NetworkDown);
     }
     let mut guard = WaitGuard::new(net, Deadline::of_word(timeout));
-    // Ordering: Acquire, pairs with the Release of whoever publishes the word.
+    // Ordering: Acquire, pairs with the Release of the agent that publishes the word.
     while word.observe().wrapping_sub(value).cast_signed() < 0 {
         if guard.is_due() {
             guard.check()?;

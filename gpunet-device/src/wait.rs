@@ -1,4 +1,4 @@
-//! What ends a wait, and who waits for whom.
+//! The ends of a wait, and who waits for whom.
 //!
 //! | module | holds |
 //! |---|---|

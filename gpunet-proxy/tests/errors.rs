@@ -198,3 +198,33 @@ fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
         }
     }
 }
+
+/// What a seccomp profile refuses does not succeed with less memory.
+#[test]
+fn a_refused_call_is_told_from_too_little_memory() {
+    let failed = |errno| {
+        let source = RegionError::Memfd { call: "memfd_create", source: io::Error::from_raw_os_error(errno) };
+        AttachError::Region { bytes: 4096, source }
+    };
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let said = failed(errno).to_string();
+        assert!(said.contains("seccomp") && !said.contains("less ring memory"), "{said}");
+        assert_eq!(failed(errno).errno(), errno);
+    }
+    assert!(failed(libc::EINVAL).to_string().ends_with("ask for less ring memory (setting shared_rings)"));
+}
+
+/// A copy that is not inside a buffer is an error of the call, on the CPU as on a GPU.
+#[test]
+fn a_copy_outside_of_a_buffer_is_an_error() {
+    let attachment =
+        gpunet_proxy::embed(gpunet_proxy::Config::small()).expect("a proxy").attach_cpu().expect("the CPU");
+    let mut buffer = attachment.alloc(8).expect("memory");
+    for (offset, len) in [(6, 4), (9, 0), (usize::MAX, 2)] {
+        let outside = Err(CopyError::OutOfBounds { offset, len, size: 8 });
+        assert_eq!(buffer.write(offset, &vec![1; len]), outside);
+        assert_eq!(buffer.read(offset, &mut vec![1; len]), outside);
+    }
+    let mut bytes = [1; 8];
+    assert_eq!((buffer.read(0, &mut bytes), bytes), (Ok(()), [0; 8]));
+}

@@ -14,8 +14,8 @@ pub struct ProxyArgs {
     #[arg(long, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true,
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub daemon: Option<PathBuf>,
-    /// Which streams have lines, in which small messages travel with their flag: auto (those at
-    /// which there is a GPU), on or off. A daemon has a setting of its own.
+    /// Which streams have lines, in which small messages carry their own flags: auto (those with a
+    /// GPU at one end), on or off. A daemon has a setting of its own.
     #[arg(long, env = "GPUNET_LINES", value_name = "WHICH", hide_env_values = true)]
     pub lines: Option<Lines>,
 }

@@ -23,9 +23,9 @@ server, which runs until it is interrupted).";
 /// Echo over sockets for kernels.
 ///
 /// Without a command it starts a proxy, an echo server kernel and echo client kernels in this
-/// process, sends messages of several sizes over several connections, checks every byte that comes
-/// back, first over tcp, then over the in-process peer transport, and prints a table. Kernels run
-/// on a GPU when there is one, else as CPU thread blocks.
+/// process, sends messages of several sizes over several connections, first over tcp and then over
+/// the in-process peer transport, checks every byte that comes back, and prints a table. Kernels
+/// run on a GPU when there is one, else as CPU thread blocks.
 #[derive(Debug, Parser)]
 #[command(
     name = "gpunet-echo",
@@ -35,7 +35,7 @@ server, which runs until it is interrupted).";
     disable_help_subcommand = true
 )]
 pub struct Cli {
-    /// What to run. Without it: the demonstration.
+    /// The command to run. The default is the demonstration.
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -90,13 +90,13 @@ pub struct DeviceArgs {
 /// What is sent.
 #[derive(Clone, Debug, Args)]
 pub struct LoadArgs {
-    /// Message sizes in bytes, with K or M if you like; several with commas.
+    /// Message sizes in bytes, optionally with K or M; separate several by commas.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64,1K,16K,256K,1M", value_parser = size)]
     pub size: Vec<u64>,
     /// Messages per connection [default: by size, 8000 of 64 bytes, 64 of 1 MiB].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Connections, at most 2048; as many at the same time as there are client blocks.
+    /// Connections, at most 2048. Each client block has one at a time.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=MOST_DRIVEN))]
     pub connections: u32,
 }
@@ -114,7 +114,7 @@ pub struct DemoArgs {
     /// Address of the server; for rc that of an RDMA device.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     pub listen: IpAddr,
-    /// Thread blocks of the server, which share the connections; at most one per connection
+    /// Thread blocks of the server, which share the connections: at most one per connection
     /// [default: one per connection, at most 64 on a GPU and the number of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
@@ -136,7 +136,7 @@ pub struct ServerArgs {
     /// GPU, the number of cores on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
-    /// Connections at the same time, over all blocks; further ones wait in the backlog.
+    /// Connections at the same time, over all blocks. Further ones wait in the backlog.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub connections: u32,
 }
@@ -155,8 +155,8 @@ pub struct ClientArgs {
     /// other end under the same one), or auto.
     #[arg(long, value_enum, default_value_t = Transport::Auto, value_name = "TRANSPORT")]
     pub transport: Transport,
-    /// Thread blocks; with fewer than connections, each block takes several, one after another
-    /// [default: one per connection].
+    /// Thread blocks. If there are fewer than connections, each block serves several, one after
+    /// another [default: one per connection].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
 }

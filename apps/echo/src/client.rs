@@ -50,7 +50,7 @@ pub fn run_client(args: &ClientArgs, interrupt: &Interrupt) -> Result<Report, Er
 }
 
 /// Runs one size against the first address that answers, and removes the addresses that do not: a
-/// name may resolve to an IPv6 and an IPv4 address of which only one is served.
+/// name may resolve to an IPv6 and an IPv4 address, only one of which is served.
 fn reach(
     kernels: &Kernels,
     mut memory: ClientMemory,

@@ -19,9 +19,9 @@ Exit codes: 0 success, 1 something failed or an answer was wrong, 2 bad command 
 /// A key-value server for Redis's clients that runs as a kernel.
 ///
 /// Its blocks run on a GPU if there is one, else as CPU threads. They accept connections, parse
-/// RESP2 where it was received, and keep keys and values in a hash table in the device's memory,
-/// which has a fixed size: when it is full, keys go that were not used for the longest time, as far
-/// as a clock with one bit for each key tells.
+/// RESP2 in place, and keep keys and values in a hash table in the device's memory. The table has a
+/// fixed size. When it is full, the keys that were not used for the longest time are evicted, by
+/// the CLOCK algorithm with one bit for each key.
 #[derive(Debug, Parser)]
 #[command(name = "gpunet-kv", version, after_help = EXAMPLES)]
 pub struct Args {
@@ -39,23 +39,23 @@ pub struct Args {
     /// Thread blocks that share the connections [default: 64 on a GPU, 1 on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub blocks: Option<u32>,
-    /// Connections at the same time, over all blocks; further ones wait in the backlog.
+    /// Connections at the same time, over all blocks. Further ones wait in the backlog.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub connections: u32,
-    /// Memory for keys and values, in bytes, with K, M or G if you like.
+    /// Memory for keys and values, in bytes, optionally with K, M or G.
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = memory)]
     pub memory: u64,
-    /// Memory for requests that are not complete or wait for EXEC, of all clients. One client gets
-    /// a quarter of it at most.
+    /// Memory for the requests of all clients that are not complete or wait for EXEC. One client
+    /// gets a quarter of it at most.
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = request_memory)]
     pub request_memory: u64,
-    /// Memory for answers that wait because their clients do not read, of all clients.
+    /// Memory for the answers of all clients that wait because their client does not read.
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = memory)]
     pub output_memory: u64,
-    /// Of these, what one client gets at most.
+    /// The most of this memory that one client gets.
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = memory)]
     pub output_limit: u64,
-    /// File whose first line is the password that clients have to give (AUTH, HELLO).
+    /// File whose first line is the password that clients must give (AUTH, HELLO).
     #[arg(long, value_name = "PATH", conflicts_with = "demo")]
     pub password_file: Option<std::path::PathBuf>,
     /// Seconds of silence after which a client loses its connection; 0: never.

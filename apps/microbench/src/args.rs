@@ -22,8 +22,8 @@ pub struct Args {
     #[arg(long, global = true, env = "GPUNET_DAEMON", value_name = "PATH", hide_env_values = true,
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     daemon: Option<PathBuf>,
-    /// Which streams have lines, in which small messages travel with their flag: auto (those at
-    /// which there is a GPU), on or off. A daemon has a setting of its own.
+    /// Which streams have lines, in which small messages carry their own flags: auto (those with a
+    /// GPU at one end), on or off. A daemon has a setting of its own.
     #[arg(long, global = true, env = "GPUNET_LINES", value_name = "WHICH", hide_env_values = true)]
     lines: Option<Lines>,
     /// Device: cpu, cuda or cuda:N. Without it: the first GPU, else the CPU.
@@ -73,8 +73,8 @@ pub enum What {
     /// Verify streams over many block shapes, groups and transports, also with divergent lanes.
     /// With --other or --processes the streams connect two devices or two processes.
     Check(CheckArgs),
-    /// Provoke faults that must end well: launches that leave sockets while others wait on them,
-    /// panics, a program that is stopped for 4 s.
+    /// Provoke faults and check that they end well: launches that leave sockets while others wait
+    /// on them, panics, a program that is stopped for 4 s.
     Faults,
     /// Time the steps of one hand-off: flags, data and flags, from a send until the proxy sees it,
     /// from a landing until the kernel sees it.
@@ -90,13 +90,14 @@ pub enum What {
     /// Measure an echo server with plain TCP clients: latency, bandwidth, connections, first
     /// messages after a silence.
     Clients(ClientsArgs),
-    /// Measure 1 to 10,000 open sockets of which few are busy.
+    /// Measure 1 to 10,000 open sockets, few of them busy.
     Scale,
     /// Measure a block that watches 2 to 10,000 tcp sockets with a poll group.
     Watch,
     /// Measure the wake-up time after an idle period, and the processor time of an idle proxy.
     Idle,
-    /// Measure how soon a block that speaks at a rhythm is heard, and what that takes of the proxy.
+    /// Measure how soon the proxy notices a block that sends at regular intervals, and the
+    /// processor time that this costs.
     Rhythm,
     /// Measure 32 senders to one receiver: total rate and fairness.
     Incast,
@@ -119,7 +120,8 @@ pub enum What {
     /// Run everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric,
     /// tensors and watch.
     All,
-    /// Make --plot and --tables from what an earlier run wrote with --json. Measures nothing.
+    /// Make --plot and --tables from the results that an earlier run wrote with --json. Measures
+    /// nothing.
     Render {
         /// The file that --json wrote.
         from: PathBuf,

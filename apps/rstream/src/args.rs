@@ -23,10 +23,10 @@ Give both ends the same sizes and counts, as with rstream. Exit codes: 0 success
 
 /// Either end of librdmacm's test program rstream, run by a kernel.
 ///
-/// In each iteration the client sends a number of transfers, and the server, when it has received
-/// all, sends as many back. Over rc the other end may be an unmodified rstream; over tcp and peer
-/// it is another gpunet-rstream. The kernel runs on a GPU when there is one, else as a CPU thread
-/// block.
+/// In each iteration the client sends a number of transfers. When the server has received all of
+/// them, it sends as many back. Over rc the other end may be an unmodified rstream; over tcp and
+/// peer it is another gpunet-rstream. The kernel runs on a GPU when there is one, else as a CPU
+/// thread block.
 #[derive(Debug, Parser)]
 #[command(name = "gpunet-rstream", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub struct Cli {
@@ -61,17 +61,17 @@ pub enum Job {
 /// The test, the same for both ends.
 #[derive(Clone, Debug, Args)]
 pub struct TestArgs {
-    /// Bytes of a transfer, with K or M if you like (rstream -S).
+    /// Bytes of a transfer, optionally with K or M (rstream -S).
     #[arg(short = 'S', long, value_name = "BYTES", default_value = "1000", value_parser = size)]
     pub size: u64,
     /// Transfers in one direction before the other direction (rstream -C).
     #[arg(short = 'C', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub count: u64,
-    /// Iterations, each of them there and back (rstream -I).
+    /// Iterations, each in both directions (rstream -I).
     #[arg(short = 'I', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub iterations: u64,
-    /// Instead run what rstream runs without -S, -C and -I: four sizes, one transfer at a time,
-    /// then over a second connection four sizes, many at a time.
+    /// Run the test that rstream runs without -S, -C and -I: four sizes, one transfer at a time;
+    /// then, over a second connection, four sizes, many at a time.
     #[arg(long, conflicts_with_all = ["size", "count", "iterations"])]
     pub all: bool,
     /// With --all: run all 33 sizes (rstream -S all).
@@ -85,7 +85,7 @@ pub struct TestArgs {
     pub json: bool,
 }
 
-/// Where the kernel runs, and what carries its streams.
+/// Where the kernel runs, and the transport of its streams.
 #[derive(Clone, Debug, Args)]
 pub struct DeviceArgs {
     #[command(flatten)]
@@ -96,7 +96,7 @@ pub struct DeviceArgs {
     /// Threads of the block [default: 256 on a GPU, 1 on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// Bytes of each ring, with K or M if you like, 4K to 16M; rounded up to a power of two.
+    /// Bytes of each ring, 4K to 16M, optionally with K or M. Rounded up to a power of two.
     #[arg(long, default_value = "1M", value_name = "BYTES", value_parser = ring)]
     pub ring: u64,
 }

@@ -29,7 +29,7 @@ pub struct Args {
     /// Members in this process.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64), conflicts_with = "launched")]
     pub members: u32,
-    /// Be the one member that the environment of torchrun, Open MPI or Slurm says.
+    /// Be the member that the environment of torchrun, Open MPI or Slurm names.
     #[arg(long)]
     pub launched: bool,
     /// Where kernels run: auto, cpu, cuda or cuda:N. Given several times, members take them in

@@ -10,17 +10,17 @@
 //! |---|---|
 //! | sync | [`atomic`] (what words are made of), [`word`] (loads and stores with a named partner), [`device_scope`] (the same among threads of one device), [`park`] (sleeping and waking), [`epoch`] (counting changes), [`hand_off`] (where tests make threads pause) |
 //! | types | [`addr`], [`options`], [`errno`], [`handle`], [`status`], [`region`] (region numbers and offsets), [`link`] (who is at the other side) |
-//! | stream | [`position`] (what a stream word means), [`span`] (pieces of a ring), `socket_line` (what a socket is told), [`line`](mod@line) (small messages), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host hands to kernels) |
+//! | stream | [`position`] (what a stream word means), [`span`] (pieces of a ring), `socket_line` (what the proxy reports to a socket), [`line`](mod@line) (small messages), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host gives to kernels) |
 //! | table | [`entry`] (the device's own socket table), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead) |
 //! | request | [`control`] (requests and replies), [`claim`] (who may use a control slot) |
 //! | poll | [`poll_group`] (what the device and the proxy tell each other), [`ready_list`] (which sockets have changed), [`poll_stack`] (groups that wait) |
-//! | placement | [`panic_record`] (where a GPU records why it panicked), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`context`] (what a kernel is handed), [`opened`] (where an open stream lies) |
+//! | placement | [`panic_record`] (where a GPU records why it panicked), [`layout`] (the two regions of an attachment), [`arena`] (memory of two attachments), [`context`] (the context of a launch), [`opened`] (where an open stream lies) |
 //! | team | [`team`] (the words by which members meet) |
 //!
 //! Nothing here hands out a Rust reference into memory that another agent writes.
 //!
-//! What no other crate names is private, but for the contract itself: the fields of shared
-//! structures, and the errno that each [`Error`] is.
+//! Items that no other crate names are private, except the contract itself: the fields of shared
+//! structures, and the errno of each [`Error`].
 #![cfg_attr(not(any(test, loom, all(feature = "pauses", not(target_arch = "nvptx64")))), no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 

@@ -1,9 +1,9 @@
-//! Where everything lies: regions, arenas, and what a kernel is handed.
+//! Where everything lies: regions, arenas, and a kernel's context.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`arena`] | Memory of two attachments. |
-//! | [`context`] | What a kernel is handed. |
+//! | [`context`] | The context of a launch. |
 //! | [`layout`] | The two regions of an attachment, byte by byte. |
 //! | [`opened`] | Where an open stream lies. |
 //! | [`panic_record`] | Where a GPU records why it panicked. |

@@ -9,7 +9,7 @@
 //!                     bell     B's host program | written by A, by B, ...    | written by A, by B, ...
 //! ```
 //!
-//! What a member writes, it never reads back from shared memory: the values are in its
+//! A member never reads back from shared memory what it wrote there. The values are in its
 //! [`TeamState`], in its device's own memory, together with the addresses at which it maps every
 //! block.
 
@@ -23,7 +23,7 @@ pub const MAX_SIGNALS: u32 = 1 << 16;
 /// The largest value of a signal. Bits 61 to 63 are 0, as in the words of streams: a CUDA stream
 /// can wait for it.
 pub const MAX_VALUE: u64 = (1 << 61) - 1;
-/// What the owner's host program adds to a signal word that its source will not write any more, to
+/// The owner's host program adds this to a signal word that its source will not write any more, to
 /// end the waits of CUDA streams. The value stays below it ([`MAX_VALUE`]).
 pub const GONE: u64 = 3 << 61;
 

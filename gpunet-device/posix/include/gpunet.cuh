@@ -1,8 +1,8 @@
 /* gpunet: sockets for GPU kernels, for CUDA C++ (C++17 and later; nvcc, clang with -x cuda, NVRTC), and for the same kernels on the
  * CPU, where a C++ compiler reads them with gpunet_cpu.h.
  *
- * A thin layer over the C functions of gpunet.h: the same PTX is linked, and nothing is initialised. A kernel gets
- * its launch's context as a parameter and hands it to the call that opens a socket:
+ * A thin layer over the C functions of gpunet.h. The same PTX is linked, and nothing has to be initialised. A kernel gets the
+ * context of its launch as a parameter and passes it to the call that opens a socket:
  *
  *     __global__ void echo(gpunet_net_t net, unsigned char *memory, int *error) {
  *         auto block = cooperative_groups::this_thread_block();
@@ -18,35 +18,34 @@
  *         (void)listener->close(block);
  *     }
  *
- * Groups. Each call is made by all threads of a group, at the same point and with the same arguments, and gives the
- * same result to all of them. The group is the first argument: cooperative_groups::thread_block; a whole warp, as
- * thread_block_tile<32> or as the coalesced_group of all its threads; one thread, this_thread(). Another tile does not
- * compile. Without cooperative groups: gpunet::this_block(), this_warp(), this_thread(). What a block or warp sends or
- * receives lies in shared or global memory.
+ * Groups. All threads of a group make each call, at the same point and with the same arguments, and all of them get the same
+ * result. The group is the first argument: cooperative_groups::thread_block; a whole warp, as thread_block_tile<32> or as the
+ * coalesced_group of all its threads; or one thread, this_thread(). Other tiles do not compile. Without cooperative groups use
+ * gpunet::this_block(), this_warp() and this_thread(). A block or warp sends from and receives into shared or global memory.
  *
  * Sockets are local variables of each thread, equal in all threads of the group. They can be moved and not copied.
- * The destructor does nothing: close() does, and what is left open is handled when the host finishes the launch.
+ * The destructor does nothing: call close(). When the host finishes the launch, it keeps or closes the sockets that are open.
  *
- * Results are cuda::std::expected<T, gpunet::errc> where libcu++ is there, else gpunet's own type with the same
- * members. errc has Linux's numbers.
+ * Results are cuda::std::expected<T, gpunet::errc> if libcu++ is found, else a type of gpunet with the same members. errc has
+ * Linux's numbers.
  *
- * Timeouts are the last argument: a duration (cuda::std::chrono, or gpunet::milliseconds and its like), or
- * timeout::no_wait(), or timeout::forever(). Without one, the socket's options count. A call whose time is over fails
- * with errc::would_block; a connect with errc::timed_out.
+ * Timeouts are the last argument: a duration (cuda::std::chrono, or gpunet::milliseconds and its like), timeout::no_wait() or
+ * timeout::forever(). Without a timeout, the options of the socket apply. When the time is over, a connect fails with
+ * errc::timed_out, and every other call with errc::would_block.
  *
- * Prepared messages. What the host has placed in a direction that it has taken is a parameter, gpunet::prepared:
+ * Prepared messages. The host takes a direction and prepares messages in it. A kernel gets one as a parameter, gpunet::prepared:
  *
  *     auto message = first.nth(i);
  *     if (!gpunet::wait(block, net, message.room(ring))) return;
  *     if (auto span = gpunet::span(block, net, message)) span->write(block, 0, data, message.size());
  *     (void)gpunet::release(block, net, message.trigger());
  *
- * Teams. gpunet::team and gpunet::symmetric<T> are parameters, too: kernels of several devices store into each other's memory.
+ * Teams. Kernels of several devices store into each other's memory. gpunet::team and gpunet::symmetric<T> are parameters, too.
  *
- * What it takes: up to 255 registers a thread, 1.3 KiB of stack, 288 bytes of shared memory (and up to 80 more for calls
- * by a block that open, close or ask for something), and hardware barrier 0 in calls by a block; warps and threads take
- * no barrier. A multiprocessor has registers for 256 threads with 255 each. For larger blocks assemble gpunet's PTX, and
- * the kernels, for 64 (`-maxrregcount=64`; CU_JIT_MAX_REGISTERS at run time): then blocks of 1,024 threads fit. */
+ * Resources: up to 255 registers a thread; 1.3 KiB of stack; 288 bytes of shared memory, and up to 80 more for calls by a block that
+ * open, close or query a socket; hardware barrier 0 in calls by a block. Calls by warps and threads use no barrier. A
+ * multiprocessor has registers for 256 threads of 255 each. For larger blocks assemble gpunet's PTX and the kernels for 64 registers
+ * (`-maxrregcount=64`; CU_JIT_MAX_REGISTERS at run time): then blocks of 1,024 threads fit. */
 #ifndef GPUNET_CUH
 #define GPUNET_CUH
 

@@ -1,9 +1,9 @@
 /* gpunet: sockets for GPU kernels. For CUDA C++ (nvcc, clang with -x cuda, NVRTC), and for C11 and C++17 functions that run as
  * kernels on the CPU: there the same source makes the same calls.
  *
- * Every call takes the context of the launch as its first argument, `gpunet_send(net, ...)`: the host passes it to the kernel as a
- * parameter, and nothing else is needed. GPUnet's name, `gsend(...)`, is an inline function that makes this call for the context in
- * the module's variable `gpunet_attachment`, which the host sets when it binds the module to a launch.
+ * The first argument of every call, `gpunet_send(net, ...)`, is the context of the launch. The host passes it to the kernel as a
+ * parameter; nothing has to be initialised. GPUnet's name, `gsend(...)`, is an inline function. It makes the same call with the
+ * context in the module's variable `gpunet_attachment`, which the host sets when it binds the module to a launch.
  *
  * For a GPU, compile the kernels with relocatable device code and link them with gpunet's PTX
  * (gpunet-device/ptx/gpunet_device.ptx), at build time or at run time. gpunet_echo_client.cu of the examples is a
@@ -13,20 +13,20 @@
  * For the CPU, link with libgpunet. Kernels are functions that gpunet_host_token_launch runs, each block of one thread; kernels in
  * CUDA C++ with threads, barriers and shared memory are compiled with gpunet_cpu.h. docs/c.md has the commands.
  *
- * Who calls: every function without a suffix is called by ALL threads of a thread block, at the same
- * point and with the same arguments, and returns the same result to all of them. What such a call writes
- * (data, addresses, option values) must be in shared or global memory: a local variable belongs to one
- * thread, and one thread writes. `_warp`: all threads of a warp. `_thread` and `single_thread_`: any one thread.
- * A call sees what the calling threads wrote before it; all of them see what the call wrote after it.
+ * Who calls: ALL threads of a thread block call a function without a suffix, at the same point and with the same
+ * arguments, and all of them get the same result. Memory that such a call writes (data, addresses, option values) is
+ * shared or global memory, because one thread writes it and a local variable belongs to one thread. `_warp`: all
+ * threads of a warp call. `_thread` and `single_thread_`: any one thread calls. The call sees what the calling threads
+ * wrote before it; afterwards all of them see what the call wrote.
  *
- * Result: 0, a count or a socket; a failure is a negative Linux errno (-EAGAIN, ...).
- * A socket is a positive int, valid on its device until it is closed, in later launches too. The host keeps
- * or closes what a launch leaves open when it finishes the launch. A closed socket is -EBADF.
- * -EALREADY: another block or warp is sending (or receiving) on that socket now, or binding or
- * connecting it; or the host has taken that direction (see gpunet_trigger_t).
+ * Result: 0, a count or a socket. A failure is a negative Linux errno (-EAGAIN, ...).
+ * A socket is a positive int. It is valid on its device until it is closed, also in later launches. When the host
+ * finishes a launch, it keeps or closes the sockets that the launch left open. A closed socket is -EBADF.
+ * -EALREADY: another block or warp is sending (or receiving) on that socket, or is binding or connecting it; or the
+ * host has taken that direction (see gpunet_trigger_t).
  * -EMFILE: all socket slots are in use. -ENFILE: the proxy has no file descriptor left.
- * -ENETDOWN: the context is 0 or none of this version (or no attachment is bound to the module), or the proxy has
- * stopped or gave no sign of life while the call waited. If the proxy resumes, the call can be repeated.
+ * -ENETDOWN: the context is 0 or not one of this version; or no attachment is bound to the module; or the proxy has
+ * stopped, or gave no sign of life while the call waited. If the proxy resumes, the call can be repeated.
  */
 #ifndef GPUNET_H
 #define GPUNET_H
@@ -101,16 +101,17 @@ enum {
 };
 #endif
 
-/* Protocols of gpunet_socket: 0 lets gpunet choose, IPPROTO_TCP is TCP alone, these are same-host alone and RDMA (rsocket) alone. */
+/* Protocols of gpunet_socket: 0 lets gpunet choose, IPPROTO_TCP allows only TCP, and these allow only the same host and only RDMA
+ * (rsocket). */
 #define GPUNET_PROTO_PEER 0x6701
 #define GPUNET_PROTO_RC 0x6702
-/* gpunet's own option level and options (int): non-blocking; transport (0 auto, 1 tcp, 2 peer, 3 rc);
- * lines: small messages travel with their flag where that is faster (on by default). */
+/* gpunet's own option level, and its options (int): non-blocking; the transport (0 auto, 1 tcp, 2 peer, 3 rc); lines, by which
+ * small messages carry their own flags where that is faster (on by default). */
 #define SOL_GPUNET 0x6770
 #define GPUNET_NONBLOCK 1
 #define GPUNET_TRANSPORT 2
 #define GPUNET_LINES 3
-/* gpunet's own request of gpunet_ioctl: bytes that can be sent without waiting. */
+/* gpunet's own request of gpunet_ioctl: how many bytes can be sent without waiting. */
 #define GPUNET_SPACE 0x67700001u
 
 /* Host to network byte order, on the device. */
@@ -121,7 +122,7 @@ enum {
 #define gpunet_htonl(x) __builtin_bswap32((unsigned int)(x))
 #endif
 
-/* One thread of the block runs the code between the two while the others wait. */
+/* One thread of the block runs the code between these two; the others wait. */
 #define BEGIN_SINGLE_THREAD_PART                                                                               \
     do {                                                                                                       \
         __syncthreads();                                                                                       \
@@ -132,7 +133,8 @@ enum {
     }                                                                                                          \
     while (0)
 
-/* What a function of kernels is declared with; an inline one; a variable of the module: on the CPU each program has one. */
+/* How a function of kernels, an inline function and a variable of the module are declared. On the CPU each program has one
+ * variable. */
 #ifdef __CUDACC__
 #define GPUNET_KERNEL __device__
 #define GPUNET_NAME static __device__ __forceinline__
@@ -142,7 +144,7 @@ enum {
 #define GPUNET_NAME static inline
 #define GPUNET_VARIABLE __attribute__((weak))
 #endif
-/* What an argument is that C++ leaves out. C has none of these. */
+/* The default of an argument in C++. C has no defaults. */
 #ifdef __cplusplus
 #define GPUNET_OR(value) = value
 #else
@@ -156,13 +158,12 @@ enum {
 extern "C" {
 #endif
 
-/* What calls under GPUnet's names use. The host sets it before the launch: gpunet_host_bind_module, or on the CPU
+/* The context of calls under GPUnet's names. The host sets it before the launch, by gpunet_host_bind_module, or on the CPU by
  * `gpunet_attachment = gpunet_host_token_net(token)`. */
 GPUNET_VARIABLE gpunet_net_t gpunet_attachment;
 
-/* Opening and closing, as the POSIX calls of these names. After a failed bind, listen or connect
- * the socket is closed. connect and accept obey SO_SNDTIMEO and SO_RCVTIMEO; connect waits even
- * on a non-blocking socket. */
+/* Opening and closing, like the POSIX calls of these names. A bind, listen or connect that fails closes the socket. connect obeys
+ * SO_SNDTIMEO and accept SO_RCVTIMEO. connect waits even on a non-blocking socket. */
 GPUNET_CALL(int, gpunet_socket, int domain, int type, int protocol);
 GPUNET_CALL(int, gpunet_bind, int socket, const struct sockaddr *addr, socklen_t len);
 GPUNET_CALL(int, gpunet_listen, int socket, int backlog);
@@ -172,19 +173,19 @@ GPUNET_CALL(int, gpunet_connect, int socket, const struct sockaddr *addr, sockle
 GPUNET_CALL(int, gpunet_shutdown, int socket, int how GPUNET_OR(SHUT_RDWR));
 GPUNET_CALL(int, gpunet_close, int socket);
 
-/* At once: make a socket and connect it; make one, bind it and listen; accept. A null pointer: default options. A
- * connect with timeout 0 is -EINVAL. */
+/* Several steps in one call: make a socket and connect it; make a socket, bind it and listen. Accept with a timeout. A null pointer
+ * means default options. A connect with timeout 0 is -EINVAL. */
 GPUNET_CALL(int, gpunet_connect_to, const struct sockaddr *addr, socklen_t len, const struct gpunet_options *options GPUNET_OR(0), long long timeout_ns GPUNET_OR(GPUNET_SOCKET_TIMEOUT));
 GPUNET_CALL(int, gpunet_listen_at, const struct sockaddr *addr, socklen_t len, int backlog GPUNET_OR(128), const struct gpunet_options *options GPUNET_OR(0));
 GPUNET_CALL(int, gpunet_accept_timeout, int socket, struct sockaddr *addr, socklen_t *len, long long timeout_ns);
 
-/* GPUnet's: the same with default options. */
+/* GPUnet's calls: the same with default options. */
 GPUNET_CALL(int, gpunet_connect_in, const struct sockaddr_in *addr);
 GPUNET_CALL(int, gpunet_bind_in, const struct sockaddr_in *addr);
 GPUNET_CALL(int, gpunet_connect_in6, const struct sockaddr_in6 *addr);
 GPUNET_CALL(int, gpunet_bind_in6, const struct sockaddr_in6 *addr);
 
-/* By one thread. A warp that opens or closes lets one lane do it and share the result. */
+/* The same by one thread. In a warp, one lane opens or closes and shares the result. */
 GPUNET_CALL(int, gpunet_connect_to_thread, const struct sockaddr *addr, socklen_t len, const struct gpunet_options *options GPUNET_OR(0), long long timeout_ns GPUNET_OR(GPUNET_SOCKET_TIMEOUT));
 GPUNET_CALL(int, gpunet_listen_at_thread, const struct sockaddr *addr, socklen_t len, int backlog GPUNET_OR(128), const struct gpunet_options *options GPUNET_OR(0));
 GPUNET_CALL(int, gpunet_accept_timeout_thread, int socket, struct sockaddr *addr, socklen_t *len, long long timeout_ns);
@@ -194,11 +195,10 @@ GPUNET_CALL(int, gpunet_accept_thread, int socket, struct sockaddr *addr GPUNET_
 GPUNET_CALL(int, gpunet_shutdown_thread, int socket, int how GPUNET_OR(SHUT_RDWR));
 GPUNET_CALL(int, gpunet_close_thread, int socket);
 
-/* Bytes. A send may take fewer than given (at least one): it returns once they are in the ring, not
- * once they are delivered. A receive returns what is there (at least one), and 0 at the end of the
- * stream. `_nb` and MSG_DONTWAIT: -EAGAIN instead of waiting. MSG_WAITALL: all of it, in both
- * directions. MSG_PEEK: the received bytes stay; the call returns all that has come, up to the length.
- * A failure after some bytes is the next call's. */
+/* Bytes. A send may take fewer bytes than given, but at least one. It returns when they are in the ring, not when they are
+ * delivered. A receive returns the bytes that are there, at least one, and 0 at the end of the stream. With `_nb` and MSG_DONTWAIT
+ * a call returns -EAGAIN instead of waiting. With MSG_WAITALL it sends or receives all bytes. With MSG_PEEK the received bytes stay,
+ * and the call returns all that have come, up to the length. If a call fails after some bytes, the next call returns the error. */
 GPUNET_CALL(long long, gpunet_send, int socket, const void *data, unsigned long long len, int flags GPUNET_OR(0));
 GPUNET_CALL(long long, gpunet_send_nb, int socket, const void *data, unsigned long long len, int flags GPUNET_OR(0));
 GPUNET_CALL(long long, gpunet_send_warp, int socket, const void *data, unsigned long long len, int flags GPUNET_OR(0));
@@ -207,7 +207,7 @@ GPUNET_CALL(long long, gpunet_recv, int socket, void *data, unsigned long long l
 GPUNET_CALL(long long, gpunet_recv_nb, int socket, void *data, unsigned long long len, int flags GPUNET_OR(0));
 GPUNET_CALL(long long, gpunet_recv_warp, int socket, void *data, unsigned long long len, int flags GPUNET_OR(0));
 GPUNET_CALL(long long, gpunet_recv_thread, int socket, void *data, unsigned long long len, int flags GPUNET_OR(0));
-/* The same, waiting that long for the whole call. */
+/* The same with a timeout for the whole call. */
 GPUNET_CALL(long long, gpunet_send_timeout, int socket, const void *data, unsigned long long len, int flags, long long timeout_ns);
 GPUNET_CALL(long long, gpunet_send_timeout_warp, int socket, const void *data, unsigned long long len, int flags, long long timeout_ns);
 GPUNET_CALL(long long, gpunet_send_timeout_thread, int socket, const void *data, unsigned long long len, int flags, long long timeout_ns);
@@ -215,13 +215,13 @@ GPUNET_CALL(long long, gpunet_recv_timeout, int socket, void *data, unsigned lon
 GPUNET_CALL(long long, gpunet_recv_timeout_warp, int socket, void *data, unsigned long long len, int flags, long long timeout_ns);
 GPUNET_CALL(long long, gpunet_recv_timeout_thread, int socket, void *data, unsigned long long len, int flags, long long timeout_ns);
 
-/* Without a copy. reserve gives up to `len` bytes of free ring space to write (at least one; it returns how many), and
- * commit sends the first `len` of them, each thread after its own writes. peek shows up to `len` received bytes (at
- * least one; 0: the end of the stream), and release gives the first `len` of them back. Each thread that calls gets
- * the span, so it may be a local variable. A span is void after the commit or release, and after another send or
- * receive on the socket. More than there is: -EINVAL. peek_more waits until more than `have` bytes are there, for a request
- * of which `have` bytes were seen and that is not complete; at the end of the stream it shows what there is. A ring that
- * holds no more than `have` bytes: -EMSGSIZE. */
+/* Without a copy. reserve waits for free ring space and returns how many bytes of it, up to `len` and at least one, the caller may
+ * write. commit sends the first `len` of them; each thread calls it after its own writes. peek shows up to `len` received bytes, at
+ * least one, and returns 0 at the end of the stream. release gives the first `len` of them back. Each calling thread gets the span,
+ * so the span may be a local variable. It is void after the commit or release, and after another send or receive on the socket. A
+ * commit or release of more bytes than the span has is -EINVAL. peek_more is for a request that is not complete: it waits until more
+ * than `have` bytes are there. At the end of the stream it shows what there is. If the ring cannot hold more than `have` bytes, it
+ * returns -EMSGSIZE. */
 GPUNET_CALL(long long, gpunet_reserve, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns GPUNET_OR(GPUNET_SOCKET_TIMEOUT));
 GPUNET_CALL(long long, gpunet_reserve_warp, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns GPUNET_OR(GPUNET_SOCKET_TIMEOUT));
 GPUNET_CALL(long long, gpunet_reserve_thread, int socket, unsigned long long len, struct gpunet_span *span, long long timeout_ns GPUNET_OR(GPUNET_SOCKET_TIMEOUT));
@@ -238,12 +238,12 @@ GPUNET_CALL(int, gpunet_release, int socket, unsigned long long len);
 GPUNET_CALL(int, gpunet_release_warp, int socket, unsigned long long len);
 GPUNET_CALL(int, gpunet_release_thread, int socket, unsigned long long len);
 
-/* What the host has prepared. A trigger is released by any block, each thread after its own writes, as often as it likes:
- * triggers of a direction take effect in order, a later one publishes all before it, and one that comes too late does
- * nothing. After a wait that returns 0, and a test that returns 1 (0: not yet), all threads see what has landed, and may
- * use the space that was released. A gate that can no longer pass: -EPIPE, -ENODATA (the stream ended before), -ECONNRESET
- * or the socket's failure. prepared_span tells where a message lies in the ring, and returns its length; it does not
- * check that it is filled, or free. A direction that the host has not taken, or a message longer than the ring: -EINVAL. */
+/* Messages that the host has prepared. Any block may release a trigger, also more than once; each thread calls after its own writes.
+ * Triggers of a direction take effect in order: a later one publishes all before it, and one that comes too late does nothing. wait
+ * returns 0 when the gate has passed, and test returns 1 (0: not yet). Then all threads see what has landed, and may use the space
+ * that was released. A gate that can no longer pass is -EPIPE, -ENODATA (the stream ended before), -ECONNRESET or the socket's
+ * failure. prepared_span says where a message lies in the ring, and returns its length. It does not check whether the message is
+ * filled or its place free. A direction that the host has not taken, or a message longer than the ring, is -EINVAL. */
 GPUNET_CALL(int, gpunet_trigger_release, gpunet_trigger_t trigger);
 GPUNET_CALL(int, gpunet_trigger_release_warp, gpunet_trigger_t trigger);
 GPUNET_CALL(int, gpunet_trigger_release_thread, gpunet_trigger_t trigger);
@@ -257,20 +257,21 @@ GPUNET_CALL(long long, gpunet_prepared_span, gpunet_prepared_t message, struct g
 GPUNET_CALL(long long, gpunet_prepared_span_warp, gpunet_prepared_t message, struct gpunet_span *span);
 GPUNET_CALL(long long, gpunet_prepared_span_thread, gpunet_prepared_t message, struct gpunet_span *span);
 
-/* Waits for one of many sockets, listeners too; returns how many are ready, 0 when the time is over. Before it waits, it announces to the senders what was received. */
+/* Waits until one of many sockets, listeners included, is ready. Returns how many are ready, and 0 when the time is over. Before it
+ * waits, it tells the senders what was received. */
 GPUNET_CALL(int, gpunet_poll, struct pollfd *fds, unsigned long long count, long long timeout_ns);
 GPUNET_CALL(int, gpunet_poll_warp, struct pollfd *fds, unsigned long long count, long long timeout_ns);
 GPUNET_CALL(int, gpunet_poll_thread, struct pollfd *fds, unsigned long long count, long long timeout_ns);
 
-/* Poll groups: epoll for blocks. Where poll examines every socket of its set, a wait costs the same for ten sockets as for ten
- * thousand, and any number of blocks may wait. A group has up to `capacity` sockets (0: as many as there are), streams
- * and listeners; a socket is in one group at most, and leaves it when it is closed.
- * ctl: GPUNET_EPOLL_ADD, _DEL, _MOD (which also arms), _REARM. `token` comes back with each event. -EEXIST: the socket is in a group;
- * -ENOENT: it is not in this one; -ENOSPC: the group is full.
- * wait: writes up to `max` events and returns how many. Level-triggered, and each event is one block's: its socket is delivered
- * to nobody else before that block waits again. The first `last` of `events` are those of the caller's last wait, unchanged (0
- * in its first): their sockets are armed again. 0 events: the time is over. -EBADF: the group is closed.
- * Calls on delivered sockets should not wait: an event may be out of date. close leaves the sockets open; gclose does the same. */
+/* Poll groups: epoll for blocks. poll examines every socket of its set; a wait on a group costs the same for ten sockets as for ten
+ * thousand, and any number of blocks may wait. A group has up to `capacity` streams and listeners (0: as many as there are sockets).
+ * A socket is in one group at most, and leaves it when it is closed.
+ * ctl: GPUNET_EPOLL_ADD, _DEL, _MOD (which also arms), _REARM. `token` comes back with each event. -EEXIST: the socket is in a group
+ * already. -ENOENT: it is not in this group. -ENOSPC: the group is full.
+ * wait: writes up to `max` events and returns how many; 0 when the time is over. It is level-triggered. Each event goes to one block:
+ * no other block gets the socket before that block waits again. The first `last` of `events` are the unchanged events of the caller's
+ * last wait (0 for its first wait); their sockets are armed again. -EBADF: the group is closed.
+ * An event may be out of date, so calls on a delivered socket should not wait. close leaves the sockets open; so does gclose. */
 GPUNET_CALL(int, gpunet_epoll_create, unsigned int capacity GPUNET_OR(0));
 GPUNET_CALL(int, gpunet_epoll_create_thread, unsigned int capacity GPUNET_OR(0));
 GPUNET_CALL(int, gpunet_epoll_ctl, int group, int op, int socket, int events, unsigned long long token);
@@ -287,8 +288,8 @@ GPUNET_CALL(int, gpunet_getsockname_thread, int socket, struct sockaddr *addr, s
 GPUNET_CALL(int, gpunet_getpeername, int socket, struct sockaddr *addr, socklen_t *len);
 GPUNET_CALL(int, gpunet_getpeername_thread, int socket, struct sockaddr *addr, socklen_t *len);
 /* SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVBUF, SO_SNDBUF (before connect, or before listen),
- * SO_RCVLOWAT and SO_SNDLOWAT (for poll and poll groups; SO_SNDLOWAT before listen), SO_ERROR (each error once), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default),
- * SO_KEEPALIVE, IPV6_V6ONLY, and SOL_GPUNET's. */
+ * SO_RCVLOWAT and SO_SNDLOWAT (for poll and poll groups; SO_SNDLOWAT before listen), SO_ERROR (returns each error once), SO_LINGER,
+ * SO_REUSEADDR and TCP_NODELAY (both on by default), SO_KEEPALIVE, IPV6_V6ONLY, and those of SOL_GPUNET. */
 GPUNET_CALL(int, gpunet_setsockopt, int socket, int level, int name, const void *value, socklen_t len);
 GPUNET_CALL(int, gpunet_setsockopt_thread, int socket, int level, int name, const void *value, socklen_t len);
 GPUNET_CALL(int, gpunet_getsockopt, int socket, int level, int name, void *value, socklen_t *len);

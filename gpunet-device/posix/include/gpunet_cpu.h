@@ -3,14 +3,19 @@
  *
  * `kernel<<<blocks, threads>>>(...)` is no C++: gpunet/cpu/cuda.sed beside this file makes calls of it. docs/c.md has the commands.
  *
- * A thread block is a thread of the system, on which its threads take turns. One runs until it comes to a barrier, a warp operation
- * or a call of gpunet, waits (__nanosleep, an atomicCAS that finds another value, a __threadfence), or ends. A loop that waits for
- * another thread of its block by plain loads never ends: put a __nanosleep there. Barriers wait for the threads that have not ended,
- * as on a GPU; threads that can never meet end the program with a message. A thread's stack has 256 KiB.
+ * A thread block is one thread of the system, on which its threads take turns. A thread runs until it comes to a barrier, a warp
+ * operation or a call of gpunet, until it waits (a __nanosleep, a __threadfence, an atomicCAS that finds another value), or until
+ * it ends. A loop that waits for another thread of its block by plain loads never ends: put a __nanosleep there. Barriers wait for
+ * the threads that have not ended, as on a GPU. Threads that can never meet end the program with a message. A thread's stack has
+ * 256 KiB; a thread that needs more ends the program by SIGSEGV.
  *
- * There are: threadIdx, blockIdx, blockDim, gridDim, warpSize; __shared__; __syncthreads and its _or, _and, _count; __syncwarp,
- * __shfl_sync, _up, _down and _xor, __ballot_sync, __any_sync, __all_sync, by all threads of a warp; fences and atomics; of
- * cooperative groups thread_block, whole warps and single threads; of the CUDA runtime streams, memory, copies and launches.
+ * What there is:
+ *   - threadIdx, blockIdx, blockDim, gridDim, warpSize, __shared__; vectors of two and four with their make_ functions;
+ *   - __syncthreads and its _or, _and, _count; __syncwarp, __shfl_sync, _up, _down and _xor, __ballot_sync, __any_sync, __all_sync,
+ *     by all threads of a warp; fences and atomics;
+ *   - min, max, math.h, __popc, __clz, __ffs and their ll forms;
+ *   - of cooperative groups thread_block, whole warps and single threads;
+ *   - of the CUDA runtime streams, memory, copies and launches. A launch of a shape that cannot be is the next cudaGetLastError.
  * `extern __shared__ T name[];` needs a definition in one file: `thread_local T name[COUNT];`. */
 #ifndef GPUNET_CPU_H
 #define GPUNET_CPU_H
@@ -24,8 +29,10 @@
 
 #include <gpunet_host.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
@@ -37,6 +44,7 @@
 #include <set>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 /* Host and device are the same. What is `thread_local` belongs to the thread of the system, which is the block. */
 #define __host__
@@ -52,9 +60,23 @@
 struct uint3 {
     unsigned int x, y, z;
 };
-struct alignas(16) uint4 {
-    unsigned int x, y, z, w;
-};
+/* Vectors of two and four, aligned as CUDA's. */
+#define GPUNET_CPU_VECTORS(type, prefix)                                                                       \
+    struct alignas(2 * sizeof(type)) prefix##2 {                                                               \
+        type x, y;                                                                                             \
+    };                                                                                                         \
+    struct alignas(sizeof(type) < 4 ? 4 * sizeof(type) : 16) prefix##4 {                                       \
+        type x, y, z, w;                                                                                       \
+    };                                                                                                         \
+    constexpr prefix##2 make_##prefix##2(type x, type y) { return {x, y}; }                                    \
+    constexpr prefix##4 make_##prefix##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+GPUNET_CPU_VECTORS(signed char, char)
+GPUNET_CPU_VECTORS(unsigned char, uchar)
+GPUNET_CPU_VECTORS(int, int)
+GPUNET_CPU_VECTORS(unsigned int, uint)
+GPUNET_CPU_VECTORS(float, float)
+GPUNET_CPU_VECTORS(double, double)
+#undef GPUNET_CPU_VECTORS
 struct dim3 {
     unsigned int x, y, z;
     constexpr dim3(unsigned int x = 1, unsigned int y = 1, unsigned int z = 1) : x(x), y(y), z(z) {}
@@ -85,7 +107,7 @@ inline unsigned int lanes() {
 inline void whole(unsigned int mask) {
     const unsigned int all = lanes() == 32 ? ~0u : (1u << lanes()) - 1;
     if ((mask & all) == all) return;
-    std::fprintf(stderr, "gpunet_cpu.h: a warp operation with the mask %#x is not for all %u threads of the warp\n", mask, lanes());
+    std::fprintf(stderr, "gpunet_cpu.h: a warp operation has the mask %#x; on the CPU all %u threads of the warp take part\n", mask, lanes());
     std::abort();
 }
 
@@ -154,6 +176,20 @@ inline void __nanosleep(unsigned int ns) {
     if (!gpunet_host_take_turns()) std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
 }
 template <class T> T __ldg(const T *from) { return *from; }
+
+/* Numbers. The functions of math.h are there, too. */
+using std::max;
+using std::min;
+inline int __popc(unsigned int value) { return __builtin_popcount(value); }
+inline int __popcll(unsigned long long value) { return __builtin_popcountll(value); }
+inline int __clz(int value) { return value == 0 ? 32 : __builtin_clz(static_cast<unsigned int>(value)); }
+inline int __clzll(long long value) { return value == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(value)); }
+inline int __ffs(int value) { return __builtin_ffs(value); }
+inline int __ffsll(long long value) { return __builtin_ffsll(value); }
+inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
+inline float __expf(float value) { return std::exp(value); }
+inline float __logf(float value) { return std::log(value); }
+inline float __fdividef(float a, float b) { return a / b; }
 inline long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 namespace gpunet {
@@ -238,6 +274,15 @@ template <unsigned int Size, class Parent = void> struct thread_block_tile {
         if (Size == 32) __syncwarp();
     }
     template <class T> static T shfl(T own, int from) { return __shfl_sync(~0u, own, from, Size); }
+    template <class T> static T shfl_up(T own, unsigned int by) { return __shfl_up_sync(~0u, own, by, Size); }
+    template <class T> static T shfl_down(T own, unsigned int by) { return __shfl_down_sync(~0u, own, by, Size); }
+    template <class T> static T shfl_xor(T own, unsigned int with) { return __shfl_xor_sync(~0u, own, static_cast<int>(with), Size); }
+    static unsigned int ballot(int own) {
+        static_assert(Size == 32, "gpunet_cpu.h votes by whole warps");
+        return __ballot_sync(~0u, own);
+    }
+    static int any(int own) { return ballot(own) != 0; }
+    static int all(int own) { return ballot(own == 0) == 0; }
 };
 
 inline thread_block this_thread_block() { return {}; }
@@ -253,6 +298,7 @@ enum cudaError_t {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
 };
@@ -368,12 +414,19 @@ template <class Body> struct grid {
     }
 };
 
+/* What cudaGetLastError returns to the calling thread. */
+inline thread_local cudaError_t last_error = cudaSuccess;
+
 inline stream &stream_of(stream *given) { return given != nullptr ? *given : stream::first(); }
 
 /* `launch(kernel, blocks, threads, shared, stream)(arguments...)` is what `kernel<<<blocks, threads, shared, stream>>>(arguments...)`
  * is. The bytes of shared memory are those of the array's definition. */
 template <class Kernel> auto launch(Kernel kernel, dim3 blocks, dim3 threads, std::size_t = 0, stream *on = nullptr) {
     return [=](auto... arguments) {
+        if (count(blocks) == 0 || count(threads) == 0 || count(threads) > 1024) {
+            last_error = cudaErrorInvalidConfiguration;
+            return;
+        }
         auto body = [kernel, given = std::make_tuple(arguments...)] { std::apply(kernel, given); };
         stream_of(on).enqueue([body, blocks, threads] { return grid<decltype(body)>{body, blocks, threads}.run(); });
     };
@@ -389,6 +442,7 @@ inline const char *cudaGetErrorString(cudaError_t error) {
     case cudaSuccess: return "no error";
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidConfiguration: return "invalid configuration: a launch has at least one block, of 1 to 1,024 threads";
     case cudaErrorNotReady: return "not ready";
     default: return "a launch has failed";
     }
@@ -396,8 +450,8 @@ inline const char *cudaGetErrorString(cudaError_t error) {
 inline cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
 inline cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
 inline cudaError_t cudaGetDevice(int *device) { return *device = 0, cudaSuccess; }
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
+inline cudaError_t cudaPeekAtLastError() { return gpunet::cpu::last_error; }
+inline cudaError_t cudaGetLastError() { return std::exchange(gpunet::cpu::last_error, cudaSuccess); }
 inline cudaError_t cudaGetFuncBySymbol(cudaFunction_t *function, const void *symbol) {
     return *function = const_cast<void *>(symbol), cudaSuccess;
 }

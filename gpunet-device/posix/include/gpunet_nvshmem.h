@@ -1,6 +1,6 @@
 /* NVSHMEM's names on gpunet's teams, for CUDA C++ (C++17 and later; nvcc, or clang with -x cuda).
  *
- * A program that includes this header in place of nvshmem.h and nvshmemx.h keeps the calls that mean the same:
+ * A program includes this header in place of nvshmem.h and nvshmemx.h. These calls have the same meaning:
  *
  *   set-up     nvshmem_init, nvshmemx_init_attr (NVSHMEMX_INIT_WITH_UNIQUEID), nvshmem_finalize, my_pe, n_pes, TEAM_WORLD, TEAM_NODE
  *   memory     nvshmem_malloc, calloc, align, free, ptr
@@ -9,19 +9,19 @@
  *              sync_all; fcollect, broadcast, alltoall; sum, min and max reductions by a block
  *   host       nvshmem_barrier_all, nvshmemx_barrier_all_on_stream, nvshmemx_collective_launch
  *
- * What cannot mean the same does not compile, and the message says what to do instead.
+ * Calls that cannot have the same meaning do not compile; the message says what to do instead.
  *
- * What is different:
- * - A call that fails prints why and aborts the program; in a kernel it ends the kernel as a failed assertion does. malloc returns NULL
- *   where the heap has no room, and init_attr, get_uniqueid and collective_launch return a negative Linux errno. A program that looks at
- *   results defines GPUNET_NVSHMEM_RESULTS before it includes this header: then nothing ends, and all calls return 0, a value, or a
- *   negative errno.
- * - Members wait for each other for an hour at most, when they join, allocate, meet on the host and end. A failure of a barrier on a
+ * Differences:
+ * - A call that fails prints the reason and aborts the program; in a kernel it ends the kernel, as a failed assertion does. malloc
+ *   returns NULL if the heap has no room. init_attr, get_uniqueid and collective_launch return a negative Linux errno. A program that
+ *   checks results defines GPUNET_NVSHMEM_RESULTS before it includes this header: then failed calls end nothing, and all calls return
+ *   0, a value, or a negative errno.
+ * - When members join, allocate, meet on the host and end, they wait for each other for at most an hour. A failure of a barrier on a
  *   stream is the result of the next barrier on the host, or of nvshmem_finalize.
  * - A signal word has one source, the member that sets it, and its values grow.
  * - The GPU is the current one when the host first allocates, meets the others or launches collectively; with one GPU, at init. A
  *   kernel that uses the team comes after that. All members are on one machine.
- * - Who starts the members: torchrun, mpirun, srun, or GPUNET_TEAM, RANK and WORLD_SIZE; or a unique id.
+ * - torchrun, mpirun or srun starts the members, or GPUNET_TEAM, RANK and WORLD_SIZE are set, or members meet by a unique id.
  * - The heap has NVSHMEM_SYMMETRIC_SIZE bytes (1G unless set) and a little more, all at once.
  *
  * Link with libgpunet and gpunet's PTX, with relocatable device code. A program that is compiled with gpunet_cpu.h has CPU

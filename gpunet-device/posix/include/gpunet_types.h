@@ -1,28 +1,28 @@
-/* gpunet's value types: what kernels and host programs hand each other. For C11, C++17 and CUDA C++ (NVRTC, too). */
+/* The value types of gpunet, which kernels and host programs exchange. For C11, C++17 and CUDA C++ (also NVRTC). */
 #ifndef GPUNET_TYPES_H
 #define GPUNET_TYPES_H
 
-/* A function that makes one value of others. */
+/* A function that computes a value from others. */
 #ifdef __CUDACC__
 #define GPUNET_VALUE static __host__ __device__ __forceinline__
 #else
 #define GPUNET_VALUE static inline
 #endif
 
-/* How long a call waits: `timeout_ns` is in NANOseconds in every call, of kernels and of host programs. 0: not at all. Negative:
- * without limit. GPUNET_SOCKET_TIMEOUT: as the options of the socket say (SO_SNDTIMEO, SO_RCVTIMEO; not at all if it is
- * non-blocking), and GPUNET_TEAM_TIMEOUT: as the team says; both only where the call says that it takes them. When the time is
- * over, connects, gpunet_host_token_wait and gpunet_host_queue_synchronize return -ETIMEDOUT, gpunet_host_poll returns 0 (the
- * kernels' poll, too), and all others return -EAGAIN. (-ETIMEDOUT of those is the connection's own.)
- * In a structure, 0 is the default: what its comment says. */
+/* How long a call waits. `timeout_ns` is in NANOseconds in every call of kernels and of host programs. 0: the call does not wait.
+ * Negative: it waits without limit. Where a call says that it takes them, GPUNET_SOCKET_TIMEOUT asks the options of the socket
+ * (SO_SNDTIMEO, SO_RCVTIMEO; a non-blocking socket does not wait), and GPUNET_TEAM_TIMEOUT asks the team. When the time is over,
+ * connects, gpunet_host_token_wait and gpunet_host_queue_synchronize return -ETIMEDOUT; polls, of the host and of kernels, return 0;
+ * all other calls return -EAGAIN. From those, -ETIMEDOUT is the connection's own. A connect with timeout 0 is -EINVAL.
+ * In a structure, 0 is the default, which the comment of the member states. */
 #define GPUNET_SOCKET_TIMEOUT (-0x7fffffffffffffffll - 1)
 #define GPUNET_TEAM_TIMEOUT (-0x7fffffffffffffffll - 1)
 
-/* The context of a launch: the device address by which its kernels find their sockets. The host gets it from the
- * launch's token and passes it to the kernel as a parameter. 0: none. */
+/* The context of a launch: the device address at which its kernels find their sockets. The host gets it from the
+ * launch's token and passes it to the kernel as a parameter. 0: no context. */
 typedef unsigned long long gpunet_net_t;
 
-/* What a socket is opened with. All zeros: the defaults. */
+/* Options of a socket that is opened. All zeros: the defaults. */
 struct gpunet_options {
     unsigned long long send_ring;       /* bytes, rounded up to a power of two, 4 KiB to 16 MiB; 0: the proxy chooses */
     unsigned long long recv_ring;
@@ -39,15 +39,15 @@ struct gpunet_options {
 #define GPUNET_V6ONLY 8u
 #define GPUNET_NO_WAIT 16u /* a non-blocking socket */
 #define GPUNET_LINGER 32u
-#define GPUNET_NO_LINES 64u /* small messages travel without lines, which they have where that is faster */
+#define GPUNET_NO_LINES 64u /* no lines for small messages, which otherwise have them where that is faster */
 
-/* What gepoll_wait has found. */
+/* An event that gpunet_epoll_wait has found. */
 struct gpunet_event {
     unsigned long long token; /* the caller's own number for the socket */
     int socket;
     short revents; /* POLLIN, POLLOUT, POLLERR, POLLHUP, GPUNET_POLLRDHUP */
     unsigned short reserved;
-    unsigned long long turn; /* which delivery it is: leave it as it is for the next wait */
+    unsigned long long turn; /* number of the delivery; leave it unchanged for the next wait */
 };
 #define GPUNET_POLLRDHUP 0x2000
 #define GPUNET_EPOLL_ADD 1
@@ -55,9 +55,8 @@ struct gpunet_event {
 #define GPUNET_EPOLL_MOD 3
 #define GPUNET_EPOLL_REARM 4
 
-/* Bytes of a ring, where they lie: two pieces, the second for what wraps round the ring's end. They may be memory of
- * the host or of another GPU. Read them by plain or volatile loads: not by __ldg, not through `const __restrict__`,
- * and not by TMA. */
+/* Bytes in place in a ring: two pieces, the second for bytes that wrap round the ring's end. They may lie in memory of the
+ * host or of another GPU. Read them by plain or volatile loads, not by __ldg, through `const __restrict__` or by TMA. */
 struct gpunet_piece {
     void *data;
     unsigned long long len;
@@ -66,12 +65,13 @@ struct gpunet_span {
     struct gpunet_piece piece[2];
 };
 
-/* A direction that the host has taken, which prepares messages in its ring and passes these values to kernels as
- * parameters. Other calls on that direction, and close, return -EALREADY. Directions: what this end sends, and what it
- * receives. Positions are bytes since the stream was opened, less than 2^61.
+/* Values of a direction that the host has taken. The host prepares messages in the direction's ring and passes these values to
+ * kernels as parameters. Other calls on that direction, and close, return -EALREADY. GPUNET_SEND is the direction in which this end
+ * sends, GPUNET_RECV the one in which it receives. Positions are bytes since the stream was opened, less than 2^61.
  *
- * A trigger publishes up to its position: what was filled, or what was read. A gate waits until the other end has
- * released so much (of a send), or so much has landed (of a receive). A message begins at `position`. */
+ * A trigger publishes all bytes up to its position: those that were filled, or those that were read. A gate of a send waits until the
+ * other end has released the bytes up to its position; a gate of a receive waits until they have landed. A message begins at
+ * `position`. */
 #define GPUNET_SEND 0u
 #define GPUNET_RECV 1u
 typedef struct gpunet_trigger {
@@ -91,8 +91,8 @@ typedef struct gpunet_prepared {
     unsigned long long len;
 } gpunet_prepared_t;
 
-/* What a message makes. room and done are of a send, arrived is of a receive: the ring of `ring` bytes has room for
- * the message; the message is released; it has landed. nth is the i-th message after it, of the same length. */
+/* Values of a message. Of a send: room passes when the ring, of `ring` bytes, has room for the message, and done when the message is
+ * released. Of a receive: arrived passes when the message has landed. nth is the i-th message after it, of the same length. */
 GPUNET_VALUE gpunet_trigger_t gpunet_prepared_trigger(gpunet_prepared_t m) {
     gpunet_trigger_t trigger = {m.socket, m.direction, m.position + m.len};
     return trigger;
@@ -114,8 +114,8 @@ GPUNET_VALUE gpunet_prepared_t gpunet_prepared_nth(gpunet_prepared_t m, unsigned
     return m;
 }
 
-/* A member of a team, and symmetric memory: the same bytes in the part of every member. Values that the host makes. Kernels
- * may set timeout_ns, and take a part of memory by gpunet_symmetric_at. `len` is in bytes. */
+/* A member of a team, and symmetric memory, of which every member has a part of the same size. The host makes these values. Kernels
+ * may set timeout_ns, and select a part of memory by gpunet_symmetric_at. `len` is in bytes. */
 typedef struct gpunet_team_t {
     unsigned long long net;
     unsigned long long state;
@@ -129,7 +129,7 @@ typedef struct gpunet_symmetric_t {
     unsigned long long offset;
     unsigned long long len;
 } gpunet_symmetric_t;
-/* Values of signals are at most this. */
+/* The largest value of a signal. */
 #define GPUNET_MAX_SIGNAL 0x1fffffffffffffffull
 /* Operations and types of gpunet_reduce. */
 #define GPUNET_SUM 1
@@ -144,12 +144,12 @@ typedef struct gpunet_symmetric_t {
 #define GPUNET_HALF 7
 #define GPUNET_BFLOAT16 8
 
-/* The same team whose waits end with -EAGAIN after so many nanoseconds; 0: never, as it is at first. */
+/* The same team, with a timeout in nanoseconds after which waits end with -EAGAIN; 0, the default: waits never time out. */
 GPUNET_VALUE gpunet_team_t gpunet_team_timeout(gpunet_team_t team, unsigned long long ns) {
     team.timeout_ns = ns;
     return team;
 }
-/* `len` bytes from `start`, cut to what is there. */
+/* The `len` bytes from `start` on, as far as the memory reaches. */
 GPUNET_VALUE gpunet_symmetric_t gpunet_symmetric_at(gpunet_symmetric_t memory, unsigned long long start, unsigned long long len) {
     start = start < memory.len ? start : memory.len;
     memory.offset += start;

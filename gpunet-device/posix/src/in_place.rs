@@ -155,9 +155,9 @@ pub fn peek<G: Group>(g: &G, net: Net, socket: i32, len: usize, timeout_ns: i64)
     taken.finish(g, peeked)
 }
 
-/// As [`peek`], once more than `have` bytes are there: for a request of which `have` bytes were
-/// seen and that is not complete. At the end of the stream it shows what there is, which may be
-/// `have` bytes or fewer.
+/// As [`peek`], but waits until more than `have` bytes are there. It is for a request that is not
+/// complete. At the end of the stream it shows the bytes that there are, which may be `have` or
+/// fewer.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same span.

@@ -76,7 +76,7 @@ pub(crate) fn handle(raw: i32) -> Result<Handle> {
     Handle::from_raw(raw).ok_or(Error::BadHandle)
 }
 
-/// What a C program gives to be sent.
+/// The bytes that a C program sends.
 ///
 /// # Safety
 /// `data` is readable for `len` bytes while the source is used.
@@ -102,7 +102,7 @@ pub(crate) const fn call_timeout(timeout_ns: i64, of_socket: Timeout) -> Timeout
     }
 }
 
-/// What a C program gets: the value, or the negated errno.
+/// The result for a C program: the value, or the negated errno.
 ///
 /// # Examples
 ///

@@ -1,9 +1,9 @@
 //! A socket that is not open yet, taken by the one group that binds, listens, connects or closes
 //! it.
 //!
-//! The lock is the sending direction's, which such a socket does not use otherwise. It is given
-//! back only when the socket lives on: a slot that went back to the proxy may be another group's at
-//! once, and whoever takes it anew starts with free locks.
+//! The lock is the sending direction's, which such a socket does not use otherwise. It is released
+//! only if the socket stays open. A slot that went back to the proxy may belong to another group at
+//! once, and its locks are free when a group takes it.
 
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::entry::{Kind, lock};

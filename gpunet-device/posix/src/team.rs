@@ -15,7 +15,7 @@ pub use reduce::*;
 /// Bytes in symmetric memory: `gpunet_symmetric_t`.
 pub type Symmetric = SymmetricPtr<u8>;
 
-/// What a C program gives.
+/// The arguments of a C program.
 ///
 /// # Safety
 /// `data` is readable for `len` bytes.
@@ -26,7 +26,7 @@ unsafe fn source(data: *const u8, len: u64) -> Result<Source> {
     Ok(unsafe { readable(data, len as usize) })
 }
 
-/// What C calls the end of a timeout.
+/// The errno by which C reports the end of a timeout.
 #[inline(always)]
 fn in_time(result: Result<()>) -> Result<i64> {
     match result {
@@ -178,8 +178,8 @@ pub fn signal_add<G: Group>(g: &G, team: TeamHandle, signal: u32, value: u64, me
     team.signal_add(g, Signal(signal), value, Rank(member)).map(|()| 0)
 }
 
-/// As [`TeamHandle::wait_until`], for so many nanoseconds; negative: without limit; 0: not at all;
-/// [`SOCKET_TIMEOUT`]: as long as the team's timeout says. Returns the value.
+/// As [`TeamHandle::wait_until`], with a timeout in nanoseconds; negative: without limit; 0: it
+/// does not wait; [`SOCKET_TIMEOUT`]: the team's timeout. Returns the value.
 ///
 /// # Errors
 /// As [`TeamHandle::wait_until`]; WouldBlock when the time is over.

@@ -32,8 +32,8 @@ pub fn release<G: Group>(g: &G, net: Net, trigger: Trigger) -> Result<i64> {
     trigger.release(g, net).map(|()| 0)
 }
 
-/// Waits until a gate passes, for so many nanoseconds; negative: without limit; 0: not at all;
-/// [`SOCKET_TIMEOUT`](super::SOCKET_TIMEOUT): as the socket's options say.
+/// Waits until a gate passes, with a timeout in nanoseconds; negative: without limit; 0: it does
+/// not wait; [`SOCKET_TIMEOUT`](super::SOCKET_TIMEOUT): as the socket's options say.
 ///
 /// # Cooperation
 /// All lanes call it with the same arguments and get the same result.

@@ -106,8 +106,8 @@ impl Watch {
 /// A thread that sleeps until something changes that some [`Watch`] may wait for.
 ///
 /// It loads the change counts (the epoch, and the bell of each arena), polls its watches, and
-/// sleeps on these counts. Whoever changes a word moves one of them on afterwards, so a change that
-/// the polls missed ends the sleep at once.
+/// sleeps on these counts. A thread that changes a word advances one of them afterwards, so a
+/// change that the polls missed ends the sleep at once.
 ///
 /// # Examples
 ///
@@ -149,7 +149,7 @@ impl Sleeper {
         ChangeCounts(platform::ChangeCounts::load(self.net))
     }
 
-    /// Checks whether the launch's sockets can go on.
+    /// Checks whether the launch's sockets are still usable.
     ///
     /// # Errors
     /// Canceled; NetworkDown.

@@ -1,6 +1,6 @@
 //! The lanes of a group that look at lines of messages together.
 
-/// The first lanes of a group, as one of them knows them: a whole warp, each lane of which has its
+/// The first lanes of a group, as one of them sees them: a whole warp, in which each lane has its
 /// chunk of a line, or one lane.
 #[doc(hidden)]
 pub trait Front: Copy {

@@ -1,4 +1,4 @@
-//! What a panic does on a GPU: it records where it happened, and ends the kernel with a trap.
+//! Panics on a GPU: the panic records where it happened, and ends the kernel with a trap.
 
 use crate::Group;
 use crate::group::ThreadBlock;

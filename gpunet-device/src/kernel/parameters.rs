@@ -1,4 +1,4 @@
-//! What `kernel_entry!` checks when it is compiled. The macro alone uses it.
+//! The checks that `kernel_entry!` makes when it is compiled. Only the macro uses them.
 
 use core::mem::MaybeUninit;
 

@@ -13,7 +13,7 @@ pub auto trait NoReferences {}
 
 impl<T: ?Sized> !NoReferences for &T {}
 impl<T: ?Sized> !NoReferences for &mut T {}
-// What a raw pointer points to is no part of the parameters.
+// The target of a raw pointer is not part of the parameters.
 impl<T: ?Sized> NoReferences for *const T {}
 impl<T: ?Sized> NoReferences for *mut T {}
 impl<T: ?Sized> NoReferences for PhantomData<T> {}

@@ -89,7 +89,7 @@ impl Buffer {
         Self { ptr: self.ptr, len: if len < self.len { len } else { self.len } }
     }
 
-    /// What follows the first `len` bytes; empty if there are no more.
+    /// Returns the bytes that follow the first `len`; empty if there are none.
     ///
     /// # Examples
     ///
@@ -144,7 +144,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// What follows the first `len` bytes.
+    /// Returns the bytes that follow the first `len`.
     #[inline(always)]
     #[doc(hidden)]
     pub const fn skip(self, len: usize) -> Self {

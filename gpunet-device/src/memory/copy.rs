@@ -151,7 +151,7 @@ unsafe fn copy_chunks(lane: u32, lanes: u32, dst: *mut u8, src: *const u8, plan:
     }
 }
 
-/// What of a copy goes by chunks.
+/// The part of a copy that goes by chunks.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     /// Bytes before the first chunk; then the destination is aligned.

@@ -1,4 +1,4 @@
-//! What is true of one socket that is polled.
+//! The events of one socket that is polled.
 
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::Net;
@@ -9,13 +9,13 @@ use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::{Direction, Error, Handle, Status, Word};
 
-/// What is true of one entry of a set.
+/// The events of one entry of a set.
 pub(crate) struct Readiness {
     /// The entry's `revents`.
     pub(crate) revents: i16,
     /// A stream whose words lie in device memory.
     pub(crate) is_direct: bool,
-    /// Another stream, which was asked for space in vain.
+    /// Another stream, in which a call found no space.
     pub(crate) waits_for_space: bool,
     /// A listener at which another group has the turn to accept.
     pub(crate) is_deferred: bool,

@@ -30,9 +30,9 @@ pub const POLLRDHUP: i16 = 0x2000;
 pub struct PollFd {
     /// A [`crate::Handle`] as C carries it; a negative one is passed over.
     pub handle: i32,
-    /// What is asked for.
+    /// The requested events.
     pub events: i16,
-    /// What was found.
+    /// The events that were found.
     pub revents: i16,
 }
 

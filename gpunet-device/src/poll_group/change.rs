@@ -1,4 +1,4 @@
-//! What changes the sockets of a poll group: add, modify, remove, rearm.
+//! The calls that change the sockets of a poll group: add, modify, remove, rearm.
 
 use super::PollGroup;
 use super::settle::packed;
@@ -37,8 +37,8 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Changes what is asked for of a socket of the group, and its token; and arms the socket,
-    /// whoever has its event.
+    /// Changes the events and the token of a socket of the group, and arms the socket, whichever
+    /// block has its event.
     ///
     /// # Cooperation
     /// All lanes call it with the same arguments.
@@ -126,14 +126,14 @@ impl PollGroup {
         if is_here && member.group() == self.handle.raw() { Ok(member) } else { Err(Error::NotFound) }
     }
 
-    /// Has some block look at a socket, with a changed state.
+    /// Makes some block look at a socket, with a changed state.
     fn queue_again(&self, socket: Handle, change: impl Fn(PollState) -> PollState) -> Result<u64> {
         let member = Member { net: self.net, slot: socket.slot() };
         let is_same =
             |state: PollState| state.phase() != Phase::None && state.generation() == socket.generation();
         // A loop: how much stack a function needs that calls itself nobody knows on a GPU.
         loop {
-            // Whoever stores the watch word just now goes on in some instructions.
+            // The block that is storing the watch word needs only some more instructions.
             member.change_settled(|state| is_same(state).then_some(state))?.ok_or(Error::NotFound)?;
             let changed = queue(member, |state| {
                 (is_same(state) && state.phase() != Phase::Changing).then(|| change(state))
@@ -208,7 +208,7 @@ fn enter(group: &PollGroup, socket: Handle, added: impl Fn(PollState) -> PollSta
                     Stack::of(net, last).take_off(socket.slot());
                 }
             }
-            // Whoever adds it, takes it out, or stores its watch word goes on in some instructions.
+            // The block that adds it, takes it out, or stores its watch word is nearly done.
             Phase::Changing => {}
             _ if !is_left_behind(member, state, socket) => return Err(Error::AlreadyExists),
             _ => take_out(member, |state| is_left_behind(member, state, socket)),

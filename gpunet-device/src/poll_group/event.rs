@@ -1,4 +1,4 @@
-//! What a wait has found: events, in memory that the whole group uses.
+//! The events that a wait has found, in memory that the whole group uses.
 
 use crate::Buffer;
 
@@ -10,7 +10,7 @@ pub struct Event {
     pub token: u64,
     /// The socket's [`crate::Handle`] as a number.
     pub handle: i32,
-    /// What is true of it: bits of [`crate::poll::POLLIN`] and its neighbours.
+    /// The events of the socket: bits of [`crate::poll::POLLIN`] and its neighbours.
     pub revents: i16,
     #[doc(hidden)]
     pub reserved: u16,
@@ -57,7 +57,7 @@ impl Events {
         Self { first, capacity: room / size_of::<Event>(), len: 0 }
     }
 
-    /// The events at `first`, of which the first `len` are those of the last wait.
+    /// The events at `first`; the first `len` are those of the last wait.
     ///
     /// # Safety
     /// `capacity` events from `first` on are aligned and mapped, and only this group uses them.

@@ -181,7 +181,7 @@ impl PollGroup {
         result
     }
 
-    /// Has some block look at a socket that this one holds.
+    /// Makes some block look at a socket that this one holds.
     fn put_back(&self, event: Event) {
         if let Some((member, held)) = self.holds(event) {
             queue(member, |state| {
@@ -203,8 +203,8 @@ impl PollGroup {
         unsafe { AtomicU32::from_ptr(&raw mut (*words).swept) }
     }
 
-    /// Has blocks look at the sockets that launches held when they ended: nobody else arms them. By
-    /// one lane.
+    /// Makes blocks look at the sockets that launches held when they ended, because nobody else
+    /// arms them. By one lane.
     #[inline(never)]
     fn sweep(&self) {
         // Pairs with the host's stores: what has ended is known before how many have.

@@ -1,7 +1,7 @@
-//! Of the groups that find one connection to accept, one asks for it.
+//! When several groups find one connection to accept, one of them asks for it.
 //!
-//! Without turns each of a server's idle blocks sends a request for the same connection, all but
-//! one of them in vain, and the next connection waits behind these requests.
+//! Without turns, every idle block of a server sends a request for the same connection. All but one
+//! get nothing, and the next connection waits behind these requests.
 
 use crate::table::membership;
 use crate::wait::turn::Turn;

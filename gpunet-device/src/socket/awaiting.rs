@@ -19,8 +19,8 @@ use gpunet_abi::{Direction, Error, Handle, Result, Status, Timeout};
 /// The polls, and what comes between the first one and the next, are the caller's own code. A
 /// called function saves registers in local memory and restores them after its last poll, whose
 /// acquire has emptied the cache of just that memory: of a message of 64 bytes between two blocks
-/// of an H200, 2.24 us, that was 0.13 us. What many polls in vain lead to is called: nobody is in a
-/// hurry there, and kernels stay small enough for 1,024 threads.
+/// of an H200, 2.24 us, that was 0.13 us. After many polls that found nothing, a function is
+/// called: time does not matter there, and kernels stay small enough for 1,024 threads.
 #[inline(always)]
 pub(crate) fn await_word(
     (net, entry): (Net, *mut Entry),
@@ -141,8 +141,8 @@ fn look_once(wait: Wait) -> u64 {
     })
 }
 
-/// Checks, after some polls in vain, whether the wait is to end, and pauses where a waiter may
-/// sleep: what it found, or [`NOTHING_YET`].
+/// Checks, after some polls that found nothing, whether the wait is to end, and pauses where a
+/// waiter may sleep. Returns what it found, or [`NOTHING_YET`].
 #[inline(never)]
 fn go_on(wait: Wait, patience: &mut Patience) -> u64 {
     match wait.go_on(patience) {
@@ -187,7 +187,7 @@ fn failed(error: Error) -> u64 {
     NO_WORD | error.errno() as u32 as u64
 }
 
-/// What a wait found: a word, or `None` when nothing more will land by the status. All lanes.
+/// Returns the word that a wait found; `None` if by the status no more will land. All lanes.
 ///
 /// # Errors
 /// Why the wait ended.
@@ -202,7 +202,7 @@ pub(crate) fn awaited(packed: u64) -> Result<Option<StreamWord>> {
     }
 }
 
-/// What is waited for.
+/// The event that is awaited.
 #[derive(Clone, Copy)]
 pub(crate) struct Wait {
     pub(crate) net: Net,

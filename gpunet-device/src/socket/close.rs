@@ -152,8 +152,8 @@ fn unlock_halves(net: Net, handle: Handle, locked: [bool; 2]) {
     }
 }
 
-/// Locks a half of a stream whose handle has just died; returns false if a call by handle uses it,
-/// which finds that out by itself: whoever locks it next finds the handle dead. By one lane.
+/// Locks a half of a stream whose handle has just died. Returns false if a call by handle uses it;
+/// that call finds out by itself: the next group to lock it finds the handle dead. By one lane.
 ///
 /// A group that announces is waited for, in a launch that is cancelled, too: it stores into words
 /// that are the next socket's once the close is posted.

@@ -1,4 +1,4 @@
-//! What both halves of a stream do: find their ring, announce, and wake the other side.
+//! The common part of both halves: they find their ring, announce, and wake the other side.
 
 use crate::group::outcome::by_leader;
 use crate::platform::CallGuard;
@@ -27,7 +27,7 @@ pub(crate) fn check_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<
     by_leader(g, || slots::kind_of(net, handle).map(|_| 0)).map(|_| 0)
 }
 
-/// Wakes whoever advances the other side of a half, after its word has changed. By one lane.
+/// Wakes the agent that advances the other side of a half, after its word has changed. By one lane.
 #[inline(always)]
 pub(crate) fn notify(net: Net, slot: u32, end: RingEnd, half: Direction) {
     if !platform::may_sleep() {
@@ -139,8 +139,8 @@ pub(crate) fn give_up(net: Net, handle: Handle, half: Direction, word: StreamWor
 /// Announces what the calling group has consumed of a stream and not announced yet, before it waits
 /// in whatever call. By one lane, after a barrier of the group.
 ///
-/// Of groups that share a stream only the one that received last announces, and under the lock, so
-/// the position never goes back. Of a half that the host has taken, triggers announce.
+/// If groups share a stream, only the one that received last announces, under the lock, so the
+/// position never goes back. For a half that the host has taken, triggers announce.
 #[inline(never)]
 pub(crate) fn announce_consumed(net: Net, handle: Handle, group: GroupId) {
     let _call = CallGuard::enter_any(net);

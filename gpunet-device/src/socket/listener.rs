@@ -234,8 +234,8 @@ impl Listener {
     /// All lanes of one group call it.
     ///
     /// # Errors
-    /// BadHandle when it is closed already. TimedOut; NetworkDown: if that is because the proxy
-    /// stands still, it closes the listener when it goes on; else the listener stays open.
+    /// BadHandle when it is closed already. TimedOut; NetworkDown: a proxy that was only suspended
+    /// closes the listener when it continues; otherwise the listener stays open.
     ///
     /// # Examples
     ///

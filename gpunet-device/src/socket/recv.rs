@@ -20,7 +20,7 @@ use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Consumer;
 use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, Timeout, line as abi_line};
 
-/// What a receive has found.
+/// The result of a receive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     /// The end of the stream.
@@ -52,8 +52,8 @@ pub struct RecvHalf {
     /// The last position that was announced, as the leader knows it; other lanes may have an older
     /// one, with which they would only announce sooner. Announcing costs a system-scope release, so
     /// it is done when a quarter of the ring is consumed, and when a wait begins. It cannot
-    /// deadlock: a sender waits for one free byte only, and a full ring of which less than a
-    /// quarter is consumed still has data that this half will read.
+    /// deadlock: a sender waits for only one free byte, and a full ring with less than a quarter
+    /// consumed still has data that this half will read.
     announced: u64,
     /// Calls by handle had left bytes of the other direction unpublished when this half was loaded.
     /// Those that were left later are published once a wait has lasted a while.
@@ -348,7 +348,7 @@ impl RecvHalf {
             let word = end.observe();
             let len = abi_line::len_within(header, empty, room);
             let is_news = differs(word, seen, ahead);
-            // All lanes look, so that in vain they need little more than this.
+            // All lanes look. If they find nothing, they need little more than this.
             if !front.any((len > 0) | is_news) {
                 return NOTHING_YET;
             }
@@ -536,9 +536,9 @@ impl RecvHalf {
         self.peek_timeout(g, len, Timeout::NON_BLOCKING)
     }
 
-    /// Shows up to `len` received bytes in place once more than `have` are there: for a request of
-    /// which `have` bytes were seen and that is not complete. At the end of the stream it shows
-    /// what there is, which may be `have` bytes or fewer.
+    /// Waits until more than `have` received bytes are there, and shows up to `len` of them in
+    /// place, for a request that is not complete. At the end of the stream it shows what there is,
+    /// which may be `have` bytes or fewer.
     ///
     /// # Cooperation
     /// All lanes call it with the same arguments and get the same span.

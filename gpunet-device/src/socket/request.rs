@@ -76,7 +76,7 @@ impl Control {
         ClaimCell(self.net.claim(self.index))
     }
 
-    /// The last request of whoever held the claim. By its holder.
+    /// The last request of the previous holder of the claim. By its holder.
     fn posted(self) -> Posted {
         // SAFETY: in the table in device memory; the claim makes this thread the only one that
         // touches it.
@@ -238,9 +238,9 @@ impl Claim {
     /// what was reached after all, or with an error that is replaced by the wait's own.
     ///
     /// # Errors
-    /// The proxy's errno, TimedOut, Canceled, or NetworkDown. A control slot that gave no answer
-    /// (the proxy stands still, or a kernel scribbled over the slot) is left: whoever needs one
-    /// adopts it when the answer is there.
+    /// The proxy's errno, TimedOut, Canceled, or NetworkDown. A control slot without an answer (the
+    /// proxy is suspended, or a kernel wrote over the slot) is abandoned: the next group that needs
+    /// one adopts it when the answer is there.
     #[inline(never)]
     pub fn post(
         self,
@@ -259,8 +259,8 @@ impl Claim {
             if guard.is_due() {
                 match (guard.check(), given_up) {
                     (Ok(()), _) => {}
-                    // A proxy that stands still: what it does with the request when it goes on,
-                    // nobody waits for.
+                    // The proxy is suspended. Nobody waits for what it does with the request when
+                    // it continues.
                     (Err(Error::NetworkDown), None) => {
                         slot.abandon(sequence);
                         return self.leave(Error::NetworkDown);

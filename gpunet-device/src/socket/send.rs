@@ -350,9 +350,9 @@ impl SendHalf {
         }
     }
 
-    /// How much free space is polled for, if it is not known, before a message that may have a
-    /// line. A line is sent as long as at least half of the ring is free: so much the sender makes
-    /// sure of by a poll for each eighth of the ring.
+    /// How much free space a poll makes sure of, if it is not known, before a message that may have
+    /// a line. A line needs at least half of the ring to be free. The sender checks this by one
+    /// poll for each eighth of the ring.
     #[inline(always)]
     fn space_for_line(&self, len: usize) -> u64 {
         let (position, capacity) = (self.producer.position(), self.producer.capacity());
@@ -426,8 +426,8 @@ impl SendHalf {
             return PUBLISH_CHUNK;
         }
         let (link, capacity) = (self.producer.end().link, self.producer.capacity());
-        // A single message arrives sooner in more pieces, of which the other end copies one
-        // meanwhile.
+        // A single message arrives sooner in more pieces: the other end copies one while the next
+        // is sent.
         let share = if len as u64 >= capacity { capacity / 2 } else { capacity / 4 };
         // A CPU's release waits for nothing, and what a CPU receives is best still in its cache.
         let to_gpu = platform::RELEASE_WAITS && (link.is_same_device() || link.is_polled());

@@ -458,7 +458,7 @@ impl Stream {
         self.recv.available(g)
     }
 
-    /// Ends one direction or both; the other goes on.
+    /// Ends one direction or both. A direction that is not ended stays open.
     ///
     /// # Cooperation
     /// All lanes call it.
@@ -531,7 +531,7 @@ impl Stream {
         entry::local(self.send.net, self.handle())
     }
 
-    /// What carries the stream.
+    /// The transport of the stream.
     ///
     /// # Examples
     ///
@@ -617,7 +617,7 @@ impl Stream {
     }
 }
 
-/// As [`Stream::out_queue`], of the sending half as the table has it, whoever uses it. By one lane.
+/// As [`Stream::out_queue`], for the half in the table, whichever group uses it. By one lane.
 ///
 /// # Errors
 /// As [`Stream::out_queue`]; BadHandle; NotConnected.
@@ -638,7 +638,7 @@ pub fn out_queue_of(net: Net, handle: Handle) -> Result<u64> {
 fn out_queue(send: &SendHalf) -> Result<u64> {
     let (net, handle) = (send.net, send.handle);
     if entry::link_of(net.entry(handle.slot())).is_direct() {
-        // What the other end has not consumed.
+        // The bytes that the other end has not consumed.
         let word = send.producer.poll();
         return Ok(send.position().saturating_sub(word.position()));
     }

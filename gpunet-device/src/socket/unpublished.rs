@@ -61,7 +61,7 @@ fn end_deferred(net: Net, handle: Handle) -> Result<bool> {
     loop {
         publish_deferred(net, handle);
         match (entry::observe_deferred(entry), slots::holder(net, handle, Direction::Send)?) {
-            // A call by handle goes on with them: this group uses the other half.
+            // A call by handle continues with them: this group uses the other half.
             (_, lock::CALL) => return Ok(false),
             (Deferred::ByHandle, held) if lock::is_taken(held) => return Err(Error::Busy),
             (Deferred::ByHandle, _) => {}

@@ -35,9 +35,9 @@ pub fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Resu
         (&raw mut (*entry).transport).write_volatile(d.transport);
     }
     if !d.link.is_remote() {
-        // What a stream before has left there. In an arena whoever gives the rings back clears
-        // them. SAFETY: the line was found inside its region, and this device reads it, from now
-        // on.
+        // Clears what an earlier stream has left there. In an arena, the side that gives the rings
+        // back clears them.
+        // SAFETY: the line was found inside its region, and this device reads it from now on.
         unsafe { line::clear(opened.recv.line_at() as *mut u8) };
     }
     self::receiver(entry).set(receiver.0);
@@ -91,7 +91,7 @@ pub(crate) fn options_at(entry: *const Entry) -> Options {
     unsafe { plain::load(&raw const (*entry).options) }
 }
 
-/// What the options in an entry make of a call's timeout. By one lane.
+/// Applies the options in an entry to a call's timeout. By one lane.
 #[inline(always)]
 pub(crate) fn resolve_timeout(entry: *mut Entry, timeout: Timeout, half: Direction) -> Timeout {
     if timeout != Timeout::SOCKET && timeout != Timeout::SOCKET_BLOCKING {
@@ -130,9 +130,9 @@ pub(crate) fn receiver(entry: *mut Entry) -> Word {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deferred {
     None,
-    /// Those that the group has left that uses the half without a lock.
+    /// The group that uses the half without a lock has left them.
     ByOwner,
-    /// Those that calls by handle have left: whoever locks the half may publish them.
+    /// Calls by handle have left them. The group that locks the half may publish them.
     ByHandle,
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn deferred(entry: *mut Entry) -> Deferred {
     Deferred::of(lines_word(entry).peek())
 }
 
-/// Which bytes are unpublished, for a group that goes on without a lock. By one lane.
+/// Which bytes are unpublished, for a group that continues without a lock. By one lane.
 #[inline(always)]
 pub(crate) fn observe_deferred(entry: *mut Entry) -> Deferred {
     // Ordering: Acquire, pairs with the Release store in `end_deferred`: what the other group has

@@ -117,7 +117,7 @@ fn open(net: Net, slot: u32, kind: Kind, options: &Options) -> Result<Handle> {
     published.set(0);
     consumed.set(0);
     let launch = net.context().launch;
-    // Who prepares a slot for a connection does not use it.
+    // A group that prepares a slot for a connection does not use it.
     let known = if kind == Kind::Prepared { 0 } else { 1 << launch };
     // Ordering: Relaxed; made visible by the state.
     slots::users(net, slot).store(known, Ordering::Relaxed);

@@ -38,8 +38,8 @@ pub(crate) fn take_out(member: Member, which: impl Fn(PollState) -> bool) {
         let is_it = state.phase() != Phase::None && which(state);
         is_it.then(|| state.with_phase(Phase::Changing))
     };
-    // A launch that was cancelled while another block stores the watch word: that block goes on,
-    // and finds the socket closed.
+    // The launch was cancelled while another block stores the watch word. That block continues, and
+    // finds the socket closed.
     let Ok(Some(_)) = member.change_settled(leaving) else { return };
     member.net.watch(member.slot).set(WatchWord::NONE.0);
     let group = Handle::from_raw(member.group());
@@ -53,8 +53,8 @@ pub(crate) fn take_out(member: Member, which: impl Fn(PollState) -> bool) {
     raise(members, |count| count.checked_sub(1));
 }
 
-/// Has a block look again at a socket of which this device has changed what a poll finds. By one
-/// lane.
+/// Makes a block look again at a socket, because this device has changed what a poll of it finds.
+/// By one lane.
 #[inline(never)]
 pub(crate) fn touch(net: Net, slot: u32) {
     let member = Member { net, slot };

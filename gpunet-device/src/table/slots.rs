@@ -87,8 +87,8 @@ pub fn kind_of(net: Net, handle: Handle) -> Result<Kind> {
         .ok_or(Error::BadHandle)
 }
 
-/// As [`kind_of`], for a launch that goes on to use the socket: it is noted as one of its users, so
-/// that the socket's rings are not given away before this launch has ended, whoever else closes it.
+/// As [`kind_of`], for a launch that will use the socket. It is recorded as a user: the socket's
+/// rings are not given away before it has ended, even if another group closes the socket.
 ///
 /// # Errors
 /// As [`kind_of`].

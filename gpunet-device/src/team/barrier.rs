@@ -53,9 +53,9 @@ impl TeamHandle {
         Ok(())
     }
 
-    /// Has all later barriers and collectives of this member fail with ConnectionAborted: one of
-    /// them was left out, and the next would be taken for it by the other members. For whoever
-    /// makes the next call without knowing how this one ended.
+    /// Makes all later barriers and collectives of this member fail with ConnectionAborted. This
+    /// one was left out, and the other members would take the next one for it. It is for a caller
+    /// that does not know how this one ended.
     #[doc(hidden)]
     pub fn leave_step<G: Group>(self, g: &G) {
         g.sync();

@@ -1,6 +1,6 @@
-//! What symmetric memory can consist of.
+//! The types of which symmetric memory can consist.
 
-/// Types that symmetric memory can consist of: numbers, of which every bit pattern is a value.
+/// Types of which symmetric memory can consist: numbers for which every bit pattern is a value.
 ///
 /// # Safety
 /// Every bit pattern is a value, zeros among them, and there is no padding. The size is at most

@@ -176,7 +176,7 @@ mod tests {
             let mut state = [0u64; size_of::<TeamState>() / 8];
             let at = offset_of!(TeamState, signal_lock);
             state[at / 8] = 1 << (at % 8 * 8);
-            // SAFETY: a state of zeros, of which the call touches the lock only.
+            // SAFETY: a state of zeros; the call touches only its lock.
             let team = unsafe { TeamHandle::from_raw(net, state.as_mut_ptr() as u64, 0, 2) };
             assert_eq!(team.add(Signal(0), 1, Rank(1)), Err(Error::NetworkDown));
             for timeout in [Timeout::ns(1), Timeout::NON_BLOCKING] {

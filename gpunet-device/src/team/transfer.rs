@@ -22,8 +22,8 @@ impl TeamHandle {
     /// This call and [`TeamHandle::put_nbi`] are OpenSHMEM's, with its names and meanings: they
     /// differ in when the source may be reused. This one takes a barrier of the group more.
     ///
-    /// When it returns, the group may reuse the source. The member sees the elements once it is
-    /// told so: by a signal or a barrier of this group.
+    /// When it returns, the group may reuse the source. The member sees the elements after a signal
+    /// or a barrier of this group.
     ///
     /// # Cooperation
     /// All lanes call it together.
@@ -78,7 +78,7 @@ impl TeamHandle {
         }
         // A source that is the destination is there already.
         if !core::ptr::eq(first.cast::<u8>(), source.ptr) {
-            // SAFETY: the destination has so many bytes (`SymmetricPtr`), the source is readable
+            // SAFETY: the destination has this many bytes (`SymmetricPtr`), the source is readable
             // (`Source`), and the program keeps others away from both meanwhile.
             unsafe { copy(g.rank(), g.size(), first.cast(), source.ptr, source.len) };
         }

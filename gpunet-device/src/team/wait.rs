@@ -143,7 +143,7 @@ impl TeamHandle {
         if condition.value <= MAX_VALUE { Ok(()) } else { Err(Error::InvalidArgument) }
     }
 
-    /// The wait for one of `sources` (a bit each) is in vain once all of them have left.
+    /// A wait for one of `sources` (a bit each) cannot succeed once all of them have left.
     #[inline(always)]
     const fn all_left(sources: u64) -> impl Fn(u64) -> bool {
         move |left| sources & !left == 0
@@ -182,7 +182,7 @@ impl TeamHandle {
         }
     }
 
-    /// Why the wait is in vain, if it is.
+    /// Why the wait cannot succeed, if it cannot.
     #[inline(always)]
     fn failure(self, in_vain: impl Fn(u64) -> bool) -> Option<Error> {
         let broken = self.own_word(|layout| layout.broken).peek();

@@ -118,8 +118,8 @@ impl Wait {
             Direction::Recv => own + self.end.capacity,
         };
         if word.err() {
-            // Not the other end's, perhaps: whoever releases the waiters of a socket that is dead
-            // marks the word so, wherever it stood.
+            // The mark may not be the other end's: the agent that releases the waiters of a dead
+            // socket sets it, whatever the position was.
             self.check_alive()?;
         }
         if advance(self.seen, word, limit).is_err() {
@@ -161,7 +161,7 @@ impl Wait {
         }
     }
 
-    /// Checks that socket, launch and proxy go on.
+    /// Checks that socket, launch and proxy are still usable.
     fn check_alive(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)?;
         WaitGuard::new(self.direction.net(), Deadline::NEVER).check()

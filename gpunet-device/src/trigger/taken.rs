@@ -45,8 +45,8 @@ impl TakenDirection {
         if handle.slot() >= net.context().slots {
             return Err(Error::BadHandle);
         }
-        // The rings and the entry stay this socket's now until the launch has ended: kernels close
-        // no stream of which the host has a direction.
+        // The rings and the entry stay this socket's now until the launch has ended: kernels do not
+        // close a stream while the host has one of its directions.
         let kind =
             if slots::is_user(net, handle.slot()) { None } else { Some(slots::use_handle(net, handle)?) };
         let state = slots::state_of(net, handle.slot());

@@ -11,7 +11,7 @@ impl Deadline {
     /// Never passes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// When a wait that begins now ends; never, if it is told otherwise not to wait.
+    /// When a wait that begins now ends. Never, if something else keeps the call from waiting.
     #[inline(always)]
     pub fn of(timeout: Timeout) -> Self {
         // What stands for a socket's options lies far in the future, too.
@@ -29,8 +29,8 @@ impl Deadline {
         if timeout.is_non_blocking() { Self(0) } else { Self::of(timeout) }
     }
 
-    /// What is left of `timeout` for another wait of a call whose waits end at this deadline. By
-    /// the lane that waits.
+    /// Returns the rest of `timeout` for another wait of a call whose waits end at this deadline.
+    /// By the lane that waits.
     #[inline(always)]
     pub fn left_of(self, timeout: Timeout) -> Timeout {
         if self == Self::NEVER { timeout } else { Timeout::ns(self.remaining_ns(platform::now_ns())) }

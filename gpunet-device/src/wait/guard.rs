@@ -1,15 +1,15 @@
-//! What ends a wait, whatever it waits for.
+//! The conditions that end any wait.
 
 use crate::wait::deadline::Deadline;
 use crate::{Net, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
 use gpunet_abi::{Error, Result};
 
-/// A time without a heartbeat counts at most so much per check: a process that was stopped and
-/// continued must not take its own absence for the proxy's.
+/// The time without a heartbeat grows by at most this much per check: a process that was stopped
+/// and continued must not take its own absence for the proxy's.
 const MAX_STEP_NS: u64 = 300_000_000;
 
-/// What ends a wait, whatever it waits for: the deadline, cancel, or a proxy without a heartbeat.
+/// The conditions that end any wait: the deadline, cancel, or a proxy without a heartbeat.
 pub struct WaitGuard {
     net: Net,
     /// A close continues although its launch was cancelled.

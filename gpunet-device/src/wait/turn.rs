@@ -28,7 +28,7 @@ impl Turn {
         until != 0 && platform::now_ns() < until
     }
 
-    /// Takes the turn for so many nanoseconds, unless another group has it. By one lane.
+    /// Takes the turn for `length_ns` nanoseconds, unless another group has it. By one lane.
     #[inline(always)]
     pub(crate) fn take(word: *mut u64, length_ns: u64) -> Option<Self> {
         let now = platform::now_ns();
@@ -44,7 +44,7 @@ impl Turn {
         Some(turn)
     }
 
-    /// Lets the turn last for so many nanoseconds from now; returns whether the group still had it.
+    /// Extends the turn to `length_ns` from now. Returns whether the group still had it.
     #[inline(always)]
     pub(crate) fn renew(&mut self, length_ns: u64) -> bool {
         let old = self.until;

@@ -2,30 +2,30 @@
  *
  * Made by cbindgen from gpunet-proxy/capi, where it is changed. docs/c-host.md leads through it.
  *
- * Names. Every name begins with gpunet_host or GPUNET_HOST. The types that kernels have, too, are those of gpunet_types.h. Kernels
- * on the CPU are C functions that make the calls of gpunet.h and gpunet_team.h, as those of a GPU do.
+ * Names. Every name begins with gpunet_host or GPUNET_HOST. gpunet_types.h has the types that host programs share with kernels.
+ * Kernels on the CPU are C functions; they make the calls of gpunet.h and gpunet_team.h, like kernels on a GPU.
  *
- * Timeouts. `timeout_ns` is in nanoseconds, as in the calls of kernels; 0: not at all; negative: without limit. gpunet_types.h has
- * the rule.
+ * Timeouts. `timeout_ns` is in nanoseconds, as in the calls of kernels. 0: the call does not wait. Negative: it waits without limit.
+ * gpunet_types.h has the whole rule.
  *
- * Results. A call returns 0, a number, or a negative Linux errno (-EAGAIN, ...). gpunet_host_last_error returns the reason in
- * words, for the thread that made the call. A call that fails leaves its outputs as they were, unless its comment says more.
+ * Results. A call returns 0, a number, or a negative Linux errno (-EAGAIN, ...). gpunet_host_last_error then returns the reason in
+ * words, in the thread that made the call. A call that fails leaves its outputs unchanged, unless its comment says otherwise.
  *
- * Handles. What a call makes (gpunet_host_*_t *) is a handle: a value that is never dereferenced, by the library or the
- * program. NULL, a handle that was closed, one of another kind and one that was made up all give -EBADF. A closed handle's value
- * is not used again. Every handle is closed by the call that its maker's comment names. Handles may be closed in any order: what
- * was made from one keeps what it needs.
+ * Handles. Calls that make something return a handle (gpunet_host_*_t *), a value that neither the library nor the program
+ * dereferences. A handle that is NULL, closed, of another kind or made up is -EBADF. The value of a closed handle is not used again.
+ * The comment of the call that makes a handle names the call that closes it. Handles may be closed in any order: what was made from
+ * a handle keeps what it needs.
  *
- * Threads. Every call may be made by any thread, with the same handles at the same time, unless its comment says more. After
+ * Threads. Any thread may make any call, with the same handles at the same time, unless the call's comment says otherwise. After
  * fork(2) the child makes no calls. Signals do not interrupt calls that wait.
  *
- * Pointers. A pointer to data is used during the call only, and must be valid for as many bytes as the call says, aligned for
- * its type. NULL where something must be is -EFAULT. A text is UTF-8, ends with a NUL, and stays the caller's. The library
- * keeps no pointer of the program's but `user`, `argument`, the CUDA context, a queue's CUDA stream, and the memory and words of
- * a queue's operations, until they are done.
+ * Pointers. The library uses a pointer to data only during the call. The pointer must be aligned for its type, and valid for as many
+ * bytes as the call says. NULL is -EFAULT unless the comment allows it. A text is UTF-8, ends with a NUL, and stays the caller's.
+ * The library keeps only these pointers of the program: `user`, `argument`, the CUDA context, a queue's CUDA stream, and the memory
+ * and words of a queue's operations until they are done.
  *
- * Errors that every call may return beside its own: -EBADF, -EFAULT, -ENOMEM, -ENFILE (16 million handles are open), and
- * -ENOTRECOVERABLE, which is a fault in the library.
+ * Every call may also return -EBADF, -EFAULT, -ENOMEM, -ENFILE (16 million handles are open), and -ENOTRECOVERABLE, which is a
+ * fault in the library.
  */
 
 
@@ -104,14 +104,13 @@
 #define GPUNET_HOST_RESET 2
 
 /**
- * No message of a queue is copied by a kernel, however short it is: for streams beside kernels
- * that fill the GPU and do not end.
+ * No kernel copies messages of the queue, however short they are. Set it for streams beside
+ * kernels that fill the GPU and do not end.
  */
 #define GPUNET_HOST_QUEUE_NO_SHORT 1
 
 /**
- * All operations of a queue are kernels of one block, each of which holds a multiprocessor while
- * it waits.
+ * All operations of a queue are kernels of one block. Each holds a multiprocessor while it waits.
  */
 #define GPUNET_HOST_QUEUE_KERNELS 2
 
@@ -126,12 +125,12 @@
 #define GPUNET_HOST_LOG_WARN 2
 
 /**
- * What an operator does or has to know; nothing per connection.
+ * Actions of an operator, and what an operator has to know; nothing per connection.
  */
 #define GPUNET_HOST_LOG_INFO 3
 
 /**
- * What explains a behaviour.
+ * Details that explain a behaviour.
  */
 #define GPUNET_HOST_LOG_DEBUG 4
 
@@ -230,11 +229,11 @@ typedef struct gpunet_host_pollfd {
      */
     struct gpunet_host_socket_t *socket;
     /**
-     * What is asked: POLLIN, POLLOUT.
+     * The requested events: POLLIN, POLLOUT.
      */
     short events;
     /**
-     * What was found: these, and POLLERR, POLLHUP, POLLNVAL.
+     * The events that were found: these, and POLLERR, POLLHUP, POLLNVAL.
      */
     short revents;
 } gpunet_host_pollfd;
@@ -252,7 +251,8 @@ typedef void (*gpunet_host_kernel_fn)(uint64_t net, uint32_t block, uint32_t blo
 typedef void (*gpunet_host_thread_fn)(void *argument);
 
 /**
- * Is told which thread of a block runs from now on, on the system's thread of the block.
+ * Called on the system's thread of a block with the number of the block's thread that runs from
+ * now on.
  */
 typedef void (*gpunet_host_turn_fn)(uint32_t thread);
 
@@ -334,7 +334,7 @@ typedef struct gpunet_host_recv_message {
 } gpunet_host_recv_message;
 
 /**
- * How far a taken direction has come, and why it has ended.
+ * How far a taken direction has progressed, and why it has ended.
  */
 typedef struct gpunet_host_direction_report {
     /**
@@ -343,7 +343,7 @@ typedef struct gpunet_host_direction_report {
      */
     uint64_t position;
     /**
-     * 0 while the direction goes on; else a negative errno: -ENODATA when the peer ended the
+     * 0 while the direction is open; else a negative errno: -ENODATA when the peer ended the
      * stream in good order, -EPIPE when it reads no more, or the stream's failure.
      */
     int error;
@@ -358,9 +358,9 @@ typedef struct gpunet_host_direction_report {
  */
 typedef struct gpunet_host_queue_settings {
     /**
-     * Messages of up to so many bytes are copied by a kernel of one block, which needs a
-     * multiprocessor that is not full. Longer ones are copied by the copy engine. 0: 64 KiB;
-     * GPUNET_HOST_QUEUE_NO_SHORT makes it none.
+     * A kernel of one block copies messages of up to this many bytes. It needs a multiprocessor
+     * that is not full. The copy engine copies longer ones. 0: 64 KiB; GPUNET_HOST_QUEUE_NO_SHORT:
+     * no messages.
      */
     size_t short_bytes;
     /**
@@ -379,9 +379,9 @@ typedef struct gpunet_host_queue_settings {
 } gpunet_host_queue_settings;
 
 /**
- * A message that goes beside what follows on its queue: what gpunet_host_queue_start_send and
- * gpunet_host_queue_start_recv leave, for gpunet_host_queue_finish. A plain value: it may be
- * copied, and needs not be freed.
+ * A message that travels while later operations of its queue run. gpunet_host_queue_start_send and
+ * gpunet_host_queue_start_recv store it, for gpunet_host_queue_finish. It is a plain value: it may
+ * be copied, and need not be freed.
  */
 typedef struct gpunet_host_started {
     /**
@@ -403,8 +403,8 @@ typedef struct gpunet_host_started {
 } gpunet_host_started;
 
 /**
- * Is told once that what a queue was given before is done: `error` is 0, or the queue's first
- * failure as a negative errno.
+ * Called once, when all operations that were enqueued before are done: `error` is 0, or the
+ * queue's first failure as a negative errno.
  *
  * It runs on a thread of the queue's own, one callback after the other, and may make any call.
  * Operations behind it do not wait for it. No C++ exception may leave it.
@@ -412,11 +412,11 @@ typedef struct gpunet_host_started {
 typedef void (*gpunet_host_done_fn)(void *user, int error);
 
 /**
- * How a queue has fared.
+ * How far a queue has come, and its first failure.
  */
 typedef struct gpunet_host_queue_report {
     /**
-     * Operations that are done, failed ones among them. Each trigger of a post, each gate of a
+     * Operations that are done, including failed ones. Each trigger of a post, each gate of a
      * wait, each notify and each synchronize is one operation.
      */
     uint64_t done;
@@ -482,7 +482,7 @@ const char *gpunet_host_version(void);
 uint32_t gpunet_host_abi_version(void);
 
 /**
- * Returns why the last call of this thread that failed did so, in words; "" if none did. Never
+ * Returns in words why the last call of this thread that failed has failed; "" if none has. Never
  * NULL.
  *
  * The text belongs to the library. It is valid until this thread calls this function again, or
@@ -491,8 +491,8 @@ uint32_t gpunet_host_abi_version(void);
 const char *gpunet_host_last_error(void);
 
 /**
- * Makes `text` what gpunet_host_last_error returns, until a call of this thread fails again. NULL:
- * "". For code above this library that fails for a reason of its own.
+ * Sets the text that gpunet_host_last_error returns, until a call of this thread fails again.
+ * NULL: "". For code above this library that fails for a reason of its own.
  *
  *     if (cudaDeviceSynchronize() != cudaSuccess) {
  *         gpunet_host_set_last_error("the kernel failed");
@@ -629,13 +629,12 @@ int gpunet_host_attach_cuda_device(const struct gpunet_host_proxy_t *proxy,
 int gpunet_host_attachment_json(const struct gpunet_host_attachment_t *attachment, char **json);
 
 /**
- * Closes the attachment: closes all its sockets, waits until what was sent is delivered, for at
- * most the setting linger_s, and frees its memory. Kernels that still run are cancelled: finish
+ * Closes the attachment. It closes all its sockets, waits until sent bytes are delivered, for at
+ * most the setting linger_s, and frees the memory. Kernels that still run are cancelled: finish
  * all tokens first. Host sockets that are still open report ECANCELED or ENETDOWN; their handles
  * stay, to be closed.
  *
- * `report` may be NULL. The handle is stale from the begin of the call.
- * Errors: -EBADF.
+ * `report` may be NULL. The handle is stale once the call has begun. Errors: -EBADF.
  */
 int gpunet_host_attachment_close(struct gpunet_host_attachment_t *attachment, struct gpunet_host_close_report *report);
 
@@ -650,8 +649,8 @@ int gpunet_host_attachment_close(struct gpunet_host_attachment_t *attachment, st
 int gpunet_host_socket(const struct gpunet_host_attachment_t *attachment, struct gpunet_host_socket_t **socket);
 
 /**
- * Notes the address that gpunet_host_listen is to take: a struct sockaddr_in or sockaddr_in6. Port
- * 0 is a free one. Whether the address can be had is known when it listens.
+ * Sets the address for gpunet_host_listen: a struct sockaddr_in or sockaddr_in6. Port 0 is a free
+ * one. gpunet_host_listen reports an address that is not available.
  *
  * Errors: -EBADF; -EFAULT; -EAFNOSUPPORT; -EINVAL, also when it is bound already or not fresh.
  */
@@ -686,16 +685,17 @@ int gpunet_host_accept(const struct gpunet_host_socket_t *socket,
  * Connects to a struct sockaddr_in or sockaddr_in6. It obeys SO_SNDTIMEO. After a failure the
  * socket is fresh again.
  *
- * Over tcp and rc the connection is made when it is in the listener's backlog; over peer, the
- * default between two sockets under one proxy, when the other end accepts. A thread that connects
- * to a listener of its own therefore does not wait for the connect, or asks for tcp.
+ * Over tcp and rc the call returns when the connection is in the listener's backlog; over peer,
+ * the default between two sockets under one proxy, when the other end accepts. A thread that
+ * connects to a listener of its own therefore makes the socket non-blocking, or asks for tcp.
  *
- * A non-blocking socket begins to connect and returns -EINPROGRESS. Then gpunet_host_poll reports
- * POLLOUT, or the socket's descriptor becomes readable, when it is known how that went:
- * getsockopt(SO_ERROR) returns 0 or the errno. Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT;
- * -EINPROGRESS; -EALREADY while it connects; -EISCONN; -EOPNOTSUPP (bound or listening; no such
- * transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all socket
- * slots of the attachment are in use); -ENFILE; -ENOBUFS (no ring memory); -ENETDOWN; -ECANCELED.
+ * A non-blocking socket begins to connect and returns -EINPROGRESS. When the connect has succeeded
+ * or failed, gpunet_host_poll reports POLLOUT, and the socket's descriptor becomes readable;
+ * getsockopt(SO_ERROR) then returns 0 or the errno. Errors: -EBADF; -EFAULT; -EINVAL;
+ * -EAFNOSUPPORT; -EINPROGRESS; -EALREADY while it connects; -EISCONN; -EOPNOTSUPP (bound or
+ * listening; no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH;
+ * -EMFILE (all socket slots of the attachment are in use); -ENFILE; -ENOBUFS (no ring memory);
+ * -ENETDOWN; -ECANCELED.
  */
 int gpunet_host_connect(const struct gpunet_host_socket_t *socket, const struct sockaddr *address, socklen_t len);
 
@@ -741,10 +741,10 @@ int gpunet_host_close(struct gpunet_host_socket_t *socket);
 
 /**
  * Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ns` nanoseconds;
- * negative: without limit; 0: not at all. Listeners are ready (POLLIN) when an accept would not
- * wait, sockets that connect (POLLOUT) when it is known how that went. A failure is reported with
- * the direction that was asked for. An entry whose handle is stale gets POLLNVAL; one whose socket
- * is NULL is passed over.
+ * negative: without limit; 0: not at all. A listener is ready (POLLIN) when an accept would not
+ * wait. A socket that connects is ready (POLLOUT) when the connect has succeeded or failed. A
+ * failure is reported with the direction that was asked for. An entry whose handle is stale gets
+ * POLLNVAL; one whose socket is NULL is passed over.
  *
  * Returns how many entries have something in `revents`; 0 when the time is over.
  * Errors: -EFAULT, -EINVAL.
@@ -754,9 +754,10 @@ int gpunet_host_poll(struct gpunet_host_pollfd *sockets, size_t count, int64_t t
 /**
  * Returns a descriptor for the program's event loop (epoll, libuv): it is readable while the
  * socket is ready for one of `events` (POLLIN, POLLOUT), has failed, or may be one of these. It
- * may be readable in vain, once; then a non-blocking call returns -EAGAIN, or gpunet_host_poll
- * finds nothing, and that makes it unreadable. It is never unreadable while the socket is ready.
- * Watch it level-triggered for being readable, whatever `events` are; call again to change them.
+ * may be readable although the socket is not ready; then a non-blocking call returns -EAGAIN, or
+ * gpunet_host_poll finds nothing, and the descriptor is no longer readable. It is never unreadable
+ * while the socket is ready. Watch it level-triggered for being readable, whatever `events` are;
+ * call again to change them.
  *
  * The descriptor is the socket's: it is valid until gpunet_host_close, and the program neither
  * closes, reads nor writes it. Take it out of the event loop before gpunet_host_close. Errors:
@@ -765,14 +766,14 @@ int gpunet_host_poll(struct gpunet_host_pollfd *sockets, size_t count, int64_t t
 int gpunet_host_fd(const struct gpunet_host_socket_t *socket, short events);
 
 /**
- * Leaves the socket's own address, as getsockname(2); of a listener with the actual port.
+ * Stores the socket's own address, as getsockname(2); a listener's has the actual port.
  *
  * Errors: -EBADF; -EFAULT; -ENOTCONN before it has one.
  */
 int gpunet_host_getsockname(const struct gpunet_host_socket_t *socket, struct sockaddr *address, socklen_t *len);
 
 /**
- * Leaves the peer's address, as getpeername(2).
+ * Stores the peer's address, as getpeername(2).
  *
  * Errors: -EBADF; -EFAULT; -ENOTCONN.
  */
@@ -826,12 +827,12 @@ int gpunet_host_token(const struct gpunet_host_attachment_t *attachment, struct 
 uint64_t gpunet_host_token_net(const struct gpunet_host_token_t *token);
 
 /**
- * Runs a C function as a kernel on the CPU device, by `blocks` threads; returns when they have
- * been started. It calls the functions of gpunet.h with its net value. A token may have several
- * such launches. `argument` is passed on as it is, to all these threads.
+ * Runs a C function as a kernel on the CPU device, by `blocks` threads, and returns when they have
+ * been started. The function calls those of gpunet.h with its net value. A token may have several
+ * such launches. All these threads get `argument`.
  *
- * Errors: -EBADF; -EINVAL for no block or no function; -EOPNOTSUPP on a GPU; the system's, when it
- * refuses a thread (the token is cancelled then, because some blocks may have been started).
+ * Errors: -EBADF; -EINVAL without a block or a function; -EOPNOTSUPP on a GPU; the system's, when
+ * it refuses a thread (the token is cancelled then, because some blocks may have been started).
  */
 int gpunet_host_token_launch(const struct gpunet_host_token_t *token,
                              uint32_t blocks,
@@ -868,16 +869,17 @@ int gpunet_host_token_cancel(const struct gpunet_host_token_t *token);
 int gpunet_host_token_finish(struct gpunet_host_token_t *token, int policy, uint64_t *left_open);
 
 /**
- * Runs a function by `blocks` thread blocks of `threads` threads on the CPU, and returns when all
- * have ended. A block is a thread of the system, on which its threads take turns, each with a
- * stack of 256 KiB: one runs until it comes to a barrier or to a collective call, waits in a call,
- * calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the threads'
- * block and warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
+ * Runs a function on the CPU in `blocks` thread blocks of `threads` threads, and returns when all
+ * have ended. A block is one thread of the system, on which its threads take turns. Each thread
+ * has a stack of 256 KiB. It runs until it comes to a barrier or to a collective call, waits in a
+ * call, calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the
+ * threads' block and warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
  *
- * Every thread gets `argument`. `on_turn` may be NULL. Threads that wait for each other and cannot
- * go on (a barrier to which not all come) end the program. Errors: -EINVAL for no function, no
- * block, or not 1 to 1,024 threads; the system's, when it refuses a thread: those that were
- * started may still run then; -ENOTRECOVERABLE when there is no memory for stacks.
+ * Every thread gets `argument`. `on_turn` may be NULL. If threads wait for each other and none can
+ * continue (a barrier to which not all come), the program ends with a message. Errors: -EINVAL
+ * without a function or a block, or with a number of threads that is not 1 to 1,024; the system's,
+ * when it refuses a thread: those that were started may still run then; -ENOTRECOVERABLE when
+ * there is no memory for stacks.
  */
 int gpunet_host_run_blocks(uint32_t blocks,
                            uint32_t threads,
@@ -904,8 +906,8 @@ uint32_t gpunet_host_sync_block(uint32_t value);
 uint32_t gpunet_host_sync_warp(uint32_t value);
 
 /**
- * Lets other threads of the calling thread's block run: for a loop that waits for one of them.
- * Returns 1 if there were any, else 0.
+ * Lets other threads of the calling thread's block run. A loop that waits for one of them calls
+ * it. Returns 1 if there were any, else 0.
  */
 int gpunet_host_take_turns(void);
 
@@ -946,7 +948,7 @@ int gpunet_host_check_co_resident(const struct gpunet_host_attachment_t *attachm
  * Takes the sending direction of a stream from the kernels: those that send by the socket's number
  * get -EALREADY meanwhile. The program places messages in the direction's ring
  * (gpunet_host_sender_prepare), which kernels and queues fill and publish, or has a queue send
- * (gpunet_host_queue_send). What was sent before goes out first.
+ * (gpunet_host_queue_send). Bytes that were sent before are delivered first.
  *
  * On success `*sender` is a handle that gpunet_host_sender_give_back ends. Errors: -EBADF, also
  * when a kernel has closed the socket; -EFAULT; -ENOTCONN of a listener; -EBUSY when a launch that
@@ -965,10 +967,10 @@ int gpunet_host_device_take_recv(const struct gpunet_host_device_socket_t *socke
                                  struct gpunet_host_receiver_t **receiver);
 
 /**
- * Reserves `len` bytes of the ring for the next message, and leaves its place, gates and trigger
- * in `*message`. As many messages may be prepared ahead as the ring holds. Published in the order
- * in which they were prepared, a later one publishes all before it. Wait for kernels that play
- * further messages from one (`position` + i * `len`) before the next call.
+ * Reserves `len` bytes of the ring for the next message, and stores its place, gates and trigger
+ * in `*message`. As many messages may be prepared ahead as the ring holds. They are published in
+ * the order in which they were prepared; a later one publishes all before it. Before the next
+ * call, wait for kernels that send further messages from one (`position` + i * `len`).
  *
  *     gpunet_host_send_message message;
  *     gpunet_host_sender_prepare(sender, 4096, &message);
@@ -976,51 +978,51 @@ int gpunet_host_device_take_recv(const struct gpunet_host_device_socket_t *socke
  *     gpunet_host_queue_post(queue, &message.post, 1);       // if the kernel does not release the trigger itself
  *
  * Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EMSGSIZE for more than the ring has; -ENOBUFS
- * when it would not fit into the ring beside what is prepared and not published; -EBUSY when a
- * CUDA graph has operations of the direction; the stream's failure.
+ * when the ring has no room for it beside messages that are prepared and not published; -EBUSY
+ * when a CUDA graph has operations of the direction; the stream's failure.
  */
 int gpunet_host_sender_prepare(const struct gpunet_host_sender_t *sender,
                                size_t len,
                                struct gpunet_host_send_message *message);
 
 /**
- * Names the next `len` bytes of the stream as a message to come, and leaves its place, gate and
+ * Names the next `len` bytes of the stream as a message to come, and stores its place, gate and
  * trigger in `*message`.
  *
  *     gpunet_host_recv_message expected;
  *     gpunet_host_receiver_prepare(receiver, 4096, &expected);
  *     read<<<blocks, threads, 0, stream>>>(net, expected.prepared);   // waits for it, reads it, releases its trigger
  *
- * Errors: as gpunet_host_sender_prepare; -ENOBUFS when it would not fit into the ring beside what
- * is prepared and not consumed.
+ * Errors: as gpunet_host_sender_prepare; -ENOBUFS when the ring has no room for it beside messages
+ * that are prepared and not consumed.
  */
 int gpunet_host_receiver_prepare(const struct gpunet_host_receiver_t *receiver,
                                  size_t len,
                                  struct gpunet_host_recv_message *message);
 
 /**
- * Leaves the size of the direction's ring, bytes: the longest message that can be prepared.
+ * Stores the size of the direction's ring in bytes: the longest message that can be prepared.
  *
  * Errors: -EBADF; -EFAULT.
  */
 int gpunet_host_sender_capacity(const struct gpunet_host_sender_t *sender, size_t *capacity);
 
 /**
- * Leaves the size of the direction's ring, bytes: the longest message that can be prepared.
+ * Stores the size of the direction's ring in bytes: the longest message that can be prepared.
  *
  * Errors: -EBADF; -EFAULT.
  */
 int gpunet_host_receiver_capacity(const struct gpunet_host_receiver_t *receiver, size_t *capacity);
 
 /**
- * Leaves how far the direction has come, and why it has ended. An error stays.
+ * Stores how far the direction has progressed, and why it has ended. An error stays.
  *
  * Errors: -EBADF; -EFAULT; -EIO when the device's memory cannot be read.
  */
 int gpunet_host_sender_outcome(const struct gpunet_host_sender_t *sender, struct gpunet_host_direction_report *outcome);
 
 /**
- * Leaves how far the direction has come, and why it has ended. An error stays.
+ * Stores how far the direction has progressed, and why it has ended. An error stays.
  *
  * Errors: as gpunet_host_sender_outcome.
  */
@@ -1029,7 +1031,7 @@ int gpunet_host_receiver_outcome(const struct gpunet_host_receiver_t *receiver,
 
 /**
  * Gives the direction back to the kernels. Messages that were prepared and not published are void.
- * The handle is stale from the begin of the call, whatever it returns.
+ * The handle is stale once the call has begun, whatever the call returns.
  *
  * Errors: -EBADF; -EBUSY when a launch that runs knows the socket, or a queue has operations of
  * the direction: it stays taken until those are done, and gpunet_host_device_take_send gives it
@@ -1038,8 +1040,8 @@ int gpunet_host_receiver_outcome(const struct gpunet_host_receiver_t *receiver,
 int gpunet_host_sender_give_back(struct gpunet_host_sender_t *sender);
 
 /**
- * Gives the direction back to the kernels. What has landed and was not consumed is theirs. The
- * handle is stale from the begin of the call, whatever it returns.
+ * Gives the direction back to the kernels. Bytes that have landed and were not consumed are
+ * theirs. The handle is stale once the call has begun, whatever the call returns.
  *
  * Errors: as gpunet_host_sender_give_back.
  */
@@ -1062,7 +1064,7 @@ int gpunet_host_device_number(const struct gpunet_host_device_socket_t *socket);
 int gpunet_host_device_transport(const struct gpunet_host_device_socket_t *socket);
 
 /**
- * Leaves the socket's own address, as getsockname(2); of a listener with the actual port.
+ * Stores the socket's own address, as getsockname(2); a listener's has the actual port.
  *
  * Errors: -EBADF; -EFAULT.
  */
@@ -1071,7 +1073,7 @@ int gpunet_host_device_getsockname(const struct gpunet_host_device_socket_t *soc
                                    socklen_t *len);
 
 /**
- * Leaves the peer's address, as getpeername(2).
+ * Stores the peer's address, as getpeername(2).
  *
  * Errors: -EBADF; -EFAULT; -ENOTCONN of a listener.
  */
@@ -1081,21 +1083,21 @@ int gpunet_host_device_getpeername(const struct gpunet_host_device_socket_t *soc
 
 /**
  * Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device
- * has 256 slots for such sockets, beside the setting `sockets` for its kernels'. `options` are
- * those of gpunet.h, which later calls of kernels on the socket obey; NULL: the defaults. It waits
- * for at most `timeout_ns` nanoseconds; negative: without limit (the transport has its own); 0:
- * not at all. Over peer a connect waits until the other end accepts.
+ * has 256 slots for such sockets, in addition to the setting `sockets` for those of its kernels.
+ * `options` are those of gpunet.h, and later calls of kernels on the socket obey them; NULL: the
+ * defaults. The call waits for at most `timeout_ns` nanoseconds; negative: without limit (the
+ * transport has a limit of its own). Over peer a connect waits until the other end accepts.
  *
  *     gpunet_host_device_socket_t *socket;
  *     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000000000, &socket);
  *     kernel<<<blocks, threads, 0, stream>>>(net, gpunet_host_device_number(socket));
  *
  * On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
- * Errors: -EBADF; -EFAULT; -EINVAL, also for options that no proxy supports; -EAFNOSUPPORT;
- * -EOPNOTSUPP (no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH;
- * -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring memory); -EBUSY (all
- * launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the attachment is
- * closed.
+ * Errors: -EBADF; -EFAULT; -EINVAL, also for timeout 0 and for options that no proxy supports;
+ * -EAFNOSUPPORT; -EOPNOTSUPP (no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH;
+ * -EHOSTUNREACH; -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring memory);
+ * -EBUSY (all launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the
+ * attachment is closed.
  */
 int gpunet_host_device_connect(const struct gpunet_host_attachment_t *attachment,
                                const struct sockaddr *address,
@@ -1150,15 +1152,14 @@ int gpunet_host_device_leave(struct gpunet_host_device_socket_t *socket);
 /**
  * Closes the socket: what was sent is still delivered. If launches that run know it, or its
  * directions are taken, it is closed when the last of them has ended, or been given back. An
- * accept that another thread waits in returns -EBADF. The handle is stale from the begin of the
- * call.
+ * accept that another thread waits in returns -EBADF. The handle is stale once the call has begun.
  *
  * Errors: -EBADF.
  */
 int gpunet_host_device_close(struct gpunet_host_device_socket_t *socket);
 
 /**
- * Makes a queue of the CPU device: a thread carries out what is enqueued.
+ * Makes a queue of the CPU device: a thread carries the operations out.
  *
  *     gpunet_host_queue_cpu(attachment, &queue);
  *     gpunet_host_queue_send(queue, sender, message, sizeof message);
@@ -1275,9 +1276,9 @@ int gpunet_host_queue_start_recv(const struct gpunet_host_queue_t *queue,
                                  struct gpunet_host_started *started);
 
 /**
- * Waits until `count` messages that the queue has started are done: what is enqueued behind it
- * comes after them. The call itself does not wait. One that is done already is fine; one that has
- * failed counts as done (gpunet_host_queue_outcome).
+ * Has the queue wait until `count` messages that it has started are done: operations that are
+ * enqueued later come after them. The call itself does not wait. Messages may be done already; one
+ * that has failed counts as done (gpunet_host_queue_outcome).
  *
  * Errors: -EBADF; -EFAULT; -EINVAL for what this queue has not started: then it waits for none of
  * them; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
@@ -1287,7 +1288,7 @@ int gpunet_host_queue_finish(const struct gpunet_host_queue_t *queue,
                              size_t count);
 
 /**
- * Releases `count` triggers in their order. One that comes too late does nothing.
+ * Releases `count` triggers in their order. A trigger that comes too late does nothing.
  *
  *     gpunet_trigger_t posts[] = {first.post, second.post};
  *     gpunet_host_queue_post(queue, posts, 2);
@@ -1301,8 +1302,8 @@ int gpunet_host_queue_finish(const struct gpunet_host_queue_t *queue,
 int gpunet_host_queue_post(const struct gpunet_host_queue_t *queue, const gpunet_trigger_t *triggers, size_t count);
 
 /**
- * Waits until `count` gates have passed: what is enqueued behind it is done afterwards. The call
- * itself does not wait.
+ * Has the queue wait until `count` gates have passed: operations that are enqueued later come
+ * afterwards. The call itself does not wait.
  *
  *     gpunet_host_queue_wait(queue, &expected.arrived, 1);
  *     check<<<blocks, threads, 0, stream>>>(expected.span);
@@ -1313,10 +1314,10 @@ int gpunet_host_queue_post(const struct gpunet_host_queue_t *queue, const gpunet
 int gpunet_host_queue_wait(const struct gpunet_host_queue_t *queue, const gpunet_gate_t *gates, size_t count);
 
 /**
- * Publishes a value in a word of the program's own: what the queue did before is visible to
- * whoever observes it. The word is memory of the device, or on a GPU memory of the host that it
- * has mapped, aligned to 8 bytes; it stays until the operation is done. Read it by an atomic load
- * (acquire).
+ * Publishes a value in a word of the program's own. Whoever observes the value sees what the queue
+ * did before. The word is memory of the device, or on a GPU memory of the host that the GPU has
+ * mapped; it is aligned to 8 bytes. It stays valid until the operation is done. Read it by an
+ * atomic load (acquire).
  *
  * Errors: -EBADF; -EFAULT; -EINVAL when it is not aligned; -EAGAIN, -EIO and -EOPNOTSUPP as in
  * gpunet_host_queue_post.
@@ -1333,8 +1334,8 @@ int gpunet_host_queue_write(const struct gpunet_host_queue_t *queue, uint64_t *a
 int gpunet_host_queue_wait_word(const struct gpunet_host_queue_t *queue, uint64_t *address, uint64_t value);
 
 /**
- * Stores how the queue has fared in a word of the program's own, as gpunet_host_queue_write: 0, or
- * the errno (positive) of its first failure. A kernel behind it on the stream finds it there, and
+ * Stores the queue's state in a word of the program's own, as gpunet_host_queue_write does: 0, or
+ * the errno (positive) of its first failure. A kernel behind it on the stream reads the word, and
  * need not work on bytes that never came. The call itself does not wait.
  *
  *     gpunet_host_queue_recv(queue, receiver, answer, bytes);
@@ -1346,8 +1347,8 @@ int gpunet_host_queue_wait_word(const struct gpunet_host_queue_t *queue, uint64_
 int gpunet_host_queue_check(const struct gpunet_host_queue_t *queue, uint64_t *address);
 
 /**
- * Has `callback` called with `user`, once, when all that was enqueued before is done. After
- * gpunet_host_queue_destroy it is called, too. It gets -ECANCELED if the queue ended before.
+ * Calls `callback` with `user`, once, when all operations that were enqueued before are done, also
+ * after gpunet_host_queue_destroy. The callback gets -ECANCELED if the queue ended before that.
  *
  *     static void tell(void *user, int error) { sem_post(user); }
  *     gpunet_host_queue_notify(queue, tell, &semaphore);
@@ -1368,7 +1369,8 @@ int gpunet_host_queue_notify(const struct gpunet_host_queue_t *queue, gpunet_hos
 int gpunet_host_queue_synchronize(const struct gpunet_host_queue_t *queue, int64_t timeout_ns);
 
 /**
- * Leaves how the queue has fared so far. It does not wait for operations.
+ * Stores in `*outcome` how far the queue has come, and its first failure. It does not wait for
+ * operations.
  *
  *     gpunet_host_queue_report report;
  *     gpunet_host_queue_outcome(queue, &report);
@@ -1380,17 +1382,17 @@ int gpunet_host_queue_outcome(const struct gpunet_host_queue_t *queue,
                               struct gpunet_host_queue_report *outcome);
 
 /**
- * Ends the queue's handle. What was enqueued is still done: synchronize before memory, words or
- * the stream that it uses go. The handle is stale from the begin of the call.
+ * Ends the queue's handle. Enqueued operations are still carried out: synchronize before you free
+ * their memory and words, or destroy the stream. The handle is stale once the call has begun.
  *
  * Errors: -EBADF.
  */
 int gpunet_host_queue_destroy(struct gpunet_host_queue_t *queue);
 
 /**
- * Limits the waits of operations of teams that are enqueued from now on to `timeout_ns`
- * nanoseconds each, from when it begins; negative, as at first: no limit; 0: each looks once. On a
- * CUDA stream a wait with a limit is a kernel of one block.
+ * Limits each wait of team operations that are enqueued from now on to `timeout_ns` nanoseconds,
+ * counted from the beginning of the wait; negative, the default: no limit; 0: the wait checks
+ * once. On a CUDA stream a wait with a limit is a kernel of one block.
  *
  * Errors: -EBADF.
  */
@@ -1403,8 +1405,8 @@ int gpunet_host_queue_set_team_timeout(const struct gpunet_host_queue_t *queue, 
  * done; the destination may be freed at once. The member sees the bytes once a later signal or
  * barrier of this queue tells it.
  *
- * Errors: -EBADF; -EFAULT; -EINVAL with the reason for a member that there is not, bytes that do
- * not fit, and a queue of another device; -ECONNRESET when a member is known to have died;
+ * Errors: -EBADF; -EFAULT; -EINVAL, with the reason, when the member does not exist, the bytes do
+ * not fit, or the queue is another device's; -ECONNRESET when a member is known to have died;
  * -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post; -EOPNOTSUPP also for pageable memory
  * on a CUDA stream. What fails later is in gpunet_host_queue_outcome: -ECONNRESET when a member
  * has died; -ENOTCONN when the one that is waited for has left, or this member has; -ETIMEDOUT
@@ -1437,12 +1439,12 @@ int gpunet_host_queue_put_signal(const struct gpunet_host_queue_t *queue,
                                  uint32_t member);
 
 /**
- * Sets this member's word of a signal at `member`: what the queue did before is there when the
- * member sees the value. Values only grow, up to GPUNET_MAX_SIGNAL. One queue, or one group of
+ * Sets this member's word of a signal at `member`. When the member sees the value, it also sees
+ * what the queue did before. Values only grow, up to GPUNET_MAX_SIGNAL. One queue, or one group of
  * kernels, at a time sets a signal of a member.
  *
- * Errors: as gpunet_host_queue_put; -EINVAL also for a signal that there is not, and a value that
- * is too large.
+ * Errors: as gpunet_host_queue_put; -EINVAL also when the signal does not exist or the value is
+ * too large.
  */
 int gpunet_host_queue_signal(const struct gpunet_host_queue_t *queue,
                              const struct gpunet_host_team_t *team,
@@ -1451,9 +1453,9 @@ int gpunet_host_queue_signal(const struct gpunet_host_queue_t *queue,
                              uint32_t member);
 
 /**
- * Waits until the word that `source` writes for `signal` is at least `value`: what it had stored
- * before is visible to what follows on the queue. The call itself does not wait. A signal that the
- * same stream sends later never ends the wait.
+ * Has the queue wait until the word that `source` writes for `signal` is at least `value`. What
+ * the source had stored before is visible to later operations of the queue. The call itself does
+ * not wait. A signal that the same stream sends later never ends the wait.
  *
  * Errors: as gpunet_host_queue_signal.
  */
@@ -1464,8 +1466,8 @@ int gpunet_host_queue_wait_until(const struct gpunet_host_queue_t *queue,
                                  uint64_t value);
 
 /**
- * Waits until all members have come to the barrier, by a queue or by a kernel. The call itself
- * does not wait.
+ * Has the queue wait until all members have come to the barrier, by a queue or by a kernel. The
+ * call itself does not wait.
  *
  * Errors: as gpunet_host_queue_put; -EBUSY as long as another queue has barriers or collectives of
  * the team under way. Later also -EBUSY when a kernel of this member is in a collective, and
@@ -1475,8 +1477,8 @@ int gpunet_host_queue_wait_until(const struct gpunet_host_queue_t *queue,
 int gpunet_host_queue_barrier(const struct gpunet_host_queue_t *queue, const struct gpunet_host_team_t *team);
 
 /**
- * Gives every member the `len` bytes of each: those of member `i` lie at `offset + i * len` of
- * everybody's part. All members give the same length. The source is as in gpunet_host_queue_put.
+ * Copies the `len` bytes of each member to every member: those of member `i` go to `offset + i *
+ * len` of every part. All members give the same length. The source is as in gpunet_host_queue_put.
  *
  * Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
  */
@@ -1487,8 +1489,8 @@ int gpunet_host_queue_all_gather(const struct gpunet_host_queue_t *queue,
                                  size_t len);
 
 /**
- * Copies `len` bytes of the member `root` to `offset` of everybody's part. All members give the
- * same length; the data of the others is not looked at, and may be null.
+ * Copies `len` bytes of the member `root` to `offset` of every part. All members give the same
+ * length. The data of the others is ignored, and may be null.
  *
  * Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
  */
@@ -1500,10 +1502,9 @@ int gpunet_host_queue_broadcast(const struct gpunet_host_queue_t *queue,
                                 uint32_t root);
 
 /**
- * Gives every member `len` bytes of each: `data` has so many for each member, and those of member
- * `j` for member `i` come to `offset + j
- * * len` of member `i`'s part. All members give the same length. The source is as in
- *   gpunet_host_queue_put.
+ * Copies `len` bytes from each member to each member: `data` has `len` bytes for each, and those
+ * of member `j` for member `i` go to byte `offset + len * j` of member `i`'s part. All members
+ * give the same length. The source is as in gpunet_host_queue_put.
  *
  * Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
  */
@@ -1525,7 +1526,7 @@ int gpunet_host_alloc(const struct gpunet_host_attachment_t *attachment,
                       struct gpunet_host_buffer_t **buffer);
 
 /**
- * Leaves the buffer's address on its device, which a kernel takes as a pointer, and its length.
+ * Stores the buffer's address on its device, which a kernel takes as a pointer, and its length.
  * Either pointer may be NULL. The address is valid until gpunet_host_buffer_free.
  *
  * Errors: -EBADF.
@@ -1571,8 +1572,9 @@ int gpunet_host_team_rank(const struct gpunet_host_team_t *team);
 int gpunet_host_team_size(const struct gpunet_host_team_t *team);
 
 /**
- * Leaves what kernels of a launch are given to act as this member: a parameter, by value. `token`
- * is of a launch on the attachment that joined. The kernels end before the team is left.
+ * Stores in `*value` the parameter by which kernels of a launch act as this member. Pass it by
+ * value. `token` is of a launch on the attachment that joined. The kernels end before the team is
+ * left.
  *
  * Errors: -EBADF; -EFAULT; -EINVAL when the token is of another attachment.
  */
@@ -1592,9 +1594,9 @@ int gpunet_host_team_barrier(const struct gpunet_host_team_t *team);
 /**
  * Leaves the team when all members do. Its kernels have ended, and its symmetric memory is free.
  *
- * Errors: as gpunet_host_team_barrier: this member has left all the same, and the handle is stale.
- * -EBUSY while there is symmetric memory of the team, or a call or a kernel on the CPU uses it: it
- * goes on then.
+ * Errors: as gpunet_host_team_barrier: this member has left nevertheless, and the handle is stale.
+ * -EBUSY while there is symmetric memory of the team, or a call or a kernel on the CPU uses it;
+ * the team then stays usable.
  */
 int gpunet_host_team_leave(struct gpunet_host_team_t *team);
 
@@ -1612,8 +1614,8 @@ int gpunet_host_team_listen(const struct sockaddr *address,
                             struct gpunet_host_team_listener_t **listener);
 
 /**
- * Leaves the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits.
- * Whoever has it can join.
+ * Stores the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits.
+ * Everybody who has it can join.
  *
  * On success `*id` belongs to the caller, who gives it back with gpunet_host_free_string.
  * Errors: -EBADF, -EFAULT, -ENOMEM.
@@ -1628,8 +1630,8 @@ int gpunet_host_team_id(const struct gpunet_host_team_listener_t *listener, char
 int gpunet_host_team_listener_close(struct gpunet_host_team_listener_t *listener);
 
 /**
- * Joins as member 0 of `size`, at its listener, whose handle is stale from the begin of the call.
- * Waits until all have joined. `options` may be NULL.
+ * Joins as member 0 of `size`, at its listener, and waits until all have joined. The listener's
+ * handle is stale once the call has begun. `options` may be NULL.
  *
  * On success `*team` is a handle that gpunet_host_team_leave ends.
  * Errors: as gpunet_host_team_join.
@@ -1667,8 +1669,8 @@ int gpunet_host_team_join(const struct gpunet_host_attachment_t *attachment,
                           struct gpunet_host_team_t **team);
 
 /**
- * Reads from the environment as what torchrun, mpirun (Open MPI) or srun has started this program:
- * its rank, and how many members there are. With it a program chooses its device before it joins
+ * Reads from the environment the rank and the number of members that torchrun, mpirun (Open MPI)
+ * or srun has given this program. A program uses them to choose its device before it joins
  * (gpunet_host_team_launched).
  *
  * Errors: -EFAULT; -ENOENT when the environment names no team.
@@ -1676,9 +1678,8 @@ int gpunet_host_team_join(const struct gpunet_host_attachment_t *attachment,
 int gpunet_host_team_environment(uint32_t *rank, uint32_t *size);
 
 /**
- * Joins as what torchrun, mpirun (Open MPI) or srun has started this program as: rank, size and
- * place are in the environment. GPUNET_TEAM, an id, says where members meet instead. `options` may
- * be NULL.
+ * Joins with the rank, size and address that torchrun, mpirun (Open MPI) or srun has put into the
+ * environment. If GPUNET_TEAM holds an id, members meet there instead. `options` may be NULL.
  *
  * On success `*team` is a handle that gpunet_host_team_leave ends.
  * Errors: as gpunet_host_team_join; -ENOENT when the environment names no team.
@@ -1688,8 +1689,8 @@ int gpunet_host_team_launched(const struct gpunet_host_attachment_t *attachment,
                               struct gpunet_host_team_t **team);
 
 /**
- * Makes teams of those members that give the same `colour`. In them, members are ranked by `key`,
- * and those with equal keys as in this team. All members call it; this team goes on.
+ * Makes a team of all members that give the same `colour`. `key` ranks them; members with equal
+ * keys keep their order in this team. All members call it. This team stays usable.
  *
  * On success `*part` is a handle that gpunet_host_team_leave ends.
  * Errors: as gpunet_host_team_join.
@@ -1702,7 +1703,7 @@ int gpunet_host_team_split(const struct gpunet_host_team_t *team,
 /**
  * Allocates `len` bytes for each member, all zero. All members call it, with the same length, in
  * the same order among what they do together. Waits until all have the memory mapped. If one
- * cannot have it, nobody gets it, and the team goes on.
+ * member cannot have it, none gets it, and the team stays usable.
  *
  * On success `*symmetric` is a handle that gpunet_host_symmetric_free ends. Errors, for all
  * members: as gpunet_host_team_barrier; -EINVAL also when lengths differ; -EOPNOTSUPP with the
@@ -1714,8 +1715,8 @@ int gpunet_host_symmetric_alloc(const struct gpunet_host_team_t *team,
 
 /**
  * As gpunet_host_symmetric_alloc, but the bytes need not exist yet: gpunet_host_symmetric_commit
- * makes them exist, the first so many, before anybody uses them. On a GPU in a team with a CPU, or
- * whose memory others cannot map, all of them exist at once.
+ * makes the first of them exist, before anybody uses them. On a GPU in a team with a CPU, or whose
+ * memory others cannot map, all of them exist at once.
  *
  *     gpunet_host_symmetric_reserve(team, 1 << 30, &heap);
  *     gpunet_host_symmetric_commit(heap, 4096);
@@ -1732,21 +1733,21 @@ int gpunet_host_symmetric_reserve(const struct gpunet_host_team_t *team,
  * with the same length, in the same order among what they do together. Once it returns, all have
  * them. It waits for no kernel: kernels may use the bytes that exist meanwhile.
  *
- * Errors, for all members: as gpunet_host_symmetric_alloc; the memory is as it was. -EBADF;
+ * Errors, for all members: as gpunet_host_symmetric_alloc; the memory stays unchanged. -EBADF;
  * -EINVAL for more bytes than there are.
  */
 int gpunet_host_symmetric_commit(const struct gpunet_host_symmetric_t *symmetric, size_t len);
 
 /**
- * Leaves the memory as kernels are given it: a parameter, by value. The kernels end before the
- * memory is freed.
+ * Stores in `*value` the parameter by which kernels use the memory. Pass it by value. The kernels
+ * end before the memory is freed.
  *
  * Errors: -EBADF; -EFAULT.
  */
 int gpunet_host_symmetric_value(const struct gpunet_host_symmetric_t *symmetric, gpunet_symmetric_t *value);
 
 /**
- * Leaves the address at which this member's device has the part of `member` mapped.
+ * Stores the address at which this member's device has mapped the part of `member`.
  *
  * Errors: -EBADF; -EFAULT; -EINVAL when there is no such member.
  */

@@ -177,13 +177,12 @@ pub unsafe extern "C" fn gpunet_host_attachment_json(
     })
 }
 
-/// Closes the attachment: closes all its sockets, waits until what was sent is delivered, for at
-/// most the setting linger_s, and frees its memory. Kernels that still run are cancelled: finish
+/// Closes the attachment. It closes all its sockets, waits until sent bytes are delivered, for at
+/// most the setting linger_s, and frees the memory. Kernels that still run are cancelled: finish
 /// all tokens first. Host sockets that are still open report ECANCELED or ENETDOWN; their handles
 /// stay, to be closed.
 ///
-/// `report` may be NULL. The handle is stale from the begin of the call.
-/// Errors: -EBADF.
+/// `report` may be NULL. The handle is stale once the call has begun. Errors: -EBADF.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_attachment_close(
     attachment: *mut gpunet_host_attachment_t,

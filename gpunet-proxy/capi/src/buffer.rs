@@ -44,7 +44,7 @@ pub unsafe extern "C" fn gpunet_host_alloc(
     })
 }
 
-/// Leaves the buffer's address on its device, which a kernel takes as a pointer, and its length.
+/// Stores the buffer's address on its device, which a kernel takes as a pointer, and its length.
 /// Either pointer may be NULL. The address is valid until gpunet_host_buffer_free.
 ///
 /// Errors: -EBADF.

@@ -15,7 +15,8 @@ use std::ffi::{c_int, c_void};
 /// A function that is one thread of a block on the CPU. No C++ exception may leave it.
 pub type gpunet_host_thread_fn = Option<unsafe extern "C" fn(argument: *mut c_void)>;
 
-/// Is told which thread of a block runs from now on, on the system's thread of the block.
+/// Called on the system's thread of a block with the number of the block's thread that runs from
+/// now on.
 pub type gpunet_host_turn_fn = Option<unsafe extern "C" fn(thread: u32)>;
 
 /// A C function whose threads form blocks.
@@ -43,16 +44,17 @@ impl Kernel for Threads {
     }
 }
 
-/// Runs a function by `blocks` thread blocks of `threads` threads on the CPU, and returns when all
-/// have ended. A block is a thread of the system, on which its threads take turns, each with a
-/// stack of 256 KiB: one runs until it comes to a barrier or to a collective call, waits in a call,
-/// calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the threads'
-/// block and warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
+/// Runs a function on the CPU in `blocks` thread blocks of `threads` threads, and returns when all
+/// have ended. A block is one thread of the system, on which its threads take turns. Each thread
+/// has a stack of 256 KiB. It runs until it comes to a barrier or to a collective call, waits in a
+/// call, calls gpunet_host_take_turns, or ends. The calls of gpunet.h and gpunet_team.h know the
+/// threads' block and warp. gpunet_cpu.h launches kernels in CUDA C++ by it.
 ///
-/// Every thread gets `argument`. `on_turn` may be NULL. Threads that wait for each other and cannot
-/// go on (a barrier to which not all come) end the program. Errors: -EINVAL for no function, no
-/// block, or not 1 to 1,024 threads; the system's, when it refuses a thread: those that were
-/// started may still run then; -ENOTRECOVERABLE when there is no memory for stacks.
+/// Every thread gets `argument`. `on_turn` may be NULL. If threads wait for each other and none can
+/// continue (a barrier to which not all come), the program ends with a message. Errors: -EINVAL
+/// without a function or a block, or with a number of threads that is not 1 to 1,024; the system's,
+/// when it refuses a thread: those that were started may still run then; -ENOTRECOVERABLE when
+/// there is no memory for stacks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_run_blocks(
     blocks: u32,
@@ -95,8 +97,8 @@ pub extern "C" fn gpunet_host_sync_warp(value: u32) -> u32 {
     capi::warp().sum(value)
 }
 
-/// Lets other threads of the calling thread's block run: for a loop that waits for one of them.
-/// Returns 1 if there were any, else 0.
+/// Lets other threads of the calling thread's block run. A loop that waits for one of them calls
+/// it. Returns 1 if there were any, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpunet_host_take_turns() -> c_int {
     c_int::from(block::pass_on())

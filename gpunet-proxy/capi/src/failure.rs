@@ -28,10 +28,19 @@ impl Failure {
         Self { errno, text: text.into() }
     }
 
-    /// A failure that the name of its errno describes completely.
+    /// A failure that its errno describes completely.
     pub(crate) fn of(errno: i32) -> Self {
-        if errno == libc::EAGAIN {
-            return Self::would_block();
+        let reason = match errno {
+            libc::EAGAIN => return Self::would_block(),
+            libc::EPIPE => "the peer receives no more, or this direction was shut down",
+            libc::ENOTCONN => "the socket is not connected",
+            libc::ENETDOWN => "the proxy has stopped, or gave no sign of life",
+            libc::ECANCELED => "the launch was cancelled, or the attachment was closed",
+            libc::EADDRNOTAVAIL => "this machine has no such address",
+            _ => "",
+        };
+        if !reason.is_empty() {
+            return Self::new(errno, reason);
         }
         // Rust's text, without its "(os error 9)".
         let text = io::Error::from_raw_os_error(errno).to_string();
@@ -191,7 +200,7 @@ pub(crate) fn done(body: impl FnOnce() -> Result<(), Failure>) -> i32 {
     int(|| body().map(|()| 0))
 }
 
-/// Returns why the last call of this thread that failed did so, in words; "" if none did. Never
+/// Returns in words why the last call of this thread that failed has failed; "" if none has. Never
 /// NULL.
 ///
 /// The text belongs to the library. It is valid until this thread calls this function again, or
@@ -208,8 +217,8 @@ pub extern "C" fn gpunet_host_last_error() -> *const c_char {
     shown.ok().and_then(Result::ok).unwrap_or(c"".as_ptr())
 }
 
-/// Makes `text` what gpunet_host_last_error returns, until a call of this thread fails again. NULL:
-/// "". For code above this library that fails for a reason of its own.
+/// Sets the text that gpunet_host_last_error returns, until a call of this thread fails again.
+/// NULL: "". For code above this library that fails for a reason of its own.
 ///
 ///     if (cudaDeviceSynchronize() != cudaSuccess) {
 ///         gpunet_host_set_last_error("the kernel failed");
@@ -263,6 +272,7 @@ mod tests {
             assert!(failure.errno() == errno && failure.to_string().contains(what), "{failure}");
         }
         assert_eq!(of_socket(libc::ECONNREFUSED).to_string(), "Connection refused");
+        assert_eq!(of_socket(libc::ENOTCONN).to_string(), "the socket is not connected");
         let failure = Failure::no_thread(&io::Error::from_raw_os_error(libc::EAGAIN));
         assert_eq!(failure.errno(), libc::EAGAIN);
         assert!(failure.to_string().contains("refuses a thread"), "{failure}");

@@ -17,9 +17,9 @@ use tracing_subscriber::registry::LookupSpan;
 pub const GPUNET_HOST_LOG_ERROR: c_int = 1;
 /// Warnings: something works less well than it could.
 pub const GPUNET_HOST_LOG_WARN: c_int = 2;
-/// What an operator does or has to know; nothing per connection.
+/// Actions of an operator, and what an operator has to know; nothing per connection.
 pub const GPUNET_HOST_LOG_INFO: c_int = 3;
-/// What explains a behaviour.
+/// Details that explain a behaviour.
 pub const GPUNET_HOST_LOG_DEBUG: c_int = 4;
 /// Everything.
 pub const GPUNET_HOST_LOG_TRACE: c_int = 5;

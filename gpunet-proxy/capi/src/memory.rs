@@ -4,6 +4,7 @@
 //! caller.
 
 use crate::failure::Failure;
+use gpunet_device::Error;
 use gpunet_posix::sockaddr as layout;
 use libc::{sockaddr, socklen_t};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -138,8 +139,23 @@ fn check_array<T>(first: *const T, count: usize) -> Result<bool, Failure> {
 /// # Errors
 /// EFAULT, EINVAL, EAFNOSUPPORT.
 pub(crate) fn address(from: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Failure> {
-    // SAFETY: null, or readable for `len` bytes: the caller's promise.
-    let address = unsafe { layout::read(from.cast(), len) }?;
+    if from.is_null() {
+        return Err(fault("the address"));
+    }
+    // SAFETY: not null, and readable for `len` bytes: the caller's promise.
+    let address = unsafe { layout::read(from.cast(), len) }.map_err(|error| {
+        let text = match error {
+            Error::FamilyNotSupported => {
+                "the address is neither a struct sockaddr_in nor a sockaddr_in6".into()
+            }
+            _ => format!(
+                "the address has {len} bytes; a struct sockaddr_in has {}, a sockaddr_in6 {}",
+                layout::IN_LEN,
+                layout::IN6_LEN
+            ),
+        };
+        Failure::new(error.errno(), text)
+    })?;
     address.to_std().ok_or_else(|| Failure::of(libc::EINVAL))
 }
 

@@ -105,8 +105,9 @@ pub unsafe extern "C" fn gpunet_host_team_size(team: *const gpunet_host_team_t) 
     int(|| gpunet_host_team_t::of(team)?.with(|team| Ok(i64::from(team.size()))))
 }
 
-/// Leaves what kernels of a launch are given to act as this member: a parameter, by value. `token`
-/// is of a launch on the attachment that joined. The kernels end before the team is left.
+/// Stores in `*value` the parameter by which kernels of a launch act as this member. Pass it by
+/// value. `token` is of a launch on the attachment that joined. The kernels end before the team is
+/// left.
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL when the token is of another attachment.
 #[unsafe(no_mangle)]
@@ -149,9 +150,9 @@ pub unsafe extern "C" fn gpunet_host_team_barrier(team: *const gpunet_host_team_
 
 /// Leaves the team when all members do. Its kernels have ended, and its symmetric memory is free.
 ///
-/// Errors: as gpunet_host_team_barrier: this member has left all the same, and the handle is stale.
-/// -EBUSY while there is symmetric memory of the team, or a call or a kernel on the CPU uses it: it
-/// goes on then.
+/// Errors: as gpunet_host_team_barrier: this member has left nevertheless, and the handle is stale.
+/// -EBUSY while there is symmetric memory of the team, or a call or a kernel on the CPU uses it;
+/// the team then stays usable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_team_leave(team: *mut gpunet_host_team_t) -> c_int {
     done(|| {

@@ -171,12 +171,12 @@ pub unsafe extern "C" fn gpunet_host_token_net(token: *const gpunet_host_token_t
     net
 }
 
-/// Runs a C function as a kernel on the CPU device, by `blocks` threads; returns when they have
-/// been started. It calls the functions of gpunet.h with its net value. A token may have several
-/// such launches. `argument` is passed on as it is, to all these threads.
+/// Runs a C function as a kernel on the CPU device, by `blocks` threads, and returns when they have
+/// been started. The function calls those of gpunet.h with its net value. A token may have several
+/// such launches. All these threads get `argument`.
 ///
-/// Errors: -EBADF; -EINVAL for no block or no function; -EOPNOTSUPP on a GPU; the system's, when it
-/// refuses a thread (the token is cancelled then, because some blocks may have been started).
+/// Errors: -EBADF; -EINVAL without a block or a function; -EOPNOTSUPP on a GPU; the system's, when
+/// it refuses a thread (the token is cancelled then, because some blocks may have been started).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_token_launch(
     token: *const gpunet_host_token_t,

@@ -90,12 +90,21 @@ impl DeviceMemory {
         }
     }
 
+    /// Checks that a range is inside this memory.
+    fn check(&self, offset: usize, len: usize) -> Result<(), CopyError> {
+        let size = self.len();
+        match offset.checked_add(len) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(CopyError::OutOfBounds { offset, len, size }),
+        }
+    }
+
     /// Copies `bytes` to `offset`.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
         if let Self::Gpu(buffer) = self {
             return buffer.device().write(buffer, offset, bytes);
         }
-        assert!(offset + bytes.len() <= self.len(), "write past the end");
+        self.check(offset, bytes.len())?;
         let to = (self.address() as *mut u8).wrapping_add(offset);
         // SAFETY: the range lies inside the allocation or mapping (checked), and a caller writes
         // only where no kernel works at that time; `bytes` is the caller's and cannot overlap it.
@@ -108,7 +117,7 @@ impl DeviceMemory {
         if let Self::Gpu(buffer) = self {
             return buffer.device().read(buffer, offset, bytes);
         }
-        assert!(offset + bytes.len() <= self.len(), "read past the end");
+        self.check(offset, bytes.len())?;
         let from = (self.address() as *const u8).wrapping_add(offset);
         // SAFETY: as in `write`; a caller reads only where no kernel works at that time.
         unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
@@ -119,7 +128,7 @@ impl DeviceMemory {
 impl DeviceMemory {
     /// Enters a region in the device's table, at `offset`. Kernels may be looking at the table.
     pub(crate) fn enter_region(&self, offset: usize, region: &Region) -> Result<(), CopyError> {
-        assert!(offset + size_of::<Region>() <= self.len(), "write past the end");
+        self.check(offset, size_of::<Region>())?;
         if let Self::Gpu(_) = self {
             // The copy engine may write the entry in any order: no kernel reads it before the proxy
             // names the region, which is after this call.
@@ -198,7 +207,7 @@ impl DeviceMemory {
             self.read(offset, &mut bytes)?;
             return Ok(T::from_bytes(&bytes));
         }
-        assert!(offset + len <= self.len(), "read past the end");
+        self.check(offset, len)?;
         let first = (self.address() as *mut u8).wrapping_add(offset).cast::<T>();
         // SAFETY: words inside the allocation (checked), aligned by the layout; kernels access the
         // tables that the host reads atomically.
@@ -216,7 +225,7 @@ impl DeviceMemory {
             let bytes = unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), len) };
             return self.write(offset, bytes);
         }
-        assert!(offset + len <= self.len(), "write past the end");
+        self.check(offset, len)?;
         let first = (self.address() as *mut u8).wrapping_add(offset).cast::<T>();
         for (at, &word) in words.iter().enumerate() {
             // SAFETY: as in `load_words`.
@@ -282,10 +291,7 @@ impl DeviceBuffer {
     /// Copies `bytes` to `offset`. No kernel may be using these bytes.
     ///
     /// # Errors
-    /// [`CopyError`], when CUDA fails.
-    ///
-    /// # Panics
-    /// Panics if the range is not inside the buffer.
+    /// [`CopyError::OutOfBounds`], if the range is not inside the buffer; others, when CUDA fails.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), CopyError> {
         self.memory.write(offset, bytes)
     }
@@ -293,10 +299,7 @@ impl DeviceBuffer {
     /// Copies from `offset` into `bytes`. No kernel may be writing these bytes.
     ///
     /// # Errors
-    /// [`CopyError`], when CUDA fails.
-    ///
-    /// # Panics
-    /// Panics if the range is not inside the buffer.
+    /// [`CopyError::OutOfBounds`], if the range is not inside the buffer; others, when CUDA fails.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CopyError> {
         self.memory.read(offset, bytes)
     }

@@ -293,6 +293,9 @@ impl AttachError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Region { source: RegionError::FileLimit { .. }, .. } => libc::EFBIG,
+            Self::Region { source: error @ RegionError::Memfd { source, .. }, .. } if is_forbidden(error) => {
+                errno::of(source)
+            }
             Self::Region { .. } => libc::ENOMEM,
             Self::Alloc(error) => error.errno(),
             Self::Stopped => libc::ENETDOWN,
@@ -305,10 +308,17 @@ impl AttachError {
     }
 }
 
+/// Returns whether a filter refused the system call, however little memory was asked for.
+fn is_forbidden(error: &RegionError) -> bool {
+    let RegionError::Memfd { source, .. } = error else { return false };
+    matches!(source.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
+}
+
 /// Returns what to do about it, where the error does not say so itself.
 fn region_hint(error: &RegionError) -> &'static str {
     match error {
         RegionError::DescriptorLimit { .. } => "",
+        error if is_forbidden(error) => "; allow the call, which a container's seccomp profile may refuse",
         RegionError::FileLimit { .. } => ", or ask for less ring memory (setting shared_rings)",
         _ => "; ask for less ring memory (setting shared_rings)",
     }

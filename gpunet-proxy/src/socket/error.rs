@@ -131,10 +131,10 @@ pub enum DirectionError {
     /// EBUSY: a running launch knows the socket, or may.
     #[error("a launch that runs knows the socket, or may; finish it first")]
     InUseByLaunch,
-    /// EBUSY: another queue has operations of the direction, or any, when it is given back.
+    /// EBUSY: another queue has operations of the direction; or, when the direction is given back,
+    /// any queue has.
     #[error(
-        "another queue has operations of this direction under way, and two queues have no order: use one queue for a \
-         direction, or wait until the queue is done"
+        "a queue has operations of this direction under way: wait until they are done, or use one queue alone for a direction"
     )]
     InUseByQueue,
     /// EBUSY: operations of the direction were captured.

@@ -25,11 +25,11 @@ pub struct Args {
     /// Run only these checks and groups, separated by commas; --list shows them.
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Require these of the machine: exit code 2 if one is missing.
+    /// Require that the machine has these: exit code 2 if one is missing.
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',', value_enum)]
     pub require: Vec<Requirement>,
-    /// Look for the gpunetd that programs shall use at PATH [default: $GPUNET_DAEMON, or where
-    /// gpunetctl looks].
+    /// Look at PATH for the gpunetd that programs use [default: $GPUNET_DAEMON, or where gpunetctl
+    /// looks].
     #[arg(long, value_name = "PATH")]
     pub daemon: Option<PathBuf>,
     /// Print one JSON object.
@@ -44,7 +44,7 @@ pub struct Args {
     /// Read facts below this directory instead of /, without libraries and self-tests. For tests.
     #[arg(long, value_name = "DIR", hide = true)]
     pub root: Option<PathBuf>,
-    /// Run this task and print lines of JSON. For the program itself.
+    /// Run this task and print lines of JSON. Only the program itself uses it.
     #[arg(long, value_name = "TASK", hide = true, value_parser = task)]
     pub child: Option<Task>,
 }

@@ -1,4 +1,4 @@
-//! Many open sockets of which few are busy.
+//! Many open sockets, few of them busy.
 
 use crate::Results;
 use crate::ends::End;
@@ -73,7 +73,7 @@ pub struct Busy {
     pub buffer: Buffer,
     /// Bytes of a message.
     pub size: u64,
-    /// How long a client goes on.
+    /// How long a client continues.
     pub duration_ns: u64,
     /// Round trips of a client that are recorded.
     pub samples: u64,

@@ -34,7 +34,7 @@ pub struct Incast {
     pub message: u64,
     /// How many senders there are, here and elsewhere, 1 to [`MOST_SENDERS`].
     pub senders: u64,
-    /// How long a sender goes on.
+    /// How long a sender continues.
     pub duration_ns: u64,
     /// Outcomes, and bytes.
     pub results: Results,

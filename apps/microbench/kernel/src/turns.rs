@@ -71,7 +71,7 @@ impl Turns {
     fn make<G: Group>(&self, g: &G, turn: u64) {
         let (message, mut at) = (self.from.first(Self::len_of(turn)), g.rank() as usize);
         while at < message.len() {
-            // SAFETY: inside the buffer, of which each lane has a share, in this block's turn.
+            // SAFETY: inside the buffer, in this block's turn; each lane has a share of its own.
             unsafe { message.as_ptr().wrapping_add(at).write(byte(turn, at as u64)) };
             at += g.size() as usize;
         }
@@ -110,7 +110,7 @@ impl Turns {
     }
 }
 
-/// Takes turns until it is told to stop; returns how many.
+/// Takes turns until the host stops it; returns how many.
 #[inline(always)]
 fn each_turn<G: Group>(g: &G, go: Word, done: Word, mut work: impl FnMut(u64)) -> u64 {
     let mut turn = 1;

@@ -79,7 +79,7 @@ fn shapes(pair: &Pair, effort: Effort) -> Vec<StreamShape> {
     add(1, 33, 8192, 40_000, scale << 20, 4);
     add(1, 32, 65536, 300_000, scale << 21, 2);
     add(1, 512, 256 << 10, 1 << 20, scale << 24, 2);
-    // Small messages, most of which have lines.
+    // Small messages; most have lines.
     add(1, 128, 256 << 10, 300, scale << 19, 2);
     add(most, 64, 65536, 300, scale << 18, 2);
     add(1, 1024, 4 << 20, 9 << 20, scale << 26, 2);

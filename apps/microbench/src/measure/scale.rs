@@ -1,4 +1,4 @@
-//! Many open sockets of which few are busy.
+//! Many open sockets, few of them busy.
 
 mod plain;
 
@@ -148,7 +148,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Measures `sockets` sockets, of which some are busy.
+    /// Measures `sockets` sockets, some of them busy.
     fn blocks(&self, run: &mut Run<'_>, sockets: u64) -> Outcome<()> {
         let mut crowd = Crowd::open(run, crowd::config(sockets), self.transport, self.silent(sockets))?;
         let (samples, trips, spent) = self.busy(&mut crowd)?;

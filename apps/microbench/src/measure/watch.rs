@@ -1,4 +1,4 @@
-//! One block that watches many connections of which one is busy.
+//! One block that watches many connections, one of them busy.
 
 use super::{Run, crowd, settings};
 use crate::bench::Bench;

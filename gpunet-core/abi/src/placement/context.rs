@@ -1,4 +1,4 @@
-//! What a kernel is handed: the address of its launch's context.
+//! The value that a kernel gets: the address of its launch's context.
 
 use crate::placement::layout::{CONTEXT_LEN, DeviceLayout, SharedLayout};
 use crate::types::link::SHARDS;
@@ -21,7 +21,7 @@ pub struct Context {
     pub controls: u32,
     /// Data threads of the proxy.
     pub shards: u32,
-    /// All socket slots: handles name one of so many.
+    /// The number of socket slots; a handle names one of them.
     pub slots: u32,
     /// 0.
     pub reserved: u32,
@@ -33,7 +33,7 @@ pub struct Context {
     pub shared_layout: SharedLayout,
     /// The device region's parts.
     pub device_layout: DeviceLayout,
-    /// A heartbeat that does not change for so many nanoseconds means ENETDOWN.
+    /// If the heartbeat does not change for this many nanoseconds, calls return ENETDOWN.
     pub heartbeat_timeout_ns: u64,
     /// Eventfds of the data threads, for CPU thread blocks; -1 where there is none.
     pub doorbells: [i32; SHARDS],

@@ -23,8 +23,8 @@ pub const LAUNCHES: u32 = 64;
 /// Bytes of a [`Context`](crate::Context), which holds the layouts.
 pub(crate) const CONTEXT_LEN: u64 = 384;
 
-/// Slots for sockets that the host program opens, if a handle can name so many. A host cannot take
-/// slots where a GPU's threads do: the bus has no compare-exchange.
+/// Slots for sockets that the host program opens, if a handle can name them all. A host cannot take
+/// slots from those of a GPU's threads, because the bus has no compare-exchange.
 pub const HOST_SOCKETS: u32 = 256;
 /// Slots that a handle can name.
 const MAX_SLOTS: u32 = 1 << 16;

@@ -1,4 +1,4 @@
-//! What a descriptor of the proxy gives a device's table.
+//! The part of a descriptor of the proxy that goes into a device's table.
 
 use crate::placement::arena::PartHeader;
 use crate::request::control::Descriptor;
@@ -23,8 +23,8 @@ pub struct Opened {
 
 impl Opened {
     /// Checks a descriptor, and that its rings and words lie inside the regions. `slots` and
-    /// `shards` are the attachment's; `resolve` gives the address of so many bytes at a position,
-    /// `None` unless they lie inside its region.
+    /// `shards` are the attachment's; `resolve` returns the address of a number of bytes at a
+    /// position, or `None` if they do not lie inside its region.
     ///
     /// # Errors
     /// Protocol, when the descriptor is invalid.

@@ -1,7 +1,7 @@
 //! Where a GPU records its panic: the kernel ends with a trap, after which the GPU's memory cannot
 //! be read. So the panicking thread writes into pinned memory first.
 
-/// What one thread recorded of its panic. In the shared region.
+/// The record of one thread's panic. In the shared region.
 ///
 /// | field | writer | reader |
 /// |---|---|---|

@@ -24,20 +24,20 @@ use crate::types::handle::Handle;
 /// own while there are few, and the proxy's other threads share the last one.
 pub const LISTS: usize = 7;
 
-/// The list that a data thread pushes to, of so many.
+/// The list to which a data thread pushes, if a group has `lists`.
 #[must_use]
 pub const fn list_of(thread: usize, lists: usize) -> usize {
     if lists <= 1 { 0 } else { thread % (lists - 1) }
 }
 
-/// How many lists a group has if there are so many data threads.
+/// How many lists a group has for a number of data threads.
 #[must_use]
 pub const fn lists_for(threads: u32) -> usize {
     let wanted = threads as usize + 1;
     if wanted < LISTS { wanted } else { LISTS }
 }
 
-/// Cells that each list needs for a group of so many sockets: one for each armed socket, as many
+/// Cells that each list needs for a group of `capacity` sockets: one for each armed socket, as many
 /// again for entries of sockets that have left the group, and some that threads were about to write
 /// at that moment.
 #[must_use]
@@ -74,13 +74,13 @@ pub const fn list_bytes(lists: usize, cells: u64) -> u64 {
 /// +------------+-------------+-------------------------+
 /// ```
 ///
-/// A slot's arms go on from socket to socket, so the arm says which socket, too.
+/// A slot's arms continue from socket to socket, so the arm also identifies the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct WatchWord(pub u64);
 
-/// An arm counts in so many bits. With 18, which took seconds to wrap, the proxy believed that it
-/// had told of an arm already.
+/// The number of bits of an arm. With 18 bits, which wrapped within seconds, the proxy believed
+/// that it had reported an arm already.
 const ARM_BITS: u32 = 33;
 const ARM: u64 = (1 << ARM_BITS) - 1;
 
@@ -171,7 +171,7 @@ impl Holder {
     }
 }
 
-/// What a group knows of one socket, in device memory; changed by compare-exchange.
+/// The state of one socket in its group, in device memory; changed by compare-exchange.
 ///
 /// ```text
 ///  63          36 35     24 23           9 8      6   5       4       3     2     0
@@ -198,7 +198,7 @@ impl PollState {
     /// many deliveries.
     const TURNS: u64 = 1 << (64 - Self::TURN);
 
-    /// A socket that a block adds. Turns go on from the slot's last socket.
+    /// A socket that a block adds. Turns continue from the slot's last socket.
     #[must_use]
     pub const fn added(self, generation: u32, events: u32, direct: bool) -> Self {
         Self(
@@ -296,7 +296,7 @@ impl PollState {
         if stacked { Self(self.0 | Self::STACKED) } else { Self(self.0 & !Self::STACKED) }
     }
 
-    /// What is asked for: bits of the API's own.
+    /// The requested events: bits of the API's own.
     #[must_use]
     pub const fn events(self) -> u32 {
         (self.0 >> Self::EVENTS) as u32 & 7

@@ -8,15 +8,15 @@
 //!           +-------------------+       +------+        +------+
 //! ```
 //!
-//! Who has a socket looked at *marks* it ([`PollState::is_stacked`]), and pushes its slot only if
-//! it was not marked before. Who has taken a slot off a stack takes the mark away. In between, the
-//! slot is on the stack of its group, or one block has it in its hands, and goes on in some
+//! An agent that wants a socket to be examined *marks* it ([`PollState::is_stacked`]), and pushes
+//! its slot only if it was not marked before. The block that takes a slot off a stack clears the
+//! mark. In between, the slot is on the stack of its group, or in the hands of one block for some
 //! instructions.
 //!
 //! **A marked socket joins no other group.** A socket that leaves its group stays marked, and on
-//! the stack: if it comes back, nothing is to be done. The block that adds it to another group
-//! takes it off first ([`take_off`]); whoever closes a group, or makes the next one in its slot,
-//! takes all marks away ([`replace`]).
+//! the stack: if it comes back, nothing has to be done. The block that adds it to another group
+//! takes it off first ([`take_off`]). The block that closes a group, or makes the next one in its
+//! slot, clears all marks ([`replace`]).
 
 use crate::poll::poll_group::{Holder, Phase, PollState, StackTop};
 use crate::sync::hand_off::{self, HandOff};
@@ -47,8 +47,8 @@ pub trait SlotStack {
     ) -> Option<(PollState, PollState)>;
 }
 
-/// Pushes a slot that the caller has marked. Of a closed group nobody looks at it: then the mark
-/// goes.
+/// Pushes a slot that the caller has marked. If the group is closed, nobody looks at the slot, and
+/// the mark is cleared.
 pub fn push<S: SlotStack>(stack: &S, slot: u32) {
     let mut top = stack.top();
     while top.is_open(stack.generation()) {
@@ -84,8 +84,8 @@ pub fn take<S: SlotStack>(stack: &S, holder: Holder) -> Option<(u32, PollState)>
 /// It does not find a slot that another block has in its hands; then the socket is still marked,
 /// for some instructions.
 pub fn take_off<S: SlotStack>(stack: &S, slot: u32) -> bool {
-    // Those that stay, in the order in which they are pushed again: the next one that is looked for
-    // is often the one below.
+    // The slots that stay, in the order in which they are pushed again: the next slot that is
+    // looked for is often the one below.
     let (mut first, mut last) = (0, None);
     while let Some(popped) = pop(stack) {
         let left = |state: PollState| {

@@ -127,7 +127,7 @@ mod tests {
         }
         let full = Plain { claimed: Cell::new(4), pushed: 8, cells: [5; 4] };
         assert_eq!(claim(&full, 9, &mut [0; CLAIMS]), Ok(4));
-        // Of a closed group nothing is claimed, whatever stands there.
+        // Nothing of a closed group is claimed, whatever its lists hold.
         let closed = Plain { claimed: Cell::new(u64::MAX), pushed: 8, cells: [5; 4] };
         assert_eq!(claim(&closed, 9, &mut [0; CLAIMS]), Ok(0));
     }

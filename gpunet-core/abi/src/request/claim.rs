@@ -8,8 +8,8 @@
 //!
 //! A group that leaves without a reply (the proxy gave no sign of life) has abandoned its request,
 //! so a proxy that resumes answers at once. The next group that needs a control slot adopts the
-//! orphan when that answer is there, and closes what was opened in vain. Until then the proxy may
-//! still write the slot, so no other group posts in it.
+//! orphan when that answer is there, and closes the socket that nobody waits for. Until then the
+//! proxy may still write the slot, so no other group posts in it.
 
 use crate::request::control::Op;
 use crate::sync::hand_off::{self, HandOff};
@@ -32,7 +32,7 @@ pub trait ClaimWord {
     fn store(&self, value: u32);
 }
 
-/// What [`take`] got.
+/// The result of [`take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// A free control slot.

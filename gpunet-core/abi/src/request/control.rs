@@ -13,7 +13,7 @@ use crate::types::link::Link;
 use crate::types::options::Options;
 use crate::types::region::RegionOffset;
 
-/// What a request asks for. The numbers are part of the ABI.
+/// The operation of a request. The numbers are part of the ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Op {
@@ -57,7 +57,7 @@ impl Op {
     }
 }
 
-/// What [`Op::Query`] can ask for.
+/// The values that [`Op::Query`] can return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Query {
@@ -114,7 +114,7 @@ impl Request {
     /// afterwards comes later in that queue.
     pub const ANSWER_FIRST: u32 = 4;
 
-    /// Accept: whoever asks takes nothing that was accepted ahead.
+    /// Accept: the caller takes no connection that was accepted ahead.
     pub const UNCOUNTED: u64 = u64::MAX;
 
     /// Returns whether the request is answered before it is carried out.

@@ -2,9 +2,9 @@
 //!
 //! A message of at most [`MAX`] bytes travels twice: through the ring, as every message does, and
 //! before that in a *line* in the memory that its receiver polls. A line consists of units of eight
-//! bytes: four bytes of the message and a tag, by one store. Where the tag is right the bytes are
-//! there, so nobody waits for a release, and nobody looks a second time. NCCL names this LL, its
-//! low-latency protocol.
+//! bytes: four bytes of the message and a tag, by one store. If the tag is right, the bytes are
+//! there: a receiver waits for no release, and looks once. NCCL names this LL, its low-latency
+//! protocol.
 //!
 //! ```text
 //! 0         8        16                        528
@@ -16,9 +16,9 @@
 //! ```
 //!
 //! **The line is a copy, the ring stays the truth.** A receiver that finds the whole message at its
-//! position may take it from the line, and is then ahead of `landed`. Whoever finds another tag, or
-//! wants a part of a message, takes the ring. There are no credits: the next small message is
-//! written over it.
+//! position may take it from the line, and is then ahead of `landed`. A receiver that finds another
+//! tag, or wants a part of a message, uses the ring. There are no credits: the next small message
+//! is written over it.
 //!
 //! A tag is the position's low 31 bits and a 1, so a line of zeros has no right tag. A sender that
 //! passes a multiple of 2^30 bytes sets the line to zero ([`passes_segment`]), so tags of a stream
@@ -146,8 +146,8 @@ impl Line {
         self.0.wrapping_add(UNITS + 2 * CHUNK_BYTES * index).cast()
     }
 
-    /// Sets the whole line to zero: it is nobody's. By who writes it, or who reads it while nobody
-    /// writes it.
+    /// Sets the whole line to zero, so that it belongs to nobody. Its writer calls, or its reader
+    /// while nobody writes it.
     fn clear(self) {
         for at in (0..LEN).step_by(8) {
             // SAFETY: a word of the line; its padding is nobody's.
@@ -156,8 +156,8 @@ impl Line {
     }
 }
 
-/// Sets the whole line of a ring to zero, if the ring has one: it is nobody's. By who writes the
-/// line, or who reads it while nobody writes it.
+/// Sets the whole line of a ring to zero, if the ring has one, so that it belongs to nobody. The
+/// line's writer calls, or its reader while nobody writes it.
 ///
 /// # Safety
 /// `line` is null, or as for [`Line::from_ptr`].

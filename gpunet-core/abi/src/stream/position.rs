@@ -36,7 +36,7 @@ const SIGN: u64 = 1 << 63;
 pub struct StreamWord(pub u64);
 
 impl StreamWord {
-    /// What stands for every word that no agent writes: ERR without END. [`advance`] rejects it.
+    /// Stands for every word that no agent writes: ERR without END. [`advance`] rejects it.
     pub const MALFORMED: Self = Self(ERR);
 
     /// Makes the word of a position.
@@ -165,8 +165,8 @@ pub fn advance(last: StreamWord, next: StreamWord, limit: u64) -> Result<StreamW
     }
 }
 
-/// What is wrong with a word that [`advance`] refuses. Inline: a kernel does not ask, and a call
-/// would have its lanes keep what they know in local memory.
+/// The reason that [`advance`] rejects a word. Inline: a kernel does not ask for it, and a call
+/// would make its lanes keep values in local memory.
 #[inline(always)]
 fn violation(last: StreamWord, next: StreamWord, limit: u64) -> Violation {
     let (from, to) = (last.position(), next.position());
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns whether a CUDA stream that waits until `word >= value` goes on
+    /// Returns whether a CUDA stream that waits until `word >= value` continues
     /// (`CU_STREAM_WAIT_VALUE_GEQ`: the sign of the difference).
     fn releases(word: StreamWord, value: u64) -> bool {
         word.0.wrapping_sub(value).cast_signed() >= 0
@@ -245,8 +245,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every word that [`advance`] accepts is released or not by its position, and a word
-        /// with a mark releases whoever waits for whatever position.
+        /// The position of a word that [`advance`] accepts decides whether it releases a wait. A
+        /// word with a mark releases every wait, at any position.
         #[test]
         fn a_stream_waits_by_a_signed_cyclic_comparison(
             word in 0..=MASK, value in 0..=MASK, marks in 0..3u8,
@@ -261,7 +261,7 @@ mod tests {
             prop_assert_eq!(releases(marked, value), marks > 0 || word >= value);
         }
 
-        /// The reason that bit 63 stays 0: whoever waits for a position that was reached would
+        /// The reason that bit 63 stays 0: with it, a wait for a position that was reached would
         /// hang.
         #[test]
         fn a_word_with_the_sign_bit_is_malformed(word in 0..=MASK, below in 0..=MASK) {

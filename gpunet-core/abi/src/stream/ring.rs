@@ -80,9 +80,9 @@ pub const MOST_UNPUBLISHED: u64 = 128 * 1024;
 /// Returns whether a ring lacks room for a sender that waits until `low` bytes are free, as far as
 /// the proxy can tell: by the bytes that are published and `unread`.
 ///
-/// The sender counts those that it has left unpublished, too. A full ring has none: what fills it
-/// is published. So a sender that waits for any room at all
-/// ([`Options::low_water`](crate::Options::low_water) of 1) is not told in vain.
+/// The sender also counts those that it has left unpublished. A full ring has none, because bytes
+/// that fill it are published. So a sender that waits for any room at all
+/// ([`Options::low_water`](crate::Options::low_water) of 1) finds room when it is woken.
 const fn lacks_room(unread: u64, low: u64, capacity: u64) -> bool {
     let quarter = capacity / 4;
     let unpublished = match low {

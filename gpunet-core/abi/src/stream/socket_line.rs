@@ -1,6 +1,6 @@
-//! What the proxy tells a socket, in one line that the device polls.
+//! The line of a socket, in which the proxy reports to it and which the device polls.
 
-/// What the proxy tells one socket: one line, so that one load fetches it all.
+/// The proxy's words for one socket: one line, so that one load fetches all of them.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct SocketLine {

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`Prepared`] | where to write a message | where one will lie |
 //! | [`Trigger`] | publishes what was filled | gives back what was read |
-//! | [`Gate`] | waits until the other end, or the proxy, has released so much | waits until so much has landed |
+//! | [`Gate`] | waits until the other end, or the proxy, has released the bytes before its position | waits until these have landed |
 //!
 //! ```text
 //! a send:     room --> fill the span --> trigger --> done
@@ -17,16 +17,16 @@
 //! ```
 //!
 //! They are plain integers without addresses, so they may be copied, stored and passed by value,
-//! also in C. None of them is an authority: whoever uses one checks the handle, the direction and
-//! the position.
+//! also in C. They are not trusted: a call that uses one checks the handle, the direction and the
+//! position.
 
 use crate::stream::position::MASK;
 use crate::stream::position::StreamWord;
 use crate::types::direction::Direction;
 use crate::types::handle::Handle;
 
-/// Returns whether a word lets whoever waits for `position` go on: it has come so far, or it is
-/// final (END), with or without ERR, and will come no further.
+/// Returns whether a word ends a wait for `position`: it has reached the position, or it is final
+/// (END), with or without ERR.
 ///
 /// For well-formed words this is the comparison by which a CUDA stream waits for a word
 /// (`CU_STREAM_WAIT_VALUE_GEQ`: `(i64)(word - position) >= 0`), so streams and kernels pass a gate
@@ -130,7 +130,7 @@ impl Gate {
 /// let first = Prepared::new(Handle::new(7, 1), Direction::Send, 0, 64);
 /// let tenth = first.nth(9).unwrap();
 /// assert_eq!((tenth.position, tenth.trigger().position, tenth.done().position), (576, 640, 640));
-/// assert_eq!(tenth.room(256).position, 384); // a ring of 256 bytes has room once so much is released
+/// assert_eq!(tenth.room(256).position, 384); // room, once 384 bytes are released
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -203,8 +203,8 @@ impl Prepared {
         Gate { socket: self.socket, direction: self.direction, position }
     }
 
-    /// Where the message ends. That of an invalid one is no position, which no use of a trigger or
-    /// gate accepts.
+    /// Where the message ends. The end of an invalid message is not a valid position, and no use of
+    /// a trigger or gate accepts it.
     const fn end(self) -> u64 {
         self.position.saturating_add(self.len)
     }
@@ -271,7 +271,7 @@ mod tests {
             prop_assert!(released == 0 || position + len - released == capacity);
         }
 
-        /// A kernel and a CUDA stream go on at the same words.
+        /// A kernel and a CUDA stream continue at the same words.
         #[test]
         fn a_gate_passes_where_a_stream_does(word in 0..=MASK, near in -3..=3i64, far in 0..=MASK, marks in 0..3u8) {
             let at = StreamWord::at(word);

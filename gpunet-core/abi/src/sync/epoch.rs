@@ -16,7 +16,7 @@
 #[repr(transparent)]
 pub struct Epoch(pub u64);
 
-/// What has changed between two epochs.
+/// The changes between two epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
     /// Nothing.
@@ -30,8 +30,8 @@ pub enum Changes {
 impl Epoch {
     const COUNT_BITS: u32 = 40;
     const COUNT: u64 = (1 << Self::COUNT_BITS) - 1;
-    /// What to add to the word for a change of which nobody is to know the socket: two changes at
-    /// once name none.
+    /// The number that is added to the word for a change that names no socket: two changes at once
+    /// name none.
     pub const ANY: u64 = 2;
 
     /// The epoch after one more change, of the socket in that slot. A program that overwrites the
@@ -60,7 +60,7 @@ impl Epoch {
         ahead != 0 && ahead <= Self::COUNT / 2
     }
 
-    /// What has changed since `earlier`.
+    /// Returns the changes since `earlier`.
     #[inline(always)]
     #[must_use]
     pub const fn changes_since(self, earlier: Self) -> Changes {

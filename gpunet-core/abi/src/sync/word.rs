@@ -11,7 +11,7 @@ use crate::sync::hand_off::{self, HandOff};
 /// A word in memory that is shared with another agent.
 ///
 /// A `Word` is a raw address, not a reference: agents map the memory at different places and write
-/// it at any time. It is `Copy`; whoever hands it out keeps the rule "one writing agent".
+/// it at any time. It is `Copy`; the code that hands it out keeps the rule "one writing agent".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Word(*mut u64);
@@ -66,7 +66,7 @@ impl Word {
         self.atomic().load(Ordering::Relaxed)
     }
 
-    /// Publishes `value`: what this agent wrote before is visible to whoever observes it.
+    /// Publishes `value`. An agent that observes it sees what this agent wrote before.
     // Ordering: Release, pairs with the Acquire load in `observe`; after a group barrier it carries
     // the writes of all lanes (cumulativity).
     #[inline(always)]

@@ -4,9 +4,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Direction {
-    /// What this end sends. This end publishes, the other one releases.
+    /// This end sends. It publishes, and the other end releases.
     Send = 0,
-    /// What this end receives. The other end's bytes land, this one consumes them.
+    /// This end receives. The other end's bytes land, and this end consumes them.
     Recv = 1,
 }
 

@@ -138,7 +138,7 @@ errors! {
     Canceled = 125, "canceled by the host";
 }
 
-/// What a socket call returns.
+/// The result of a socket call.
 pub type Result<T> = core::result::Result<T, Error>;
 
 impl core::fmt::Display for Error {

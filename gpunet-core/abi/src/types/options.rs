@@ -89,7 +89,7 @@ pub struct Options {
     send_low: [u8; 2],
 }
 
-/// SO_SNDLOWAT counts in steps of so many bytes.
+/// SO_SNDLOWAT is a multiple of this many bytes.
 const SEND_LOW_STEP: u32 = 256;
 /// The largest low-water mark for receiving; that for sending has fewer digits.
 const MAX_RECV_LOW: u32 = (1 << 24) - 1;
@@ -112,7 +112,7 @@ impl Options {
     /// both ends must want it.
     pub const LINES: u32 = 64;
 
-    /// What a socket starts with.
+    /// The options with which a socket starts.
     pub const DEFAULT: Self = Self {
         flags: Self::NODELAY | Self::REUSEADDR | Self::LINES,
         linger_ms: -1,

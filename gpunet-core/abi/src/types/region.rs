@@ -9,7 +9,7 @@ pub const DEVICE: u8 = 1;
 
 /// The first number of an entry in the device's table of regions ([`Region`]).
 pub const FIRST_ARENA: u8 = 2;
-/// Entries of that table, the first [`FIRST_ARENA`] of which are never used.
+/// Entries of that table. The first [`FIRST_ARENA`] are never used.
 pub const REGIONS: usize = 256;
 
 /// A region number (top 8 bits) and an offset in it (low 56 bits).

@@ -35,35 +35,35 @@ impl Timeout {
     /// More nanoseconds than this, 73 years, are no limit.
     const END: u64 = 1 << 61;
 
-    /// That many nanoseconds; 0: the call does not wait; more than 73 years: without limit.
+    /// At most `ns` nanoseconds. 0: the call does not wait. More than 73 years: no limit.
     #[inline(always)]
     #[must_use]
     pub const fn ns(ns: u64) -> Self {
         if ns == 0 { Self::NON_BLOCKING } else { Self::of_option(ns) }
     }
 
-    /// That many microseconds, as [`Timeout::ns`].
+    /// At most `us` microseconds, as [`Timeout::ns`].
     #[inline(always)]
     #[must_use]
     pub const fn us(us: u64) -> Self {
         Self::ns(us.saturating_mul(1_000))
     }
 
-    /// That many milliseconds, as [`Timeout::ns`].
+    /// At most `ms` milliseconds, as [`Timeout::ns`].
     #[inline(always)]
     #[must_use]
     pub const fn ms(ms: u64) -> Self {
         Self::ns(ms.saturating_mul(1_000_000))
     }
 
-    /// That many seconds, as [`Timeout::ns`].
+    /// At most `secs` seconds, as [`Timeout::ns`].
     #[inline(always)]
     #[must_use]
     pub const fn secs(secs: u64) -> Self {
         Self::ns(secs.saturating_mul(1_000_000_000))
     }
 
-    /// What a word of [`Options`](crate::Options) says: nanoseconds, as in SO_RCVTIMEO; 0: without
+    /// The timeout in a word of [`Options`](crate::Options): nanoseconds, as in SO_RCVTIMEO; 0: no
     /// limit.
     #[inline(always)]
     #[must_use]

@@ -22,7 +22,7 @@ __device__ inline unsigned int block_rank() {
 }
 __device__ inline unsigned int block_size() { return blockDim.x * blockDim.y * blockDim.z; }
 
-/* The lanes of the calling thread's warp: the last one of a block may have fewer than 32. */
+/* The lanes of the calling thread's warp. The last warp of a block may have fewer than 32. */
 __device__ inline unsigned int warp_size() {
     const unsigned int rest = block_size() - (block_rank() & ~31u);
     return rest < 32 ? rest : 32;
@@ -73,7 +73,7 @@ template <> struct scope_of<block> { static constexpr scope value = scope::block
 template <> struct scope_of<warp> { static constexpr scope value = scope::warp; };
 template <> struct scope_of<thread> { static constexpr scope value = scope::thread; };
 
-/* Whether a group is what its type promises. */
+/* Returns whether a group has all the threads that its type says. */
 template <class Group> __device__ bool is_whole(const Group &) { return true; }
 
 #ifdef GPUNET_COOPERATIVE_GROUPS
@@ -98,20 +98,20 @@ template <class Group> __host__ __device__ constexpr scope scope_for() {
     return scope_of<Group>::value;
 }
 
-/* Makes the C call of that name by a group. Of coalesced threads that are not a whole warp: -EINVAL. */
+/* Makes the C call of that name by a group. Returns -EINVAL for coalesced threads that are not a whole warp. */
 #define GPUNET_BY_GROUP(group, call, ...)                                                                      \
     (!::gpunet::detail::is_whole(group)                                                  ? -EINVAL            \
      : ::gpunet::detail::scope_for<Group>() == ::gpunet::detail::scope::block            ? call(__VA_ARGS__)  \
      : ::gpunet::detail::scope_for<Group>() == ::gpunet::detail::scope::warp ? call##_warp(__VA_ARGS__)       \
                                                                              : call##_thread(__VA_ARGS__))
 
-/* A value that one thread of a group finds out for all. */
+/* The answer that one thread of a group gets for all. */
 template <class T> struct answer {
     int code;
     T value;
 };
 
-/* Where the asking thread of a block leaves the answer: one place for all calls with the same type. */
+/* Where the asking thread of a block stores the answer: one place for all calls with the same type. */
 template <class T> __device__ answer<T> &answer_of_block() {
     __shared__ answer<T> place;
     return place;

@@ -1,4 +1,4 @@
-/* NVSHMEM's calls of kernels. Where memory is not of the heap, or there is no such member, they fail with -EINVAL. */
+/* NVSHMEM's calls of kernels. They fail with -EINVAL if the memory is not in the heap, or the member does not exist. */
 #ifndef GPUNET_NVSHMEM_DEVICE_CUH
 #define GPUNET_NVSHMEM_DEVICE_CUH
 
@@ -8,7 +8,7 @@
 namespace gpunet {
 namespace nvshmem {
 
-/* The symmetric memory that begins at an address of this member's own part; of no team if it is elsewhere. */
+/* The symmetric memory that begins at an address of this member's own part. If the address is elsewhere, the result has no team. */
 __device__ inline gpunet_symmetric_t at(const volatile void *address, unsigned long long len) {
     const gpunet_symmetric_t heap = gpunet_heap, none = {};
     const void *own = gptr(heap, gpunet_team.rank);
@@ -17,12 +17,12 @@ __device__ inline gpunet_symmetric_t at(const volatile void *address, unsigned l
     return gpunet_symmetric_at(heap, place - first, len);
 }
 
-/* Where a member has what this one has at an address. */
+/* The address in a member's part that corresponds to an address in this member's part. */
 template <class T> __device__ volatile T *at_member(const T *address, int pe) {
     return static_cast<volatile T *>(gptr(at(address, sizeof(T)), static_cast<unsigned int>(pe)));
 }
 
-/* Bytes of elements; the size of no memory if there are not so many. */
+/* The bytes of a number of elements; more than any memory has if the number is too large. */
 template <class T> __device__ constexpr unsigned long long bytes(std::size_t count) {
     return count <= ~0ull / sizeof(T) ? count * sizeof(T) : ~0ull;
 }
@@ -30,7 +30,7 @@ template <class T> __device__ constexpr unsigned long long bytes(std::size_t cou
 } // namespace nvshmem
 } // namespace gpunet
 
-/* Of host programs and kernels. A program's own part is asked for by its number, as any other. */
+/* For host programs and kernels. A program gets its own part by its number, like any other. */
 __host__ __device__ inline int nvshmem_my_pe() {
 #ifdef __CUDA_ARCH__
     return GPUNET_NVSHMEM_CHECKED(gteam_rank());
@@ -106,7 +106,7 @@ GPUNET_NVSHMEM_MEMORY(x, _warp, _warp)
 GPUNET_NVSHMEM_MEMORY(x, _block, )
 #undef GPUNET_NVSHMEM_MEMORY
 
-/* The same of elements. */
+/* The same for elements. */
 #define GPUNET_NVSHMEM_ELEMENTS(name, type, x, suffix)                                                         \
     __device__ inline int nvshmem##x##_##name##_put##suffix(type *to, const type *from, std::size_t n, int pe) { \
         return nvshmem##x##_putmem##suffix(to, from, ::gpunet::nvshmem::bytes<type>(n), pe);                   \
@@ -139,7 +139,7 @@ GPUNET_NVSHMEM_MEMORY(x, _block, )
         return nvshmem##x##_alltoallmem##suffix(all, to, from, ::gpunet::nvshmem::bytes<type>(n));             \
     }
 
-/* And one element, by one thread. Where there is none, p does nothing but return -EINVAL, and g returns 0. */
+/* One element, by one thread. If the element does not exist, p only returns -EINVAL, and g returns 0. */
 #define GPUNET_NVSHMEM_TYPE(name, type)                                                                        \
     GPUNET_NVSHMEM_ELEMENTS(name, type, , )                                                                    \
     GPUNET_NVSHMEM_ELEMENTS(name, type, x, _warp)                                                              \

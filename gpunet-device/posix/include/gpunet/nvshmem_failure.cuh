@@ -1,4 +1,4 @@
-/* What a failed call in NVSHMEM's names does: calls that return nothing there have nobody who looks at what they return here. */
+/* What a failed call under NVSHMEM's names does. Programs do not check the results of calls that return nothing in NVSHMEM. */
 #ifndef GPUNET_NVSHMEM_FAILURE_CUH
 #define GPUNET_NVSHMEM_FAILURE_CUH
 
@@ -51,7 +51,7 @@ __device__ inline __attribute__((noinline)) void fail_in_kernel(const char *call
 #endif
 }
 
-/* What a kernel's call returns, unless that ends the kernel. */
+/* The result of a kernel's call, unless the call ends the kernel. */
 template <class Result> __device__ Result checked_in_kernel(const char *call, Result result) {
     if (ENDS_PROGRAM && result < 0) fail_in_kernel(call, result);
     return result;

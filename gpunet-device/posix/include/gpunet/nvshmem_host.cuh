@@ -16,13 +16,13 @@
 namespace gpunet {
 namespace nvshmem {
 
-/* What the calls without a team use, in device memory. */
+/* The team of the calls without one, in device memory. */
 template <class Team> __global__ void bind(Team team, gpunet_symmetric_t heap) {
     gpunet_team = team;
     gpunet_heap = heap;
 }
 
-/* The first failure of a barrier that a stream had: in device memory, as no host call waits for it. */
+/* The first failure of a barrier on a stream. It lies in device memory, because no host call waits for it. */
 static __device__ int met_badly;
 
 /* For a stream. */
@@ -53,12 +53,12 @@ struct member {
     /* Where this member's device has its own part of the heap. */
     std::uint64_t base = 0;
     std::size_t capacity = 0;
-    /* How much of it exists. */
+    /* How many of its bytes exist. */
     std::size_t committed = 0;
-    /* What is allocated: lengths by places. Equal on all members, because all call alike. */
+    /* The allocations: lengths by places. They are equal on all members, because all members make the same calls. */
     std::map<std::size_t, std::size_t> used;
     int inits = 0;
-    /* Why it could not join: also in words. */
+    /* Why it could not join, also in words. */
     int failed = 0;
     char why[256] = "";
 };
@@ -68,7 +68,7 @@ inline member &self() {
     return only;
 }
 
-/* A failure that is not the library's: the reason is in gpunet_host_last_error all the same. */
+/* A failure that is not the library's. gpunet_host_last_error has its reason, too. */
 inline int failed_for(const char *why, int result) {
     gpunet_host_set_last_error(why);
     return result;
@@ -77,7 +77,7 @@ inline int failed_for(const char *why, int result) {
 /* A result that a kernel has left, if it is a failure. */
 inline int of_kernel(int result) { return result < 0 ? failed_for(std::strerror(-result), result) : result; }
 
-/* What a call of CUDA returned: 0, or `result` with CUDA's reason. */
+/* The result of a call of CUDA: 0, or `result` with CUDA's reason. */
 inline int of_cuda(cudaError_t error, int result = -EIO) { return error == cudaSuccess ? 0 : failed_for(cudaGetErrorString(error), result); }
 
 /* Ends the program after a failure of the host's calls, unless it looks at results itself. */
@@ -128,7 +128,7 @@ inline int open_device(member &me) {
     return gpunet_host_attach_cuda_device(me.proxy, device, &me.attachment);
 }
 
-/* Tells the module who it is. */
+/* Stores team and heap in the module's variables. */
 inline int bind_module(member &me) {
     gpunet_team_t team;
     gpunet_symmetric_t heap;
@@ -145,7 +145,7 @@ inline int bind_module(member &me) {
     return drain();
 }
 
-/* Gives everything back that there is, in order; returns the first failure. */
+/* Gives everything back, in order; returns the first failure. */
 inline int stop(member &me) {
     int first = drain();
     const auto note = [&first](int result) { first = first != 0 ? first : result; };
@@ -185,7 +185,7 @@ inline int joined() {
     return me.failed;
 }
 
-/* Returns whether there is one GPU only: then this program need not wait until it has chosen one. */
+/* Returns whether there is only one GPU. Then this program need not wait until it has chosen one. */
 inline bool has_no_choice() {
 #ifndef __CUDACC__
     return false;
@@ -222,14 +222,14 @@ inline void *allocate(std::size_t alignment, std::size_t size) {
     }
     const bool has_room = at <= me.capacity && me.capacity - at >= size;
     if (has_room && at + size > me.committed) {
-        /* In steps, so that few calls have to. */
+        /* In steps, so that few calls have to commit. */
         const std::size_t step = std::size_t(64) << 20, wanted = (at + size + step - 1) / step * step;
         const std::size_t len = wanted < me.capacity ? wanted : me.capacity;
         if (checked("nvshmem_malloc", gpunet_host_symmetric_commit(me.heap, len)) != 0) return nullptr;
         me.committed = len;
     }
     if (has_room) me.used[at] = size;
-    /* Nobody puts into memory that another still uses for what was there before. */
+    /* No member puts into memory that another member still uses for its previous content. */
     if (checked("nvshmem_malloc", gpunet_host_team_barrier(me.team)) != 0 || !has_room) return nullptr;
     return reinterpret_cast<void *>(me.base + at);
 }
@@ -251,7 +251,7 @@ typedef struct {
 } nvshmemx_init_attr_t;
 #define NVSHMEMX_INIT_ATTR_INITIALIZER {}
 
-/* Takes the rank of what a launcher has started this program as. */
+/* Takes the rank that a launcher has given this program. */
 inline int nvshmem_init() {
     std::uint32_t rank = 0, size = 0;
     int failed = gpunet_host_team_environment(&rank, &size);
@@ -286,7 +286,7 @@ inline int nvshmemx_init_attr(unsigned int flags, nvshmemx_init_attr_t *attr) {
     return ::gpunet::nvshmem::start(attr->rank, attr->size, attr->id.text);
 }
 
-/* The last of as many calls as there were of init leaves the team, when all do. */
+/* Leaves the team, with all members, when it has been called as often as init. */
 inline int nvshmem_finalize() {
     ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
     if (me.inits == 0) return ::gpunet::nvshmem::not_begun();
@@ -302,7 +302,7 @@ inline void *nvshmem_malloc(std::size_t size) { return ::gpunet::nvshmem::alloca
 inline int nvshmem_free(void *memory) {
     ::gpunet::nvshmem::member &me = ::gpunet::nvshmem::self();
     if (memory == nullptr || me.team == nullptr) return 0;
-    /* No member's kernel puts into it any more. */
+    /* After it, no member's kernel puts into the memory. */
     int failed = ::gpunet::nvshmem::drain();
     if (failed == 0) failed = gpunet_host_team_barrier(me.team);
     if (failed == 0 && me.used.erase(reinterpret_cast<std::uint64_t>(memory) - me.base) != 1) {

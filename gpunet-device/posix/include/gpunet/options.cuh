@@ -1,4 +1,4 @@
-/* What a socket is opened with. */
+/* Options of a socket that is opened. */
 #ifndef GPUNET_OPTIONS_CUH
 #define GPUNET_OPTIONS_CUH
 
@@ -34,7 +34,7 @@ public:
         changed.raw_.recv_timeout_ns = limit(recv);
         return changed;
     }
-    /* How long a close goes on sending; 0: it resets the connection. */
+    /* How long a close continues to send; 0: it resets the connection. */
     __host__ __device__ constexpr options with_linger(timeout length) const {
         options changed = with(GPUNET_LINGER, length.ns() >= 0);
         const long long ms = length.ns() / 1000000;
@@ -58,7 +58,7 @@ private:
         changed.raw_.flags = on ? raw_.flags | flag : raw_.flags & ~flag;
         return changed;
     }
-    /* 0 would be no limit. */
+    /* 0 means no limit in the C structure. */
     __host__ __device__ static constexpr unsigned long long limit(timeout length) {
         return length.ns() < 0 ? 0 : length.ns() == 0 ? 1 : static_cast<unsigned long long>(length.ns());
     }

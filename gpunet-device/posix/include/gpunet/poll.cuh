@@ -18,8 +18,8 @@ template <class Socket> __device__ struct pollfd watch(const Socket &socket, sho
     return entry;
 }
 
-/* Waits until a socket of the set is ready, or the time is over; returns how many are ready, and what is true of each
- * in its `revents`. The entries of a block or warp lie in shared or global memory. Without a timeout it waits without limit. */
+/* Waits until a socket of the set is ready, or the time is over. Returns how many are ready, and stores the events of each in its
+ * `revents`. The entries of a block or warp lie in shared or global memory. Without a timeout it waits without limit. */
 template <class Group>
 __device__ result<unsigned long long> poll(const Group &group, gpunet_net_t net, struct pollfd *entries, unsigned long long count,
                                            timeout wait = timeout::forever()) {

@@ -12,8 +12,8 @@ namespace gpunet {
 
 using event = struct gpunet_event;
 
-/* Where a caller's waits leave events: memory of its own, shared or global for a block or warp. It remembers how many of them
- * the last wait has left there; until the next wait they stay as they are. */
+/* Memory in which a caller's waits store events: the caller's own, shared or global for a block or warp. It records how many events
+ * the last wait has stored. They stay unchanged until the next wait. */
 class events {
 public:
     __device__ events(event *memory, unsigned int capacity) : memory_(memory), capacity_(capacity) {}
@@ -33,8 +33,8 @@ private:
     unsigned int size_ = 0;
 };
 
-/* Sockets that any number of blocks wait for. A wait costs the same for ten sockets as for ten thousand, and an event goes to one
- * of the blocks. A socket is in one group at most, and leaves it when it is closed. */
+/* Sockets for which any number of blocks wait. A wait costs the same for ten sockets as for ten thousand. An event goes to one of
+ * the blocks. A socket is in one group at most, and leaves it when it is closed. */
 class poll_group : private detail::socket {
 public:
     using detail::socket::socket;
@@ -44,7 +44,7 @@ public:
     using detail::socket::leave;
     using detail::socket::net;
 
-    /* Makes a group for up to `capacity` sockets; 0: as many as there are. */
+    /* Makes a group for up to `capacity` sockets; 0: for as many as there are. */
     template <class Group>
     __device__ static result<poll_group> create(const Group &group, gpunet_net_t net, unsigned int capacity = 0) {
         const int handle = detail::ask<int>(group, [&](int *) { return gpunet_epoll_create_thread(net, capacity); }).code;
@@ -55,18 +55,18 @@ public:
     /* The group of that handle: a second value for one group, which is closed once. */
     __device__ static poll_group from_handle(gpunet_net_t net, int handle) { return poll_group(net, handle); }
 
-    /* Adds a stream or a listener. `what`: POLLIN, POLLOUT, GPUNET_POLLRDHUP; errors and hang-ups come unasked. `token` comes back
+    /* Adds a stream or a listener. `what`: POLLIN, POLLOUT, GPUNET_POLLRDHUP; errors and hang-ups are always reported. `token` comes back
      * with each event. */
     template <class Group, class Socket>
     __device__ result<void> add(const Group &group, const Socket &socket, int what, unsigned long long token) const {
         return control(group, GPUNET_EPOLL_ADD, socket.handle(), what, token);
     }
-    /* Changes what is asked for, and the token; and has the socket delivered again, whoever has its event. */
+    /* Changes events and token, and arms the socket again, whichever block has its event. */
     template <class Group, class Socket>
     __device__ result<void> modify(const Group &group, const Socket &socket, int what, unsigned long long token) const {
         return control(group, GPUNET_EPOLL_MOD, socket.handle(), what, token);
     }
-    /* Has a delivered socket delivered again, before this block's next wait. */
+    /* Arms a delivered socket again, before this block's next wait. */
     template <class Group, class Socket> __device__ result<void> rearm(const Group &group, const Socket &socket) const {
         return control(group, GPUNET_EPOLL_REARM, socket.handle(), 0, 0);
     }
@@ -74,9 +74,9 @@ public:
         return control(group, GPUNET_EPOLL_DEL, socket.handle(), 0, 0);
     }
 
-    /* Waits until sockets are ready, or the time is over; returns how many are in `found`: 0 after the time. The sockets of the
-     * last wait's events are armed again first. Level-triggered; an event may be out of date, so the calls that follow should not
-     * wait. */
+    /* Waits until sockets are ready, or the time is over. Returns how many are in `found`; 0 when the time is over. It first arms the
+     * sockets of the last wait's events again. It is level-triggered. An event may be out of date, so the calls that follow should
+     * not wait. */
     template <class Group>
     __device__ result<unsigned int> wait(const Group &group, events &found, timeout limit = timeout::forever()) const {
         const int ready = GPUNET_BY_GROUP(group, gpunet_epoll_wait, net(), handle(), found.memory_, found.capacity_, found.size_,

@@ -1,4 +1,4 @@
-/* What calls return: a value, or why there is none. */
+/* The results of calls: a value, or an error. */
 #ifndef GPUNET_RESULT_CUH
 #define GPUNET_RESULT_CUH
 
@@ -13,7 +13,7 @@
 
 namespace gpunet {
 
-/* Linux's numbers. A number without a name here can occur, too. */
+/* Linux's numbers. Numbers without a name here can occur, too. */
 enum class errc : int {
     not_permitted = 1,
     not_found = 2, /* the socket is not in this poll group */
@@ -65,7 +65,7 @@ private:
     errc error_;
 };
 
-/* The part of std::expected that kernels need: a value, or an errc. */
+/* The part of std::expected that kernels need. */
 template <class T> class result {
 public:
     __host__ __device__ constexpr result(T &&value) : value_(static_cast<T &&>(value)), has_value_(true) {}
@@ -106,7 +106,7 @@ private:
 
 namespace detail {
 
-/* What a C function returned, as a failure. */
+/* The negative result of a C function, as a failure. */
 __host__ __device__ constexpr failure failed(long long returned) { return failure(static_cast<errc>(-returned)); }
 
 __host__ __device__ constexpr result<void> nothing(long long returned) {

@@ -16,7 +16,7 @@ using size_type = unsigned long long;
 
 namespace detail {
 
-/* A socket that one value of the program stands for. */
+/* A socket that one value of the program owns. */
 class socket {
 public:
     socket() = default;
@@ -30,20 +30,20 @@ public:
     socket(const socket &) = delete;
     socket &operator=(const socket &) = delete;
 
-    /* Whether there is a socket: not after a close or a move. */
+    /* Returns whether the value has a socket. It has none after a close or a move. */
     __device__ explicit operator bool() const { return handle_ > 0; }
-    /* The socket as the C functions, another block or a later launch know it. */
+    /* The number of the socket, for C functions, another block or a later launch. */
     __device__ int handle() const { return handle_; }
     __device__ gpunet_net_t net() const { return net_; }
-    /* Gives the handle away: this value has no socket any more, and the socket stays open. */
+    /* Returns the handle and gives it away: this value has no socket afterwards, and the socket stays open. */
     __device__ int leave() {
         const int handle = handle_;
         handle_ = 0;
         return handle;
     }
 
-    /* Closes the socket, and returns once the close is queued: what was sent before still goes out. After a failure other
-     * than bad_handle it is still open. */
+    /* Closes the socket, and returns when the close is queued. Bytes that were sent before are still delivered. After a failure other
+     * than bad_handle the socket is still open. */
     template <class Group> __device__ result<void> close(const Group &group) {
         const int code = ask<int>(group, [this](int *) { return gpunet_close_thread(net_, handle_); }).code;
         if (code == 0 || failed(code).error() == errc::bad_handle) leave();
@@ -57,7 +57,7 @@ public:
         }));
     }
 
-    /* An option as setsockopt knows it: T is int, struct timeval or struct linger. */
+    /* Sets or reads an option, like setsockopt. T is int, struct timeval or struct linger. */
     template <class T, class Group>
     __device__ result<void> set_option(const Group &group, int level, int option, const T &value) const {
         return nothing(ask<int>(group, [&](int *) {
@@ -84,25 +84,25 @@ protected:
     int handle_ = 0;
 };
 
-/* What a socket that sends does. */
+/* The calls of a socket that sends. */
 template <class Self> class sender {
 public:
-    /* Sends bytes: at least one, and fewer than given when the ring is full. Returns how many. They are in the ring then, not
+    /* Sends at least one byte, and fewer than given if the ring is full. Returns how many. These bytes are then in the ring, not yet
      * delivered; the memory may be reused. */
     template <class Group>
     __device__ result<size_type> send(const Group &group, const void *data, size_type size, timeout wait = {}) {
         return count(GPUNET_BY_GROUP(group, gpunet_send_timeout, self().net(), self().handle(), data, size, 0, wait.ns()));
     }
 
-    /* As send(), for a message in many pieces: the bytes are published by the next send() or send_all(), by flush(), a receive or
-     * poll on the stream that waits, a shutdown or a close; and each time the pieces have filled a share of the ring. */
+    /* Like send(), for a message in many pieces. The bytes are published by the next send() or send_all(), by flush(), by a receive or
+     * poll on the stream that waits, by a shutdown or a close, and whenever the pieces have filled a share of the ring. */
     template <class Group>
     __device__ result<size_type> send_more(const Group &group, const void *data, size_type size, timeout wait = {}) {
         return count(
             GPUNET_BY_GROUP(group, gpunet_send_timeout, self().net(), self().handle(), data, size, MSG_MORE, wait.ns()));
     }
 
-    /* Publishes what send_more() has left. */
+    /* Publishes the bytes that send_more() has left unpublished. */
     template <class Group> __device__ result<void> flush(const Group &group) {
         return nothing(GPUNET_BY_GROUP(group, gpunet_send_timeout, self().net(), self().handle(), "", 0, 0, 0));
     }
@@ -112,7 +112,7 @@ public:
     __device__ result<void> send_all(const Group &group, const void *data, size_type size, timeout wait = {}) {
         const auto *from = static_cast<const unsigned char *>(data);
         for (bool again = false;; again = true) {
-            /* A call that returns fewer met a failure, and the next one reports it. */
+            /* A call that returns fewer bytes met a failure, which the next call reports. */
             const long long sent = GPUNET_BY_GROUP(group, gpunet_send_timeout, self().net(), self().handle(), from, size,
                                                    MSG_WAITALL, again ? 0 : wait.ns());
             if (sent < 0 || static_cast<size_type>(sent) == size) return nothing(sent);
@@ -121,7 +121,7 @@ public:
         }
     }
 
-    /* Reserves up to `size` bytes of the ring to write in place: at least one, and what is free by now. */
+    /* Reserves up to `size` bytes of the ring to write in place: those that are free, and at least one. */
     template <class Group> __device__ result<ring_span> reserve(const Group &group, size_type size, timeout wait = {}) {
         struct gpunet_span span = {};
         const long long found = GPUNET_BY_GROUP(group, gpunet_reserve, self().net(), self().handle(), size, &span, wait.ns());
@@ -129,7 +129,7 @@ public:
         return ring_span(span);
     }
 
-    /* Sends the first `size` bytes of the reserved span, which all threads have written by now. */
+    /* Sends the first `size` bytes of the reserved span, after all threads have written them. */
     template <class Group> __device__ result<void> commit(const Group &group, size_type size) {
         return nothing(GPUNET_BY_GROUP(group, gpunet_commit, self().net(), self().handle(), size));
     }
@@ -145,17 +145,17 @@ private:
     __device__ Self &self() { return static_cast<Self &>(*this); }
 };
 
-/* What a socket that receives does. */
+/* The calls of a socket that receives. */
 template <class Self> class receiver {
 public:
-    /* Receives up to `size` bytes: at least one, and 0 at the end of the stream. Returns how many. */
+    /* Receives up to `size` bytes. Returns how many: at least one, or 0 at the end of the stream. */
     template <class Group>
     __device__ result<size_type> recv(const Group &group, void *data, size_type size, timeout wait = {}) {
         return count(GPUNET_BY_GROUP(group, gpunet_recv_timeout, self().net(), self().handle(), data, size, 0, wait.ns()));
     }
 
-    /* Receives all of the `size` bytes, within the time; fewer only when the stream ends before. After a failure some
-     * may have been received. */
+    /* Receives all of the `size` bytes, within the time; fewer only if the stream ends before. After a failure some bytes may have
+     * been received. */
     template <class Group>
     __device__ result<size_type> recv_exact(const Group &group, void *data, size_type size, timeout wait = {}) {
         auto *to = static_cast<unsigned char *>(data);
@@ -170,7 +170,7 @@ public:
         }
     }
 
-    /* Shows up to `size` received bytes in place: at least one, and what has come by now; none at the end. */
+    /* Shows up to `size` received bytes in place: those that have come, and at least one; none at the end of the stream. */
     template <class Group> __device__ result<ring_span> peek(const Group &group, size_type size, timeout wait = {}) {
         struct gpunet_span span = {};
         const long long found = GPUNET_BY_GROUP(group, gpunet_peek, self().net(), self().handle(), size, &span, wait.ns());
@@ -178,8 +178,8 @@ public:
         return ring_span(span);
     }
 
-    /* As peek(), once more than `have` bytes are there: for a request of which so many were seen and that is not complete. At the
-     * end of the stream it shows what there is. */
+    /* Like peek(), but waits until more than `have` bytes are there, for a request that is not complete. At the end of the stream it
+     * shows what there is. */
     template <class Group>
     __device__ result<ring_span> peek_more(const Group &group, size_type have, size_type size, timeout wait = {}) {
         struct gpunet_span span = {};
@@ -189,7 +189,7 @@ public:
         return ring_span(span);
     }
 
-    /* Gives the first `size` bytes of the span back, which all threads have read by now. */
+    /* Gives the first `size` bytes of the span back, after all threads have read them. */
     template <class Group> __device__ result<void> release(const Group &group, size_type size) {
         return nothing(GPUNET_BY_GROUP(group, gpunet_release, self().net(), self().handle(), size));
     }
@@ -202,7 +202,7 @@ public:
         return count(found.code < 0 ? found.code : found.value);
     }
 
-    /* Stops receiving: what still comes is discarded. */
+    /* Stops receiving: bytes that still come are discarded. */
     template <class Group> __device__ result<void> shutdown_read(const Group &group) {
         return nothing(ask<int>(group, [this](int *) {
             return gpunet_shutdown_thread(self().net(), self().handle(), SHUT_RD);
@@ -225,7 +225,7 @@ class recv_half : public detail::socket, public detail::receiver<recv_half> {
     using detail::socket::socket;
 };
 
-/* Both halves, taken apart. */
+/* Both halves of a stream. */
 struct halves {
     send_half send;
     recv_half recv;
@@ -236,7 +236,7 @@ class stream : public detail::socket, public detail::sender<stream>, public deta
 public:
     using detail::socket::socket;
 
-    /* Connects. By the timeout, or the options' for sends, it fails with timed_out; no_wait() is invalid. */
+    /* Connects. When the timeout, or the send timeout of the options, is over, it fails with timed_out. no_wait() is invalid. */
     template <class Group>
     __device__ static result<stream> connect(const Group &group, gpunet_net_t net, const address &to,
                                              const options &with = options(), timeout wait = {}) {
@@ -247,15 +247,15 @@ public:
         return stream(net, handle);
     }
 
-    /* The stream of that handle, left by leave() in this launch or an earlier one. Its first call tells whether it is open. */
+    /* The stream of a handle that leave() has returned, in this launch or an earlier one. Its first call fails if it is not open. */
     __device__ static stream from_handle(gpunet_net_t net, int handle) { return stream(net, handle); }
 
-    /* Takes the halves apart, for two groups. */
+    /* Splits the stream into its halves, for two groups. */
     __device__ halves split() && {
         const int handle = leave();
         return {send_half(net_, handle), recv_half(net_, handle)};
     }
-    /* Puts the halves together again, to close the stream; halves of two streams stay as they are. */
+    /* Joins the halves again, to close the stream. Halves of two streams stay unchanged. */
     __device__ static result<stream> join(send_half &&send, recv_half &&recv) {
         if (!send || send.handle() != recv.handle() || send.net() != recv.net()) return failure(errc::invalid_argument);
         send.leave();
@@ -268,7 +268,7 @@ public:
             return gpunet_getpeername_thread(net_, handle_, reinterpret_cast<struct sockaddr *>(to), &size);
         }));
     }
-    /* What carries the stream. */
+    /* The transport of the stream. */
     template <class Group> __device__ result<transport> carrier(const Group &group) const {
         const auto found = get_option<int>(group, SOL_GPUNET, GPUNET_TRANSPORT);
         if (!found) return failure(found.error());
@@ -276,7 +276,7 @@ public:
     }
 };
 
-/* A listening socket. Each accepted stream goes to one group; other blocks listen through from_handle(). */
+/* A listening socket. Each accepted stream goes to one group. Other blocks use the same listener by from_handle(). */
 class listener : public detail::socket {
 public:
     using detail::socket::socket;

@@ -1,4 +1,4 @@
-/* Bytes of a ring, where they lie. */
+/* Bytes in place in a ring. */
 #ifndef GPUNET_SPAN_CUH
 #define GPUNET_SPAN_CUH
 
@@ -12,12 +12,11 @@ struct ring_piece {
     unsigned long long size;
 };
 
-/* Free space of a ring to be written and committed, or received bytes to be read and released: one piece, or two where
- * the ring's end lies between. It is void after the commit or release, and after another send or receive on the socket.
- * The span of a prepared message is void after the release of its trigger.
+/* Free space of a ring to be written and committed, or received bytes to be read and released. It has one piece, or two if the
+ * ring's end lies between. It is void after the commit or release, and after another send or receive on the socket. The span of a
+ * prepared message is void after the release of its trigger.
  *
- * The memory may be the host's or another GPU's. Loads and stores are plain or volatile ones: no __ldg, no
- * `const __restrict__`, no TMA. */
+ * The memory may be the host's or another GPU's. Use plain or volatile loads and stores, not __ldg, `const __restrict__` or TMA. */
 class ring_span {
 public:
     ring_span() = default;
@@ -29,14 +28,14 @@ public:
     __device__ ring_piece piece(int number) const {
         return {static_cast<unsigned char *>(raw_.piece[number].data), raw_.piece[number].len};
     }
-    /* The address of byte `at`, of which as many follow as its piece has. */
+    /* The address of byte `at`. The bytes behind it are contiguous up to the end of its piece. */
     __device__ unsigned char *byte(unsigned long long at) const {
         const ring_piece first = piece(0);
         return at < first.size ? first.data + at : piece(1).data + (at - first.size);
     }
 
-    /* Copies `size` bytes into the span from `at` on, each thread of the group a share. What does not fit is left. The
-     * commit is the barrier. */
+    /* Copies `size` bytes into the span from `at` on, each thread of the group a share. Bytes that do not fit are not
+     * copied. The commit is the barrier. */
     template <class Group>
     __device__ void write(const Group &group, unsigned long long at, const void *from, unsigned long long size) const {
         const auto *source = static_cast<const unsigned char *>(from);

@@ -1,4 +1,4 @@
-/* Teams: kernels of several devices that store into each other's memory. */
+/* Teams: kernels of several devices store into each other's memory. */
 #ifndef GPUNET_TEAM_CUH
 #define GPUNET_TEAM_CUH
 
@@ -9,12 +9,12 @@
 
 namespace gpunet {
 
-/* How two numbers become one. */
+/* How a reduction combines two numbers. */
 enum class reduction : int { sum = GPUNET_SUM, min = GPUNET_MIN, max = GPUNET_MAX };
 
 namespace detail {
 
-/* The type of elements as gpunet_reduce takes it; 0: none. */
+/* The type of elements as gpunet_reduce takes it; 0: the type is not supported. */
 template <class T> struct number { static constexpr int value = 0; };
 template <> struct number<int> { static constexpr int value = GPUNET_INT32; };
 template <> struct number<unsigned int> { static constexpr int value = GPUNET_UINT32; };
@@ -27,15 +27,15 @@ template <> struct number<double> { static constexpr int value = GPUNET_DOUBLE; 
 
 } // namespace detail
 
-/* Elements in symmetric memory: the same place in the part of every member. A parameter of kernels, by value, made from what
- * gpunet_host_symmetric_value leaves. */
+/* Elements in symmetric memory: the same place in the part of every member. Kernels get it as a parameter, by value; the host makes
+ * it from the value of gpunet_host_symmetric_value. */
 template <class T> class symmetric {
 public:
     symmetric() = default;
     __host__ __device__ explicit symmetric(const gpunet_symmetric_t &raw) : raw_(raw) {}
 
     __host__ __device__ unsigned long long size() const { return raw_.len / sizeof(T); }
-    /* `count` elements from `start`, cut to what is there. */
+    /* The `count` elements from `start` on, as far as the memory reaches. */
     __device__ symmetric slice(unsigned long long start, unsigned long long count) const {
         const unsigned long long whole = size(), first = start < whole ? start : whole;
         const unsigned long long rest = whole - first;
@@ -48,8 +48,8 @@ private:
     gpunet_symmetric_t raw_ = {};
 };
 
-/* A member of a team: a parameter of kernels, by value, made from what gpunet_host_team_value leaves. Members are numbers from
- * 0, and so are signals. Lengths are in elements. */
+/* A member of a team. Kernels get it as a parameter, by value; the host makes it from the value of gpunet_host_team_value. Members
+ * and signals are numbers from 0. Lengths are in elements. */
 class team {
 public:
     team() = default;
@@ -60,8 +60,8 @@ public:
     /* The neighbours in a ring. */
     __host__ __device__ unsigned int right() const { return raw_.rank + 1 < raw_.size ? raw_.rank + 1 : 0; }
     __host__ __device__ unsigned int left() const { return (raw_.rank > 0 ? raw_.rank : raw_.size) - 1; }
-    /* The same team whose barriers and collectives, and waits without a timeout of their own, fail with would_block after so
-     * many nanoseconds; 0: never, as it is at first. */
+    /* The same team with a timeout in nanoseconds. When it is over, barriers, collectives, and waits without a timeout of their own
+     * fail with would_block. 0, the default: they never time out. */
     __device__ team with_timeout_ns(unsigned long long ns) const { return team(gpunet_team_timeout(raw_, ns)); }
     /* As the C functions take it. */
     __host__ __device__ const gpunet_team_t &raw() const { return raw_; }
@@ -71,7 +71,7 @@ public:
         return static_cast<T *>(gpunet_ptr(raw_, at.raw(), member));
     }
 
-    /* Copies. After put the data may be changed, after put_nbi once quiet has returned. */
+    /* Copies. The caller may change the data when put has returned; after put_nbi, when quiet has returned. */
     template <class Group, class T>
     __device__ result<void> put(const Group &group, const symmetric<T> &to, const T *data, unsigned long long count, unsigned int member) const {
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_put, raw_, to.raw(), data, count * sizeof(T), member));
@@ -84,7 +84,7 @@ public:
     __device__ result<void> get(const Group &group, T *data, const symmetric<T> &from, unsigned long long count, unsigned int member) const {
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_get, raw_, data, from.raw(), count * sizeof(T), member));
     }
-    /* Puts, and then sets a signal: who sees the value sees the elements. */
+    /* Puts elements, and then sets a signal. A member that sees the value sees the elements. */
     template <class Group, class T>
     __device__ result<void> put_signal(const Group &group, const symmetric<T> &to, const T *data, unsigned long long count,
                                        unsigned int signal, unsigned long long value, unsigned int member) const {
@@ -101,13 +101,13 @@ public:
     __device__ result<void> signal_add(const Group &group, unsigned int signal, unsigned long long value, unsigned int member) const {
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_signal_add, raw_, signal, value, member));
     }
-    /* Waits until the word that `source` writes is at least `value`; what it is then. */
+    /* Waits until the word that `source` writes is at least `value`. Returns the word. */
     template <class Group>
     __device__ result<unsigned long long> wait(const Group &group, unsigned int signal, unsigned int source, unsigned long long value,
                                                timeout limit = {}) const {
         return detail::count(GPUNET_BY_GROUP(group, gpunet_signal_wait, raw_, signal, source, value, limit.ns()));
     }
-    /* Whether it is, without waiting. */
+    /* Returns whether it is, without waiting. */
     template <class Group>
     __device__ result<bool> test(const Group &group, unsigned int signal, unsigned int source, unsigned long long value) const {
         const int is_there = GPUNET_BY_GROUP(group, gpunet_signal_test, raw_, signal, source, value);
@@ -115,7 +115,7 @@ public:
         return is_there > 0;
     }
 
-    /* Orders what the group has stored into other members' memory; waits until it is there. */
+    /* fence orders the group's earlier stores into other members' memory before later ones; quiet waits until they have arrived. */
     template <class Group> __device__ result<void> fence(const Group &group) const {
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_fence, raw_));
     }
@@ -123,26 +123,26 @@ public:
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_quiet, raw_));
     }
 
-    /* All members, one group of each device. */
+    /* All members take part, with one group of each device. */
     template <class Group> __device__ result<void> barrier(const Group &group) const {
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_barrier, raw_));
     }
-    /* The data of member i lie at element i * count of everybody's `to`. */
+    /* Copies the data of member i to element i * count of every member's `to`. */
     template <class Group, class T>
     __device__ result<void> all_gather(const Group &group, const symmetric<T> &to, const T *data, unsigned long long count) const {
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_all_gather, raw_, to.raw(), data, count * sizeof(T)));
     }
-    /* The root's data lie at the beginning of everybody's `to`. */
+    /* Copies the root's data to the beginning of every member's `to`. */
     template <class Group, class T>
     __device__ result<void> broadcast(const Group &group, const symmetric<T> &to, const T *data, unsigned long long count, unsigned int root) const {
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_broadcast, raw_, to.raw(), data, count * sizeof(T), root));
     }
-    /* `count` elements for each member. */
+    /* Copies `count` elements from each member to each member. */
     template <class Group, class T>
     __device__ result<void> all_to_all(const Group &group, const symmetric<T> &to, const T *data, unsigned long long count) const {
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_all_to_all, raw_, to.raw(), data, count * sizeof(T)));
     }
-    /* Reduces all elements of `from` into everybody's `to`, which may be `from`. By a block. */
+    /* Reduces all elements of `from` into every member's `to`, which may be `from`. A block calls. */
     template <class Group, class T>
     __device__ result<void> reduce(const Group &, reduction operation, const symmetric<T> &to, const symmetric<T> &from) const {
         static_assert(detail::scope_for<Group>() == detail::scope::block, "a team reduces by whole thread blocks: call it with a thread_block");

@@ -26,7 +26,7 @@ using seconds = duration<1, 1>;
 
 namespace detail {
 
-/* Nanoseconds of `count` times Num / Den seconds: more than none for more than nothing, and at most what 63 bits hold. */
+/* The nanoseconds of `count` times Num / Den seconds: 0 only for 0 or less, and at most what 63 bits hold. */
 template <long long Num, long long Den, class Count> __host__ __device__ constexpr long long nanoseconds_of(Count count) {
     constexpr long long most = 0x7fffffffffffffffll;
     constexpr long long second = 1000000000;
@@ -46,8 +46,8 @@ template <long long Num, long long Den, class Count> __host__ __device__ constex
 
 } // namespace detail
 
-/* How long a call waits: a duration from a chrono library or from above, nothing at all, or without limit. A duration
- * of 0 or less does not wait. Without an argument: as the options of the socket say. */
+/* How long a call waits: a duration from a chrono library or from above, not at all, or without limit. A call with a duration of 0
+ * or less does not wait. The default asks the options of the socket. */
 class timeout {
 public:
     __host__ __device__ constexpr timeout() : ns_(GPUNET_SOCKET_TIMEOUT) {}

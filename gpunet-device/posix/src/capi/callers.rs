@@ -1,4 +1,4 @@
-//! Who calls a C function: its suffix tells. And what a call is made with.
+//! The callers of a C function, which its suffix names, and the context of a call.
 
 #[cfg(target_arch = "nvptx64")]
 mod gpu;

@@ -1,4 +1,4 @@
-//! What the host has prepared: triggers, gates and messages, by value.
+//! Triggers, gates and messages that the host has prepared, by value.
 
 use super::callers::{block, thread, warp};
 use crate::in_place::{Span, tell};

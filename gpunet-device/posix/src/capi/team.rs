@@ -119,7 +119,7 @@ macro_rules! team_calls {
         }
 
         fn $all_to_all(g = $caller, team, to: Symmetric, data: *const u8, len: u64) -> i32 {
-            // SAFETY: `data` is readable for so many bytes for each member, by the caller's
+            // SAFETY: `data` is readable for this many bytes for each member, by the caller's
             // contract.
             unsafe { calls::all_to_all(g, team, to, data, len) }
         }

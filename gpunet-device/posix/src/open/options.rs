@@ -88,7 +88,7 @@ impl CallOptions {
         if self.flags & !OPTION_FLAGS != 0 || self.reserved != 0 {
             return Err(Error::InvalidArgument);
         }
-        // What is on by default is turned off, and the other way round.
+        // Flags turn off what is on by default, and the other way round.
         options.flags ^= self.flags & !LINGER;
         if self.flags & LINGER != 0 {
             if self.linger_ms < 0 {

@@ -61,7 +61,7 @@ fn change(net: Net, handle: Handle, option: (i32, i32), value: Given) -> Result<
     let after = changed(before, option, value)?;
     let fixed = |o: &Options| (o.send_log2, o.recv_log2, o.transport, o.has(Options::LINES));
     unless(kind != Kind::Stream || fixed(&before) == fixed(&after), Error::IsConnected)?;
-    // Who moves the bytes says when so many are free.
+    // The side that moves the bytes reports when this many are free.
     let sent = |o: &Options| (o.flags & !Options::NONBLOCK, o.linger_ms, o.low_water().0);
     // Accepted streams have what the proxy got at gbind and glisten.
     let same = fixed(&before) == fixed(&after) && sent(&before) == sent(&after);

@@ -40,8 +40,8 @@ impl Pass for Aligned {
     }
 }
 
-/// The source's chunks begin so many bytes (1 to 15) past an aligned one, which `src` points to.
-/// Each takes two loads: one aligned chunk more than is written has to be readable.
+/// The source's chunks begin this many bytes (1 to 15) past an aligned chunk, to which `src`
+/// points. Each takes two loads, so one more aligned chunk is read than is written.
 #[derive(Clone, Copy)]
 pub(super) struct Shifted(pub(super) usize);
 
@@ -76,7 +76,7 @@ impl Pass for Shifted {
 /// stores wait for each other. What is less than a tile any number of lanes may copy.
 ///
 /// # Safety
-/// `dst` is writable for so many chunks and `src` readable as the pass requires; `lanes` is a
+/// `dst` is writable for `chunks` chunks and `src` readable as the pass requires; `lanes` is a
 /// multiple of [`WARP`], or there are fewer chunks than a tile has.
 #[inline(always)]
 pub(super) unsafe fn copy_tiles<P: Pass, const N: usize>(
@@ -88,7 +88,7 @@ pub(super) unsafe fn copy_tiles<P: Pass, const N: usize>(
     chunks: usize,
 ) {
     let (lane, tile) = (lane as usize, lanes as usize * N);
-    // Where this lane's warp begins in a row. In a tile of `N` rows it begins so many times later.
+    // Where this lane's warp begins in a row. In a tile of `N` rows it begins `N` times as far.
     let (warp, place) = (lane / WARP * WARP * CHUNK, lane % WARP * CHUNK);
     let first = warp * N + place;
     let (mut to, mut from, mut left) = (dst.wrapping_add(first), src.wrapping_add(first), chunks);
@@ -111,7 +111,7 @@ pub(super) unsafe fn copy_tiles<P: Pass, const N: usize>(
 /// time, or half as many unless there are few lanes, then fewer.
 ///
 /// # Safety
-/// `dst` is writable for so many chunks and `src` readable as the pass requires.
+/// `dst` is writable for `chunks` chunks and `src` readable as the pass requires.
 #[inline(always)]
 pub(super) unsafe fn copy_rows<P: Pass, const ROWS: usize>(
     pass: P,
@@ -162,7 +162,7 @@ unsafe fn copy_rows_from<P: Pass, const ROWS: usize>(
     rows!(1);
 }
 
-/// The sixteen bytes that begin `shift` (1 to 15) bytes into `low` and go on in `high`.
+/// The sixteen bytes that begin `shift` (1 to 15) bytes into `low` and continue in `high`.
 /// Little-endian, as both the GPU and the CPUs are.
 #[inline(always)]
 fn join(low: Chunk, high: Chunk, shift: usize) -> Chunk {

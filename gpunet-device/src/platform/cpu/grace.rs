@@ -207,7 +207,7 @@ impl Keeper {
         Self(listed)
     }
 
-    /// It has none at this moment; it goes on to look for those that are in use now.
+    /// It has none at this moment, and continues to look for those that are in use now.
     pub(crate) fn renew(&self) {
         self.0.0.cross();
         self.0.0.cross();
@@ -281,7 +281,7 @@ mod tests {
     use crate::test_device::with_device;
     use std::io::Write;
 
-    /// The addresses of an arena, of which `words` stands for one part.
+    /// The addresses of an arena; `words` stands for one part of it.
     fn arena(words: &[u64]) -> Range<u64> {
         let at = words.as_ptr() as u64;
         at..at + size_of_val(words) as u64

@@ -74,7 +74,7 @@ impl SpinYield {
         self.note(start, Instant::now())
     }
 
-    /// Notes how long others ran; returns whether to go on.
+    /// Records how long others ran; returns whether to continue.
     fn note(&mut self, start: Instant, end: Instant) -> bool {
         if end.saturating_duration_since(start) < LONG {
             return true;

@@ -77,7 +77,7 @@ struct Block {
 
 /// Ends the program: the threads of a block wait for each other, and none can continue.
 fn apart(why: &str) -> ! {
-    eprintln!("gpunet: threads of a block have gone different ways: {why}");
+    eprintln!("gpunet: threads of a block wait for each other, and none can go on: {why}");
     std::process::abort()
 }
 

@@ -81,13 +81,13 @@ pub struct gpunet_host_recv_message {
     pub consume: Trigger,
 }
 
-/// How far a taken direction has come, and why it has ended.
+/// How far a taken direction has progressed, and why it has ended.
 #[repr(C)]
 pub struct gpunet_host_direction_report {
     /// Bytes since the stream was opened: of a sender those that the peer, or the proxy, has
     /// released; of a receiver those that have landed.
     pub position: u64,
-    /// 0 while the direction goes on; else a negative errno: -ENODATA when the peer ended the
+    /// 0 while the direction is open; else a negative errno: -ENODATA when the peer ended the
     /// stream in good order, -EPIPE when it reads no more, or the stream's failure.
     pub error: c_int,
     /// 0.
@@ -114,7 +114,7 @@ fn take<T>(
 /// Takes the sending direction of a stream from the kernels: those that send by the socket's number
 /// get -EALREADY meanwhile. The program places messages in the direction's ring
 /// (gpunet_host_sender_prepare), which kernels and queues fill and publish, or has a queue send
-/// (gpunet_host_queue_send). What was sent before goes out first.
+/// (gpunet_host_queue_send). Bytes that were sent before are delivered first.
 ///
 /// On success `*sender` is a handle that gpunet_host_sender_give_back ends. Errors: -EBADF, also
 /// when a kernel has closed the socket; -EFAULT; -ENOTCONN of a listener; -EBUSY when a launch that
@@ -147,10 +147,10 @@ pub unsafe extern "C" fn gpunet_host_device_take_recv(
     })
 }
 
-/// Reserves `len` bytes of the ring for the next message, and leaves its place, gates and trigger
-/// in `*message`. As many messages may be prepared ahead as the ring holds. Published in the order
-/// in which they were prepared, a later one publishes all before it. Wait for kernels that play
-/// further messages from one (`position` + i * `len`) before the next call.
+/// Reserves `len` bytes of the ring for the next message, and stores its place, gates and trigger
+/// in `*message`. As many messages may be prepared ahead as the ring holds. They are published in
+/// the order in which they were prepared; a later one publishes all before it. Before the next
+/// call, wait for kernels that send further messages from one (`position` + i * `len`).
 ///
 ///     gpunet_host_send_message message;
 ///     gpunet_host_sender_prepare(sender, 4096, &message);
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn gpunet_host_device_take_recv(
 ///     gpunet_host_queue_post(queue, &message.post, 1);       // if the kernel does not release the trigger itself
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL for 0 bytes; -EMSGSIZE for more than the ring has; -ENOBUFS
-/// when it would not fit into the ring beside what is prepared and not published; -EBUSY when a
-/// CUDA graph has operations of the direction; the stream's failure.
+/// when the ring has no room for it beside messages that are prepared and not published; -EBUSY
+/// when a CUDA graph has operations of the direction; the stream's failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_sender_prepare(
     sender: *const gpunet_host_sender_t,
@@ -176,15 +176,15 @@ pub unsafe extern "C" fn gpunet_host_sender_prepare(
     })
 }
 
-/// Names the next `len` bytes of the stream as a message to come, and leaves its place, gate and
+/// Names the next `len` bytes of the stream as a message to come, and stores its place, gate and
 /// trigger in `*message`.
 ///
 ///     gpunet_host_recv_message expected;
 ///     gpunet_host_receiver_prepare(receiver, 4096, &expected);
 ///     read<<<blocks, threads, 0, stream>>>(net, expected.prepared);   // waits for it, reads it, releases its trigger
 ///
-/// Errors: as gpunet_host_sender_prepare; -ENOBUFS when it would not fit into the ring beside what
-/// is prepared and not consumed.
+/// Errors: as gpunet_host_sender_prepare; -ENOBUFS when the ring has no room for it beside messages
+/// that are prepared and not consumed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_receiver_prepare(
     receiver: *const gpunet_host_receiver_t,
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn gpunet_host_receiver_prepare(
     })
 }
 
-/// Leaves the size of the direction's ring, bytes: the longest message that can be prepared.
+/// Stores the size of the direction's ring in bytes: the longest message that can be prepared.
 ///
 /// Errors: -EBADF; -EFAULT.
 #[unsafe(no_mangle)]
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn gpunet_host_sender_capacity(
     })
 }
 
-/// Leaves the size of the direction's ring, bytes: the longest message that can be prepared.
+/// Stores the size of the direction's ring in bytes: the longest message that can be prepared.
 ///
 /// Errors: -EBADF; -EFAULT.
 #[unsafe(no_mangle)]
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn gpunet_host_receiver_capacity(
     })
 }
 
-/// Leaves how far the direction has come, and why it has ended. An error stays.
+/// Stores how far the direction has progressed, and why it has ended. An error stays.
 ///
 /// Errors: -EBADF; -EFAULT; -EIO when the device's memory cannot be read.
 #[unsafe(no_mangle)]
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn gpunet_host_sender_outcome(
     })
 }
 
-/// Leaves how far the direction has come, and why it has ended. An error stays.
+/// Stores how far the direction has progressed, and why it has ended. An error stays.
 ///
 /// Errors: as gpunet_host_sender_outcome.
 #[unsafe(no_mangle)]
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn gpunet_host_receiver_outcome(
 }
 
 /// Gives the direction back to the kernels. Messages that were prepared and not published are void.
-/// The handle is stale from the begin of the call, whatever it returns.
+/// The handle is stale once the call has begun, whatever the call returns.
 ///
 /// Errors: -EBADF; -EBUSY when a launch that runs knows the socket, or a queue has operations of
 /// the direction: it stays taken until those are done, and gpunet_host_device_take_send gives it
@@ -275,8 +275,8 @@ pub unsafe extern "C" fn gpunet_host_sender_give_back(sender: *mut gpunet_host_s
     })
 }
 
-/// Gives the direction back to the kernels. What has landed and was not consumed is theirs. The
-/// handle is stale from the begin of the call, whatever it returns.
+/// Gives the direction back to the kernels. Bytes that have landed and were not consumed are
+/// theirs. The handle is stale once the call has begun, whatever the call returns.
 ///
 /// Errors: as gpunet_host_sender_give_back.
 #[unsafe(no_mangle)]

@@ -54,7 +54,7 @@ fn leave_name(
     Ok(())
 }
 
-/// Leaves the socket's own address, as getsockname(2); of a listener with the actual port.
+/// Stores the socket's own address, as getsockname(2); a listener's has the actual port.
 ///
 /// Errors: -EBADF; -EFAULT.
 #[unsafe(no_mangle)]
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn gpunet_host_device_getsockname(
     })
 }
 
-/// Leaves the peer's address, as getpeername(2).
+/// Stores the peer's address, as getpeername(2).
 ///
 /// Errors: -EBADF; -EFAULT; -ENOTCONN of a listener.
 #[unsafe(no_mangle)]

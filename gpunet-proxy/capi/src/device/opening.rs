@@ -65,21 +65,21 @@ fn opened(
 }
 
 /// Connects a socket of the attachment's device to a struct sockaddr_in or sockaddr_in6. The device
-/// has 256 slots for such sockets, beside the setting `sockets` for its kernels'. `options` are
-/// those of gpunet.h, which later calls of kernels on the socket obey; NULL: the defaults. It waits
-/// for at most `timeout_ns` nanoseconds; negative: without limit (the transport has its own); 0:
-/// not at all. Over peer a connect waits until the other end accepts.
+/// has 256 slots for such sockets, in addition to the setting `sockets` for those of its kernels.
+/// `options` are those of gpunet.h, and later calls of kernels on the socket obey them; NULL: the
+/// defaults. The call waits for at most `timeout_ns` nanoseconds; negative: without limit (the
+/// transport has a limit of its own). Over peer a connect waits until the other end accepts.
 ///
 ///     gpunet_host_device_socket_t *socket;
 ///     gpunet_host_device_connect(attachment, (struct sockaddr *)&address, sizeof address, NULL, 5000000000, &socket);
 ///     kernel<<<blocks, threads, 0, stream>>>(net, gpunet_host_device_number(socket));
 ///
 /// On success `*socket` is a handle that gpunet_host_device_close or gpunet_host_device_leave ends.
-/// Errors: -EBADF; -EFAULT; -EINVAL, also for options that no proxy supports; -EAFNOSUPPORT;
-/// -EOPNOTSUPP (no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH;
-/// -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring memory); -EBUSY (all
-/// launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the attachment is
-/// closed.
+/// Errors: -EBADF; -EFAULT; -EINVAL, also for timeout 0 and for options that no proxy supports;
+/// -EAFNOSUPPORT; -EOPNOTSUPP (no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH;
+/// -EHOSTUNREACH; -EMFILE (all of the 256 slots are in use); -ENFILE; -ENOBUFS (no ring memory);
+/// -EBUSY (all launch numbers of the attachment are in use); -ENETDOWN; -ECANCELED, when the
+/// attachment is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_device_connect(
     attachment: *const gpunet_host_attachment_t,
@@ -93,8 +93,11 @@ pub unsafe extern "C" fn gpunet_host_device_connect(
         let out = Out::new(socket, "socket")?;
         let object = gpunet_host_attachment_t::of(attachment)?;
         let (address, options) = (memory::address(address, len)?, self::options(options)?);
+        if timeout_ns == 0 {
+            return Err(Failure::new(libc::EINVAL, "a connect waits: its timeout is not 0"));
+        }
         let pending = object.with(|attachment| Ok(attachment.connect(address, options)))?;
-        let late = || Failure::new(libc::ETIMEDOUT, "the connection was not there in time");
+        let late = || Failure::new(libc::ETIMEDOUT, "no connection was made in time");
         let socket = opened(&Arc::default(), timeout_ns, late, pending, || false);
         let socket = socket.map_err(|failure| failure.at(address))?;
         out.put(DeviceSocket::enter(Role::Stream(socket))?);
@@ -181,8 +184,7 @@ pub unsafe extern "C" fn gpunet_host_device_leave(socket: *mut gpunet_host_devic
 
 /// Closes the socket: what was sent is still delivered. If launches that run know it, or its
 /// directions are taken, it is closed when the last of them has ended, or been given back. An
-/// accept that another thread waits in returns -EBADF. The handle is stale from the begin of the
-/// call.
+/// accept that another thread waits in returns -EBADF. The handle is stale once the call has begun.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

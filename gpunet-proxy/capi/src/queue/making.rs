@@ -7,19 +7,18 @@ use crate::memory::Out;
 use gpunet_proxy::queue::{Queue, QueueSettings};
 use std::ffi::{c_int, c_void};
 
-/// No message of a queue is copied by a kernel, however short it is: for streams beside kernels
-/// that fill the GPU and do not end.
+/// No kernel copies messages of the queue, however short they are. Set it for streams beside
+/// kernels that fill the GPU and do not end.
 pub const GPUNET_HOST_QUEUE_NO_SHORT: u32 = 1;
-/// All operations of a queue are kernels of one block, each of which holds a multiprocessor while
-/// it waits.
+/// All operations of a queue are kernels of one block. Each holds a multiprocessor while it waits.
 pub const GPUNET_HOST_QUEUE_KERNELS: u32 = 2;
 
 /// How a queue on a CUDA stream carries its operations out. All zeros: the defaults.
 #[repr(C)]
 pub struct gpunet_host_queue_settings {
-    /// Messages of up to so many bytes are copied by a kernel of one block, which needs a
-    /// multiprocessor that is not full. Longer ones are copied by the copy engine. 0: 64 KiB;
-    /// GPUNET_HOST_QUEUE_NO_SHORT makes it none.
+    /// A kernel of one block copies messages of up to this many bytes. It needs a multiprocessor
+    /// that is not full. The copy engine copies longer ones. 0: 64 KiB; GPUNET_HOST_QUEUE_NO_SHORT:
+    /// no messages.
     pub short_bytes: usize,
     /// The most bytes that the copy engine copies at a time, at most a quarter of the ring; a
     /// longer message goes in fragments. 0: 1 MiB.
@@ -62,7 +61,7 @@ fn settings(from: *const gpunet_host_queue_settings) -> Result<QueueSettings, Fa
     Ok(settings)
 }
 
-/// Makes a queue of the CPU device: a thread carries out what is enqueued.
+/// Makes a queue of the CPU device: a thread carries the operations out.
 ///
 ///     gpunet_host_queue_cpu(attachment, &queue);
 ///     gpunet_host_queue_send(queue, sender, message, sizeof message);

@@ -9,9 +9,9 @@ use gpunet_proxy::abi::Word;
 use gpunet_proxy::queue::{Queue, QueueError, Started};
 use std::ffi::{c_int, c_void};
 
-/// A message that goes beside what follows on its queue: what gpunet_host_queue_start_send and
-/// gpunet_host_queue_start_recv leave, for gpunet_host_queue_finish. A plain value: it may be
-/// copied, and needs not be freed.
+/// A message that travels while later operations of its queue run. gpunet_host_queue_start_send and
+/// gpunet_host_queue_start_recv store it, for gpunet_host_queue_finish. It is a plain value: it may
+/// be copied, and need not be freed.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct gpunet_host_started {
@@ -173,9 +173,9 @@ pub unsafe extern "C" fn gpunet_host_queue_start_recv(
     })
 }
 
-/// Waits until `count` messages that the queue has started are done: what is enqueued behind it
-/// comes after them. The call itself does not wait. One that is done already is fine; one that has
-/// failed counts as done (gpunet_host_queue_outcome).
+/// Has the queue wait until `count` messages that it has started are done: operations that are
+/// enqueued later come after them. The call itself does not wait. Messages may be done already; one
+/// that has failed counts as done (gpunet_host_queue_outcome).
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL for what this queue has not started: then it waits for none of
 /// them; -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post.
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn gpunet_host_queue_finish(
     })
 }
 
-/// Releases `count` triggers in their order. One that comes too late does nothing.
+/// Releases `count` triggers in their order. A trigger that comes too late does nothing.
 ///
 ///     gpunet_trigger_t posts[] = {first.post, second.post};
 ///     gpunet_host_queue_post(queue, posts, 2);
@@ -218,8 +218,8 @@ pub unsafe extern "C" fn gpunet_host_queue_post(
     })
 }
 
-/// Waits until `count` gates have passed: what is enqueued behind it is done afterwards. The call
-/// itself does not wait.
+/// Has the queue wait until `count` gates have passed: operations that are enqueued later come
+/// afterwards. The call itself does not wait.
 ///
 ///     gpunet_host_queue_wait(queue, &expected.arrived, 1);
 ///     check<<<blocks, threads, 0, stream>>>(expected.span);
@@ -238,10 +238,10 @@ pub unsafe extern "C" fn gpunet_host_queue_wait(
     })
 }
 
-/// Publishes a value in a word of the program's own: what the queue did before is visible to
-/// whoever observes it. The word is memory of the device, or on a GPU memory of the host that it
-/// has mapped, aligned to 8 bytes; it stays until the operation is done. Read it by an atomic load
-/// (acquire).
+/// Publishes a value in a word of the program's own. Whoever observes the value sees what the queue
+/// did before. The word is memory of the device, or on a GPU memory of the host that the GPU has
+/// mapped; it is aligned to 8 bytes. It stays valid until the operation is done. Read it by an
+/// atomic load (acquire).
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL when it is not aligned; -EAGAIN, -EIO and -EOPNOTSUPP as in
 /// gpunet_host_queue_post.
@@ -268,8 +268,8 @@ pub unsafe extern "C" fn gpunet_host_queue_wait_word(
     done(|| enqueue_word(queue, address, |queue, word| queue.wait_word(word, value)))
 }
 
-/// Stores how the queue has fared in a word of the program's own, as gpunet_host_queue_write: 0, or
-/// the errno (positive) of its first failure. A kernel behind it on the stream finds it there, and
+/// Stores the queue's state in a word of the program's own, as gpunet_host_queue_write does: 0, or
+/// the errno (positive) of its first failure. A kernel behind it on the stream reads the word, and
 /// need not work on bytes that never came. The call itself does not wait.
 ///
 ///     gpunet_host_queue_recv(queue, receiver, answer, bytes);

@@ -8,10 +8,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How a queue has fared.
+/// How far a queue has come, and its first failure.
 #[repr(C)]
 pub struct gpunet_host_queue_report {
-    /// Operations that are done, failed ones among them. Each trigger of a post, each gate of a
+    /// Operations that are done, including failed ones. Each trigger of a post, each gate of a
     /// wait, each notify and each synchronize is one operation.
     pub done: u64,
     /// The first operation that failed: 0 for the first that was enqueued.
@@ -24,8 +24,8 @@ pub struct gpunet_host_queue_report {
     pub reserved: c_int,
 }
 
-/// Is told once that what a queue was given before is done: `error` is 0, or the queue's first
-/// failure as a negative errno.
+/// Called once, when all operations that were enqueued before are done: `error` is 0, or the
+/// queue's first failure as a negative errno.
 ///
 /// It runs on a thread of the queue's own, one callback after the other, and may make any call.
 /// Operations behind it do not wait for it. No C++ exception may leave it.
@@ -48,8 +48,8 @@ pub(super) fn error_of(outcome: Option<QueueOutcome>) -> c_int {
     }
 }
 
-/// Has `callback` called with `user`, once, when all that was enqueued before is done. After
-/// gpunet_host_queue_destroy it is called, too. It gets -ECANCELED if the queue ended before.
+/// Calls `callback` with `user`, once, when all operations that were enqueued before are done, also
+/// after gpunet_host_queue_destroy. The callback gets -ECANCELED if the queue ended before that.
 ///
 ///     static void tell(void *user, int error) { sem_post(user); }
 ///     gpunet_host_queue_notify(queue, tell, &semaphore);
@@ -106,7 +106,8 @@ pub unsafe extern "C" fn gpunet_host_queue_synchronize(
     })
 }
 
-/// Leaves how the queue has fared so far. It does not wait for operations.
+/// Stores in `*outcome` how far the queue has come, and its first failure. It does not wait for
+/// operations.
 ///
 ///     gpunet_host_queue_report report;
 ///     gpunet_host_queue_outcome(queue, &report);
@@ -129,8 +130,8 @@ pub unsafe extern "C" fn gpunet_host_queue_outcome(
     })
 }
 
-/// Ends the queue's handle. What was enqueued is still done: synchronize before memory, words or
-/// the stream that it uses go. The handle is stale from the begin of the call.
+/// Ends the queue's handle. Enqueued operations are still carried out: synchronize before you free
+/// their memory and words, or destroy the stream. The handle is stale once the call has begun.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]

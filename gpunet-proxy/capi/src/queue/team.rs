@@ -50,9 +50,9 @@ fn enqueue_for(
     team.with(|team| queue.with(|queue| Ok(body(queue, team)?)))
 }
 
-/// Limits the waits of operations of teams that are enqueued from now on to `timeout_ns`
-/// nanoseconds each, from when it begins; negative, as at first: no limit; 0: each looks once. On a
-/// CUDA stream a wait with a limit is a kernel of one block.
+/// Limits each wait of team operations that are enqueued from now on to `timeout_ns` nanoseconds,
+/// counted from the beginning of the wait; negative, the default: no limit; 0: the wait checks
+/// once. On a CUDA stream a wait with a limit is a kernel of one block.
 ///
 /// Errors: -EBADF.
 #[unsafe(no_mangle)]
@@ -75,8 +75,8 @@ pub unsafe extern "C" fn gpunet_host_queue_set_team_timeout(
 /// done; the destination may be freed at once. The member sees the bytes once a later signal or
 /// barrier of this queue tells it.
 ///
-/// Errors: -EBADF; -EFAULT; -EINVAL with the reason for a member that there is not, bytes that do
-/// not fit, and a queue of another device; -ECONNRESET when a member is known to have died;
+/// Errors: -EBADF; -EFAULT; -EINVAL, with the reason, when the member does not exist, the bytes do
+/// not fit, or the queue is another device's; -ECONNRESET when a member is known to have died;
 /// -EAGAIN, -EIO and -EOPNOTSUPP as in gpunet_host_queue_post; -EOPNOTSUPP also for pageable memory
 /// on a CUDA stream. What fails later is in gpunet_host_queue_outcome: -ECONNRESET when a member
 /// has died; -ENOTCONN when the one that is waited for has left, or this member has; -ETIMEDOUT
@@ -123,12 +123,12 @@ pub unsafe extern "C" fn gpunet_host_queue_put_signal(
     })
 }
 
-/// Sets this member's word of a signal at `member`: what the queue did before is there when the
-/// member sees the value. Values only grow, up to GPUNET_MAX_SIGNAL. One queue, or one group of
+/// Sets this member's word of a signal at `member`. When the member sees the value, it also sees
+/// what the queue did before. Values only grow, up to GPUNET_MAX_SIGNAL. One queue, or one group of
 /// kernels, at a time sets a signal of a member.
 ///
-/// Errors: as gpunet_host_queue_put; -EINVAL also for a signal that there is not, and a value that
-/// is too large.
+/// Errors: as gpunet_host_queue_put; -EINVAL also when the signal does not exist or the value is
+/// too large.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_queue_signal(
     queue: *const gpunet_host_queue_t,
@@ -140,9 +140,9 @@ pub unsafe extern "C" fn gpunet_host_queue_signal(
     done(|| enqueue_for(queue, team, |queue, team| queue.signal(team, Signal(signal), value, Rank(member))))
 }
 
-/// Waits until the word that `source` writes for `signal` is at least `value`: what it had stored
-/// before is visible to what follows on the queue. The call itself does not wait. A signal that the
-/// same stream sends later never ends the wait.
+/// Has the queue wait until the word that `source` writes for `signal` is at least `value`. What
+/// the source had stored before is visible to later operations of the queue. The call itself does
+/// not wait. A signal that the same stream sends later never ends the wait.
 ///
 /// Errors: as gpunet_host_queue_signal.
 #[unsafe(no_mangle)]
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn gpunet_host_queue_wait_until(
     })
 }
 
-/// Waits until all members have come to the barrier, by a queue or by a kernel. The call itself
-/// does not wait.
+/// Has the queue wait until all members have come to the barrier, by a queue or by a kernel. The
+/// call itself does not wait.
 ///
 /// Errors: as gpunet_host_queue_put; -EBUSY as long as another queue has barriers or collectives of
 /// the team under way. Later also -EBUSY when a kernel of this member is in a collective, and
@@ -173,8 +173,8 @@ pub unsafe extern "C" fn gpunet_host_queue_barrier(
     done(|| enqueue_for(queue, team, Queue::barrier))
 }
 
-/// Gives every member the `len` bytes of each: those of member `i` lie at `offset + i * len` of
-/// everybody's part. All members give the same length. The source is as in gpunet_host_queue_put.
+/// Copies the `len` bytes of each member to every member: those of member `i` go to `offset + i *
+/// len` of every part. All members give the same length. The source is as in gpunet_host_queue_put.
 ///
 /// Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
 #[unsafe(no_mangle)]
@@ -191,8 +191,8 @@ pub unsafe extern "C" fn gpunet_host_queue_all_gather(
     })
 }
 
-/// Copies `len` bytes of the member `root` to `offset` of everybody's part. All members give the
-/// same length; the data of the others is not looked at, and may be null.
+/// Copies `len` bytes of the member `root` to `offset` of every part. All members give the same
+/// length. The data of the others is ignored, and may be null.
 ///
 /// Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
 #[unsafe(no_mangle)]
@@ -220,10 +220,9 @@ pub unsafe extern "C" fn gpunet_host_queue_broadcast(
     })
 }
 
-/// Gives every member `len` bytes of each: `data` has so many for each member, and those of member
-/// `j` for member `i` come to `offset + j
-/// * len` of member `i`'s part. All members give the same length. The source is as in
-///   gpunet_host_queue_put.
+/// Copies `len` bytes from each member to each member: `data` has `len` bytes for each, and those
+/// of member `j` for member `i` go to byte `offset + len * j` of member `i`'s part. All members
+/// give the same length. The source is as in gpunet_host_queue_put.
 ///
 /// Errors: as gpunet_host_queue_put and gpunet_host_queue_barrier.
 #[unsafe(no_mangle)]

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::task::Context;
 
-/// Leaves an address of a socket, once it is known how its connect went.
+/// Stores an address of a socket, once its connect has succeeded or failed.
 fn leave_name(
     socket: *const gpunet_host_socket_t,
     address: *mut sockaddr,
@@ -25,7 +25,7 @@ fn leave_name(
     Ok(())
 }
 
-/// Leaves the socket's own address, as getsockname(2); of a listener with the actual port.
+/// Stores the socket's own address, as getsockname(2); a listener's has the actual port.
 ///
 /// Errors: -EBADF; -EFAULT; -ENOTCONN before it has one.
 #[unsafe(no_mangle)]
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn gpunet_host_getsockname(
     })
 }
 
-/// Leaves the peer's address, as getpeername(2).
+/// Stores the peer's address, as getpeername(2).
 ///
 /// Errors: -EBADF; -EFAULT; -ENOTCONN.
 #[unsafe(no_mangle)]

@@ -31,8 +31,8 @@ pub unsafe extern "C" fn gpunet_host_socket(
     })
 }
 
-/// Notes the address that gpunet_host_listen is to take: a struct sockaddr_in or sockaddr_in6. Port
-/// 0 is a free one. Whether the address can be had is known when it listens.
+/// Sets the address for gpunet_host_listen: a struct sockaddr_in or sockaddr_in6. Port 0 is a free
+/// one. gpunet_host_listen reports an address that is not available.
 ///
 /// Errors: -EBADF; -EFAULT; -EAFNOSUPPORT; -EINVAL, also when it is bound already or not fresh.
 #[unsafe(no_mangle)]
@@ -119,16 +119,17 @@ pub unsafe extern "C" fn gpunet_host_accept(
 /// Connects to a struct sockaddr_in or sockaddr_in6. It obeys SO_SNDTIMEO. After a failure the
 /// socket is fresh again.
 ///
-/// Over tcp and rc the connection is made when it is in the listener's backlog; over peer, the
-/// default between two sockets under one proxy, when the other end accepts. A thread that connects
-/// to a listener of its own therefore does not wait for the connect, or asks for tcp.
+/// Over tcp and rc the call returns when the connection is in the listener's backlog; over peer,
+/// the default between two sockets under one proxy, when the other end accepts. A thread that
+/// connects to a listener of its own therefore makes the socket non-blocking, or asks for tcp.
 ///
-/// A non-blocking socket begins to connect and returns -EINPROGRESS. Then gpunet_host_poll reports
-/// POLLOUT, or the socket's descriptor becomes readable, when it is known how that went:
-/// getsockopt(SO_ERROR) returns 0 or the errno. Errors: -EBADF; -EFAULT; -EINVAL; -EAFNOSUPPORT;
-/// -EINPROGRESS; -EALREADY while it connects; -EISCONN; -EOPNOTSUPP (bound or listening; no such
-/// transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EMFILE (all socket
-/// slots of the attachment are in use); -ENFILE; -ENOBUFS (no ring memory); -ENETDOWN; -ECANCELED.
+/// A non-blocking socket begins to connect and returns -EINPROGRESS. When the connect has succeeded
+/// or failed, gpunet_host_poll reports POLLOUT, and the socket's descriptor becomes readable;
+/// getsockopt(SO_ERROR) then returns 0 or the errno. Errors: -EBADF; -EFAULT; -EINVAL;
+/// -EAFNOSUPPORT; -EINPROGRESS; -EALREADY while it connects; -EISCONN; -EOPNOTSUPP (bound or
+/// listening; no such transport here); -ETIMEDOUT; -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH;
+/// -EMFILE (all socket slots of the attachment are in use); -ENFILE; -ENOBUFS (no ring memory);
+/// -ENETDOWN; -ECANCELED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_connect(
     socket: *const gpunet_host_socket_t,
@@ -143,7 +144,9 @@ pub unsafe extern "C" fn gpunet_host_connect(
         let result = object.until_ready(wait, |cx| object.stream(cx).map_ok(drop));
         let waits_on = matches!(&result, Err(failure) if failure.errno() == libc::EAGAIN);
         let result = match wait {
-            Wait::No if waits_on => Err(Failure::new(libc::EINPROGRESS, "the connect goes on")),
+            Wait::No if waits_on => {
+                Err(Failure::new(libc::EINPROGRESS, "the socket is connecting; poll it for POLLOUT"))
+            }
             Wait::Until(_) if waits_on => {
                 lock(&object.inner).give_up_connect();
                 Err(Failure::of(libc::ETIMEDOUT).at(address))

@@ -23,7 +23,7 @@ fn timeval_ns(value: libc::timeval) -> Result<u64, Failure> {
         (Ok(seconds), Ok(micros @ 0..1_000_000)) => {
             Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros * 1000))
         }
-        _ => Err(Failure::of(libc::EDOM)),
+        _ => Err(Failure::new(libc::EDOM, "a time has tv_sec from 0 on, and tv_usec from 0 to 999,999")),
     }
 }
 

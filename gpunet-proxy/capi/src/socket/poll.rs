@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 pub struct gpunet_host_pollfd {
     /// The socket; NULL: none.
     pub socket: *mut gpunet_host_socket_t,
-    /// What is asked: POLLIN, POLLOUT.
+    /// The requested events: POLLIN, POLLOUT.
     pub events: c_short,
-    /// What was found: these, and POLLERR, POLLHUP, POLLNVAL.
+    /// The events that were found: these, and POLLERR, POLLHUP, POLLNVAL.
     pub revents: c_short,
 }
 
@@ -95,10 +95,10 @@ impl Drop for Told<'_> {
 }
 
 /// Waits until one of `count` sockets is ready, as poll(2), for at most `timeout_ns` nanoseconds;
-/// negative: without limit; 0: not at all. Listeners are ready (POLLIN) when an accept would not
-/// wait, sockets that connect (POLLOUT) when it is known how that went. A failure is reported with
-/// the direction that was asked for. An entry whose handle is stale gets POLLNVAL; one whose socket
-/// is NULL is passed over.
+/// negative: without limit; 0: not at all. A listener is ready (POLLIN) when an accept would not
+/// wait. A socket that connects is ready (POLLOUT) when the connect has succeeded or failed. A
+/// failure is reported with the direction that was asked for. An entry whose handle is stale gets
+/// POLLNVAL; one whose socket is NULL is passed over.
 ///
 /// Returns how many entries have something in `revents`; 0 when the time is over.
 /// Errors: -EFAULT, -EINVAL.
@@ -146,9 +146,10 @@ fn examine(entries: &mut [gpunet_host_pollfd], objects: &[Option<Arc<SocketObjec
 
 /// Returns a descriptor for the program's event loop (epoll, libuv): it is readable while the
 /// socket is ready for one of `events` (POLLIN, POLLOUT), has failed, or may be one of these. It
-/// may be readable in vain, once; then a non-blocking call returns -EAGAIN, or gpunet_host_poll
-/// finds nothing, and that makes it unreadable. It is never unreadable while the socket is ready.
-/// Watch it level-triggered for being readable, whatever `events` are; call again to change them.
+/// may be readable although the socket is not ready; then a non-blocking call returns -EAGAIN, or
+/// gpunet_host_poll finds nothing, and the descriptor is no longer readable. It is never unreadable
+/// while the socket is ready. Watch it level-triggered for being readable, whatever `events` are;
+/// call again to change them.
 ///
 /// The descriptor is the socket's: it is valid until gpunet_host_close, and the program neither
 /// closes, reads nor writes it. Take it out of the event loop before gpunet_host_close. Errors:

@@ -86,8 +86,8 @@ pub unsafe extern "C" fn gpunet_host_team_listen(
     })
 }
 
-/// Leaves the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits.
-/// Whoever has it can join.
+/// Stores the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits.
+/// Everybody who has it can join.
 ///
 /// On success `*id` belongs to the caller, who gives it back with gpunet_host_free_string.
 /// Errors: -EBADF, -EFAULT, -ENOMEM.
@@ -112,8 +112,8 @@ pub unsafe extern "C" fn gpunet_host_team_listener_close(
     done(|| gpunet_host_team_listener_t::take(listener).map(drop))
 }
 
-/// Joins as member 0 of `size`, at its listener, whose handle is stale from the begin of the call.
-/// Waits until all have joined. `options` may be NULL.
+/// Joins as member 0 of `size`, at its listener, and waits until all have joined. The listener's
+/// handle is stale once the call has begun. `options` may be NULL.
 ///
 /// On success `*team` is a handle that gpunet_host_team_leave ends.
 /// Errors: as gpunet_host_team_join.
@@ -170,8 +170,8 @@ pub unsafe extern "C" fn gpunet_host_team_join(
     })
 }
 
-/// Reads from the environment as what torchrun, mpirun (Open MPI) or srun has started this program:
-/// its rank, and how many members there are. With it a program chooses its device before it joins
+/// Reads from the environment the rank and the number of members that torchrun, mpirun (Open MPI)
+/// or srun has given this program. A program uses them to choose its device before it joins
 /// (gpunet_host_team_launched).
 ///
 /// Errors: -EFAULT; -ENOENT when the environment names no team.
@@ -187,9 +187,8 @@ pub unsafe extern "C" fn gpunet_host_team_environment(rank: *mut u32, size: *mut
     })
 }
 
-/// Joins as what torchrun, mpirun (Open MPI) or srun has started this program as: rank, size and
-/// place are in the environment. GPUNET_TEAM, an id, says where members meet instead. `options` may
-/// be NULL.
+/// Joins with the rank, size and address that torchrun, mpirun (Open MPI) or srun has put into the
+/// environment. If GPUNET_TEAM holds an id, members meet there instead. `options` may be NULL.
 ///
 /// On success `*team` is a handle that gpunet_host_team_leave ends.
 /// Errors: as gpunet_host_team_join; -ENOENT when the environment names no team.
@@ -205,8 +204,8 @@ pub unsafe extern "C" fn gpunet_host_team_launched(
     })
 }
 
-/// Makes teams of those members that give the same `colour`. In them, members are ranked by `key`,
-/// and those with equal keys as in this team. All members call it; this team goes on.
+/// Makes a team of all members that give the same `colour`. `key` ranks them; members with equal
+/// keys keep their order in this team. All members call it. This team stays usable.
 ///
 /// On success `*part` is a handle that gpunet_host_team_leave ends.
 /// Errors: as gpunet_host_team_join.

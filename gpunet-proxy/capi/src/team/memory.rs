@@ -54,7 +54,7 @@ pub(crate) fn within(memory: &Symmetric<'_, u8>, offset: usize, len: usize) -> R
 
 /// Allocates `len` bytes for each member, all zero. All members call it, with the same length, in
 /// the same order among what they do together. Waits until all have the memory mapped. If one
-/// cannot have it, nobody gets it, and the team goes on.
+/// member cannot have it, none gets it, and the team stays usable.
 ///
 /// On success `*symmetric` is a handle that gpunet_host_symmetric_free ends. Errors, for all
 /// members: as gpunet_host_team_barrier; -EINVAL also when lengths differ; -EOPNOTSUPP with the
@@ -69,8 +69,8 @@ pub unsafe extern "C" fn gpunet_host_symmetric_alloc(
 }
 
 /// As gpunet_host_symmetric_alloc, but the bytes need not exist yet: gpunet_host_symmetric_commit
-/// makes them exist, the first so many, before anybody uses them. On a GPU in a team with a CPU, or
-/// whose memory others cannot map, all of them exist at once.
+/// makes the first of them exist, before anybody uses them. On a GPU in a team with a CPU, or whose
+/// memory others cannot map, all of them exist at once.
 ///
 ///     gpunet_host_symmetric_reserve(team, 1 << 30, &heap);
 ///     gpunet_host_symmetric_commit(heap, 4096);
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn gpunet_host_symmetric_reserve(
 /// with the same length, in the same order among what they do together. Once it returns, all have
 /// them. It waits for no kernel: kernels may use the bytes that exist meanwhile.
 ///
-/// Errors, for all members: as gpunet_host_symmetric_alloc; the memory is as it was. -EBADF;
+/// Errors, for all members: as gpunet_host_symmetric_alloc; the memory stays unchanged. -EBADF;
 /// -EINVAL for more bytes than there are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_symmetric_commit(
@@ -129,8 +129,8 @@ fn made(
     })
 }
 
-/// Leaves the memory as kernels are given it: a parameter, by value. The kernels end before the
-/// memory is freed.
+/// Stores in `*value` the parameter by which kernels use the memory. Pass it by value. The kernels
+/// end before the memory is freed.
 ///
 /// Errors: -EBADF; -EFAULT.
 #[unsafe(no_mangle)]
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn gpunet_host_symmetric_value(
     })
 }
 
-/// Leaves the address at which this member's device has the part of `member` mapped.
+/// Stores the address at which this member's device has mapped the part of `member`.
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL when there is no such member.
 #[unsafe(no_mangle)]

@@ -59,6 +59,21 @@ __global__ void warps() {
     const auto tile = cg::tiled_partition<32>(cg::this_thread_block());
     CHECK(tile.thread_rank() == lane && tile.meta_group_rank() == threadIdx.x / 32);
     tile.sync();
+    CHECK(tile.shfl_up(threadIdx.x, 1) == (lane > 0 ? threadIdx.x - 1 : threadIdx.x));
+    CHECK(tile.shfl_down(threadIdx.x, 1) == (lane + 1 < count ? threadIdx.x + 1 : threadIdx.x));
+    CHECK(tile.shfl_xor(threadIdx.x, 1) == ((lane ^ 1) < count ? threadIdx.x ^ 1 : threadIdx.x));
+    CHECK(tile.ballot(lane % 2 == 0) == (mask & 0x55555555u));
+    CHECK(tile.any(lane == count - 1) && !tile.any(0) && tile.all(1) && !tile.all(lane != 0));
+}
+
+// What kernels calculate with.
+__global__ void numbers() {
+    CHECK(min(3, 4) == 3 && max(3.0f, 4.0f) == 4.0f && fmaxf(sqrtf(4.0f), 1.0f) == 2.0f && rsqrtf(4.0f) == 0.5f);
+    CHECK(__popc(0xf0u) == 4 && __popcll(~0ull) == 64 && __clz(1) == 31 && __clz(0) == 32 && __clzll(0) == 64);
+    CHECK(__ffs(0) == 0 && __ffs(8) == 4 && __ffsll(1ll << 40) == 41);
+    const float4 four = make_float4(1, 2, 3, 4);
+    const int2 two = make_int2(5, 6);
+    CHECK(four.w == 4 && two.y == 6 && alignof(float4) == 16 && alignof(int2) == 8 && alignof(uchar4) == 4);
 }
 
 // A barrier waits for threads that have not ended; a lock and a flag are waited for by memory.
@@ -147,6 +162,14 @@ int main(int argc, char **argv) {
     run(shares, BLOCKS, shape, sums, shape);
     for (unsigned int block = 0; block < BLOCKS; block++) IS(sums[block], whole * (whole + 1) / 2 * 20 * (block + 1));
     run(warps, 2, whole);
+    run(numbers, 1, whole);
+    // No kernel runs in such a shape, and the program is told at once.
+    for (const unsigned int blocks : {0u, 1u}) {
+        gpunet::cpu::launch(numbers, blocks, blocks == 0 ? 1 : 1025)();
+        IS(cudaPeekAtLastError(), cudaErrorInvalidConfiguration);
+        IS(cudaGetLastError(), cudaErrorInvalidConfiguration);
+        IS(cudaGetLastError(), cudaSuccess);
+    }
     int lock = 0, held = 0;
     run(loops, 2, whole, &lock, &held);
     IS(held, 2 * (threads > 1 ? threads - 1 : 1));

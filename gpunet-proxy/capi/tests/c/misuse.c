@@ -107,6 +107,7 @@ static void pointers(gpunet_host_proxy_t *proxy, gpunet_host_attachment_t *attac
     IS(gpunet_host_listen(pair.client, 1), -EINVAL);
     IS(gpunet_host_accept(pair.client, NULL, NULL, NULL), -EFAULT);
     IS(gpunet_host_connect(pair.client, NULL, 0), -EFAULT);
+    REASON("the address is null");
     IS(gpunet_host_fd(pair.client, POLLPRI), -EINVAL);
     /* A name is cut to the room there is. */
     socklen_t len = 2;

@@ -106,6 +106,7 @@ static void echo(gpunet_host_attachment_t *attachment, int transport) {
     REASON("under way");
     IS(told.times, 0);
     IS(gpunet_host_sender_give_back(near_sender), -EBUSY);
+    REASON("a queue has operations of this direction under way: wait until they are done");
     IS(gpunet_host_sender_give_back(near_sender), -EBADF);
     __atomic_store_n(&words[0], 7, __ATOMIC_RELEASE);
     OK(gpunet_host_queue_synchronize(here, 60000000000));
@@ -188,7 +189,7 @@ static void started(gpunet_host_attachment_t *attachment, int transport) {
         OK(gpunet_host_queue_cpu(attachment, &other));
         wrong = both[i][0];
         IS(gpunet_host_queue_start_recv(other, receivers[i], heard[i], 1, &wrong), -EBUSY);
-        REASON("another queue has operations");
+        REASON("a queue has operations");
         IS(gpunet_host_queue_recv(other, receivers[i], heard[i], 1), -EBUSY);
         IS(wrong.direction, GPUNET_SEND);
         OK(gpunet_host_queue_destroy(other));
@@ -421,6 +422,8 @@ static void opening(gpunet_host_attachment_t *attachment) {
     options.transport = GPUNET_HOST_TRANSPORT_PEER;
     IS(gpunet_host_device_connect(attachment, ADDRESS(its), &options, 20000000, &other), -ETIMEDOUT);
     REASON("in time");
+    IS(gpunet_host_device_connect(attachment, ADDRESS(its), &options, 0, &other), -EINVAL);
+    REASON("its timeout is not 0");
     OK(gpunet_host_device_close(deaf));
     options.transport = 9;
     IS(gpunet_host_device_connect(attachment, ADDRESS(address), &options, 20000000, &other), -EINVAL);
@@ -429,6 +432,7 @@ static void opening(gpunet_host_attachment_t *attachment) {
     IS(gpunet_host_device_connect(attachment, ADDRESS(nowhere), &options, -1, &other), -ECONNREFUSED);
     IS(gpunet_host_device_listen(attachment, ADDRESS(address), NULL, 1, NULL), -EFAULT);
     IS(gpunet_host_device_connect(attachment, NULL, 16, NULL, -1, &other), -EFAULT);
+    REASON("the address is null");
 
     /* A kernel sends, and closes what the program has left to it. */
     int number = gpunet_host_device_number(near);

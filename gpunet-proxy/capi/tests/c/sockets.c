@@ -229,6 +229,7 @@ static void options(gpunet_host_attachment_t *attachment) {
     IS(back.tv_usec, 5000);
     time.tv_usec = 1000000;
     IS(gpunet_host_setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time), -EDOM);
+    REASON("tv_usec from 0 to 999,999");
     int value = 9;
     IS(gpunet_host_setsockopt(socket, SOL_SOCKET, 12345, &value, sizeof value), -ENOPROTOOPT);
     IS(gpunet_host_setsockopt(socket, GPUNET_HOST_SOL_GPUNET, GPUNET_HOST_TRANSPORT, &value, sizeof value), -EINVAL);
@@ -248,8 +249,10 @@ static void options(gpunet_host_attachment_t *attachment) {
     memset(&unix_address, 0, sizeof unix_address);
     unix_address.sa_family = AF_UNIX;
     IS(gpunet_host_bind(socket, &unix_address, sizeof unix_address), -EAFNOSUPPORT);
+    REASON("neither a struct sockaddr_in nor a sockaddr_in6");
     struct sockaddr_in address = loopback(0);
     IS(gpunet_host_bind(socket, (struct sockaddr *)&address, 4), -EINVAL);
+    REASON("the address has 4 bytes; a struct sockaddr_in has 16, a sockaddr_in6 28");
     OK(gpunet_host_bind(socket, ADDRESS(address)));
     IS(gpunet_host_bind(socket, ADDRESS(address)), -EINVAL);
     struct sockaddr_in6 six;

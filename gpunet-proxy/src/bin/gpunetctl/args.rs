@@ -32,7 +32,7 @@ pub struct Cli {
 pub enum Command {
     /// Shows sockets, like ss(8).
     ///
-    /// Recv-Q: bytes landed and not consumed, of a listener connections that wait. Send-Q: bytes
+    /// Recv-Q: bytes landed and not consumed; for a listener, connections that wait. Send-Q: bytes
     /// accepted from the device and not yet taken by the network. In-flight: taken and not
     /// acknowledged.
     Ss(SsArgs),
@@ -44,34 +44,34 @@ pub enum Command {
     },
     /// Shows the daemon's data threads.
     ///
-    /// Streams: those whose bytes the thread moves. Busy: how long it has worked. Load: the share
-    /// of its time that it has worked, since the daemon's start or, with --watch, since the last
-    /// look.
+    /// Streams: how many streams the thread serves. Busy: how long it has worked. Load: the share
+    /// of its time that it has worked since the daemon's start or, with --watch, since the last
+    /// output.
     Threads(ThreadsArgs),
 }
 
 #[derive(Debug, Default, Args)]
 pub struct ThreadsArgs {
-    /// Print one JSON array instead of a table; with --watch one a line.
+    /// Print a JSON array instead of a table; with --watch, one in each line.
     #[arg(long)]
     pub json: bool,
-    /// Again and again, SECONDS apart.
+    /// Repeat the output every SECONDS.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     pub watch: Option<f64>,
 }
 
 #[derive(Debug, Default, Args)]
 pub struct SsArgs {
-    /// Print the snapshot as one JSON document instead of a table; with --watch one a line.
+    /// Print the snapshot as a JSON document instead of a table; with --watch, one in each line.
     #[arg(long)]
     pub json: bool,
-    /// Again and again, with rates between two looks; SECONDS apart.
+    /// Repeat the output every SECONDS, with rates since the last output.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     pub watch: Option<f64>,
-    /// Listeners only.
+    /// Show only listeners.
     #[arg(long)]
     pub listening: bool,
-    /// Sockets of that process only.
+    /// Show only sockets of this process.
     #[arg(long, value_name = "PID")]
     pub client: Option<u32>,
 }

@@ -32,7 +32,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(
-        "no gpunetd at {path} ({source}); start it, or say where it is with --path",
+        "no gpunetd at {path}: {source}; start it, or name its socket by --path",
         path = path.display()
     )]
     NoDaemon { path: PathBuf, r#source: io::Error },

@@ -31,10 +31,10 @@ Exit codes: 0 ended when told to, 1 cannot start, 2 bad command line.";
 #[derive(Clone, Debug, Parser)]
 #[command(name = "gpunetd", version, after_help = AFTER)]
 pub struct Cli {
-    /// The file with the settings [default: /etc/gpunet/gpunetd.toml, if there is one].
+    /// The file with the settings [default: /etc/gpunet/gpunetd.toml, if it exists].
     #[arg(long, env = "GPUNETD_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check the settings, print those that count and where each comes from, and end.
+    /// Check the settings, print their values and where each comes from, and end.
     #[arg(long)]
     pub check: bool,
     /// What the environment and the flags say.

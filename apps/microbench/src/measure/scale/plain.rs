@@ -1,4 +1,4 @@
-//! Many plain sockets of which few are busy.
+//! Many plain sockets, few of them busy.
 
 use super::{MANY, SAMPLES, SIZE, Scene, memory};
 use crate::measure::Run;

@@ -11,7 +11,7 @@ use gpunet_bench_kernel::{Called, Collective};
 
 /// Threads of a block, on a GPU.
 const THREADS: u32 = 512;
-/// The number of tries, of which the best counts, also for floors and references.
+/// The number of tries. The best one counts, also for floors and references.
 const TRIES: usize = 3;
 /// Bytes of an element.
 const ELEMENT: u64 = 4;

@@ -14,8 +14,8 @@ use std::time::Duration;
 const LEN: u64 = 1 << 20;
 /// Threads of a block, on a GPU.
 const THREADS: [u32; 2] = [512, 1024];
-/// The number of rounds, of which the best counts. Each round measures all rows in turn, so that
-/// other work of the machine affects all of them alike.
+/// The number of rounds. The best one counts. Each round measures all rows in turn, so that other
+/// work of the machine affects all of them alike.
 const TRIES: usize = 5;
 
 pub(super) fn measure(run: &mut Run<'_>, devices: &[String], blocks: &[u32]) -> Outcome<()> {

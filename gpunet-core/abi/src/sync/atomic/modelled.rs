@@ -1,12 +1,12 @@
 //! Atomics that loom knows while a model runs, and core's otherwise.
 //!
-//! A word of a model stays in its place in memory, where its last value is always found: what plain
-//! code reads and writes beside it, under a lock or before an open, works as ever. What loom needs
-//! to know lies beside, found by the word's address. Three things are not explored: what plain
-//! accesses may find; what a load may find of a time before a plain store into its word; and,
-//! because loom knows of each word its last access only, what another thread's load may find while
-//! a thread loads a word and exchanges it. So a model is worth what it is seen to find: see it
-//! fail.
+//! A word of a model stays in its place in memory, where its last value is always found: plain code
+//! that reads and writes it, under a lock or before an open, works as usual. Loom's own data lies
+//! elsewhere, found by the word's address. Three things are not explored: what plain accesses may
+//! find; what a load may find of a time before a plain store into its word; and, because loom knows
+//! of each word its last access only, what another thread's load may find while a thread loads a
+//! word and exchanges it. So a model is worth only what it is seen to find: make sure that you see
+//! it fail.
 
 use loom::sync::atomic as explored;
 use std::cell::{Cell, RefCell};
@@ -94,7 +94,7 @@ pub fn fence(order: Ordering) {
     if MODEL.with_borrow(Option::is_some) { explored::fence(order) } else { core::sync::atomic::fence(order) }
 }
 
-/// Lets the model's other threads go on, or those of the machine.
+/// Lets the model's other threads run, or those of the machine.
 pub fn yield_now() {
     if MODEL.with_borrow(Option::is_some) { loom::thread::yield_now() } else { std::thread::yield_now() }
 }

@@ -1,4 +1,4 @@
-//! What happens at the hand-offs, drawn from a seed.
+//! The events at hand-offs, drawn from a seed.
 
 use super::{HAND_OFFS, HandOff};
 use std::cell::Cell;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::vec::Vec;
 
-/// What may happen to threads at hand-offs.
+/// The events that may happen to threads at hand-offs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Everything is drawn from it.
@@ -24,14 +24,14 @@ pub struct Plan {
     /// Blocks of the CPU device wait as a GPU's do, also after the plan has ended. See
     /// [`blocks_poll`].
     pub polls: bool,
-    /// Sleepers of the CPU device wait for whoever wakes them, also after the plan has ended, so
-    /// that a lost wake-up shows. Who only stops (a daemon) is not noticed. See
+    /// Sleepers of the CPU device wait until they are woken, also after the plan has ended, so that
+    /// a lost wake-up shows. An agent that only stops (a daemon) is not noticed. See
     /// [`sleeps_are_endless`].
     pub endless: bool,
 }
 
 impl Plan {
-    /// Pauses and yields everywhere, and nobody dies.
+    /// Pauses and yields everywhere; no agent dies.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -95,8 +95,8 @@ pub fn start(plan: Plan) {
     ON.store(true, Ordering::Release);
 }
 
-/// Ends the plan: threads go on undisturbed, but those that stopped for good. Returns what was
-/// done.
+/// Ends the plan: threads continue undisturbed, except those that have stopped for good. Returns
+/// what was done.
 pub fn stop() -> [Counts; HAND_OFFS] {
     ON.store(false, Ordering::Release);
     counts()
@@ -140,7 +140,7 @@ pub fn hold<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Of so many passes of a hand-off one pauses. Those that spinning threads pass are passed often.
+/// One of this many passes of a hand-off pauses. Spinning threads pass often.
 const fn rarity(at: HandOff) -> u64 {
     match at {
         HandOff::Observed => 4096,

@@ -17,12 +17,12 @@ pub type TeamGuard = fn(TeamHandle, &mut dyn FnMut(TeamHandle) -> Result<i64>) -
 static NET_GUARD: OnceLock<NetGuard> = OnceLock::new();
 static TEAM_GUARD: OnceLock<TeamGuard> = OnceLock::new();
 
-/// Has all calls with contexts made by `guard` from now on. The first one stays.
+/// Sets the function by which all calls with contexts are made from now on. The first one stays.
 pub fn guard_nets(guard: NetGuard) {
     NET_GUARD.get_or_init(|| guard);
 }
 
-/// Has all calls with teams made by `guard` from now on. The first one stays.
+/// Sets the function by which all calls with teams are made from now on. The first one stays.
 pub fn guard_teams(guard: TeamGuard) {
     TEAM_GUARD.get_or_init(|| guard);
 }
@@ -47,7 +47,7 @@ pub(in crate::capi) fn with_team(team: TeamHandle, body: impl FnOnce(TeamHandle)
     guard(team, &mut |team| body.take().map_or(Err(Error::NetworkDown), |body| body(team)))
 }
 
-/// What of a group does not depend on its type.
+/// The part of a group that does not depend on its type.
 trait Meet {
     fn rank(&self) -> u32;
     fn size(&self) -> u32;
@@ -93,7 +93,7 @@ impl<G: Group> Meet for G {
     }
 }
 
-/// A group of which the calling thread is one.
+/// A group that includes the calling thread.
 #[derive(Clone, Copy)]
 pub struct Calling {
     group: *const dyn Meet,

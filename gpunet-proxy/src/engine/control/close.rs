@@ -11,11 +11,10 @@ use gpunet_core::connection::Counts;
 use gpunet_core::ids::SocketId;
 
 impl At<'_> {
-    /// Closes whatever stands in the slot of the request, which is the host program's or a
-    /// device's.
-    pub(super) fn close(&mut self, request: &Request, by_host: bool) {
+    /// Closes whatever stands in the request's slot.
+    pub(super) fn close(&mut self, request: &Request) {
         let slot = request.slot;
-        if by_host || self.state.memory.is_host_slot(slot) {
+        if self.state.memory.is_host_slot(slot) {
             // A device takes what it closes out of its poll group. The host only makes the handle
             // stale.
             self.state.memory.tell_pollers(slot, None);

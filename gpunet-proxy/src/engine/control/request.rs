@@ -85,7 +85,7 @@ impl At<'_> {
             Op::Prepare => self.hold_slots(id, request),
             Op::Group => self.open_group(id, request),
             Op::Close => {
-                self.close(request, matches!(id, RequestId::Host(_)));
+                self.close(request);
                 if !is_answered {
                     self.reply_result(id, Ok(()));
                 }

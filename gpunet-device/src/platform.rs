@@ -1,6 +1,10 @@
 //! What differs between the GPU and the CPU: time, waiting, waking, vector accesses.
 //!
-//! Both files define the same functions, so no caller asks which one it is.
+//! `nvptx` and `cpu` define the same functions, so no caller asks which one it is.
+
+pub(crate) mod wake_words;
+
+pub use wake_words::WakeWords;
 
 #[cfg(target_arch = "nvptx64")]
 mod nvptx;

@@ -17,7 +17,7 @@ use crate::socket::unpublished::publish_deferred;
 use crate::table::slots;
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
-use crate::{Group, Net, platform};
+use crate::{Group, Net, WakeWords, platform};
 use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::epoch::{Changes, Epoch};
@@ -87,7 +87,7 @@ pub fn poll<G: Group>(g: &G, net: Net, set: PollSet, timeout: Timeout) -> Result
 /// # Ok(())
 /// # }
 /// ```
-#[inline(never)]
+#[inline(always)]
 pub fn poll_until<G: Group>(
     g: &G,
     net: Net,
@@ -95,11 +95,36 @@ pub fn poll_until<G: Group>(
     timeout: Timeout,
     is_over: impl Fn() -> bool,
 ) -> Result<usize> {
+    poll_until_woken(g, net, set, timeout, None, is_over)
+}
+
+/// As [`poll_until`], for a block of the CPU device that others wake: it sleeps on `words`, too,
+/// and then asks `is_over`. Who has changed one of them calls [`WakeWords::wake`]. Words that
+/// differ already end the sleep at once, so no wake-up is lost.
+///
+/// `is_over` is true once one of the words differs. Where a word lies on the other side of the bus,
+/// it may look at a copy.
+///
+/// # Cooperation
+/// As [`poll`].
+///
+/// # Errors
+/// As [`poll`].
+#[inline(never)]
+pub fn poll_until_woken<G: Group>(
+    g: &G,
+    net: Net,
+    set: PollSet,
+    timeout: Timeout,
+    words: Option<WakeWords>,
+    is_over: impl Fn() -> bool,
+) -> Result<usize> {
     if !net.is_attached() {
         return Err(Error::NetworkDown);
     }
     g.sync();
     let mut pause = PollWait::new(net, timeout, Relay::of_epoch(net));
+    pause.words = words.map(|words| (words, !set.is_empty()));
     let result = wait(g, net, set, timeout.is_non_blocking(), &mut pause, is_over);
     if g.is_leader() {
         pause.end();
@@ -274,6 +299,8 @@ pub(crate) struct PollWait {
     registration: platform::PollerRegistration,
     /// The change counts before the last scan, once this thread is registered.
     counts: Option<platform::ChangeCounts>,
+    /// What else ends the wait of a CPU block, and whether it has sockets, too.
+    words: Option<(WakeWords, bool)>,
     relay: Relay,
 }
 
@@ -288,7 +315,8 @@ impl PollWait {
     pub(crate) fn new(net: Net, timeout: Timeout, relay: Relay) -> Self {
         let deadline = Deadline::of(timeout);
         let guard = WaitGuard::new(net, deadline);
-        Self { net, guard, registration: platform::PollerRegistration::new(net), counts: None, relay }
+        let registration = platform::PollerRegistration::new(net);
+        Self { net, guard, registration, counts: None, words: None, relay }
     }
 
     /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has
@@ -324,7 +352,11 @@ impl PollWait {
             if platform::may_sleep() {
                 if let Some(counts) = &self.counts {
                     // The scan that has just ended began after this thread registered.
-                    counts.sleep(self.guard.remaining_ns(), watched());
+                    let limit = self.guard.remaining_ns();
+                    match &self.words {
+                        Some((words, watches)) => counts.sleep_until_woken(limit, *watches, words),
+                        None => counts.sleep(limit, watched()),
+                    }
                 } else if rounds <= SCANS_BEFORE_SLEEP {
                     return Ok(0);
                 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -258,15 +259,27 @@ def parser() -> Parser:
     return parser
 
 
+def flush() -> None:
+    """Writes what was printed. What cannot be written is dropped: the interpreter would try again."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
 def main() -> int:
     options = parser().parse_args()
     try:
         code: int = options.program(options)
-        sys.stdout.flush()
+        flush()
         return code
     except BrokenPipeError:
-        # Nobody reads any more. The interpreter's own flush would say so.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Nobody reads any more.
+        with contextlib.suppress(OSError):
+            flush()
         return OK
     except KeyboardInterrupt:
         return 130

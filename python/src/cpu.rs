@@ -121,7 +121,7 @@ impl CpuLaunch {
     /// The calling thread begins to run a block.
     fn enter(&self) -> PyResult<()> {
         posix::capi::guard_nets(guard);
-        RUNNING.set(Some(self.calls.get()?.clone()));
+        RUNNING.set(Some(Owned::new(self.calls.get()?.clone())));
         Ok(())
     }
 
@@ -152,17 +152,22 @@ pub(crate) fn cpu_launch(net: u64) -> PyResult<CpuLaunch> {
 
 thread_local! {
     /// The launch whose block this thread runs.
-    static RUNNING: RefCell<Option<Arc<Calls>>> = const { RefCell::new(None) };
+    static RUNNING: RefCell<Option<Owned<Arc<Calls>>>> = const { RefCell::new(None) };
+}
+
+/// The launch whose block the calling thread runs; none in a child that a block has forked.
+fn running() -> Option<Arc<Calls>> {
+    RUNNING.with_borrow(|running| running.as_ref()?.get().ok().cloned())
 }
 
 /// Returns whether the calling thread runs a block.
 pub(crate) fn is_block() -> bool {
-    RUNNING.with_borrow(Option::is_some)
+    running().is_some()
 }
 
 /// Makes a call of a C function, if it has the net value of the launch whose block calls.
 fn guard(net: u64, body: &mut dyn FnMut(Net) -> Result<i64, Error>) -> i64 {
-    let calls = RUNNING.with_borrow(Clone::clone).filter(|calls| calls.net == net);
+    let calls = running().filter(|calls| calls.net == net);
     let token = calls.as_ref().map(|calls| calls.token.read().unwrap_or_else(PoisonError::into_inner));
     let token = token.as_ref().and_then(|token| token.as_ref());
     posix::returned(token.map_or(Err(Error::NetworkDown), |token| body(token.net())))

@@ -27,6 +27,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
 STEPS = {}
+NOT_RUN = 77
+"""What a step returns that cannot be here, after it has said why."""
 
 # A 64 B ping-pong over TCP in C: Python's own time would hide the kernels'.
 PROBE = r"""
@@ -418,6 +420,8 @@ BEHAVIOURS = (half_close, reset, read_slowly, read_nothing, leave_at_once)
 def first_launch(sockets):
     import torch
 
+    if way := os.environ.get("GPUNET_WAY"):
+        take(way)
     sum_up = triton_kernels()[1]
     import triton
 
@@ -459,6 +463,47 @@ def triton_first_launch():
             for kind in ("first", "cached"):
                 with_, without = times[kind, True], times[kind, False]
                 say(f"{name}, {kind} launch: {with_:.1f} ms with sockets, {without:.1f} ms without")
+
+
+def take(way):
+    """Has this process link the device functions one way, or fail."""
+    from gpunet import _link
+
+    def other(*arguments):
+        raise AssertionError(f"not linked as {way}")
+
+    if way == "object of the wheel":
+        _link._assemble = _link._link_ptx = other
+    else:
+        _link.SHIPPED = pathlib.Path("/nonexistent")
+        if way == "PTX":
+            _link._assemblers = list
+
+
+@step(240, "torch", "triton")
+def wheel_objects():
+    """The first launch with the wheel's object, with one that is assembled, and with the PTX."""
+    import torch
+
+    from gpunet import _link
+
+    major, minor = torch.cuda.get_device_capability()
+    name = f"sm_{major}{minor}-255.o.xz"
+    if not (_link.SHIPPED / _link.device_hash() / name).exists():
+        say(f"this package has no {name}; install what utils/release/wheel makes")
+        return NOT_RUN
+    with tempfile.TemporaryDirectory() as folder:
+        for way in ("object of the wheel", "object that is assembled", "PTX"):
+            cache = pathlib.Path(folder, way)
+            environment = dict(os.environ, TRITON_CACHE_DIR=f"{cache}/triton", XDG_CACHE_HOME=f"{cache}/xdg", GPUNET_WAY=way)
+            command = [sys.executable, __file__, "--first-launch", "1"]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+            check(done.returncode == 0, done.stderr[-2000:])
+            kept = {path.suffix for path in cache.glob("xdg/gpunet/*") if path.is_file()}
+            wanted = {"object of the wheel": set(), "object that is assembled": {".o"}, "PTX": {".cubin"}}[way]
+            check(kept == wanted, f"{way}: the cache has {kept}")
+            say(f"{way}: {float(done.stdout.split()[-1]):.1f} ms")
+    return 0
 
 
 # ---- Numba ----
@@ -1203,7 +1248,7 @@ def main():
             with subprocess.Popen(command, env=environment, start_new_session=True) as process:
                 try:
                     code = process.wait(seconds)
-                    results[name] = "ok" if code == 0 else f"FAILED: exit code {code}"
+                    results[name] = {0: "ok", NOT_RUN: "NOT RUN"}.get(code, f"FAILED: exit code {code}")
                 except subprocess.TimeoutExpired:
                     results[name] = f"FAILED: no end within {seconds} s"
                 with contextlib.suppress(ProcessLookupError):

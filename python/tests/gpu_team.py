@@ -54,19 +54,15 @@ def by_numba(device, team, box, other):
     @cuda.jit
     def exchange(net, team, memory, data, other, out):
         half = data.size * 2
-        results = (
-            gn.put(net, team, memory, 0, data, half, other),
-            gn.put_signal(net, team, memory, half, data[data.size // 2 :], None, SIGNAL, 7, other),
-            gn.signal_wait(net, team, SIGNAL, other, 7, FOREVER),
-            gn.barrier(net, team, FOREVER),
-            gn.signal_wait(net, team, SIGNAL, other, 8, 1_000_000),
-            gn.put(net, team, memory, data.size * 4 - 4, data, 8, other),
-            gn.signal_set(net, team, SIGNAL, 8, 99),
-            gn.put(net, team * 0, memory, 0, data, 8, other),
-        )
-        if cuda.threadIdx.x == 0:
-            for at in range(8):
-                out[at] = results[at]
+        # All threads store the same.
+        out[0] = gn.put(net, team, memory, 0, data, half, other)
+        out[1] = gn.put_signal(net, team, memory, half, data[data.size // 2 :], None, SIGNAL, 7, other)
+        out[2] = gn.signal_wait(net, team, SIGNAL, other, 7, FOREVER)
+        out[3] = gn.barrier(net, team, FOREVER)
+        out[4] = gn.signal_wait(net, team, SIGNAL, other, 8, 1_000_000)
+        out[5] = gn.put(net, team, memory, data.size * 4 - 4, data, 8, other)
+        out[6] = gn.signal_set(net, team, SIGNAL, 8, 99)
+        out[7] = gn.put(net, team * 0, memory, 0, data, 8, other)
 
     data = cuda.to_device(np.arange(N, dtype=np.float32) + team.rank * N)
     out, stream = cuda.to_device(np.zeros(8, np.int64)), cuda.stream()

@@ -274,6 +274,8 @@ def test_a_block_polls(net: gpunet.Proxy) -> None:
 C_ECHO = r"""
 #include <errno.h>
 #include <stddef.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <gpunet.h>
 
 struct work { int listener; int blocks; int failed; };
@@ -290,6 +292,15 @@ void echo(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
         gpunet_close(net, stream);
     }
     if (stream != -ECANCELED || gpunet_close(net + 8, work->listener) != -ENETDOWN) work->failed = 2;
+}
+
+// In a child of fork the launch is the parent's.
+void fork_in_block(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
+    struct work *work = argument;
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) _exit(gpunet_close(net, work->listener) == -ENETDOWN ? 0 : 1);
+    if (waitpid(child, &status, 0) != child || status != 0) work->failed = 3;
 }
 """
 
@@ -310,6 +321,9 @@ def test_a_function_in_c_is_a_block(net: gpunet.Proxy, transport: Transport) -> 
         launch.cancel()
         assert launch.finish() == 0
         assert (work.blocks, work.failed) == (0 + 1 + 2 + 3 * 3, 0)
+        with device.launch() as context:
+            cpu.run_c(context, library.fork_in_block, work)
+        assert work.failed == 0
         with pytest.raises(ValueError, match="no launch of the CPU device"):
             cpu.run_c(finished, library.echo, work)
         with device.launch() as context:

@@ -204,7 +204,7 @@ def test_the_interpreter_ends_with_sockets_open_and_threads_waiting() -> None:
     # The end waits for the blocks of a launch that nobody has finished, whose calls fail.
     from gpunet import cpu as kernels
     left = cpu.launch()
-    kernels.run(left.net, lambda context: pair()[0].recv(1))
+    kernels.run(left.net, lambda context: net.listen(("127.0.0.1", 0)).accept())
     kernels.run(left.net, lambda context: kernels.connect(context, listener.getsockname()))
     del left
     time.sleep(0.1)

@@ -63,6 +63,13 @@ def test_probe_says_what_there_is() -> None:
     assert {"rdma_devices", "verbs", "cpu_mapping", "peer_memory_module"} <= set(found)
 
 
+def test_output_that_nobody_takes() -> None:
+    command = f"{sys.executable} -m gpunet probe"
+    for how, code in ((" | true", 0), (" >&-", 0), (" > /dev/full", 2)):
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", command + how], capture_output=True, text=True, timeout=60)
+        assert done.returncode == code and "Traceback" not in done.stderr and "Exception" not in done.stderr, (how, done)
+
+
 def test_diagnose_tries_echo() -> None:
     done = run("diagnose", "--json")
     found = json.loads(done.stdout)

@@ -132,6 +132,58 @@ fn a_late_wake_up_does_not_eat_the_next_one() {
     });
 }
 
+/// Two agents, each with a word of its own, wake a block that sleeps on both, by the flag that
+/// tells them of it: it sleeps while the kernel finds both words as it knows them. The block has
+/// seen both changes at the end, in the shape of `ChangeCounts::sleep_until_woken` and `WakeWords::wake` of gpunet-device.
+#[test]
+fn a_sleeper_on_two_words_misses_neither() {
+    struct Words {
+        words: [AtomicU64; 2],
+        flag: Flag,
+        kernel: Mutex<()>,
+        wake: Condvar,
+    }
+    impl Words {
+        fn load(&self) -> [u64; 2] {
+            [0, 1].map(|at| self.words[at].load(Ordering::Acquire))
+        }
+        fn change(&self, at: usize) {
+            self.words[at].fetch_add(1, Ordering::Release);
+            if must_wake(&self.flag) {
+                drop(self.kernel.lock().unwrap());
+                self.wake.notify_all();
+            }
+        }
+        /// FUTEX_WAITV: to compare the words and to begin to sleep is one step.
+        fn sleep(&self, known: [u64; 2]) {
+            let guard = self.kernel.lock().unwrap();
+            if self.load() == known {
+                drop(self.wake.wait(guard).unwrap());
+            }
+        }
+    }
+    let mut exploration = loom::model::Builder::new();
+    exploration.preemption_bound = Some(2);
+    exploration.check(|| {
+        let shared = Arc::new(Words {
+            words: [AtomicU64::new(0), AtomicU64::new(0)],
+            flag: Flag(AtomicU32::new(0)),
+            kernel: Mutex::new(()),
+            wake: Condvar::new(),
+        });
+        let agents = [0, 1].map(|at| {
+            let shared = shared.clone();
+            thread::spawn(move || shared.change(at))
+        });
+        let mut known = [0, 0];
+        while known != [1, 1] {
+            park(&shared.flag, || shared.load() != known, || shared.sleep(known));
+            known = shared.load();
+        }
+        agents.into_iter().for_each(|agent| agent.join().unwrap());
+    });
+}
+
 /// A ring of two bytes, three bytes through it: no byte is read before it was written, none is
 /// overwritten before it was read.
 #[test]

@@ -349,8 +349,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn carve(carve: &mut Carve) -> Self {
-        let blocks = carve.blocks();
+    pub(crate) fn carve(carve: &mut Carve, blocks: usize) -> Self {
         Self { memory: carve.take(blocks * 8), watched_until: carve.take(8), blocks }
     }
 
@@ -469,8 +468,8 @@ mod tests {
     #[test]
     fn idler_blocks_are_seen() {
         let mut measure = Carve::measure_for(3);
-        let _ = Connections::carve(&mut measure);
-        let loads = Connections::carve(&mut Carve::new(for_test(measure.used()), 3));
+        let _ = Connections::carve(&mut measure, 3);
+        let loads = Connections::carve(&mut Carve::new(for_test(measure.used()), 3), 3);
         let blocks = [0, 1, 2].map(|index| Solo::new(index, 3));
         loads.set(&blocks[0], 2);
         loads.set(&blocks[1], 1);
@@ -482,8 +481,8 @@ mod tests {
     #[test]
     fn one_block_without_connections_watches_until_its_time_is_over() {
         let mut measure = Carve::measure();
-        let _ = Connections::carve(&mut measure);
-        let connections = Connections::carve(&mut Carve::new(for_test(measure.used()), 1));
+        let _ = Connections::carve(&mut measure, 1);
+        let connections = Connections::carve(&mut Carve::new(for_test(measure.used()), 1), 1);
         assert_eq!(connections.try_watch(10, 20, 0), 20);
         assert_eq!(connections.try_watch(11, 21, 0), 0, "another one has it");
         assert_eq!(connections.try_watch(15, 25, 20), 25, "its own is prolonged");

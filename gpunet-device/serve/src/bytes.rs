@@ -20,7 +20,7 @@ use gpunet_device::{Group, RingSpan, copy};
 ///
 /// let request = Bytes::from(b"GET key\r\n");
 /// let space = request.find(b' ', 0).unwrap();
-/// assert!(request.first(space).eq_ignore_case(b"get"));
+/// assert!(request.first(space) == b"GET" && request.first(space).eq_ignore_case(b"get"));
 /// assert_eq!(request.slice(4, 3).get(0), b'k');
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,43 @@ impl<'t, const N: usize> From<&'t [u8; N]> for Bytes<'t> {
     #[inline(always)]
     fn from(bytes: &'t [u8; N]) -> Self {
         Self::from(&bytes[..])
+    }
+}
+
+impl PartialEq<Bytes<'_>> for Bytes<'_> {
+    #[inline(always)]
+    fn eq(&self, other: &Bytes<'_>) -> bool {
+        self.equals(*other)
+    }
+}
+
+impl Eq for Bytes<'_> {}
+
+impl PartialEq<[u8]> for Bytes<'_> {
+    #[inline(always)]
+    fn eq(&self, other: &[u8]) -> bool {
+        self.equals(other.into())
+    }
+}
+
+impl PartialEq<&[u8]> for Bytes<'_> {
+    #[inline(always)]
+    fn eq(&self, other: &&[u8]) -> bool {
+        self.equals((*other).into())
+    }
+}
+
+impl<const N: usize> PartialEq<[u8; N]> for Bytes<'_> {
+    #[inline(always)]
+    fn eq(&self, other: &[u8; N]) -> bool {
+        self.equals(other.into())
+    }
+}
+
+impl<const N: usize> PartialEq<&[u8; N]> for Bytes<'_> {
+    #[inline(always)]
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        self.equals((*other).into())
     }
 }
 
@@ -177,13 +214,6 @@ impl<'t> Bytes<'t> {
         None
     }
 
-    /// Returns whether they are equal to `other`.
-    #[must_use]
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn equals(&self, other: Bytes<'_>) -> bool {
-        self.equals_inline(other)
-    }
-
     #[inline(always)]
     pub(crate) fn equals_inline(&self, other: Bytes<'_>) -> bool {
         if self.len() != other.len() {
@@ -199,17 +229,27 @@ impl<'t> Bytes<'t> {
         true
     }
 
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn equals(&self, other: Bytes<'_>) -> bool {
+        self.equals_inline(other)
+    }
+
     /// Returns whether they are equal to `lower`, a text in lower case, without regard to the case
     /// of ASCII letters.
+    #[inline(always)]
     #[must_use]
+    pub fn eq_ignore_case<'o>(&self, lower: impl Into<Bytes<'o>>) -> bool {
+        self.is_lower(lower.into())
+    }
+
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn eq_ignore_case(&self, lower: &[u8]) -> bool {
+    fn is_lower(&self, lower: Bytes<'_>) -> bool {
         if self.len() != lower.len() {
             return false;
         }
         let mut at = 0;
         while at < lower.len() {
-            if self.get(at).to_ascii_lowercase() != lower[at] {
+            if self.get(at).to_ascii_lowercase() != lower.get(at) {
                 return false;
             }
             at += 1;
@@ -460,7 +500,7 @@ mod tests {
             let mut word = [0; 8];
             word.iter_mut().zip(whole.iter().skip(start)).for_each(|(to, from)| *to = *from);
             prop_assert_eq!((one.word(start), two.word(start)), (u64::from_le_bytes(word), u64::from_le_bytes(word)));
-            prop_assert!(two.equals(one) && two.hash([1, 2]) == one.hash([1, 2]));
+            prop_assert!(two == one && two == whole[..] && two.hash([1, 2]) == one.hash([1, 2]));
             prop_assert_eq!(two.number(), one.number());
             let mut copy = std::vec![0; whole.len()];
             // SAFETY: as long as the bytes.

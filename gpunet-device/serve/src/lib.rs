@@ -6,9 +6,9 @@
 //!
 //! | part | modules |
 //! |---|---|
-//! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`]), `bytes` ([`Bytes`]), `short` ([`Short`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `backlog` (answers that wait: [`Backlogs`]), `spill` ([`Spill`]: requests longer than a ring), `queue` ([`Queue`]: requests that wait) |
-//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `topics` ([`Topics`]: turns for other connections) |
-//! | the kernel | `server` ([`Server`], [`ServerSettings`]), `readiness` (who is ready), `arena` (the states of connections) |
+//! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`], [`Worker`]), `bytes` ([`Bytes`]), `short` ([`Short`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `backlog` (answers that wait: [`Backlogs`]), `spill` ([`Spill`]: requests longer than a ring), `queue` ([`Queue`]: requests that wait) |
+//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `bells` ([`Bell`], [`Bells`]: turns from outside), `topics` ([`Topics`]: turns for many connections), `work_queue` ([`WorkQueue`]: work for other blocks) |
+//! | the kernel | `server` ([`Server`], [`ServerSettings`]), `worker` (how a block waits that serves no connections), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
 //!
 //! [`raw`] is for data structures that this crate does not have.
@@ -21,6 +21,7 @@
 
 mod arena;
 mod backlog;
+mod bells;
 mod board;
 mod bytes;
 mod heap;
@@ -40,9 +41,12 @@ mod short;
 mod spill;
 mod topics;
 mod word;
+mod work_queue;
+mod worker;
 mod writer;
 
 pub use backlog::{Backlogs, Full};
+pub use bells::{Bell, Bells, HostBells};
 pub use board::{
     Board, COUNTERS, Connections, Counters, LOG_LINES, LOG_TEXT, Line, Listening, Log, OWN_COUNTERS,
 };
@@ -54,11 +58,12 @@ pub use memory::{Carve, Memory};
 pub use queue::{Queue, Queued};
 pub use reader::{Reader, TooLong};
 pub use server::{Server, ServerSettings};
-pub use service::{Context, Next, Service, Turn};
+pub use service::{Context, Next, Service, Turn, Worker};
 pub use shared::Shared;
 pub use short::Short;
-pub use spill::{Spill, SpillError};
+pub use spill::{ChunkSource, Spill, SpillError};
 pub use topics::Topics;
+pub use work_queue::{WorkQueue, WorkQueues};
 pub use writer::{Digits, Writer};
 
 /// What data structures in a server's memory are made of, for those that this crate does not have.

@@ -24,6 +24,9 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    /// None.
+    pub const EMPTY: Self = Self { ptr: core::ptr::without_provenance_mut(64), len: 0 };
+
     /// Makes it of a buffer. The host calls it for a launch.
     ///
     /// # Safety
@@ -199,6 +202,7 @@ pub struct Carve {
     memory: Option<Memory>,
     used: usize,
     blocks: usize,
+    places: usize,
     seed: [u64; 2],
 }
 
@@ -207,19 +211,19 @@ impl Carve {
     /// used.
     #[must_use]
     pub const fn measure() -> Self {
-        Self { memory: None, used: 0, blocks: 1, seed: [0; 2] }
+        Self { memory: None, used: 0, blocks: 1, places: 0, seed: [0; 2] }
     }
 
     /// As [`Carve::measure`], for a launch of `blocks` blocks.
     #[must_use]
     pub const fn measure_for(blocks: usize) -> Self {
-        Self { memory: None, used: 0, blocks, seed: [0; 2] }
+        Self { memory: None, used: 0, blocks, places: 0, seed: [0; 2] }
     }
 
     /// Gives out parts of this memory, in a launch of `blocks` blocks.
     #[must_use]
     pub const fn new(memory: Memory, blocks: usize) -> Self {
-        Self { memory: Some(memory), used: 0, blocks, seed: [0; 2] }
+        Self { memory: Some(memory), used: 0, blocks, places: 0, seed: [0; 2] }
     }
 
     /// With a secret by which maps hash their keys.
@@ -238,6 +242,18 @@ impl Carve {
     #[must_use]
     pub const fn blocks(&self) -> usize {
         self.blocks
+    }
+
+    /// With places for so many connections of all blocks.
+    #[must_use]
+    pub const fn with_places(self, places: usize) -> Self {
+        Self { places, ..self }
+    }
+
+    /// How many connections all blocks together have room for: [`crate::Bell::place`] is below it.
+    #[must_use]
+    pub const fn places(&self) -> usize {
+        self.places
     }
 
     /// Bytes given out so far.

@@ -2,7 +2,8 @@
 
 use crate::bytes::total;
 use crate::heap::{Chunk, MAX_CHUNK};
-use crate::map::{Chunks, Map, Structure};
+use crate::map::Chunks;
+use crate::spill::ChunkSource;
 use crate::{Bytes, Context, SpillError};
 use gpunet_device::{Group, Result};
 
@@ -52,14 +53,14 @@ impl Queue {
     ///
     /// # Errors
     /// [`SpillError`]. An item of nearly [`MAX_CHUNK`] or more has no room.
-    pub fn append<G: Group, S: Structure>(
+    pub fn append<G: Group, C: ChunkSource>(
         &mut self,
         g: &G,
         context: &Context,
-        map: &Map<S>,
+        source: &C,
         item: Bytes<'_>,
     ) -> core::result::Result<(), SpillError> {
-        self.append_all(g, context, map, [item])
+        self.append_all(g, context, source, [item])
     }
 
     /// Appends an item that is given in parts.
@@ -70,15 +71,15 @@ impl Queue {
     /// # Errors
     /// As [`Queue::append`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn append_all<G: Group, S: Structure, const N: usize>(
+    pub fn append_all<G: Group, C: ChunkSource, const N: usize>(
         &mut self,
         g: &G,
         context: &Context,
-        map: &Map<S>,
+        source: &C,
         item: [Bytes<'_>; N],
     ) -> core::result::Result<(), SpillError> {
         let len = total(&item);
-        let chunks = Chunks::of(map.heap());
+        let chunks = Chunks::of(source.heap());
         let used = |chunk| chunks.memory(chunk).u32(USED).get() as usize;
         let mut last =
             Chunk::from_raw(self.last).filter(|last| DATA + used(*last) + len <= chunks.capacity(*last));
@@ -87,7 +88,8 @@ impl Queue {
         if last.is_none() {
             // Twice as much each time, so that the list is short.
             let room = (DATA + len).max(self.len().clamp(FIRST, MAX_CHUNK));
-            let new = map.room(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
+            let new =
+                source.chunk(g, context, room).map_err(SpillError::Over)?.ok_or(SpillError::NoMemory)?;
             if g.is_leader() {
                 chunks.memory(new).u32(NEXT).set(0);
                 chunks.memory(new).u32(USED).set(0);
@@ -115,8 +117,8 @@ impl Queue {
 
     /// The first items.
     #[must_use]
-    pub fn first<S: Structure>(&self, map: &Map<S>) -> Option<Queued<'_>> {
-        at(map, self.first)
+    pub fn first<C: ChunkSource>(&self, source: &C) -> Option<Queued<'_>> {
+        at(source, self.first)
     }
 
     /// Gives its memory back.
@@ -124,8 +126,8 @@ impl Queue {
     /// # Errors
     /// The launch is over.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn clear<G: Group, S: Structure>(&mut self, g: &G, context: &Context, map: &Map<S>) -> Result<()> {
-        let chunks = Chunks::of(map.heap());
+    pub fn clear<G: Group, C: ChunkSource>(&mut self, g: &G, context: &Context, source: &C) -> Result<()> {
+        let chunks = Chunks::of(source.heap());
         let Self { first: mut next, .. } = core::mem::take(self);
         while let Some(chunk) = Chunk::from_raw(next) {
             next = g.broadcast(chunks.memory(chunk).u32(NEXT).get() as u64) as u32;
@@ -138,13 +140,13 @@ impl Queue {
 impl<'q> Queued<'q> {
     /// Those behind them.
     #[must_use]
-    pub fn next<S: Structure>(&self, map: &Map<S>) -> Option<Self> {
-        at(map, self.next)
+    pub fn next<C: ChunkSource>(&self, source: &C) -> Option<Self> {
+        at(source, self.next)
     }
 }
 
-fn at<'q, S: Structure>(map: &Map<S>, number: u32) -> Option<Queued<'q>> {
-    let (chunks, chunk) = (Chunks::of(map.heap()), Chunk::from_raw(number)?);
+fn at<'q, C: ChunkSource>(source: &C, number: u32) -> Option<Queued<'q>> {
+    let (chunks, chunk) = (Chunks::of(source.heap()), Chunk::from_raw(number)?);
     let memory = chunks.memory(chunk);
     let bytes = memory.part(DATA, memory.u32(USED).get() as usize).stable_bytes();
     Some(Queued { bytes, next: memory.u32(NEXT).get() })

@@ -21,8 +21,8 @@ pub struct TooLong;
 /// use gpunet_serve::{Bytes, Reader};
 ///
 /// let mut input = Reader::new(Bytes::from(b"first\r\nsecond\nthi"), false);
-/// assert!(input.line(100).unwrap().unwrap().equals(b"first".into()));
-/// assert!(input.line(100).unwrap().unwrap().equals(b"second".into()));
+/// assert!(input.line(100).unwrap().unwrap() == b"first");
+/// assert!(input.line(100).unwrap().unwrap() == b"second");
 /// assert!(input.line(100).unwrap().is_none(), "there is more to come");
 /// assert_eq!(input.rest().len(), 3);
 /// assert!(input.line(2).is_err(), "it is longer than this already");
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn exactly_what_was_asked_for_is_taken() {
         let mut input = Reader::new(Bytes::from(b"abcd"), true);
-        assert!(input.exact(3).unwrap().equals(b"abc".into()));
+        assert_eq!(input.exact(3).unwrap(), b"abc");
         assert!(input.exact(2).is_none() && input.has_ended() && !input.is_empty());
         input.consume(99);
         assert!(input.is_empty() && input.used() == 4);

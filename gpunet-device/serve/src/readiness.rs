@@ -2,11 +2,15 @@
 //! out.
 #![allow(unsafe_code)]
 
-use crate::Topics;
+use crate::bells::{Bells, Doorbell, Rung};
 use crate::memory::{Carve, Memory};
-use crate::word::{Word64, fence};
+use crate::topics::Topics;
+use crate::word::Word64;
+use core::cell::Cell;
 use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP};
-use gpunet_device::{Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, Timeout, poll_until};
+use gpunet_device::{
+    Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, Timeout, now_ns, poll_until_woken,
+};
 
 /// The listener's entry; connections follow.
 const LISTENER: usize = 0;
@@ -14,9 +18,7 @@ const LISTENER: usize = 0;
 /// it is a quarter of the time that it has waited.
 const SOON_NS: u64 = 50_000;
 const LATE_NS: u64 = 20_000_000;
-/// How late a block of the CPU device with subscribers sees that a topic was notified. One of a GPU
-/// looks at it while it waits.
-const TOPIC_NS: u64 = if cfg!(target_arch = "nvptx64") { u64::MAX } else { 1_000_000 };
+const IS_GPU: bool = cfg!(target_arch = "nvptx64");
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +29,22 @@ pub(crate) enum Interest {
     More { seen: usize },
     /// Space to send.
     Output,
-    /// A notification of its topic: its peer has ended its stream. The connection's failure is
-    /// told, as with every interest.
-    Topic,
+    /// Its bell or its time alone. The connection's failure is told, as with every interest.
+    Bell,
+}
+
+/// What a connection waits for, in full.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    pub(crate) interest: Interest,
+    /// Also for space to send.
+    pub(crate) drains: bool,
+    /// Also for this time; 0: for none.
+    pub(crate) at: u64,
+    /// Also for its bell: it has given that away, or is subscribed to a topic.
+    pub(crate) rings: bool,
+    /// Also for the next look: it has just subscribed to a topic.
+    pub(crate) is_due: bool,
 }
 
 /// What has become ready.
@@ -49,11 +64,12 @@ pub(crate) struct Ready {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     set: Memory,
-    /// For each connection with half a request: what has come of it, since when it waits, when it
-    /// is looked at. For each subscriber: its topic (0: none, else its number and one), how often
-    /// that was notified before its last turn, whether it is due.
+    /// For each connection what the module `row` tells.
     rows: Memory,
-    topics: Topics,
+    doorbell: Doorbell,
+    bells: Bells,
+    /// Places of other blocks before those of this one.
+    first: usize,
     room: usize,
     /// Entries up to the last one in use.
     high: usize,
@@ -61,49 +77,66 @@ pub(crate) struct Readiness {
     partials: usize,
     /// When the first of them is looked at again.
     look_at: u64,
-    subscribers: usize,
-    /// All notifications, as of the last look.
-    notified: u64,
-    /// Somebody has just subscribed.
-    has_new: bool,
+    /// Connections that wait for their bells.
+    ringing: usize,
+    /// Connections that wait for a time, and the first such time at the earliest.
+    timers: usize,
+    timer_at: u64,
+    /// A turn has made a connection due: the next wait does not wait.
+    has_due: bool,
+    /// Rows may say that their connections are due.
+    marked: bool,
 }
 
 /// Where things are in a row.
 mod row {
+    /// What has come of half a request, since when it waits, when it is looked at.
     pub const SEEN: usize = 0;
     pub const SINCE: usize = 8;
     pub const LOOK_AT: usize = 16;
-    pub const TOPIC: usize = 24;
-    pub const COUNTED: usize = 32;
-    pub const DUE: usize = 40;
-    pub const LEN: usize = 48;
+    /// Whether it waits for its bell; how often the device and the host had rung before its last
+    /// turn, and by the last look.
+    pub const RINGS: usize = 24;
+    pub const SERVED: [usize; 2] = [32, 40];
+    pub const FOUND: [usize; 2] = [48, 56];
+    /// Not 0: it has a turn now.
+    pub const DUE: usize = 64;
+    /// The time that it waits for; 0: none.
+    pub const AT: usize = 72;
+    pub const LEN: usize = 80;
 }
 
-/// Instead of a count: a new subscriber is due at once.
-const NEW: u64 = u64::MAX;
-
 impl Readiness {
-    /// Takes memory for `room` connections of each block.
-    pub(crate) fn carve(carve: &mut Carve, room: usize, topics: u32) -> (Memory, Memory, Topics) {
-        let blocks = carve.blocks();
-        let set = carve.take(blocks * (room + 2) / 2 * 16);
-        (set, carve.take(blocks * room * row::LEN), Topics::carve(carve, topics))
+    /// Takes memory for `room` connections of each of so many blocks.
+    pub(crate) fn carve(carve: &mut Carve, serving: usize, room: usize) -> (Memory, Memory) {
+        let set = carve.take(serving * (room + 2) / 2 * 16);
+        // A word more for each block: `Readiness::first_timer`.
+        (set, carve.take(serving * (room * row::LEN + 8)))
     }
 
-    /// The connections of block `block`: none yet. All lanes; ends with a barrier.
-    pub(crate) fn new<G: Group>(g: &G, (set, rows, topics): (Memory, Memory, Topics), room: usize) -> Self {
-        let (block, bytes) = (g.index() as usize, (room + 2) / 2 * 16);
+    /// The connections of the calling block: none yet. All lanes; ends with a barrier.
+    pub(crate) fn new<G: Group>(
+        g: &G,
+        (set, rows): (Memory, Memory),
+        (bells, doorbell): (Bells, Doorbell),
+        room: usize,
+    ) -> Self {
+        let (block, bytes, rows_bytes) = (g.index() as usize, (room + 2) / 2 * 16, room * row::LEN + 8);
         let readiness = Self {
             set: set.part(block * bytes, bytes),
-            rows: rows.part(block * room * row::LEN, room * row::LEN),
-            topics,
+            rows: rows.part(block * rows_bytes, rows_bytes),
+            doorbell,
+            bells,
+            first: block * room,
             room,
             high: 0,
             partials: 0,
             look_at: u64::MAX,
-            subscribers: 0,
-            notified: 0,
-            has_new: false,
+            ringing: 0,
+            timers: 0,
+            timer_at: u64::MAX,
+            has_due: false,
+            marked: false,
         };
         let mut index = g.rank() as usize;
         while index <= room {
@@ -161,30 +194,37 @@ impl Readiness {
         self.high
     }
 
-    /// Sets what the connection in a place waits for, and whether it also waits for space to send
-    /// (`drains`). All lanes.
+    /// Enters a new connection in a place. All lanes.
+    pub(crate) fn enter<G: Group>(&mut self, g: &G, place: usize, handle: Handle, now: u64) {
+        g.sync();
+        if g.is_leader() {
+            self.bells.renew(self.first + place);
+        }
+        let waits = Waits { interest: Interest::Input, drains: false, at: 0, rings: false, is_due: false };
+        self.watch(g, place, handle, waits, now);
+    }
+
+    /// The number of a place among those of all blocks.
+    pub(crate) const fn number(&self, place: usize) -> usize {
+        self.first + place
+    }
+
+    /// Sets what the connection in a place waits for. All lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(crate) fn watch<G: Group>(
-        &mut self,
-        g: &G,
-        place: usize,
-        handle: Handle,
-        (interest, drains): (Interest, bool),
-        now: u64,
-    ) {
-        let events = match interest {
+    pub(crate) fn watch<G: Group>(&mut self, g: &G, place: usize, handle: Handle, waits: Waits, now: u64) {
+        let events = match waits.interest {
             Interest::Input => POLLIN,
             // The bytes that it has keep it ready for input: they are looked at when it is due.
             Interest::More { .. } => POLLRDHUP,
             Interest::Output => POLLOUT,
-            Interest::Topic => 0,
+            Interest::Bell => 0,
         };
-        let events = if drains { events | POLLOUT } else { events };
+        let events = if waits.drains { events | POLLOUT } else { events };
         let before = self.entry(place + 1);
         if is_partial(before.events) && before.handle >= 0 {
             self.partials -= 1;
         }
-        if let Interest::More { seen } = interest {
+        if let Interest::More { seen } = waits.interest {
             self.partials += 1;
             self.look_at = self.look_at.min(now + SOON_NS);
             g.sync();
@@ -195,12 +235,48 @@ impl Readiness {
             }
             g.sync();
         }
+        self.wake_for(g, place, (waits.at, waits.rings, waits.is_due));
         if before.handle != handle.raw() || before.events != events {
             self.set(g, place + 1, handle.raw(), events);
         }
         if self.high <= place {
             self.high = place + 1;
         }
+    }
+
+    /// Sets the time at which the connection in a place is due, whether it is when it is rung for,
+    /// and whether it is at once. All lanes.
+    #[inline(always)]
+    fn wake_for<G: Group>(&mut self, g: &G, place: usize, (at, rings, is_due): (u64, bool, bool)) {
+        // A service without times and bells loads nothing here.
+        if at == 0 && !rings && !is_due && self.timers == 0 && self.ringing == 0 && !self.marked {
+            return;
+        }
+        let was_at = self.word(place, row::AT).get();
+        let rang = self.word(place, row::RINGS).get() != 0;
+        self.timers = self.timers + usize::from(at != 0) - usize::from(was_at != 0);
+        self.ringing = self.ringing + usize::from(rings) - usize::from(rang);
+        self.timer_at = match (at, self.timers) {
+            (0, 0) => u64::MAX,
+            (0, _) => self.timer_at,
+            _ => self.timer_at.min(at),
+        };
+        self.has_due |= is_due;
+        self.marked |= is_due;
+        // All lanes have read what was there.
+        g.sync();
+        if g.is_leader() {
+            self.word(place, row::AT).set(at);
+            self.word(place, row::RINGS).set(u64::from(rings));
+            self.word(place, row::DUE).set(u64::from(is_due));
+            for agent in 0..2 {
+                // What the last look has found was there before the turn. What it found of the
+                // place's last connection was there before this one had a bell.
+                let found = self.word(place, row::FOUND[agent]).get();
+                self.word(place, row::SERVED[agent]).set(found);
+            }
+        }
+        g.sync();
     }
 
     /// Forgets the connection in a place. All lanes.
@@ -210,58 +286,34 @@ impl Readiness {
             self.partials -= 1;
         }
         self.set(g, place + 1, -1, 0);
-        self.subscribe(g, place, None, 0);
+        self.wake_for(g, place, (0, false, false));
+        if g.is_leader() {
+            self.bells.renew(self.first + place);
+        }
+        g.sync();
         while self.high > 0 && self.entry(self.high).handle < 0 {
             self.high -= 1;
         }
     }
 
-    /// The topics of the server.
-    pub(crate) const fn topics(&self) -> Topics {
-        self.topics
-    }
-
-    /// How often the topic of the connection in a place was notified. All lanes.
-    pub(crate) fn notified<G: Group>(&self, g: &G, place: usize) -> u64 {
-        if self.topics.is_empty() {
-            return 0;
-        }
-        let topic = self.word(place, row::TOPIC).get() as u32;
-        let counted = if topic == 0 { 0 } else { self.topics.count(topic - 1) };
-        // Ordering: Acquire fence, pairs with the Release fences in `Topics::notify`: what was
-        // stored before a notification that counts here is there for the turn. The broadcast hands
-        // it on.
-        fence();
-        g.broadcast(counted)
-    }
-
-    /// Sets the topic of the connection in a place. `counted`: what [`Readiness::notified`] said
-    /// before its turn. All lanes.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(crate) fn subscribe<G: Group>(&mut self, g: &G, place: usize, topic: Option<u32>, counted: u64) {
-        if self.topics.is_empty() {
-            return;
-        }
-        let word = topic.map_or(0, |topic| topic as u64 + 1);
-        let before = self.word(place, row::TOPIC).get();
-        if word == 0 && before == 0 {
-            return;
-        }
-        self.subscribers -= usize::from(before != 0);
-        self.subscribers += usize::from(word != 0);
-        let is_new = word != 0 && word != before;
-        self.has_new |= is_new;
-        // All lanes have read what was there.
+    /// Enters the connection in a place as a subscriber of a topic instead of another. All lanes.
+    pub(crate) fn subscribe<G: Group>(
+        &self,
+        g: &G,
+        topics: &Topics,
+        place: usize,
+        (before, now): (Option<u32>, Option<u32>),
+    ) {
         g.sync();
         if g.is_leader() {
-            self.word(place, row::TOPIC).set(word);
-            self.word(place, row::COUNTED).set(if is_new { NEW } else { counted });
-            self.word(place, row::DUE).set(0);
+            let place = self.first + place;
+            before.into_iter().for_each(|topic| topics.subscribe(place, topic, false));
+            now.into_iter().for_each(|topic| topics.subscribe(place, topic, true));
         }
         g.sync();
     }
 
-    /// Waits until something is ready, or `is_asked` is true ([`poll_until`]), at most
+    /// Waits until something is ready or due, or `is_asked` is true ([`poll_until_woken`]), at most
     /// `timeout_ns` from `now` on; returns how many entries may be ready. All lanes.
     pub(crate) fn wait<G: Group>(
         &mut self,
@@ -270,20 +322,34 @@ impl Readiness {
         (now, timeout_ns): (u64, u64),
         is_asked: impl Fn() -> bool,
     ) -> Result<usize> {
-        let limit = timeout_ns.min(self.next_look(now));
-        let has_subscribers = self.subscribers > 0;
-        let has_news = has_subscribers
-            && (self.topics.has_news(g, &mut self.notified) || core::mem::take(&mut self.has_new));
-        let limit = match (has_subscribers, has_news) {
-            (false, _) => limit,
-            (true, false) => limit.min(TOPIC_NS),
-            (true, true) => 0,
-        };
-        let (topics, known) = (self.topics, self.notified);
-        let is_over = || is_asked() || (has_subscribers && topics.all() != known);
-        let ready = poll_until(g, net, self.all(self.high + 1), Timeout::ns(limit), is_over)?;
-        let is_due = has_subscribers && (has_news || self.topics.has_news(g, &mut self.notified));
-        let due = if is_due { self.mark(g) } else { 0 };
+        let (doorbell, rings) = (self.doorbell, self.ringing > 0);
+        let timer = if self.timers == 0 { u64::MAX } else { self.timer_at.saturating_sub(now) };
+        let limit = timeout_ns.min(self.next_look(now)).min(timer);
+        let limit = if self.has_due { 0 } else { limit };
+        let words = if rings && !IS_GPU { Some(doorbell.words()) } else { None };
+        let turn = Cell::new(0);
+        let is_over = || is_asked() || (rings && doorbell.is_rung(&turn));
+        let ready = poll_until_woken(g, net, self.all(self.high + 1), Timeout::ns(limit), words, is_over);
+        if rings {
+            doorbell.end(&turn);
+        }
+        let ready = ready?;
+        // All that were due before have had their turns.
+        self.marked = core::mem::take(&mut self.has_due);
+        let mut due = if self.marked { self.high } else { 0 };
+        if rings {
+            let rung = doorbell.look(g);
+            if rung.by_device || rung.by_host {
+                due += self.mark_rung(g, rung);
+            }
+        }
+        if self.timers > 0 {
+            let now = g.broadcast(now_ns());
+            if now >= self.timer_at {
+                due += self.mark_late(g, now);
+            }
+        }
+        self.marked |= due > 0;
         // Each is looked at in the turns that follow, and says again when it is looked at next.
         self.look_at = u64::MAX;
         Ok(ready + self.partials + due)
@@ -294,21 +360,61 @@ impl Readiness {
         if self.partials == 0 { u64::MAX } else { self.look_at.saturating_sub(now) }
     }
 
-    /// Marks the subscribers whose topics were notified since their last turn, lanes side by side;
-    /// returns how many. All lanes.
+    /// Marks the connections that were rung for since their last turns, lanes side by side; returns
+    /// how many. All lanes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn mark<G: Group>(&self, g: &G) -> usize {
+    fn mark_rung<G: Group>(&self, g: &G, rung: Rung) -> usize {
         let (mut place, mut due) = (g.rank() as usize, 0);
         while place < self.high {
-            let topic = self.word(place, row::TOPIC).get() as u32;
-            let counted = self.word(place, row::COUNTED).get();
-            if topic != 0 && (counted == NEW || self.topics.count(topic - 1) != counted) {
-                self.word(place, row::DUE).set(1);
-                due += 1;
+            if self.word(place, row::RINGS).get() != 0 {
+                let counts = self.bells.counts(self.first + place, rung.by_host);
+                let mut is_due = false;
+                for (agent, count) in counts.into_iter().enumerate() {
+                    let Some(found) = count else { continue };
+                    self.word(place, row::FOUND[agent]).set(found);
+                    is_due |= found != self.word(place, row::SERVED[agent]).get();
+                }
+                if is_due {
+                    self.word(place, row::DUE).set(1);
+                    due += 1;
+                }
             }
             place += g.size() as usize;
         }
+        // The barrier hands on to all lanes what each makes visible.
+        self.bells.observe_counts(rung.by_host);
         g.sum(due) as usize
+    }
+
+    /// Marks the connections whose time has come, lanes side by side; returns how many. All lanes.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn mark_late<G: Group>(&mut self, g: &G, now: u64) -> usize {
+        let first = self.rows.u64(self.room * row::LEN);
+        if g.is_leader() {
+            first.set(u64::MAX);
+        }
+        g.sync();
+        let (mut place, mut due) = (g.rank() as usize, 0);
+        while place < self.high {
+            let at = self.word(place, row::AT).get();
+            if at != 0 && at <= now {
+                self.word(place, row::AT).set(0);
+                self.word(place, row::DUE).set(1);
+                due += 1;
+            } else if at != 0 {
+                let mut least = first.get();
+                while at < least && !first.replace(least, at) {
+                    least = first.get();
+                }
+            }
+            place += g.size() as usize;
+        }
+        let due = g.sum(due) as usize;
+        self.timers -= due;
+        self.timer_at = first.get();
+        // All lanes have read it.
+        g.sync();
+        due
     }
 
     fn word(&self, place: usize, at: usize) -> Word64 {
@@ -336,10 +442,7 @@ impl Readiness {
             let input = found & (POLLIN | POLLRDHUP | POLLHUP | POLLERR | POLLNVAL) != 0;
             return Ok(Some(Ready { input, ended, failed }));
         }
-        if !self.topics.is_empty()
-            && self.word(place, row::TOPIC).get() != 0
-            && self.word(place, row::DUE).get() != 0
-        {
+        if self.marked && self.word(place, row::DUE).get() != 0 {
             return Ok(Some(Ready { input: false, ended: false, failed: false }));
         }
         if !is_partial(entry.events) {
@@ -384,4 +487,138 @@ const fn is_partial(events: i16) -> bool {
 pub(crate) fn nothing() -> PollSet {
     // SAFETY: no entries.
     unsafe { PollSet::from_raw_parts(core::ptr::without_provenance_mut(16), 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bell;
+    use crate::bells::{HostBells, HostRelay};
+    use crate::memory::for_test;
+    use gpunet_device::group::{Lanes, Solo};
+    use std::vec::Vec;
+
+    const PLACES: usize = 7;
+
+    /// What a block of one knows of places with connections, and how the host rings for them.
+    fn block() -> (impl Fn(&Lanes) -> Readiness, Bells, HostBells) {
+        let host = HostBells::new(for_test(HostBells::bytes(1, 0, PLACES as u32)), 1, 0, PLACES as u32);
+        let mut carve = Carve::new(for_test(1 << 16), 1).with_places(PLACES);
+        let bells = Bells::carve(&mut carve, host);
+        let doorbell = Doorbell::new(bells, HostRelay::carve(&mut carve), 0);
+        let parts = Readiness::carve(&mut carve, 1, PLACES);
+        (0..PLACES).for_each(|place| bells.renew(place));
+        (
+            move |g: &Lanes| Readiness {
+                high: PLACES,
+                ..Readiness::new(g, parts, (bells, doorbell), PLACES)
+            },
+            bells,
+            host,
+        )
+    }
+
+    /// Has lanes do something with what they know of the block.
+    fn by_lanes(
+        lanes: u32,
+        new: &(impl Fn(&Lanes) -> Readiness + Sync),
+        body: impl Fn(&Lanes, Readiness) + Sync,
+    ) {
+        std::thread::scope(|scope| {
+            for lane in Lanes::group(0, 1, lanes) {
+                let body = &body;
+                scope.spawn(move || body(&lane, new(&lane)));
+            }
+        });
+    }
+
+    fn due(readiness: &Readiness) -> Vec<usize> {
+        (0..PLACES).filter(|place| readiness.word(*place, row::DUE).get() != 0).collect()
+    }
+
+    #[test]
+    fn who_waits_for_a_time_is_due_then_and_the_block_waits_for_the_first() {
+        for lanes in [1, 3, 16] {
+            let (new, ..) = block();
+            by_lanes(lanes, &new, |g, mut readiness| {
+                for (place, at) in [(0, 50), (2, 20), (3, 90), (6, 20)] {
+                    readiness.wake_for(g, place, (at, false, false));
+                }
+                assert_eq!((readiness.timers, readiness.timer_at), (4, 20));
+                assert_eq!(readiness.mark_late(g, 19), 0);
+                assert_eq!(readiness.mark_late(g, 20), 2);
+                assert_eq!((readiness.timers, readiness.timer_at, due(&readiness)), (2, 50, std::vec![2, 6]));
+                readiness.marked = true;
+                // One waits again, one for something else, one is gone.
+                readiness.wake_for(g, 2, (70, false, false));
+                readiness.wake_for(g, 6, (0, false, false));
+                readiness.wake_for(g, 0, (0, false, false));
+                assert_eq!((readiness.timers, due(&readiness)), (2, Vec::new()));
+                assert_eq!(readiness.mark_late(g, 200), 2);
+                assert_eq!(
+                    (readiness.timers, readiness.timer_at, due(&readiness)),
+                    (0, u64::MAX, std::vec![2, 3])
+                );
+            });
+        }
+    }
+
+    #[test]
+    fn who_was_rung_for_is_due_until_its_turn() {
+        for lanes in [1, 3] {
+            let (new, bells, host) = block();
+            let [first, second] = [bells.bell(1), bells.bell(4)];
+            by_lanes(lanes, &new, |g, mut readiness| {
+                let rung = |g: &Lanes, readiness: &mut Readiness| {
+                    let rung = readiness.doorbell.look(g);
+                    readiness.marked = true;
+                    readiness.mark_rung(g, rung)
+                };
+                [1, 4].into_iter().for_each(|place| readiness.wake_for(g, place, (0, true, false)));
+                assert_eq!((readiness.ringing, rung(g, &mut readiness)), (2, 0));
+                bells.ring(g, first);
+                bells.ring(g, first);
+                if g.is_leader() {
+                    host.ring(second);
+                    // A place that has no bell given away, and bells that are none.
+                    host.ring(bells.bell(5));
+                    [0, u64::MAX, second.raw() ^ 1 << 33]
+                        .into_iter()
+                        .for_each(|raw| host.ring(Bell::from_raw(raw)));
+                }
+                g.sync();
+                assert_eq!((rung(g, &mut readiness), due(&readiness)), (2, std::vec![1, 4]));
+                // One has had its turn; the other is still due.
+                readiness.wake_for(g, 1, (0, true, false));
+                assert_eq!((rung(g, &mut readiness), due(&readiness)), (0, std::vec![4]));
+                readiness.wake_for(g, 4, (0, true, false));
+                g.sync();
+                if g.is_leader() {
+                    host.ring(first);
+                }
+                g.sync();
+                assert_eq!((rung(g, &mut readiness), due(&readiness)), (1, std::vec![1]));
+            });
+        }
+    }
+
+    #[test]
+    fn a_bell_of_an_ended_connection_does_nothing() {
+        let (new, bells, host) = block();
+        let g = Solo::new(0, 1);
+        let old = bells.bell(3);
+        bells.renew(3);
+        let now = bells.bell(3);
+        assert!(!bells.is_open(&g, old) && bells.is_open(&g, now) && old.place() == now.place());
+        bells.ring(&g, now);
+        bells.ring(&g, old);
+        host.ring(old);
+        by_lanes(1, &new, |g, mut readiness| {
+            readiness.wake_for(g, 3, (0, true, false));
+            let rung = readiness.doorbell.look(g);
+            assert_eq!(rung, Rung { by_device: true, by_host: false });
+            assert_eq!(bells.counts(3, true), [Some(1), Some(0)], "the one ring of its own");
+            assert_eq!(readiness.mark_rung(g, rung), 1);
+        });
+    }
 }

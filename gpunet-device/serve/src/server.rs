@@ -16,10 +16,12 @@ mod turn;
 
 use crate::arena::Arena;
 use crate::backlog::Backlogs;
+use crate::bells::{Bells, Doorbell, HostBells, HostRelay};
 use crate::board::{Board, Connections, Counters, Log};
 use crate::memory::{Carve, Memory};
 use crate::readiness::{Readiness, nothing};
-use crate::{Context, Service, Topics};
+use crate::topics::Topics;
+use crate::{Bytes, Context, Service, Worker};
 use accept::Accepting;
 use connection::Connection;
 use gpunet_device::{
@@ -94,6 +96,10 @@ pub struct Server<S> {
     pub board: Memory,
     /// Memory of the device: [`Server::bytes`].
     pub memory: Memory,
+    /// Memory of the host's that the device reads and the host writes: [`HostBells::bytes`].
+    pub bells: Memory,
+    /// Memory of the device that the host has filled, and nobody writes: [`crate::Turn::data`].
+    pub data: Memory,
     /// Where to listen.
     pub addr: SockAddr,
     /// Options; accepted streams inherit them.
@@ -114,7 +120,10 @@ pub struct Server<S> {
 /// The parts of a server's memory.
 struct Parts<S: Service> {
     loads: Connections,
-    readiness: (Memory, Memory, Topics),
+    bells: Bells,
+    relay: HostRelay,
+    topics: Topics,
+    readiness: (Memory, Memory),
     connections: Memory,
     states: Memory,
     out: Memory,
@@ -124,28 +133,39 @@ struct Parts<S: Service> {
 }
 
 impl<S: Service> Parts<S> {
-    fn carve(service: &S, settings: &ServerSettings, carve: &mut Carve) -> Self {
-        let places = settings.room as usize * carve.blocks();
-        Self {
-            loads: Connections::carve(carve),
-            readiness: Readiness::carve(carve, settings.room as usize, service.topics()),
+    fn carve(service: &S, settings: &ServerSettings, host: Memory, carve: Carve) -> (Self, usize) {
+        let serving = serving(service, carve.blocks());
+        let (room, places) = (settings.room as usize, settings.room as usize * serving);
+        let carve = &mut carve.with_places(places);
+        let host = HostBells::new(host, carve.blocks(), service.workers(), settings.room);
+        let bells = Bells::carve(carve, host);
+        let parts = Self {
+            loads: Connections::carve(carve, serving),
+            bells,
+            relay: HostRelay::carve(carve),
+            topics: Topics::carve(carve, service.topics(), bells),
+            readiness: Readiness::carve(carve, serving, room),
             connections: carve.take(places * Arena::<Connection>::STRIDE),
             states: carve.take(places * Arena::<S::State>::STRIDE),
             out: carve.take(places * settings.out_bytes as usize),
-            input: carve.take(carve.blocks() * S::COPIED_INPUT),
+            input: carve.take(serving * S::COPIED_INPUT),
             backlogs: Backlogs::carve(carve, settings.backlog_bytes, settings.backlog_bytes_each),
             shared: service.shared(carve),
-        }
+        };
+        (parts, carve.used())
     }
+}
+
+/// How many blocks serve connections.
+fn serving<S: Service>(service: &S, blocks: usize) -> usize {
+    blocks.saturating_sub(service.workers() as usize)
 }
 
 impl<S: Service> Server<S> {
     /// Bytes of device memory that a launch of `blocks` blocks needs.
     #[must_use]
     pub fn bytes(service: &S, settings: &ServerSettings, blocks: usize) -> usize {
-        let mut carve = Carve::measure_for(blocks);
-        let _ = Parts::carve(service, settings, &mut carve);
-        carve.used()
+        Parts::carve(service, settings, Memory::EMPTY, Carve::measure_for(blocks)).1
     }
 }
 
@@ -154,11 +174,15 @@ impl<S: Service> Kernel for Server<S> {
 
     fn run<G: Group>(self, g: &G) {
         let board = Board::new(self.board);
-        let mut carve = Carve::new(self.memory, g.count() as usize).with_seed(self.seed);
-        let parts = Parts::carve(&self.service, &self.settings, &mut carve);
+        let carve = Carve::new(self.memory, g.count() as usize).with_seed(self.seed);
+        let (parts, _) = Parts::carve(&self.service, &self.settings, self.bells, carve);
         let (block, room) = (g.index() as usize, self.settings.room as usize);
         let out_bytes = self.settings.out_bytes as usize;
         let started = g.broadcast(now_ns());
+        let doorbell = Doorbell::new(parts.bells, parts.relay, block);
+        if block >= serving(&self.service, g.count() as usize) {
+            return self.work(g, &parts, doorbell, started);
+        }
         let mut server = Block {
             net: self.net,
             settings: self.settings,
@@ -166,7 +190,10 @@ impl<S: Service> Kernel for Server<S> {
             shared: parts.shared,
             board,
             loads: parts.loads,
-            readiness: Readiness::new(g, parts.readiness, room),
+            readiness: Readiness::new(g, parts.readiness, (parts.bells, doorbell), room),
+            topics: parts.topics,
+            bells: parts.bells,
+            data: self.data.stable_bytes(),
             connections: Arena::of_block(parts.connections, block, room),
             states: Arena::of_block(parts.states, block, room),
             out: parts.out.part(block * room * out_bytes, room * out_bytes),
@@ -191,6 +218,33 @@ impl<S: Service> Kernel for Server<S> {
     }
 }
 
+impl<S: Service> Server<S> {
+    /// A block that serves no connections.
+    fn work<G: Group>(mut self, g: &G, parts: &Parts<S>, doorbell: Doorbell, now: u64) {
+        let board = Board::new(self.board);
+        let mut worker = Worker {
+            shared: &parts.shared,
+            context: Context { net: self.net, now },
+            bells: parts.bells,
+            data: self.data.stable_bytes(),
+            counters: Counters::default(),
+            log: board.log(g.index() as usize),
+            doorbell,
+            connections: parts.loads,
+            board,
+            published: Counters::default(),
+            grace_ns: self.settings.grace_ns,
+            end_at: 0,
+        };
+        let ended = self.service.work(g, &mut worker);
+        let Worker { mut counters, published, .. } = worker;
+        if let Err(error) = ended {
+            counters.ended = error.errno() as u64;
+        }
+        board.publish(g, &published, &counters);
+    }
+}
+
 /// One block of the server. Equal on all lanes.
 struct Block<S: Service> {
     net: Net,
@@ -200,6 +254,10 @@ struct Block<S: Service> {
     board: Board,
     loads: Connections,
     readiness: Readiness,
+    topics: Topics,
+    bells: Bells,
+    /// What the host has given: nobody writes it.
+    data: Bytes<'static>,
     connections: Arena<Connection>,
     states: Arena<S::State>,
     out: Memory,

@@ -1,16 +1,16 @@
 //! What a server does for its connections.
 
 use crate::backlog::Backlogs;
-use crate::board::{Connections, Counters, Log};
-use crate::{Carve, Reader, Topics, Writer};
+use crate::bells::Doorbell;
+use crate::board::{Board, Connections, Counters, Log};
+use crate::{Bell, Bells, Bytes, Carve, Reader, Topics, Writer};
 use gpunet_device::{Group, Net, Result};
 
 /// What a connection waits for after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// More input. If some is left in the reader, it is the beginning of a request. After the end
-    /// of the peer's stream ([`Reader::has_ended`]) it is as `Close`, unless the connection is
-    /// subscribed to a topic: then the topic is waited for.
+    /// of the peer's stream ([`Reader::has_ended`]) it is as `Close`.
     Input,
     /// The rest of a request, of which the service has consumed the beginning. After the end it is
     /// as `Input`.
@@ -23,6 +23,14 @@ pub enum Next {
     /// Room in the writer: the service goes on when everything in the writer's buffer is sent. If
     /// nothing is left there and the ring has room, that is at once.
     Output,
+    /// This time, by the device's clock ([`Context::now`]), or more input, whichever comes first.
+    /// After the end of the peer's stream it is the time alone. A time that is over gives a turn
+    /// after the other connections have had theirs.
+    At(u64),
+    /// Its bell ([`Turn::bell`]) or its topic alone. What comes meanwhile stays where it is, as
+    /// does the end of the peer's stream: the next turn shows both. A connection that fails is
+    /// closed at once.
+    Bell,
     /// Nothing: the connection is closed once what is in the writer is sent.
     Close,
 }
@@ -38,6 +46,8 @@ pub struct Context {
 }
 
 /// One turn of one connection.
+///
+/// Whatever the connection waits for, it has a turn when its bell was rung, or its topic notified.
 #[derive(Debug)]
 pub struct Turn<'t, S: Service> {
     /// What has come.
@@ -57,17 +67,55 @@ pub struct Turn<'t, S: Service> {
     /// How many connections all blocks have.
     pub connections: Connections,
     /// The server's topics.
-    pub topics: Topics,
+    pub topics: &'t Topics,
     /// The topic that the connection is subscribed to, from one turn to the next: `None` at first.
-    /// It then gets turns not only for what [`Next`] says but whenever the topic is notified, and
-    /// one at once after it has subscribed. It also stays when its peer has ended its stream, until
-    /// the service closes it.
+    /// One turn follows at once after it has subscribed.
     pub subscription: &'t mut Option<u32>,
+    /// For who is to have a turn, or to work.
+    pub bells: &'t Bells,
+    pub(crate) place: usize,
+    pub(crate) rings: &'t mut bool,
+    /// The memory that the host has given the server (`start_with_data` of `gpunet-serve-host`).
+    pub data: Bytes<'t>,
     /// The memory for answers that wait.
     pub backlogs: &'t Backlogs,
     /// The time at the start of the turn in nanoseconds since 1970: by the host's clock at the
     /// launch, and the device's from then on.
     pub unix_ns: u64,
+}
+
+impl<S: Service> Turn<'_, S> {
+    /// The connection's bell, to be given away: to a worker, to other connections, to the host. Who
+    /// rings it gives the connection a turn.
+    #[must_use]
+    pub fn bell(&mut self) -> Bell {
+        *self.rings = true;
+        self.bells.bell(self.place)
+    }
+}
+
+/// What a worker is given: a block that serves no connections ([`Service::work`]).
+#[derive(Debug)]
+pub struct Worker<'w, S: Service> {
+    /// What all blocks share.
+    pub shared: &'w S::Shared,
+    /// Sockets, and the time of the last [`Worker::wait`].
+    pub context: Context,
+    /// For who is to have a turn.
+    pub bells: Bells,
+    /// The memory that the host has given the server.
+    pub data: Bytes<'w>,
+    /// The counters of this block.
+    pub counters: Counters,
+    /// The log of this block.
+    pub log: Log,
+    pub(crate) doorbell: Doorbell,
+    pub(crate) connections: Connections,
+    pub(crate) board: Board,
+    pub(crate) published: Counters,
+    pub(crate) grace_ns: u64,
+    /// When it ends whatever connections there are; 0: the server does not end yet.
+    pub(crate) end_at: u64,
 }
 
 /// A server: what is done with the bytes of a connection.
@@ -157,6 +205,26 @@ pub trait Service: Copy + Send + 'static {
     /// # Errors
     /// The connection is closed at once.
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next>;
+
+    /// How many blocks of the launch, the last ones, serve no connections: each calls
+    /// [`Service::work`] instead. It depends on the service's settings only.
+    fn workers(&self) -> u32 {
+        0
+    }
+
+    /// What a worker does: a loop that takes work from queues ([`crate::WorkQueue`]), and rings
+    /// for connections ([`Bells::ring`]) whose answers are there, until [`Worker::wait`] says that
+    /// the server ends. No turn waits for it.
+    ///
+    /// # Cooperation
+    /// All lanes of the block call it.
+    ///
+    /// # Errors
+    /// The block ends, and [`Counters::ended`] tells why.
+    fn work<G: Group>(&mut self, g: &G, worker: &mut Worker<'_, Self>) -> Result<()> {
+        while worker.wait(g, u64::MAX)? {}
+        Ok(())
+    }
 
     /// Input of up to so many bytes is copied into the device's memory before a turn.
     ///

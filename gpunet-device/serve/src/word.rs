@@ -28,6 +28,13 @@ pub fn fence() {
     scope::fence();
 }
 
+/// A full fence among the blocks of a device: of two that each write first and read after it, one
+/// reads what the other has written.
+#[inline(always)]
+pub(crate) fn full_fence() {
+    scope::full_fence();
+}
+
 /// A word of 32 bits in the device's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Word32(*mut u32);
@@ -103,6 +110,12 @@ impl Word32 {
 pub struct Word64(*mut u64);
 
 impl Word64 {
+    /// Its address.
+    #[inline(always)]
+    pub(crate) const fn as_ptr(self) -> *mut u64 {
+        self.0
+    }
+
     /// # Safety
     /// As [`Word32::from_ptr`].
     #[inline(always)]

@@ -393,7 +393,7 @@ fn try_send<G: Group>(g: &G, sender: &mut SendHalf, from: *const u8, len: usize)
 /// use gpunet_serve::{Bytes, Digits};
 ///
 /// let digits = Digits::of(-17);
-/// assert!(digits.bytes().equals(Bytes::from(b"-17")));
+/// assert!(digits.bytes() == b"-17");
 /// ```
 #[derive(Clone, Copy, Debug)]
 // Small and aligned, so that a value with several numbers is moved by words: LLVM moves what is not
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn numbers_are_spelt_as_people_do() {
         for number in [0, 7, -1, 10, i64::MAX, i64::MIN] {
-            assert!(Digits::of(number).bytes().equals(std::format!("{number}").as_bytes().into()));
+            assert!(Digits::of(number).bytes() == std::format!("{number}").as_bytes());
         }
     }
 }

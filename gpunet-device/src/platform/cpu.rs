@@ -168,6 +168,19 @@ pub(crate) fn wake(flag: *mut u32) {
     }
 }
 
+/// Wakes who sleeps on `word` of its own, after the word was changed.
+pub(crate) fn wake_sleeper(sleeping: *mut u32, word: Word) {
+    if !may_sleep() {
+        return;
+    }
+    // SAFETY: `WakeWords::wake`'s callers pass a flag that stays mapped.
+    let flag = unsafe { SharedFlag::from_ptr(sleeping) };
+    if must_wake(&flag) {
+        // SAFETY: as above; the word's low half is the futex (little-endian).
+        futex_wake(unsafe { SharedFlag::from_ptr(word.as_ptr().cast()) });
+    }
+}
+
 /// Wakes the pollers of this attachment, if any sleep that may watch the socket in `slot`: moves
 /// the epoch on.
 pub(crate) fn wake_pollers(pollers: *mut u32, epoch: *mut u64, slot: u32) {

@@ -141,7 +141,14 @@ impl ChangeCounts {
 
     #[inline(always)]
     pub(crate) fn sleep(&self, _limit_ns: u64, _watched: u32) {}
+
+    #[inline(always)]
+    pub(crate) fn sleep_until_woken(&self, _limit_ns: u64, _watches: bool, _own: &super::WakeWords) {}
 }
+
+/// A GPU wakes nobody.
+#[inline(always)]
+pub(crate) fn wake_sleeper(_sleeping: *mut u32, _word: gpunet_abi::Word) {}
 
 /// A GPU rings no doorbell: the data thread polls.
 #[inline(always)]

@@ -5,14 +5,19 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+use gpunet_abi::Word;
 use gpunet_abi::hand_off::{self, Plan};
 use gpunet_device::poll::{POLLIN, POLLNVAL, POLLRDHUP};
-use gpunet_device::{Error, Handle, Net, Options, Stream, Timeout, TransportKind, poll, poll_until};
+use gpunet_device::{
+    Error, Handle, Net, Options, Stream, Timeout, TransportKind, WakeWords, poll, poll_until,
+    poll_until_woken,
+};
 use gpunet_posix as posix;
 use gpunet_proxy::{Config, FinishPolicy, embed};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use support::asleep::spawn_asleep_in;
+use support::client::std_addr;
 use support::world::listen;
 use support::{Memory, PollMemory, SOLO, World, bounded, until};
 
@@ -142,6 +147,49 @@ fn a_polling_block_hears_of_a_condition() {
             };
             sleep_through(wait, || is_over.store(true, Ordering::Relaxed));
         }
+        listener.close(&SOLO).expect("open");
+        world.end();
+    });
+}
+
+/// A block that sleeps on words of its own is woken by whoever changes one, beside a socket or
+/// without any.
+#[test]
+fn a_poller_hears_of_words_of_its_own() {
+    endless(|| {
+        let world = World::new();
+        let net = world.net();
+        let listener = listen(net, Options::DEFAULT);
+        let sets = [PollMemory::new(&[(listener.handle().raw(), POLLIN)]), PollMemory::new(&[])];
+        let (memory, sleeping) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicU32::new(0));
+        // SAFETY: words of this test, which live as long as its threads.
+        let word = |at: usize| unsafe { Word::from_ptr(memory[at].as_ptr()) };
+        for round in 0..4 * ROUNDS as usize {
+            let (set, changed) = (&sets[round % 2], round / 2 % 2);
+            let wait = || {
+                let words = [0, 1].map(|at| (word(at), word(at).observe()));
+                // SAFETY: as above; one thread at a time sleeps by the flag.
+                let own = unsafe { WakeWords::new(words, sleeping.as_ptr()) };
+                let is_over = || own.have_changed();
+                let ended = poll_until_woken(&SOLO, net, set.set(), Timeout::NEVER, Some(own), is_over);
+                assert_eq!((ended, own.have_changed()), (Ok(0), true));
+            };
+            sleep_through(wait, || {
+                memory[changed].fetch_add(1, Ordering::Release);
+                // SAFETY: as above.
+                unsafe { WakeWords::wake(sleeping.as_ptr(), word(changed)) };
+            });
+        }
+        // It hears of its sockets meanwhile.
+        let set = &sets[0];
+        let wait = || {
+            // SAFETY: as above.
+            let own =
+                unsafe { WakeWords::new([0, 1].map(|at| (word(at), word(at).observe())), sleeping.as_ptr()) };
+            assert_eq!(poll_until_woken(&SOLO, net, set.set(), Timeout::NEVER, Some(own), || false), Ok(1));
+        };
+        let mut clients = Vec::new();
+        sleep_through(wait, || clients.push(std::net::TcpStream::connect(std_addr(listener.local_addr()))));
         listener.close(&SOLO).expect("open");
         world.end();
     });

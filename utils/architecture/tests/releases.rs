@@ -48,8 +48,9 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
 fn every_file_names_the_same_version() {
     let version = between(&read("Cargo.toml"), "\nversion = \"", "\"").to_owned();
     let series = version.rsplit_once('.').expect("three numbers").0;
-    let fuzz = between(&read("utils/fuzz/Cargo.toml"), "\nversion = \"", "\"").to_owned();
-    assert_eq!(fuzz, version, "utils/fuzz/Cargo.toml");
+    for other in ["utils/fuzz/Cargo.toml", "python/Cargo.toml"] {
+        assert_eq!(between(&read(other), "\nversion = \"", "\""), version, "{other}");
+    }
     let changes = read("CHANGELOG.md");
     assert_eq!(between(&changes, "\n## ", "\n").split(',').next(), Some(&*version), "CHANGELOG.md");
     let mut named = 0;
@@ -61,7 +62,8 @@ fn every_file_names_the_same_version() {
         }
     }
     assert!(named > 12, "only {named} dependencies have a version");
-    let mut pages = vec![repository().join("docs/c.md"), repository().join("docs/installing.md")];
+    let mut pages: Vec<_> =
+        ["docs/c.md", "docs/installing.md", "docs/python.md"].map(|page| repository().join(page)).into();
     let examples = std::fs::read_dir(repository().join("gpunet-proxy/capi/examples")).expect("examples");
     pages.extend(examples.map(|entry| entry.expect("readable").path().join("CMakeLists.txt")));
     let mut found = 0;
@@ -70,9 +72,13 @@ fn every_file_names_the_same_version() {
         let asked =
             text.split("find_package(gpunet ").skip(1).filter_map(|rest| rest.split([' ', ')']).next());
         let archives = text.split("gpunet-").skip(1).filter_map(|rest| rest.split_once("-x86_64-linux"));
+        let wheels = text.split("gpunet-").skip(1).filter_map(|rest| rest.split_once("-cp311-abi3-"));
         let debian = text.split("gpunetd_").skip(1).filter_map(|rest| rest.split_once("_amd64.deb"));
-        let whole =
-            archives.chain(debian).map(|(name, _)| name).filter(|name| !name.contains(char::is_whitespace));
+        let whole = archives
+            .chain(wheels)
+            .chain(debian)
+            .map(|(name, _)| name)
+            .filter(|name| !name.contains(char::is_whitespace));
         for (said, wanted) in asked.map(|said| (said, series)).chain(whole.map(|said| (said, &*version))) {
             assert_eq!(said, wanted, "{}", page.display());
             found += 1;

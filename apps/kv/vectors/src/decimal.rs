@@ -97,8 +97,8 @@ fn exponent_of(text: Bytes<'_>) -> Option<i32> {
 /// use gpunet_kv_vectors::Decimal;
 /// use gpunet_serve::Bytes;
 ///
-/// assert!(Decimal::of(-0.25).bytes().equals(Bytes::from(b"-0.25")));
-/// assert!(Decimal::of(1.5e-12).bytes().equals(Bytes::from(b"1.5e-12")));
+/// assert!(Decimal::of(-0.25).bytes() == b"-0.25");
+/// assert!(Decimal::of(1.5e-12).bytes() == b"1.5e-12");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Decimal {

@@ -81,7 +81,7 @@ impl Names {
         let mut next = self.first(bucket_of(hash, buckets)).get();
         while next != 0 {
             let (index, row) = (next as usize - 1, self.rows.unit(next as usize - 1));
-            if row.u32(at::HASH).get() == hash && self.name(index).equals(name) {
+            if row.u32(at::HASH).get() == hash && self.name(index) == name {
                 return Some(index);
             }
             next = row.u32(at::NEXT).get();

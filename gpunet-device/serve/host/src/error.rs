@@ -1,7 +1,7 @@
 //! Errors of a server.
 
 use gpu_usermap::RegionError;
-use gpu_usermap::cuda::RegisterError;
+use gpu_usermap::cuda::{CopyError, RegisterError};
 use gpunet_proxy::{AllocError, KernelError, LaunchError};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,6 +16,14 @@ pub enum Error {
         addr: SocketAddr,
         /// The errno.
         error: gpunet_device::Error,
+    },
+    /// All blocks would be workers.
+    #[error("of {blocks} blocks, {workers} are workers: none is left to serve connections")]
+    Workers {
+        /// Blocks of the launch.
+        blocks: u32,
+        /// Those that the service wants as workers.
+        workers: u32,
     },
     /// It did not report within this time whether it listens.
     #[error("the server's kernel did not start within {0:?}")]
@@ -34,6 +42,9 @@ pub enum Error {
     /// Device memory.
     #[error(transparent)]
     Memory(#[from] AllocError),
+    /// The copy of the data to the device.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     /// The launch.
     #[error(transparent)]
     Launch(#[from] LaunchError),

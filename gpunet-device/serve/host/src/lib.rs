@@ -7,7 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `start` | starting a server: its memory, and the launch |
-//! | `running` | [`Running`]: a running server |
+//! | `running` | [`Running`]: a running server; [`Ringer`]: turns for its connections |
 //! | `error` | errors |
 #![deny(unsafe_code)]
 
@@ -16,6 +16,6 @@ mod running;
 mod start;
 
 pub use error::Error;
-pub use gpunet_serve::{Counters, ServerSettings};
-pub use running::{LogLine, Running};
-pub use start::start;
+pub use gpunet_serve::{Bell, Counters, ServerSettings};
+pub use running::{LogLine, Ringer, Running};
+pub use start::{start, start_with_data};

@@ -4,7 +4,7 @@ use crate::{Counters, Error};
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Registration;
 use gpunet_proxy::{DeviceBuffer, FinishPolicy, Launch};
-use gpunet_serve::Board;
+use gpunet_serve::{Bell, Board, HostBells};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,10 +20,44 @@ pub(crate) struct Kept {
     // Dropped in this order: the registration before its region.
     #[expect(dead_code, reason = "kept for the kernel")]
     pub(crate) registration: Option<Registration>,
-    #[expect(dead_code, reason = "kept for the kernel")]
+    /// Ringers keep it, too.
     pub(crate) board: Arc<PinnedRegion>,
     #[expect(dead_code, reason = "kept for the kernel")]
     pub(crate) memory: DeviceBuffer,
+    #[expect(dead_code, reason = "kept for the kernel")]
+    pub(crate) given: DeviceBuffer,
+}
+
+/// Rings the bells of a server's connections from the host program, on any thread and also from a
+/// tokio task: it waits for nothing, and calls neither the proxy nor CUDA. After the server's end it
+/// does nothing.
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_serve_host::Running;
+/// # fn example(server: &Running, given_away: u64) {
+/// let ringer = server.ringer();
+/// std::thread::spawn(move || ringer.ring(gpunet_serve::Bell::from_raw(given_away)));
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ringer {
+    bells: HostBells,
+    /// The memory of the words.
+    _board: Arc<PinnedRegion>,
+}
+
+impl Ringer {
+    /// Gives the connection that has given this bell away a turn.
+    pub fn ring(&self, bell: Bell) {
+        self.bells.ring(bell);
+    }
+
+    /// Wakes the server's workers.
+    pub fn ring_workers(&self) {
+        self.bells.ring_workers();
+    }
 }
 
 /// A line of the log of a block.
@@ -49,6 +83,7 @@ pub struct Running {
     /// Present until `stop` or `drop` takes both.
     parts: Option<(Launch, Kept)>,
     board: Board,
+    ringer: Ringer,
     blocks: u32,
     addr: SocketAddr,
     /// The number of the next line of each block's log.
@@ -56,8 +91,16 @@ pub struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(launch: Launch, kept: Kept, board: Board, blocks: u32, addr: SocketAddr) -> Self {
-        Self { parts: Some((launch, kept)), board, blocks, addr, next_lines: vec![0; blocks as usize] }
+    pub(crate) fn new(
+        launch: Launch,
+        kept: Kept,
+        (board, bells): (Board, HostBells),
+        blocks: u32,
+        addr: SocketAddr,
+    ) -> Self {
+        let ringer = Ringer { bells, _board: kept.board.clone() };
+        let next_lines = vec![0; blocks as usize];
+        Self { parts: Some((launch, kept)), board, ringer, blocks, addr, next_lines }
     }
 
     pub(crate) const fn set_addr(&mut self, addr: SocketAddr) {
@@ -68,6 +111,12 @@ impl Running {
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Returns what rings the bells of its connections.
+    #[must_use]
+    pub fn ringer(&self) -> Ringer {
+        self.ringer.clone()
     }
 
     /// Returns whether the kernel has ended by itself.

@@ -1,5 +1,7 @@
 //! A chat server: lines of one connection are delivered to others, whichever block serves them.
 
+mod modes;
+
 use gpunet_proxy::device::{Group, Options, Result};
 use gpunet_proxy::{Config, embed};
 use gpunet_serve::{Bytes, Carve, Heap, Line, Map, Next, Service, Shared, Turn};
@@ -65,7 +67,7 @@ impl Service for Chat {
         }
         loop {
             match turn.input.line(LONGEST) {
-                Ok(Some(line)) if line.first(5).equals(b"JOIN ".into()) => join(g, turn, line.skip(5))?,
+                Ok(Some(line)) if line.first(5) == b"JOIN " => join(g, turn, line.skip(5))?,
                 Ok(Some(line)) => say(g, turn, line)?,
                 Ok(None) if turn.input.has_ended() => return Ok(Next::Close),
                 Ok(None) => return Ok(Next::Input),
@@ -187,44 +189,48 @@ impl Client {
 fn each_line_reaches_each_other_member_of_the_room_once() {
     const MEMBERS: usize = 4;
     const LINES: usize = 50;
-    for (blocks, threads) in [(1, 1), (2, 3)] {
-        let (_proxy, _attachment, mut running) = serve(blocks, threads);
-        let addr = running.addr();
-        let clients: Vec<_> =
-            (0..2).flat_map(|room| (0..MEMBERS).map(move |_| (room, Client::join(addr, room)))).collect();
-        std::thread::scope(|scope| {
-            for (number, (room, mut client)) in clients.into_iter().enumerate() {
-                scope.spawn(move || {
-                    let mut next = [0; 2 * MEMBERS];
-                    for line in 0..LINES {
-                        client.say(&format!("{room} {number} {line}"));
-                    }
-                    for _ in 0..(MEMBERS - 1) * LINES {
-                        let heard = client.hear();
-                        let words: Vec<usize> =
-                            heard.split(' ').map(|word| word.parse().expect(&heard)).collect();
-                        let [from_room, from, line] = words[..] else { panic!("{heard}") };
-                        assert!(from_room == room as usize && from != number, "{heard}");
-                        assert_eq!(line, core::mem::replace(&mut next[from], line + 1), "{heard}");
-                    }
-                });
-            }
-        });
-        assert_eq!(running.log(), []);
-        running.stop().unwrap();
-    }
+    modes::in_both_ways(|_| {
+        for (blocks, threads) in [(1, 1), (2, 3)] {
+            let (_proxy, _attachment, mut running) = serve(blocks, threads);
+            let addr = running.addr();
+            let clients: Vec<_> =
+                (0..2).flat_map(|room| (0..MEMBERS).map(move |_| (room, Client::join(addr, room)))).collect();
+            std::thread::scope(|scope| {
+                for (number, (room, mut client)) in clients.into_iter().enumerate() {
+                    scope.spawn(move || {
+                        let mut next = [0; 2 * MEMBERS];
+                        for line in 0..LINES {
+                            client.say(&format!("{room} {number} {line}"));
+                        }
+                        for _ in 0..(MEMBERS - 1) * LINES {
+                            let heard = client.hear();
+                            let words: Vec<usize> =
+                                heard.split(' ').map(|word| word.parse().expect(&heard)).collect();
+                            let [from_room, from, line] = words[..] else { panic!("{heard}") };
+                            assert!(from_room == room as usize && from != number, "{heard}");
+                            assert_eq!(line, core::mem::replace(&mut next[from], line + 1), "{heard}");
+                        }
+                    });
+                }
+            });
+            assert_eq!(running.log(), []);
+            running.stop().unwrap();
+        }
+    });
 }
 
 #[test]
 fn a_silent_member_stays_and_the_end_of_one_is_seen() {
-    let (_proxy, _attachment, running) = serve(1, 1);
-    let (mut silent, mut other) = (Client::join(running.addr(), 2), Client::join(running.addr(), 2));
-    // Longer than a peer may leave its answers unread.
-    std::thread::sleep(Duration::from_millis(500));
-    other.say("still there?");
-    assert_eq!(silent.hear(), "still there?");
-    other.reader.get_ref().shutdown(Shutdown::Write).unwrap();
-    assert_eq!(other.hear(), "", "the server closes it");
-    let counters: u64 = running.stop().unwrap().iter().map(|block| block.limited).sum();
-    assert_eq!(counters, 0);
+    modes::in_both_ways(|_| {
+        let (_proxy, _attachment, running) = serve(1, 1);
+        let (mut silent, mut other) = (Client::join(running.addr(), 2), Client::join(running.addr(), 2));
+        // Longer than a peer may leave its answers unread.
+        std::thread::sleep(Duration::from_millis(500));
+        other.say("still there?");
+        assert_eq!(silent.hear(), "still there?");
+        other.reader.get_ref().shutdown(Shutdown::Write).unwrap();
+        assert_eq!(other.hear(), "", "the server closes it");
+        let counters: u64 = running.stop().unwrap().iter().map(|block| block.limited).sum();
+        assert_eq!(counters, 0);
+    });
 }

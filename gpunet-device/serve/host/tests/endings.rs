@@ -162,13 +162,13 @@ impl Service for Talker {
 
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
         while let Ok(Some(line)) = turn.input.line(9) {
-            if line.equals(b"TALK".into()) {
+            if line == b"TALK" {
                 turn.output.put(g, b"yes ");
                 *turn.subscription = Some(0);
-            } else if line.equals(b"GO".into()) {
+            } else if line == b"GO" {
                 turn.shared.update(g, &turn.context, |[said]| [said + 1])?;
                 turn.topics.notify(g, 0);
-            } else if line.equals(b"SPIN".into()) {
+            } else if line == b"SPIN" {
                 turn.state.spins = true;
             }
         }
@@ -183,6 +183,9 @@ impl Service for Talker {
             }
             if turn.state.said == self.words {
                 return Ok(Next::Close);
+            }
+            if turn.input.has_ended() {
+                return Ok(Next::Bell);
             }
         }
         Ok(Next::Input)

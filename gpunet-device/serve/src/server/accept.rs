@@ -3,7 +3,6 @@
 use super::Block;
 use super::connection::Connection;
 use crate::arena::put_both;
-use crate::readiness::Interest;
 use crate::{Line, Service};
 use gpunet_device::{Error, Group, Listener, Result};
 
@@ -121,7 +120,7 @@ impl<S: Service> Block<S> {
                 self.loads.set(g, self.counters.open);
                 let connection = (&self.connections, Connection::new(self.now));
                 put_both(g, place, connection, (&self.states, S::State::default()));
-                self.readiness.watch(g, place, stream.handle(), (Interest::Input, false), self.now);
+                self.readiness.enter(g, place, stream.handle(), self.now);
                 Ok(())
             }
             Err(Error::WouldBlock) => Ok(()),

@@ -20,6 +20,12 @@ pub(super) struct Connection {
     /// Its peer has to read before more can be sent.
     pub(super) is_blocked: bool,
     pub(super) subscription: Option<u32>,
+    /// It has given its bell away, or was subscribed to a topic.
+    pub(super) rings: bool,
+    /// The time that it waits for; 0: none.
+    pub(super) at: u64,
+    /// It waits for its bell or its time, and not only for its peer.
+    pub(super) is_served: bool,
     /// Its peer sends no more, and everything that it has sent has come.
     pub(super) ended: bool,
     /// When the first bytes of a request came that is not complete; 0: there is none.
@@ -29,6 +35,8 @@ pub(super) struct Connection {
     /// When it last took something of its answers, or none were there.
     pub(super) taken: u64,
 }
+
+const _: () = assert!(size_of::<Connection>() < 128);
 
 impl Connection {
     /// Returns whether answers wait for space to be sent.
@@ -45,6 +53,9 @@ impl Connection {
             waits_for_space: false,
             is_blocked: false,
             subscription: None,
+            rings: false,
+            at: 0,
+            is_served: false,
             ended: false,
             since: 0,
             active: now,

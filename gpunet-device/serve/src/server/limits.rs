@@ -75,7 +75,10 @@ impl<S: Service> Block<S> {
         } else if connection.since != 0 && !is_full && has_passed(connection.since, self.settings.request_ns)
         {
             Some(b"its request does not end")
-        } else if !is_blocked && connection.since == 0 && has_passed(connection.active, self.settings.idle_ns)
+        } else if !is_blocked
+            && !connection.is_served
+            && connection.since == 0
+            && has_passed(connection.active, self.settings.idle_ns)
         {
             Some(b"it is silent")
         } else {
@@ -101,7 +104,7 @@ impl<S: Service> Block<S> {
     fn is_idle(&self, place: usize) -> bool {
         // SAFETY: a place with a handle has a connection.
         let connection = unsafe { self.connections.get(place) };
-        !connection.waits_for_space && connection.since == 0
+        !connection.waits_for_space && !connection.is_served && connection.since == 0
     }
 }
 

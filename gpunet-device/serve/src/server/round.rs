@@ -86,7 +86,7 @@ impl<S: Service> Block<S> {
         (sender, receiver): (&mut SendHalf, &mut RecvHalf),
         buffer: Memory,
         (connection, state): (&mut Connection, &mut S::State),
-        come: Come,
+        (come, place): (Come, usize),
         now: u64,
         moved: &mut Moved,
     ) -> Result<Then> {
@@ -112,8 +112,12 @@ impl<S: Service> Block<S> {
             counters: &mut self.counters,
             log: &mut self.log,
             connections: self.loads,
-            topics: self.readiness.topics(),
+            topics: &self.topics,
             subscription: &mut connection.subscription,
+            bells: &self.bells,
+            place,
+            rings: &mut connection.rings,
+            data: self.data,
             backlogs: &self.backlogs,
             unix_ns: self.unix_at_start + (now - self.started),
         };
@@ -138,6 +142,11 @@ impl<S: Service> Block<S> {
         }
         connection.pending = (pending.0 as u32, pending.1 as u32);
         connection.closes = next == Next::Close;
+        connection.is_served = matches!(next, Next::At(_) | Next::Bell);
+        connection.at = match next {
+            Next::At(time) => time.max(1),
+            _ => 0,
+        };
         connection.waits_for_space = is_pending || next == Next::Output;
         if is_lost {
             self.ends_for(g, full.unwrap_or(Full::Each));
@@ -169,14 +178,12 @@ impl<S: Service> Block<S> {
             Next::Output if is_pending => Then::Wait(Interest::Input),
             Next::Output => Then::Wait(Interest::Output),
             Next::Again => Then::Again { left },
-            // What is left is no request, and never will be. But there may be more to say of the
-            // topic.
-            Next::Input | Next::Rest if ended && connection.subscription.is_some() => {
-                Then::Wait(Interest::Topic)
-            }
+            Next::Bell => Then::Wait(Interest::Bell),
+            Next::At(_) if ended => Then::Wait(Interest::Bell),
+            // What is left is no request, and never will be.
             Next::Input | Next::Rest if ended => Then::Close,
-            Next::Input | Next::Rest if left > 0 => Then::Wait(Interest::More { seen: left }),
-            Next::Input | Next::Rest => Then::Wait(Interest::Input),
+            Next::Input | Next::Rest | Next::At(_) if left > 0 => Then::Wait(Interest::More { seen: left }),
+            Next::Input | Next::Rest | Next::At(_) => Then::Wait(Interest::Input),
         })
     }
 }
@@ -191,7 +198,7 @@ impl<S: Service> Block<S> {
 pub(super) fn look<G: Group>(g: &G, receiver: &mut RecvHalf, begin: Begin) -> Result<Option<Come>> {
     let (len, announced_end) = match begin {
         Begin::Ready(ready) if ready.input => (usize::MAX, ready.ended),
-        // Only the answers were waited for, or a topic.
+        // Only the answers were waited for, a time, or the bell.
         Begin::Ready(ready) => match receiver.available(g)? {
             0 => return Ok(Some(Come { span: None, ended: ready.ended || receiver.has_ended() })),
             len => (len, ready.ended),

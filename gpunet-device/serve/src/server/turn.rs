@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::round::{Begin, Moved, Then, look};
 use crate::Service;
 use crate::arena::put_both;
-use crate::readiness::{Interest, Ready};
+use crate::readiness::{Interest, Ready, Waits};
 use gpunet_device::{Error, Group, Handle, Result, Stream, now_ns};
 
 /// Rounds of a turn at most: then the other connections have theirs. See [`crate::Next::Again`].
@@ -41,20 +41,31 @@ impl<S: Service> Block<S> {
         // SAFETY: as above.
         let mut state = unsafe { self.states.get(place) };
         self.counters.turns += 1;
-        // Before the service looks at what is notified: what comes meanwhile gives another turn.
-        let counted = self.readiness.notified(g, place);
+        let before = connection.subscription;
         let next = match Stream::from_handle(g, self.net, handle) {
             Ok(stream) => self.rounds(g, place, stream, (&mut connection, &mut state), ready),
             Err(error) => Err(error),
         };
         let is_failed = next.is_err();
         let interest = next.unwrap_or(None);
-        let (subscription, drains) = (connection.subscription, connection.has_answers());
+        let after = connection.subscription;
+        connection.rings |= after.is_some();
+        let waits = |interest| Waits {
+            interest,
+            drains: connection.has_answers(),
+            at: connection.at,
+            rings: connection.rings,
+            // What was said of the topic before is to be looked at, too.
+            is_due: after.is_some() && after != before,
+        };
+        let waits = interest.map(waits);
         put_both(g, place, (&self.connections, connection), (&self.states, state));
-        match interest {
-            Some(interest) => {
-                self.readiness.watch(g, place, handle, (interest, drains), self.now);
-                self.readiness.subscribe(g, place, subscription, counted);
+        match waits {
+            Some(waits) => {
+                if after != before {
+                    self.readiness.subscribe(g, &self.topics, place, (before, after));
+                }
+                self.readiness.watch(g, place, handle, waits, self.now);
             }
             None if is_failed => self.fail(g, place, handle),
             None => self.close(g, place, handle),
@@ -76,6 +87,7 @@ impl<S: Service> Block<S> {
         let out_bytes = self.settings.out_bytes as usize;
         let buffer = self.out.part(place * out_bytes, out_bytes);
         let (attends, started) = (self.attends(), self.now);
+        let number = self.readiness.number(place);
         let (mut begin, mut rounds, mut now, mut moved) = (Begin::Ready(ready), 1, started, Moved::default());
         let result = loop {
             let come = match look(g, &mut receiver, begin) {
@@ -89,7 +101,7 @@ impl<S: Service> Block<S> {
             if ready.failed && come.is_empty() {
                 break Err(Error::ConnectionReset);
             }
-            let halves = (&mut sender, &mut receiver);
+            let (halves, come) = ((&mut sender, &mut receiver), (come, number));
             match self.round(g, halves, buffer, (connection, state), come, now, &mut moved) {
                 Ok(Then::Again { left }) if rounds < ROUNDS => {
                     begin = Begin::Again { left };
@@ -100,7 +112,12 @@ impl<S: Service> Block<S> {
                 // The service has taken what came before, and nothing that it waits for can happen.
                 Ok(Then::Wait(_)) if ready.failed => break Err(Error::ConnectionReset),
                 Ok(Then::Wait(Interest::Input))
-                    if attends && !connection.has_answers() && now - started < ATTENTION_NS =>
+                    if attends
+                        && !connection.has_answers()
+                        && !connection.rings
+                        && !connection.is_served
+                        && connection.subscription.is_none()
+                        && now - started < ATTENTION_NS =>
                 {
                     (begin, rounds) = (Begin::Wait, 1);
                 }
@@ -120,11 +137,10 @@ impl<S: Service> Block<S> {
     ///
     /// A poll would load the epoch, the stream's words and then the stream, before this turn's
     /// first load. What else the block has to look at waits for two milliseconds at most: the
-    /// listener, the end of the server. A block that helps others, or has subscribers, does not
-    /// wait here.
+    /// listener, the end of the server. A block that helps others does not wait here, nor for a
+    /// connection that has a bell or waits for a time.
     fn attends(&self) -> bool {
-        let has_other_work = (S::HELPS && self.now < self.helps_until) || !self.readiness.topics().is_empty();
-        self.counters.open == 1 && !has_other_work
+        self.counters.open == 1 && !(S::HELPS && self.now < self.helps_until)
     }
 
     /// Closes a connection that has failed.
@@ -136,9 +152,12 @@ impl<S: Service> Block<S> {
     /// Closes a connection and forgets it.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn close<G: Group>(&mut self, g: &G, place: usize, handle: Handle) {
-        self.readiness.forget(g, place);
         // SAFETY: a place with a handle has had a connection.
         let mut connection = unsafe { self.connections.get(place) };
+        if connection.subscription.is_some() {
+            self.readiness.subscribe(g, &self.topics, place, (connection.subscription, None));
+        }
+        self.readiness.forget(g, place);
         let context = self.context();
         // It fails only if the launch is over, and with it all memory.
         let _ = connection.backlog.clear(g, self.net, &self.backlogs);

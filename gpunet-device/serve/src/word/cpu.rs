@@ -7,6 +7,11 @@ pub(super) fn fence() {
     atomic::fence(Ordering::AcqRel);
 }
 
+#[inline(always)]
+pub(super) fn full_fence() {
+    atomic::fence(Ordering::SeqCst);
+}
+
 /// # Safety
 /// `word` is aligned and mapped, and accessed atomically.
 #[inline(always)]

@@ -8,6 +8,12 @@ pub(super) fn fence() {
     unsafe { asm!("fence.acq_rel.gpu;", options(nostack)) };
 }
 
+#[inline(always)]
+pub(super) fn full_fence() {
+    // SAFETY: it orders this thread's accesses, and does nothing else.
+    unsafe { asm!("fence.sc.gpu;", options(nostack)) };
+}
+
 // A lock's upper half is the next ticket, its lower half the one that is served. Where blocks took
 // it by compare-exchange, those near the cache that has it passed the others again and again: of 50
 // clients of one key, one waited for 1.5 s.

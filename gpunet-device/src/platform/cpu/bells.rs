@@ -11,14 +11,16 @@ use super::futex::{futex_wait_for, longest_sleep, monotonic_after};
 use super::grace::Keeper;
 use super::turns;
 use crate::Net;
+use crate::platform::WakeWords;
 use gpunet_abi::arena::PartHeader;
 use gpunet_abi::atomic::{AtomicU32, Ordering};
-use gpunet_abi::park::{ParkFlag, SharedFlag};
+use gpunet_abi::park::{ParkFlag, SharedFlag, park};
 use gpunet_abi::region::Region;
 use std::time::Duration;
 
-/// Bells that one call can sleep on, beside the epoch (the kernel takes 128 addresses).
-const MOST: usize = 127;
+/// Bells that one call can sleep on, beside the epoch and a sleeper's own words (the kernel takes
+/// 128 addresses).
+const MOST: usize = 125;
 /// Sleep of a poller that some word's writer does not wake: a GPU, or an arena beyond [`MOST`].
 const NAP: Duration = Duration::from_micros(200);
 
@@ -180,28 +182,65 @@ impl ChangeCounts {
         if turns::pass_on() {
             return;
         }
-        let longest = if self.nap { NAP } else { longest_sleep() };
-        let limit = Duration::from_nanos(limit_ns).min(longest);
-        let epoch: *mut u32 = self.net.epoch().as_ptr().cast();
+        let limit = self.limit(limit_ns);
+        let (epoch, seen) = self.epoch();
         if self.bells.is_empty() {
             // SAFETY: the epoch's low half (little-endian), mapped while the attachment lives.
             let flag = unsafe { SharedFlag::from_ptr(epoch) };
-            return futex_wait_for(flag, self.epoch as u32, watched, limit);
+            return futex_wait_for(flag, seen, watched, limit);
         }
-        let bells = self.bells.iter().map(|&(bell, value)| (bell.flag(), value));
-        let waiters: Vec<Waiter> = std::iter::once((epoch, self.epoch as u32))
-            .chain(bells)
-            .map(|(address, value)| Waiter {
-                value: u64::from(value),
-                address: address as u64,
-                flags: SIZE_U32,
-                reserved: 0,
-            })
-            .collect();
-        // A seccomp profile that does not know the call may answer EPERM.
-        if matches!(wait_any(&waiters, limit), Err(libc::ENOSYS | libc::EPERM)) {
-            std::thread::sleep(limit.min(NAP));
+        sleep_on(std::iter::once((epoch, seen)).chain(self.bells()), limit);
+    }
+
+    /// As [`ChangeCounts::sleep`], and until one of the sleeper's own words differs. With
+    /// `watches` the sleep ends with a change of any socket, because the kernel has no bits for a
+    /// sleep on several addresses; without, only with one of these words.
+    pub(crate) fn sleep_until_woken(&self, limit_ns: u64, watches: bool, own: &WakeWords) {
+        if turns::pass_on() {
+            return;
         }
+        let limit = self.limit(limit_ns);
+        let own_words = own.words().map(|(word, seen)| (word.as_ptr().cast::<u32>(), seen as u32));
+        park(
+            &own.sleeping(),
+            || own.have_changed(),
+            || {
+                if watches {
+                    sleep_on(own_words.into_iter().chain([self.epoch()]).chain(self.bells()), limit);
+                } else {
+                    sleep_on(own_words.into_iter(), limit);
+                }
+            },
+        );
+    }
+
+    fn limit(&self, limit_ns: u64) -> Duration {
+        Duration::from_nanos(limit_ns).min(if self.nap { NAP } else { longest_sleep() })
+    }
+
+    /// The epoch's futex, and its value.
+    fn epoch(&self) -> (*mut u32, u32) {
+        (self.net.epoch().as_ptr().cast(), self.epoch as u32)
+    }
+
+    /// The futexes of the bells, and their values.
+    fn bells(&self) -> impl Iterator<Item = (*mut u32, u32)> {
+        self.bells.iter().map(|&(bell, value)| (bell.flag(), value))
+    }
+}
+
+/// Sleeps until one of these futexes has not this value, or is woken, or for `limit`.
+fn sleep_on(futexes: impl Iterator<Item = (*mut u32, u32)>, limit: Duration) {
+    let waiter = |(address, value): (*mut u32, u32)| Waiter {
+        value: u64::from(value),
+        address: address as u64,
+        flags: SIZE_U32,
+        reserved: 0,
+    };
+    let waiters: Vec<Waiter> = futexes.map(waiter).collect();
+    // A seccomp profile that does not know the call may answer EPERM.
+    if matches!(wait_any(&waiters, limit), Err(libc::ENOSYS | libc::EPERM)) {
+        std::thread::sleep(limit.min(NAP));
     }
 }
 

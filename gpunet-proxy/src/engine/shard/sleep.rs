@@ -18,6 +18,9 @@ const WATCHED_SLEEP: Duration = Duration::from_millis(100);
 /// The longest spinning of a thread that knows when the next message comes: longer than a GPU block
 /// takes to answer.
 const SPIN_IN_RHYTHM: Duration = Duration::from_micros(100);
+/// The longest sleep of a thread that perhaps gets a message: 4,000 looks a second, which take some
+/// percent of a core.
+const ALERT_SLEEP: Duration = Duration::from_micros(250);
 /// Work that comes after a silence of this length is a beat of a rhythm.
 const SILENCE: Duration = Duration::from_millis(1);
 
@@ -89,7 +92,7 @@ impl Idle {
         }
         match self.rhythm.expected(now) {
             Some(Expected::In(time)) => Some(time.min(self.longest_watched)),
-            Some(Expected::Now) => None,
+            Some(Expected::Now | Expected::Perhaps) => None,
             None => Some(self.longest_watched),
         }
     }
@@ -106,7 +109,10 @@ impl Idle {
     pub(super) fn sleep_for(&mut self, now: Instant, polled: bool) -> Option<Duration> {
         let idle = now.saturating_duration_since(self.last_active);
         let expected = if polled { self.rhythm.expected(now) } else { None };
-        let spin = if expected.is_some() { self.spin.min(SPIN_IN_RHYTHM) } else { self.spin };
+        let spin = match expected {
+            Some(Expected::In(_) | Expected::Now) => self.spin.min(SPIN_IN_RHYTHM),
+            Some(Expected::Perhaps) | None => self.spin,
+        };
         if idle < spin && self.spin() {
             return None;
         }
@@ -116,12 +122,13 @@ impl Idle {
         match expected {
             Some(Expected::In(time)) => return Some(time.min(self.latency)),
             Some(Expected::Now) => return Some(FIRST_SLEEP.min(self.latency)),
-            None => {}
+            Some(Expected::Perhaps) | None => {}
         }
-        let sleep = self.next_sleep;
+        let longest = if expected.is_some() { ALERT_SLEEP.min(self.latency) } else { self.latency };
+        let sleep = self.next_sleep.min(longest);
         // The bound is "wake within 100 us in the 10 ms after activity": grow only past that.
         if idle > Duration::from_millis(10) {
-            self.next_sleep = (sleep * 2).min(self.latency);
+            self.next_sleep = (sleep * 2).min(longest);
         }
         Some(sleep)
     }
@@ -165,6 +172,57 @@ mod tests {
         assert_eq!(idle.sleep_for(start + Duration::from_millis(42), true), Some(FIRST_SLEEP));
     }
 
+    /// What a thread does in a time in which its stream speaks at these times: how late it hears
+    /// each message, and how often it looks.
+    fn heard(speaks: &[Duration], until: Duration) -> (Vec<Duration>, u32) {
+        let start = Instant::now();
+        let mut idle = Idle::new(Duration::ZERO, Duration::from_millis(5));
+        (idle.yielder, idle.last_active) = (None, start);
+        let (mut now, mut looks, mut late, mut next) =
+            (Duration::ZERO, 0, Vec::new(), speaks.iter().peekable());
+        while now < until {
+            looks += 1;
+            if let Some(said) = next.next_if(|said| **said <= now) {
+                late.push(now - *said);
+                idle.active(start + now);
+            }
+            now += idle.sleep_for(start + now, true).unwrap_or(Duration::from_micros(1));
+        }
+        (late, looks)
+    }
+
+    #[test]
+    fn who_speaks_after_silences_is_heard_soon_and_who_does_not_costs_little() {
+        let ms = Duration::from_millis;
+        // At random, as a program that drives a kernel may make it speak.
+        for longest in [20, 100, 200] {
+            let mut seed = 1u64;
+            let mut said = ms(20);
+            let speaks: Vec<_> = (0..100)
+                .map(|_| {
+                    seed =
+                        seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    said += ms(longest / 2) + Duration::from_micros((seed >> 33) % (longest * 500));
+                    said
+                })
+                .collect();
+            let (mut late, looks) = heard(&speaks, said);
+            assert_eq!(late.len(), 99, "all but the last one");
+            // The first ones are what it learns from.
+            late.drain(..2);
+            late.sort();
+            assert!(late[late.len() * 9 / 10] <= ms(1) / 4 + FIRST_SLEEP, "{longest} ms: {late:?}");
+            // Those after each message, and then 4,000 a second.
+            let most = late.len() as u32 * 220 + said.as_micros() as u32 / 250;
+            assert!(looks < most, "{longest} ms: {looks} looks, and at most {most} are expected");
+        }
+        // After it has fallen silent it looks as seldom as one that never spoke.
+        let silent = heard(&[], ms(10_000)).1;
+        let fallen = heard(&[ms(100), ms(300), ms(500)], ms(10_500)).1;
+        let spoke = heard(&[ms(100), ms(300), ms(500)], ms(1_500)).1;
+        assert!(silent < 2500 && fallen - spoke < 2000, "{silent}, {fallen}, {spoke} looks");
+    }
+
     #[test]
     fn sleeps_until_shortly_before_a_message_of_a_rhythm() {
         let (gap, latency) = (Duration::from_millis(20), Duration::from_millis(5));
@@ -180,10 +238,10 @@ mod tests {
         assert!(idle.sleep_for(now + ms(17), true).unwrap() < ms(2), "until the expected time begins");
         assert_eq!(idle.sleep_for(now + ms(19), true), Some(FIRST_SLEEP));
         assert_eq!(idle.sleep_for(now + ms(21), true), Some(FIRST_SLEEP));
-        // It did not come.
-        let sleeps: Vec<_> = (23..60).map(|after| idle.sleep_for(now + ms(after), true).unwrap()).collect();
+        // It did not come: perhaps it does later, and then not at all.
+        let sleeps: Vec<_> = (23..70).map(|after| idle.sleep_for(now + ms(after), true).unwrap()).collect();
         assert!(sleeps.is_sorted() && sleeps.last() == Some(&latency), "{sleeps:?}");
-        assert_eq!(idle.watched_sleep(now + ms(61), latency), Some(safety_net(WATCHED_SLEEP)));
-        assert_eq!(idle.watched_sleep(now + ms(61), latency / 2), None, "it may still be active");
+        assert_eq!(idle.watched_sleep(now + ms(71), latency), Some(safety_net(WATCHED_SLEEP)));
+        assert_eq!(idle.watched_sleep(now + ms(71), latency / 2), None, "it may still be active");
     }
 }

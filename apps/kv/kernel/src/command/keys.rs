@@ -204,7 +204,7 @@ fn move_key<G: Group>(cx: &Cx<'_, '_, G>, from: Key<'_>, to: Key<'_>, only_new: 
     if is_there && only_new {
         return Ok(Renamed::IsThere);
     }
-    if from.bytes().equals(to.bytes()) {
+    if from.bytes() == to.bytes() {
         return Ok(Renamed::Done);
     }
     let Some(fresh) = map.fresh(g, context, to, value, 0)? else { return Ok(Renamed::NoMemory) };

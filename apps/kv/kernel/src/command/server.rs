@@ -143,7 +143,7 @@ fn config_set<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) {
             }
         };
         let (before, after): (&'static [u8], &'static [u8]) = match found {
-            Some(value) if value.bytes().equals(wanted) => continue,
+            Some(value) if value.bytes() == wanted => continue,
             Some(_) => (
                 b"-ERR CONFIG SET failed (possibly related to argument '",
                 b"') - can't set immutable config\r\n",

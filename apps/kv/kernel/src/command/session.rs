@@ -64,7 +64,7 @@ fn let_in<G: Group>(cx: &mut Cx<'_, '_, G>, password: Option<Bytes<'_>>) -> bool
 }
 
 fn is_user(name: Option<Bytes<'_>>) -> bool {
-    name.is_some_and(|name| name.equals(b"default".into()))
+    name.is_some_and(|name| name == b"default")
 }
 
 fn wrong_password<G: Group>(cx: &mut Cx<'_, '_, G>) {

@@ -1,0 +1,496 @@
+//! Bells: how a connection is given a turn from outside, and how a worker is woken.
+//!
+//! ```text
+//! who rings                                     block
+//!   stores what there is to say                   (asleep, or polling its sockets)
+//!   counts the connection's word up               the wake word differs from what it knows:
+//!   counts the wake word of its block up            it takes the new value for known,
+//!   (CPU) wakes the block if it sleeps              finds connections whose words differ,
+//!                                                   and gives each a turn, which looks
+//! ```
+//!
+//! Connection word and wake word exist once for each agent that rings: the device (all kernels of
+//! it, by read-modify-write) and the host program. So no word has two writing agents.
+//!
+//! **No ring is lost.** A block takes a wake word for known *before* it looks at the connections'
+//! words, and what it has found of a connection for seen *before* that one's turn. Each step of who
+//! rings is ordered before the next one by a release, and each step of the block before the next by
+//! an acquire; also that from the connections' words to the turn, because the wake word of another
+//! ring may have led there. So a ring is either counted in what the block has found, and then the
+//! turn that follows finds what was stored; or its wake word differs from what the block knows when
+//! it waits next, and the wait ends. A CPU block that sleeps follows Dekker's pattern
+//! ([`gpunet_device::WakeWords`]): it sets its flag, passes a full fence, compares the words, and
+//! sleeps only while the kernel finds them unchanged; who rings counts up, passes a full fence, and
+//! looks at the flag.
+//!
+//! A GPU polls its own memory. The host's words lie in host memory: one of the blocks that wait
+//! loads there how often the host has rung, and relays it ([`HostRelay`]).
+#![allow(unsafe_code)]
+
+use crate::memory::{Carve, Memory};
+use crate::word::{Word64, fence};
+use core::cell::Cell;
+use gpunet_device::abi::atomic::{self, Ordering};
+use gpunet_device::abi::hand_off::{self, HandOff};
+use gpunet_device::abi::{Word, device_scope};
+use gpunet_device::{Group, WakeWords, now_ns};
+
+/// Gives the connection that has given it away a turn, from anywhere: [`Bells::ring`] in a kernel,
+/// `Ringer::ring` of `gpunet-serve-host` in the host program.
+///
+/// It is plain data, and fits into a word. After the end of its connection it does nothing: the
+/// next connection in the same place has another one. (A ring at the very moment of the end may
+/// give the next one a turn. As any other, that turn looks what there is.)
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Result};
+/// # use gpunet_serve::{Next, Service, Turn, WorkQueue};
+/// # fn example<G: Group, S: Service>(g: &G, turn: &mut Turn<'_, S>, work: WorkQueue<1>) -> Result<Next> {
+/// let bell = turn.bell();
+/// if work.push(g, &turn.context, [bell.raw()])? {
+///     turn.bells.ring_workers(g);
+/// }
+/// Ok(Next::Bell)
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bell(u64);
+
+impl Bell {
+    pub(crate) const fn new(place: usize, generation: u32) -> Self {
+        Self((generation as u64) << 32 | place as u64 & 0xffff_ffff)
+    }
+
+    /// The bell in a word.
+    #[must_use]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The bell that was in a word. One that no connection has given away does nothing.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The number of its connection's place: below [`Carve::places`], and no other connection's
+    /// while this one is open.
+    #[must_use]
+    pub const fn place(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// How many blocks serve connections, how many a launch has, and how many connections each serves.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Shape {
+    pub(crate) serving: u32,
+    pub(crate) blocks: u32,
+    pub(crate) room: u32,
+    pub(crate) reserved: u32,
+}
+
+impl Shape {
+    const fn places(self) -> usize {
+        self.serving as usize * self.room as usize
+    }
+
+    /// The block whose connection has the place, if there is such a place.
+    const fn block_of(self, place: usize) -> Option<usize> {
+        if place < self.places() { Some(place / self.room as usize) } else { None }
+    }
+}
+
+/// A wake word has a line of its own.
+const LINE: usize = 64;
+
+/// The words of a place, in the device's memory and once more in the host's: how often it was rung
+/// for by that agent, and the generation of its connection, which its block writes to both.
+mod place {
+    pub const RUNG: usize = 0;
+    pub const GENERATION: usize = 8;
+    pub const LEN: usize = 16;
+}
+
+/// What a block knows of the wake words: touched by its leader alone.
+mod known {
+    pub const DEVICE: usize = 8;
+    pub const HOST: usize = 16;
+    pub const CHANGES: usize = 24;
+}
+
+/// In the first line of the memory that the host shares: how often it has rung.
+const CHANGES: usize = 0;
+/// In a block's line of it, beside the wake word: a CPU block sleeps.
+const SLEEPING: usize = 8;
+
+/// The words by which the host rings: memory that host and device share.
+#[derive(Clone, Copy, Debug)]
+pub struct HostBells {
+    memory: Memory,
+    shape: Shape,
+}
+
+impl HostBells {
+    /// Bytes for a server of `blocks` blocks, of which the last `workers` serve no connections, and
+    /// the others `room` each.
+    #[must_use]
+    pub const fn bytes(blocks: usize, workers: u32, room: u32) -> usize {
+        let serving = (blocks as u32).saturating_sub(workers) as usize;
+        (LINE * (1 + blocks) + serving * room as usize * place::LEN).next_multiple_of(LINE)
+    }
+
+    /// The words in that memory: zeros at first.
+    #[must_use]
+    pub const fn new(memory: Memory, blocks: usize, workers: u32, room: u32) -> Self {
+        let serving = (blocks as u32).saturating_sub(workers);
+        Self { memory, shape: Shape { serving, blocks: blocks as u32, room, reserved: 0 } }
+    }
+
+    /// Rings. The host calls it, from any thread; it waits for nothing.
+    pub fn ring(self, bell: Bell) {
+        let Some(block) = self.shape.block_of(bell.place()) else { return };
+        if self.word(bell.place(), place::GENERATION).get() == bell.generation() as u64 {
+            count_up(self.word(bell.place(), place::RUNG));
+            self.wake(block);
+        }
+    }
+
+    /// Wakes all workers. The host calls it.
+    pub fn ring_workers(self) {
+        (self.shape.serving..self.shape.blocks).for_each(|block| self.wake(block as usize));
+    }
+
+    fn wake(self, block: usize) {
+        // Ordering: Release fence before each, pairs with the Acquire loads in `Doorbell::look` and
+        // `HostRelay::changes`: who sees it finds the ring, and what was stored before.
+        fence();
+        self.wake_word(block).take_next();
+        fence();
+        self.memory.u64(CHANGES).take_next();
+        // SAFETY: a word and a flag of this memory, which stays mapped.
+        unsafe { WakeWords::wake(self.sleeping(block), word_of(self.wake_word(block))) };
+    }
+
+    fn word(self, place: usize, which: usize) -> Word64 {
+        self.memory.u64(LINE * (1 + self.shape.blocks as usize) + place::LEN * place + which)
+    }
+
+    fn wake_word(self, block: usize) -> Word64 {
+        self.memory.u64(LINE * (1 + block))
+    }
+
+    fn sleeping(self, block: usize) -> *mut u32 {
+        self.memory.part(LINE * (1 + block) + SLEEPING, 4).as_ptr().cast()
+    }
+}
+
+/// The bells of a server, for who rings in a kernel: in a turn ([`crate::Turn::bells`]), in a worker
+/// ([`crate::Worker`]), or in another kernel of the same device that was given it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Bells {
+    /// Two words for each place.
+    places: Memory,
+    /// For each block a line with its wake word, and what it knows.
+    wakes: Memory,
+    host: HostBells,
+}
+
+impl Bells {
+    pub(crate) fn carve(carve: &mut Carve, host: HostBells) -> Self {
+        let shape = host.shape;
+        Self {
+            places: carve.take(shape.places() * place::LEN),
+            wakes: carve.take(shape.blocks as usize * LINE),
+            host,
+        }
+    }
+
+    /// Gives the bell's connection a turn: within microseconds, if its block is idle. Rings between
+    /// two turns are one.
+    ///
+    /// # Cooperation
+    /// All lanes call it. What they have stored before is there for the turn.
+    pub fn ring<G: Group>(&self, g: &G, bell: Bell) {
+        g.sync();
+        if g.is_leader() {
+            self.ring_alone(bell);
+        }
+    }
+
+    /// Rings the bells of `count` connections, lanes side by side; `bell` says which.
+    ///
+    /// # Cooperation
+    /// As [`Bells::ring`]. One lane asks for each.
+    pub fn ring_each<G: Group>(&self, g: &G, count: usize, bell: impl Fn(usize) -> Option<Bell>) {
+        g.sync();
+        let mut at = g.rank() as usize;
+        while at < count {
+            if let Some(bell) = bell(at) {
+                self.ring_alone(bell);
+            }
+            at += g.size() as usize;
+        }
+    }
+
+    /// Wakes all workers of the server: the blocks that [`crate::Service::workers`] tells of.
+    ///
+    /// # Cooperation
+    /// As [`Bells::ring`].
+    pub fn ring_workers<G: Group>(&self, g: &G) {
+        g.sync();
+        if g.is_leader() {
+            let shape = self.host.shape;
+            (shape.serving..shape.blocks).for_each(|block| self.wake(block as usize));
+        }
+    }
+
+    /// As [`Bells::ring`], by one lane.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn ring_alone(&self, bell: Bell) {
+        let Some(block) = self.host.shape.block_of(bell.place()) else { return };
+        if self.generation(bell.place()) == bell.generation() {
+            count_up(self.rung(bell.place()));
+            self.wake(block);
+        }
+    }
+
+    /// Rings for whatever connection has the place now. By one lane.
+    pub(crate) fn ring_place(&self, place: usize) {
+        if self.host.shape.block_of(place).is_some() {
+            self.ring_alone(Bell::new(place, self.generation(place)));
+        }
+    }
+
+    fn wake(&self, block: usize) {
+        // Ordering: Release fence, pairs with the Acquire fence in `Doorbell::look`: who sees it
+        // finds the ring, and what was stored before.
+        fence();
+        self.wake_word(block).take_next();
+        // SAFETY: a word of the launch's memory, and a flag of the host's; both are mapped while
+        // the launch runs.
+        unsafe { WakeWords::wake(self.host.sleeping(block), word_of(self.wake_word(block))) };
+    }
+
+    fn rung(&self, place: usize) -> Word64 {
+        self.places.u64(place * place::LEN + place::RUNG)
+    }
+
+    fn wake_word(&self, block: usize) -> Word64 {
+        self.wakes.u64(LINE * block)
+    }
+
+    fn known(&self, block: usize, what: usize) -> Word64 {
+        self.wakes.u64(LINE * block + what)
+    }
+
+    fn generation(&self, place: usize) -> u32 {
+        self.places.u64(place * place::LEN + place::GENERATION).get() as u32
+    }
+
+    /// Returns whether the bell's connection is still open, as far as is known: for who works for
+    /// it. It need not be asked before a ring.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same.
+    #[must_use]
+    pub fn is_open<G: Group>(&self, g: &G, bell: Bell) -> bool {
+        let is_open = self.host.shape.block_of(bell.place()).is_some()
+            && self.generation(bell.place()) == bell.generation();
+        g.broadcast(u64::from(is_open)) != 0
+    }
+
+    /// A connection has the place from now on, or its connection has ended: bells of earlier ones
+    /// do nothing any more. By one lane.
+    pub(crate) fn renew(&self, place: usize) {
+        let generation = self.generation(place).wrapping_add(1) as u64;
+        self.places.u64(place * place::LEN + place::GENERATION).set(generation);
+        self.host.word(place, place::GENERATION).set(generation);
+    }
+
+    /// The bell of the connection in a place. By any lane of its block.
+    pub(crate) fn bell(&self, place: usize) -> Bell {
+        Bell::new(place, self.generation(place))
+    }
+
+    /// How often the place was rung for, by the device and by the host, who is asked only if
+    /// `by_host`. By any lane, after [`Doorbell::look`] and before [`Bells::observe_counts`].
+    pub(crate) fn counts(&self, place: usize, by_host: bool) -> [Option<u64>; 2] {
+        let host = if by_host { Some(self.host.word(place, place::RUNG).get()) } else { None };
+        [Some(self.rung(place).get()), host]
+    }
+}
+
+impl Bells {
+    /// Makes visible what was stored before the rings that the calling lane has found counted: the
+    /// wake words that it knows may be of other rings.
+    pub(crate) fn observe_counts(&self, by_host: bool) {
+        // Ordering: Acquire fence, pairs with the Release fence in `count_up`, by the word that was
+        // counted up; for the host's words at system scope.
+        if by_host {
+            atomic::fence(Ordering::Acquire);
+        } else {
+            fence();
+        }
+    }
+}
+
+/// Counts a ring. All who are one agent with the caller may do so at the same time.
+fn count_up(word: Word64) {
+    // Ordering: Release fence, pairs with the Acquire fence in `Bells::observe_counts`.
+    fence();
+    word.take_next();
+    hand_off::at(HandOff::Published);
+}
+
+fn word_of(word: Word64) -> Word {
+    // SAFETY: as aligned and as mapped as the other; it is accessed atomically.
+    unsafe { Word::from_ptr(word.as_ptr()) }
+}
+
+/// A block's side of the bells. Equal on all lanes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doorbell {
+    bells: Bells,
+    relay: HostRelay,
+    block: usize,
+}
+
+/// Who has rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rung {
+    pub(crate) by_device: bool,
+    pub(crate) by_host: bool,
+}
+
+impl Doorbell {
+    pub(crate) const fn new(bells: Bells, relay: HostRelay, block: usize) -> Self {
+        Self { bells, relay, block }
+    }
+
+    /// What a CPU block sleeps on, as far as the block knows. By the leader; others need not.
+    pub(crate) fn words(&self) -> WakeWords {
+        let (bells, block) = (&self.bells, self.block);
+        let device = (word_of(bells.wake_word(block)), bells.known(block, known::DEVICE).get());
+        let host = (word_of(bells.host.wake_word(block)), bells.known(block, known::HOST).get());
+        // SAFETY: words and flag are mapped while the launch runs, and this block alone sleeps by
+        // the flag.
+        unsafe { WakeWords::new([device, host], bells.host.sleeping(block)) }
+    }
+
+    /// Returns whether somebody may have rung. By the leader, with the relay's turn that it may
+    /// have (`mine`).
+    pub(crate) fn is_rung(&self, mine: &Cell<u64>) -> bool {
+        let (bells, block) = (&self.bells, self.block);
+        bells.wake_word(block).get() != bells.known(block, known::DEVICE).get()
+            || self.host_may_have_rung(mine)
+    }
+
+    fn host_may_have_rung(&self, mine: &Cell<u64>) -> bool {
+        let (bells, block) = (&self.bells, self.block);
+        if IS_RELAYED || hand_off::blocks_poll() {
+            self.relay.changes(bells.host, mine) != bells.known(block, known::CHANGES).get()
+        } else {
+            bells.host.wake_word(block).get() != bells.known(block, known::HOST).get()
+        }
+    }
+
+    /// Takes what was rung so far for known; returns who has rung since the last call. All lanes;
+    /// begins and ends with a barrier. What was stored before a ring that counts is there for all
+    /// of them.
+    pub(crate) fn look<G: Group>(&self, g: &G) -> Rung {
+        let (bells, block) = (&self.bells, self.block);
+        let mut found = 0;
+        if g.is_leader() {
+            let (wake, known_device) = (bells.wake_word(block).get(), bells.known(block, known::DEVICE));
+            // Ordering: Acquire fence, pairs with the Release fence in `Bells::wake`; the broadcast
+            // hands it on to all lanes.
+            fence();
+            found |= u64::from(wake != known_device.get());
+            known_device.set(wake);
+            let mine = Cell::new(0);
+            if self.host_may_have_rung(&mine) {
+                // Before the wake word: a ring that comes between the two is looked at once more.
+                let changes = self.relay.changes(bells.host, &mine);
+                bells.known(block, known::CHANGES).set(changes);
+                let known_host = bells.known(block, known::HOST);
+                // Ordering: Acquire at system scope, pairs with the Release fence in
+                // `HostBells::wake`.
+                let wake = word_of(bells.host.wake_word(block)).observe();
+                found |= u64::from(wake != known_host.get()) << 1;
+                known_host.set(wake);
+            }
+            self.relay.end(&mine);
+            hand_off::at(HandOff::Observed);
+        }
+        let found = g.broadcast(found);
+        Rung { by_device: found & 1 != 0, by_host: found & 2 != 0 }
+    }
+
+    /// Gives the relay's turn back, after a wait. By the leader.
+    pub(crate) fn end(&self, mine: &Cell<u64>) {
+        self.relay.end(mine);
+    }
+}
+
+/// Blocks of a GPU look at the copy of the host's count.
+const IS_RELAYED: bool = cfg!(target_arch = "nvptx64");
+/// How long the others wait for a relay that says nothing.
+const TURN_NS: u64 = 200_000;
+
+/// How often the host has rung, for the blocks of a GPU: one of those that wait loads it from host
+/// memory, the others a copy. A release of a block waits until no load of host memory is in flight
+/// near it, so not all may load there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostRelay {
+    /// The copy, and until when a block has the turn to renew it; 0: none has.
+    memory: Memory,
+}
+
+impl HostRelay {
+    pub(crate) fn carve(carve: &mut Carve) -> Self {
+        Self { memory: carve.take(16) }
+    }
+
+    /// How often the host has rung, as far as can be known here. By one lane, with its turn.
+    fn changes(self, host: HostBells, mine: &Cell<u64>) -> u64 {
+        let (copy, turn) = (word_of(self.memory.u64(0)), self.memory.u64(8));
+        let (now, until) = (now_ns(), turn.get());
+        let is_mine = until != 0 && until == mine.get();
+        if until > now + if is_mine { TURN_NS / 2 } else { 0 } {
+            if !is_mine {
+                mine.set(0);
+                // Ordering: Acquire, pairs with the publish below by the block that relays.
+                return device_scope::observe(copy);
+            }
+        } else if turn.replace(until, now + TURN_NS) {
+            mine.set(now + TURN_NS);
+        } else {
+            mine.set(0);
+            return device_scope::observe(copy);
+        }
+        // Ordering: Acquire at system scope, pairs with the Release fence in `HostBells::wake`.
+        let changes = word_of(host.memory.u64(CHANGES)).observe();
+        if changes != copy.peek() {
+            // One whose turn is over by now may set the copy back: the next look of the new relay
+            // sets it right, and a block that sees a count twice looks twice.
+            device_scope::publish(copy, changes);
+        }
+        changes
+    }
+
+    /// Leaves the turn to another block.
+    fn end(self, mine: &Cell<u64>) {
+        if mine.get() != 0 {
+            self.memory.u64(8).replace(mine.get(), 0);
+        }
+    }
+}

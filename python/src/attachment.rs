@@ -1,7 +1,7 @@
 //! Attachments: one device's sockets.
 
 use crate::cuda::{self, Context};
-use crate::detach::detach;
+use crate::detach::{detach, is_ending};
 use crate::device_socket::{self, DeviceListener, DeviceSocket};
 use crate::error::{self, Failure};
 use crate::fork::Owned;
@@ -15,11 +15,12 @@ use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::json;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 /// An attachment, until it is closed.
 #[derive(Debug)]
 pub(crate) struct AttachmentCore {
-    attachment: RwLock<Option<gpunet_proxy::Attachment>>,
+    attachment: RwLock<Option<Arc<gpunet_proxy::Attachment>>>,
     /// Of a GPU: what its launches use. Dropped last.
     context: Option<Context>,
 }
@@ -31,13 +32,24 @@ impl AttachmentCore {
     /// EBADF, when it was closed.
     pub(crate) fn with<R>(&self, body: impl FnOnce(&gpunet_proxy::Attachment) -> R) -> Result<R, Failure> {
         let attachment = self.attachment.read().unwrap_or_else(PoisonError::into_inner);
-        attachment.as_ref().map(body).ok_or_else(|| Failure::closed("attachment"))
+        attachment.as_deref().map(body).ok_or_else(|| Failure::closed("attachment"))
+    }
+
+    /// The same for what waits for other programs: nobody else waits for it, except a close.
+    ///
+    /// # Errors
+    /// EBADF, when it was closed.
+    pub(crate) fn with_others<R>(
+        &self,
+        body: impl FnOnce(&gpunet_proxy::Attachment) -> R,
+    ) -> Result<R, Failure> {
+        let attachment = self.attachment.read().unwrap_or_else(PoisonError::into_inner).clone();
+        attachment.as_deref().map(body).ok_or_else(|| Failure::closed("attachment"))
     }
 
     /// Closes it; `None` if it was closed.
     pub(crate) fn close(&self) -> Option<CloseReport> {
-        let attachment = self.attachment.write().unwrap_or_else(PoisonError::into_inner).take();
-        attachment.map(gpunet_proxy::Attachment::close)
+        close(self.attachment.write().unwrap_or_else(PoisonError::into_inner).take()?)
     }
 
     /// The number of its GPU, where it is one.
@@ -50,13 +62,29 @@ impl AttachmentCore {
     }
 }
 
+/// How often an attachment that is to be closed is looked at while it is used.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Closes an attachment when nobody uses it any more. The end of the interpreter does not wait for
+/// that.
+fn close(mut attachment: Arc<gpunet_proxy::Attachment>) -> Option<CloseReport> {
+    loop {
+        match Arc::try_unwrap(attachment) {
+            Ok(attachment) => return Some(attachment.close()),
+            Err(_) if is_ending() => return None,
+            Err(used) => attachment = used,
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
 impl Drop for AttachmentCore {
     fn drop(&mut self) {
         let attachment = self.attachment.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(attachment) = attachment {
             let context = self.context.take();
             job::begin(move || {
-                let _ = attachment.close();
+                let _ = close(attachment);
                 drop(context);
             });
         }
@@ -78,7 +106,7 @@ impl Attachment {
         attachment: gpunet_proxy::Attachment,
         context: Option<Context>,
     ) -> (Self, Arc<AttachmentCore>) {
-        let core = Arc::new(AttachmentCore { attachment: RwLock::new(Some(attachment)), context });
+        let core = Arc::new(AttachmentCore { attachment: RwLock::new(Some(Arc::new(attachment))), context });
         (Self { core: Owned::new(core.clone()) }, core)
     }
 }

@@ -58,6 +58,12 @@ pub(crate) fn begin_end() {
     CLOSING.store(true, Ordering::Relaxed);
 }
 
+/// Returns whether the interpreter ends, or is about to.
+pub(crate) fn is_ending() -> bool {
+    // Ordering: Relaxed; who asks looks again.
+    CLOSING.load(Ordering::Relaxed)
+}
+
 /// Keeps a thread here whose call has failed while the interpreter ends, except the one that ends
 /// it, and blocks, which launches wait for.
 pub(crate) fn stay_if_ending(py: Python<'_>) {

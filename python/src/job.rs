@@ -87,8 +87,27 @@ pub(crate) fn run<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {
+    run_counted(py, Some(Counted::new()), work)
+}
+
+/// The same for what waits for other programs: the end of the interpreter does not wait for it.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_with_others<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
+    run_counted(py, None, work)
+}
+
+fn run_counted<T: Send + 'static>(
+    py: Python<'_>,
+    counted: Option<Counted>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
     let (result, notify) = (Arc::new(Mutex::new(None)), Arc::new(Notify::default()));
-    let (to, told, counted) = (result.clone(), notify.clone(), Counted::new());
+    let (to, told) = (result.clone(), notify.clone());
     let body = move || {
         *lock(&to) = Some(catch_unwind(AssertUnwindSafe(work)));
         // Where nobody waits any more, what it returned is dropped by this thread.

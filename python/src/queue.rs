@@ -17,7 +17,7 @@ use crate::{job, plain};
 use gpunet_device::{Buffer, Rank, Signal};
 use gpunet_proxy::queue::{self, Failure as FirstFailure, QueueError, QueueSettings};
 use gpunet_proxy::team::{self, PutSource, SymmetricSlice};
-use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use serde_json::json;
@@ -354,16 +354,19 @@ impl Queue {
                 let stream = own_stream(stream)?;
                 let (context, follows) = (context.clone(), context.event()?);
                 let on_stream = OnStream { context, ordinal, stream, follows, _owner: owner };
-                let queue = detach(py, || {
+                let made = detach(py, || {
                     core.with(|attachment| {
                         let device = attachment.cuda().ok_or(QueueError::WrongAttachment)?;
                         // SAFETY: the stream's object is kept until the operations have ended; that
                         // of a number is the program's promise (docs/python.md).
-                        let stream = unsafe { device.borrow_stream(stream as *mut _) }
-                            .map_err(|error| QueueError::Device(Box::new(error)))?;
-                        queue::Queue::cuda_with(attachment, stream, with)
+                        let stream = match unsafe { device.borrow_stream(stream as *mut _) } {
+                            Ok(stream) => stream,
+                            Err(error) => return Ok(Err(error)),
+                        };
+                        queue::Queue::cuda_with(attachment, stream, with).map(Ok)
                     })
                 });
+                let queue = made?.map(|made| made.map_err(|error| PyValueError::new_err(error.to_string())));
                 (Some(on_stream), queue)
             }
             _ => {
@@ -371,10 +374,10 @@ impl Queue {
                     let text = "the CPU device has no streams; leave the stream and its settings out";
                     return Err(PyValueError::new_err(text));
                 }
-                (None, detach(py, || core.with(queue::Queue::cpu)))
+                (None, detach(py, || core.with(queue::Queue::cpu))?.map(Ok))
             }
         };
-        let queue = made_queue?.map_err(|error| error::queue(&error))?;
+        let queue = made_queue.map_err(|error| error::queue(&error))??;
         let inner = Mutex::new(Inner { queue: Some(queue), ..Inner::default() });
         Ok(Self { core: Owned::new(Arc::new(QueueCore { inner, attachment: core, on_stream })) })
     }
@@ -605,15 +608,17 @@ impl Ended {
 
     /// An OSError with what the failed operation has done.
     fn error(&self, py: Python<'_>) -> PyErr {
-        let error = py.get_type::<PyOSError>().call1((self.errno, &self.text));
-        let made = error.and_then(|error| {
-            if let Some(first) = self.first {
-                error.setattr("operation", first.operation)?;
-                error.setattr("bytes", first.bytes)?;
+        let error = PyErr::from(Failure::new(self.errno, self.text.as_str()));
+        if let Some(first) = self.first {
+            let value = error.value(py);
+            let set = value
+                .setattr("operation", first.operation)
+                .and_then(|()| value.setattr("bytes", first.bytes));
+            if let Err(other) = set {
+                return other;
             }
-            Ok(error)
-        });
-        made.map_or_else(|error| error, PyErr::from_value)
+        }
+        error
     }
 }
 

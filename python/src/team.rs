@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyTuple};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 /// A member's place in a team, until it leaves.
@@ -82,7 +82,10 @@ impl TeamCore {
 
     /// Takes the team out, when no call uses it. Its memory stays mapped as long as arrays use it.
     fn take(&self) -> Option<team::Team> {
-        let mut team = self.team.write().unwrap_or_else(PoisonError::into_inner);
+        self.take_from(self.team.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn take_from(&self, mut team: RwLockWriteGuard<'_, Option<team::Team>>) -> Option<team::Team> {
         self.is_left.store(true, Ordering::Relaxed);
         // Before the team moves: they borrow it.
         for memory in lock(&self.memories).drain(..).filter_map(|memory| memory.upgrade()) {
@@ -128,10 +131,15 @@ impl Drop for TeamCore {
 }
 
 /// The end of the interpreter: leaves the teams, so that the others learn of it as of a departure.
+/// Where a call still waits for them, they learn of a death.
 pub(crate) fn leave_all() {
     let open = std::mem::take(&mut *lock(&OPEN));
     for core in open.iter().filter_map(|open| open.get().ok()?.upgrade()) {
-        job::begin(move || drop(core.take()));
+        job::begin(move || {
+            if let Ok(team) = core.team.try_write() {
+                drop(core.take_from(team));
+            }
+        });
     }
 }
 
@@ -208,7 +216,7 @@ fn join(
 ) -> PyResult<Team> {
     let (core, signals) = (attachment.core()?.clone(), options.signals);
     let of = core.clone();
-    let joined = job::run(py, move || core.with(|attachment| how(attachment, &options)))??;
+    let joined = job::run_with_others(py, move || core.with_others(|attachment| how(attachment, &options)))??;
     Ok(Team::new(joined.map_err(|error| error::team(&error))?, signals, of))
 }
 
@@ -314,13 +322,14 @@ impl Team {
             .ok_or_else(|| PyValueError::new_err(format!("{shape:?} elements are more than there can be")))?;
         let core = self.core.get()?.clone();
         let ordinal = core.attachment.ordinal()?;
-        let memory = job::run(py, move || core.alloc(len))??.map_err(|error| error::team(&error))?;
+        let memory =
+            job::run_with_others(py, move || core.alloc(len))??.map_err(|error| error::team(&error))?;
         Ok(Symmetric { inner: Owned::new(Array { memory, shape, dtype, ordinal, len }) })
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.core.get()?.clone();
-        let met = job::run(py, move || core.with(team::Team::barrier))??;
+        let met = job::run_with_others(py, move || core.with(team::Team::barrier))??;
         met.map_err(|error| error::team(&error))
     }
 
@@ -328,13 +337,13 @@ impl Team {
     fn split(&self, py: Python<'_>, colour: u32, key: i64) -> PyResult<Self> {
         let core = self.core.get()?.clone();
         let (signals, attachment) = (core.signals, core.attachment.clone());
-        let part = job::run(py, move || core.with(|team| team.split(colour, key)))??;
+        let part = job::run_with_others(py, move || core.with(|team| team.split(colour, key)))??;
         Ok(Self::new(part.map_err(|error| error::team(&error))?, signals, attachment))
     }
 
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.core.get()?.clone();
-        let left = job::run(py, move || core.take().map_or(Ok(()), team::Team::leave))?;
+        let left = job::run_with_others(py, move || core.take().map_or(Ok(()), team::Team::leave))?;
         left.map_err(|error| error::team(&error))
     }
 
@@ -359,7 +368,7 @@ impl Team {
             return self.leave(py);
         }
         let core = self.core.get()?.clone();
-        job::run(py, move || drop(core.take()))
+        job::run_with_others(py, move || drop(core.take()))
     }
 
     fn __repr__(&self) -> String {

@@ -49,6 +49,9 @@ def run(scene: str, *, stdin: str | None = None) -> str:
         "net.connect(nobody.getsockname(), transport='peer')",
         "cpu.listen(('127.0.0.1', 0)).accept()",
         "cpu.connect(nobody.getsockname(), transport='peer')",
+        "queue.synchronize()",
+        "queue.__exit__(None, None, None)",
+        "gpunet.TeamListener().lead(cpu, 2)",
         # The end of a launch, which cancels it.
         "wait_for_a_block()",
     ],
@@ -58,6 +61,11 @@ def test_ctrl_c_ends_every_wait(call: str) -> None:
     client, server = pair()
     nobody = net.listen(("127.0.0.1", 0), transport="peer")
     cpu = net.attach_cpu()
+    with cpu.listen(("127.0.0.1", 0)) as device_listener:
+        near = cpu.connect(device_listener.getsockname(), transport="tcp")
+        far = device_listener.accept()[0]
+    queue = gpunet.Queue(cpu)
+    queue.recv(near, bytearray(1))
     def wait_for_a_block():
         from gpunet import cpu as kernels
         with cpu.listen(("127.0.0.1", 0)) as listener, cpu.launch() as context:
@@ -111,9 +119,14 @@ def test_a_child_of_fork_is_told_and_does_no_harm() -> None:
     import warnings
     warnings.filterwarnings("ignore", ".*multi-threaded")
     client, server = pair()
+    client_of = net.listen(("127.0.0.1", 0), transport="tcp")
     listener = net.listen(("127.0.0.1", 0))
     cpu = net.attach_cpu()
     launch, memory, number = cpu.launch(), cpu.alloc(8), cpu.listen(("127.0.0.1", 0))
+    queue, team = gpunet.Queue(cpu), gpunet.TeamListener().lead(cpu, 1)
+    near = cpu.connect(client_of.getsockname(), transport="tcp")
+    queue.recv(near, into := bytearray(8))
+    symmetric, done = team.alloc(8), queue.notify()
     for how in ("exit", "_exit"):
         child = os.fork()
         if child == 0:
@@ -121,6 +134,8 @@ def test_a_child_of_fork_is_told_and_does_no_harm() -> None:
                 lambda: client.send(b"x"), lambda: client.recv(1), lambda: listener.accept(), lambda: net.snapshot(),
                 lambda: net.attach_cpu(), lambda: net.close(), lambda: cpu.stats(), lambda: cpu.alloc(1), lambda: memory.read(),
                 lambda: number.device_number(), lambda: launch.net, lambda: launch.cancel(), lambda: memoryview(memory),
+                lambda: queue.send(near, b"x"), lambda: queue.synchronize(), lambda: done.wait(), lambda: queue.close(),
+                lambda: team.barrier(), lambda: team.leave(), lambda: memoryview(symmetric), lambda: symmetric.__dlpack__(),
             ]
             for number_of_call, call in enumerate(calls):
                 try:
@@ -129,7 +144,7 @@ def test_a_child_of_fork_is_told_and_does_no_harm() -> None:
                 except OSError as error:
                     assert error.errno == errno.ECHILD and "made before fork()" in str(error), error
             client.close()
-            repr(client), repr(net), repr(listener), repr(cpu), repr(launch), repr(memory)
+            repr(client), repr(net), repr(listener), repr(cpu), repr(launch), repr(memory), repr(queue), repr(team)
             # It may have a proxy of its own.
             with gpunet.embed(sockets=64, shared_rings=8 << 20) as own:
                 with own.listen(("127.0.0.1", 0)) as mine, socket.create_connection(mine.getsockname()) as theirs:
@@ -142,6 +157,11 @@ def test_a_child_of_fork_is_told_and_does_no_harm() -> None:
     client.sendall(b"after")
     assert server.recv_exact(5) == b"after"
     launch.finish()
+    with client_of, client_of.accept()[0] as theirs:
+        theirs.sendall(b"received")
+        queue.synchronize()
+    assert into == b"received"
+    team.leave()
     say("parent")
     """)
     assert out.split("\n") == ["child exit", "child _exit", "parent", ""]
@@ -171,9 +191,15 @@ def test_the_interpreter_ends_with_sockets_open_and_threads_waiting() -> None:
     listener = net.listen(("127.0.0.1", 0))
     cpu = net.attach_cpu()
     launch = cpu.launch()
+    somebody = net.listen(("127.0.0.1", 0))
+    queue, team = gpunet.Queue(cpu), gpunet.TeamListener().lead(cpu, 1)
+    queue.recv(cpu.connect(somebody.getsockname(), transport="tcp"), bytearray(1))
+    queue.signal_wait(team, 0, 0, 1)
+    kept = memoryview(team.alloc(8))
     # Nobody is told of what the end has closed.
     for call in (lambda: client.recv(1), lambda: peer.recv(1), listener.accept, lambda: server.sendall(bytes(64 << 20)),
-                 lambda: net.connect(listener.getsockname(), transport="peer"), cpu.listen(("127.0.0.1", 0)).accept):
+                 lambda: net.connect(listener.getsockname(), transport="peer"), cpu.listen(("127.0.0.1", 0)).accept,
+                 queue.synchronize, lambda: gpunet.TeamListener().lead(cpu, 2)):
         threading.Thread(target=call, daemon=True).start()
     # The end waits for the blocks of a launch that nobody has finished, whose calls fail.
     from gpunet import cpu as kernels

@@ -21,7 +21,7 @@ use crate::{Group, Net, WakeWords, platform};
 use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::epoch::{Changes, Epoch};
-use gpunet_abi::{Error, Handle, Result, Timeout};
+use gpunet_abi::{Error, Handle, Result, Timeout, Word};
 use readiness::examine;
 use relay::Relay;
 pub use set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd, PollSet};
@@ -130,6 +130,18 @@ pub fn poll_until_woken<G: Group>(
         pause.end();
     }
     result
+}
+
+impl WakeWords {
+    /// Wakes the CPU block that sleeps by the flag `sleeping`, after `word` was changed, which is
+    /// one of its words. The change was a read-modify-write or a store by the word's only writer.
+    ///
+    /// # Safety
+    /// As [`WakeWords::new`], for both.
+    #[inline(always)]
+    pub unsafe fn wake(sleeping: *mut u32, word: Word) {
+        platform::wake_sleeper(sleeping, word);
+    }
 }
 
 fn wait<G: Group>(

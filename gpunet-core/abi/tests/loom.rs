@@ -134,7 +134,8 @@ fn a_late_wake_up_does_not_eat_the_next_one() {
 
 /// Two agents, each with a word of its own, wake a block that sleeps on both, by the flag that
 /// tells them of it: it sleeps while the kernel finds both words as it knows them. The block has
-/// seen both changes at the end, in the shape of `ChangeCounts::sleep_until_woken` and `WakeWords::wake` of gpunet-device.
+/// seen both changes at the end, in the shape of `ChangeCounts::sleep_until_woken` and
+/// `WakeWords::wake` of gpunet-device.
 #[test]
 fn a_sleeper_on_two_words_misses_neither() {
     struct Words {

@@ -192,8 +192,8 @@ impl HostBells {
     }
 }
 
-/// The bells of a server, for who rings in a kernel: in a turn ([`crate::Turn::bells`]), in a worker
-/// ([`crate::Worker`]), or in another kernel of the same device that was given it.
+/// The bells of a server, for who rings in a kernel: in a turn ([`crate::Turn::bells`]), in a
+/// worker ([`crate::Worker`]), or in another kernel of the same device that was given it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Bells {

@@ -42,9 +42,9 @@ fn who_holds_a_lock_sees_what_its_last_holder_wrote() {
 /// Another block and the host ring for a connection, each after it has stored something: the block
 /// gives it turns until it has found both, and goes to no sleep that nobody ends.
 ///
-/// Fails if `count_up` comes after the wake word, if a block looks for whom was rung before it takes
-/// the wake words for known, without the fence of `observe_counts`, or without one of the fences of
-/// `Bells::wake` and `Doorbell::look`.
+/// Fails if `count_up` comes after the wake word, if a block looks for whom was rung before it
+/// takes the wake words for known, without the fence of `observe_counts`, or without one of the
+/// fences of `Bells::wake` and `Doorbell::look`.
 #[test]
 fn no_ring_is_lost_whoever_rings() {
     let (host, device, data) = (for_test(1024), for_test(1024), for_test(64));

@@ -48,16 +48,6 @@ impl WakeWords {
         (first.peek() != seen_first) | (second.peek() != seen_second)
     }
 
-    /// Wakes the CPU block that sleeps by the flag `sleeping`, after `word` was changed, which is
-    /// one of its words. The change was a read-modify-write or a store by the word's only writer.
-    ///
-    /// # Safety
-    /// As [`WakeWords::new`], for both.
-    #[inline(always)]
-    pub unsafe fn wake(sleeping: *mut u32, word: Word) {
-        super::wake_sleeper(sleeping, word);
-    }
-
     #[cfg(not(target_arch = "nvptx64"))]
     pub(super) const fn words(&self) -> [(Word, u64); 2] {
         self.words

@@ -29,8 +29,8 @@ pub(crate) struct Kept {
 }
 
 /// Rings the bells of a server's connections from the host program, on any thread and also from a
-/// tokio task: it waits for nothing, and calls neither the proxy nor CUDA. After the server's end it
-/// does nothing.
+/// tokio task: it waits for nothing, and calls neither the proxy nor CUDA. After the server's end
+/// it does nothing.
 ///
 /// # Examples
 ///

@@ -57,17 +57,22 @@
 //! | `stream`, `listener` | [`Stream`] and its halves; [`Listener`] |
 //! | `ask` | requests to the control plane as futures |
 //! | `reactor` | the thread that wakes tasks |
+//! | `waiter`, `blocking` | waits of threads; streams whose calls block |
 //! | `bytes` | rings and the memory of programs |
 
 mod ask;
+mod blocking;
 #[allow(unsafe_code)]
 mod bytes;
 mod listener;
 mod reactor;
 mod stream;
+mod waiter;
 
+pub use blocking::Blocking;
 pub use listener::Listener;
 pub use stream::{ReadHalf, Stream, WriteHalf};
+pub use waiter::Waiter;
 
 use crate::attached::device::{AttachedDevice, CloseReport, OwnedDevice, close_on_thread};
 use crate::launch::token::LaunchToken;

@@ -238,6 +238,13 @@ class Socket:
     def settimeout(self, value: float | None) -> None:
         """Sets how many seconds a call waits: None: without limit; 0: not at all (BlockingIOError)."""
     def gettimeout(self) -> float | None: ...
+    def setspin(self, value: float) -> None:
+        """Sets how many seconds a call that waits polls before it sleeps: 0 by default.
+
+        It saves the time that waking a thread takes, and uses a core meanwhile: for answers that come within some
+        microseconds, on a machine with idle cores.
+        """
+    def getspin(self) -> float: ...
     def setblocking(self, flag: bool) -> None: ...
     def getblocking(self) -> bool: ...
     @property

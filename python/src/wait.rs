@@ -1,10 +1,13 @@
 //! How calls wait: without the GIL, until they are woken, their time is over, or Ctrl-C comes.
 //!
-//! The sockets of `gpunet_proxy::host` are futures. A call polls the future itself, with a
-//! [`Notify`] as the waker, and sleeps until that is woken. Nobody sleeps with a lock in hand.
+//! A call that moves bytes sleeps on the memory of its stream, where its peer wakes it
+//! ([`Waiter`]). What else the sockets of `gpunet_proxy::host` do are futures. A call polls the
+//! future itself, with a [`Notify`] as the waker, and sleeps until that is woken. Nobody sleeps
+//! with a lock in hand.
 
 use crate::detach::detach;
 use crate::error::Failure;
+use gpunet_proxy::host::Waiter;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -204,25 +207,28 @@ pub(crate) fn is_main_thread() -> bool {
     thread == process
 }
 
-/// Makes an attempt without the GIL, and if it has to wait, again whenever `notify` is woken.
+/// A call that may have to wait.
+trait Call: Send {
+    type Output: Send;
+
+    /// Makes an attempt: `None` when it has to wait.
+    fn attempt(&mut self) -> Option<Self::Output>;
+
+    /// Sleeps until the next attempt is worth it, or until `until`; returns whether it is.
+    fn sleep(&mut self, until: Option<Instant>) -> bool;
+}
+
+/// Makes attempts without the GIL until one succeeds, and sleeps between them.
 ///
 /// # Errors
 /// What a signal handler raised: KeyboardInterrupt.
-pub(crate) fn until_ready<T: Send>(
-    py: Python<'_>,
-    notify: &Arc<Notify>,
-    limit: Limit,
-    mut attempt: impl FnMut(&mut Context<'_>) -> Poll<T> + Send,
-) -> PyResult<Waited<T>> {
-    let waker = Waker::from(notify.clone());
+fn until_done<C: Call>(py: Python<'_>, limit: Limit, mut call: C) -> PyResult<Waited<C::Output>> {
     let mut in_main = None;
     loop {
         let waited = detach(py, || {
-            let mut cx = Context::from_waker(&waker);
             loop {
-                let seen = notify.wakes();
-                if let Poll::Ready(result) = attempt(&mut cx) {
-                    return Some(Waited::Done(result));
+                if let Some(output) = call.attempt() {
+                    return Some(Waited::Done(output));
                 }
                 if matches!(limit, Limit::No) {
                     return Some(Waited::WouldBlock);
@@ -232,12 +238,11 @@ pub(crate) fn until_ready<T: Send>(
                     return Some(Waited::TimedOut);
                 }
                 if !*in_main.get_or_insert_with(is_main_thread) {
-                    notify.wait(seen, deadline);
+                    call.sleep(deadline);
                     continue;
                 }
                 let slice = now + SIGNAL_SLICE;
-                notify.wait(seen, Some(deadline.map_or(slice, |end| end.min(slice))));
-                if notify.wakes() == seen {
+                if !call.sleep(Some(deadline.map_or(slice, |end| end.min(slice)))) {
                     return None;
                 }
             }
@@ -247,4 +252,103 @@ pub(crate) fn until_ready<T: Send>(
             None => py.check_signals()?,
         }
     }
+}
+
+/// A future, or what behaves as one: the next attempt is worth it once the [`Notify`] was woken.
+struct Polled<'a, F> {
+    notify: &'a Arc<Notify>,
+    waker: Waker,
+    seen: u64,
+    poll: F,
+}
+
+impl<T: Send, F: FnMut(&mut Context<'_>) -> Poll<T> + Send> Call for Polled<'_, F> {
+    type Output = T;
+
+    fn attempt(&mut self) -> Option<T> {
+        self.seen = self.notify.wakes();
+        match (self.poll)(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    fn sleep(&mut self, until: Option<Instant>) -> bool {
+        self.notify.wait(self.seen, until);
+        self.notify.wakes() != self.seen
+    }
+}
+
+/// Makes an attempt without the GIL, and if it has to wait, again whenever `notify` is woken.
+///
+/// # Errors
+/// What a signal handler raised: KeyboardInterrupt.
+pub(crate) fn until_ready<T: Send>(
+    py: Python<'_>,
+    notify: &Arc<Notify>,
+    limit: Limit,
+    poll: impl FnMut(&mut Context<'_>) -> Poll<T> + Send,
+) -> PyResult<Waited<T>> {
+    until_done(py, limit, Polled { notify, waker: Waker::from(notify.clone()), seen: 0, poll })
+}
+
+/// What an attempt to move bytes of a stream came to.
+pub(crate) enum Moved {
+    Done(Result<(), Failure>),
+    /// It has to wait for this.
+    Blocked(Waiter),
+}
+
+/// Bytes of a stream: the thread sleeps on the stream's own memory, where its peer wakes it.
+struct Moving<F> {
+    spin: Duration,
+    /// The wait has spun: it does once, and not in every slice of it.
+    has_spun: bool,
+    waiter: Option<Waiter>,
+    /// Why there is nothing to wait for any more.
+    failure: Option<Failure>,
+    step: F,
+}
+
+impl<F: FnMut() -> Moved + Send> Call for Moving<F> {
+    type Output = Result<(), Failure>;
+
+    fn attempt(&mut self) -> Option<Self::Output> {
+        if let Some(failure) = self.failure.take() {
+            return Some(Err(failure));
+        }
+        if self.waiter.is_none() {
+            match (self.step)() {
+                Moved::Done(result) => return Some(result),
+                Moved::Blocked(waiter) => (self.waiter, self.has_spun) = (Some(waiter), false),
+            }
+        }
+        None
+    }
+
+    fn sleep(&mut self, until: Option<Instant>) -> bool {
+        let Some(waiter) = &mut self.waiter else { return true };
+        let spin = if std::mem::replace(&mut self.has_spun, true) { Duration::ZERO } else { self.spin };
+        match waiter.wait(spin, until) {
+            Ok(false) => return false,
+            Ok(true) => {}
+            Err(error) => self.failure = Some(error.into()),
+        }
+        self.waiter = None;
+        true
+    }
+}
+
+/// Moves bytes without the GIL: `step` is made again whenever what it waits for has come. A wait
+/// polls for `spin` before it sleeps.
+///
+/// # Errors
+/// What a signal handler raised: KeyboardInterrupt.
+pub(crate) fn until_moved(
+    py: Python<'_>,
+    limit: Limit,
+    spin: Duration,
+    step: impl FnMut() -> Moved + Send,
+) -> PyResult<Waited<Result<(), Failure>>> {
+    until_done(py, limit, Moving { spin, has_spun: false, waiter: None, failure: None, step })
 }

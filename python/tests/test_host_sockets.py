@@ -276,6 +276,47 @@ def test_a_close_ends_the_calls_of_other_threads(net: gpunet.Proxy, pair: Pair) 
     client.close()
 
 
+def test_a_shutdown_ends_the_receives_of_other_threads(pair: Pair) -> None:
+    client, server = pair
+    waiting = [in_thread(lambda: client.recv(1)) for _ in range(3)]
+    time.sleep(0.05)
+    client.shutdown(socket.SHUT_RD)
+    assert [call() for call in waiting] == [b""] * 3
+    # The other direction runs on.
+    client.sendall(b"x")
+    assert server.recv(1) == b"x"
+
+
+def test_threads_that_wait_for_one_socket_all_get_their_bytes(pair: Pair) -> None:
+    client, server = pair
+    waiting = [in_thread(lambda: server.recv(1)) for _ in range(4)]
+    for byte in b"abcd":
+        time.sleep(0.01)
+        client.send(bytes([byte]))
+    assert sorted(call() for call in waiting) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_wait_may_spin_first(pair: Pair) -> None:
+    client, server = pair
+    assert client.getspin() == 0
+    for ours in pair:
+        ours.setspin(0.001)
+    assert client.getspin() == 0.001
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="a spin is a number of seconds"):
+            client.setspin(wrong)
+    # Longer than the spin.
+    waiting = in_thread(lambda: server.recv_exact(2))
+    client.send(b"x")
+    time.sleep(0.01)
+    client.send(b"y")
+    assert waiting() == b"xy"
+    server.settimeout(0.01)
+    server.setspin(10)
+    with pytest.raises(TimeoutError):
+        server.recv(1)
+
+
 def test_files(pair: Pair) -> None:
     client, server = pair
     reader = server.makefile("r", encoding="utf-8")

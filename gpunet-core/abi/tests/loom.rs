@@ -3,14 +3,14 @@
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom --release`.
 //!
 //! The models use loom's atomics in the shapes and orderings of `word`, `park`, `ring`, `recycle`
-//! and `claim`; the functions park, must_wake, recycle::take, claim::take, release and leave are
+//! and `claim`; the functions park, park_beside_others, must_wake, recycle::take, claim::take, release and leave are
 //! the shipped ones.
 #![cfg(loom)]
 
 use gpunet_abi::atomic::{self, model};
 use gpunet_abi::claim::{self, ClaimWord};
 use gpunet_abi::entry::lock;
-use gpunet_abi::park::{ParkFlag, must_wake, park};
+use gpunet_abi::park::{NumberedParkFlag, ParkFlag, must_wake, park, park_beside_others};
 use gpunet_abi::recycle::{self, SlotRing};
 use gpunet_abi::ring::give_room;
 use gpunet_abi::{StreamWord, Word};
@@ -18,6 +18,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
+use std::num::NonZeroU32;
 
 /// A park flag on loom's atomics, with the orderings of `SharedFlag`.
 struct Flag(AtomicU32);
@@ -31,6 +32,12 @@ impl ParkFlag for Flag {
     }
     fn fence() {
         fence(Ordering::SeqCst);
+    }
+}
+
+impl NumberedParkFlag for Flag {
+    fn store_number(&self, thread: NonZeroU32) {
+        self.0.store(thread.get(), Ordering::Relaxed);
     }
 }
 
@@ -48,6 +55,13 @@ impl Futex {
     fn wait(&self, flag: &Flag) {
         let guard = self.lock.lock().unwrap();
         if flag.load() {
+            drop(self.wake.wait(guard).unwrap());
+        }
+    }
+    /// The same of a thread that sleeps beside others: while the flag has its number.
+    fn wait_as(&self, flag: &Flag, thread: NonZeroU32) {
+        let guard = self.lock.lock().unwrap();
+        if flag.0.load(Ordering::Relaxed) == thread.get() {
             drop(self.wake.wait(guard).unwrap());
         }
     }
@@ -183,6 +197,58 @@ fn a_sleeper_on_two_words_misses_neither() {
         }
         agents.into_iter().for_each(|agent| agent.join().unwrap());
     });
+}
+
+/// Two threads of a host program that sleep on one flag: one waits for the first of two words that
+/// the peer publishes, the other for both of them, or for what a thread of their own changes. The
+/// flag that one of them leaves behind must tell of the other, whoever wakes whom.
+#[test]
+fn threads_that_share_a_flag_are_all_woken() {
+    const FIRST: NonZeroU32 = NonZeroU32::MIN;
+    const SECOND: NonZeroU32 = FIRST.saturating_add(1);
+    // What ends the second wait: the peer's second word, or a change by a thread of the program.
+    for published in [2, 1] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(move || {
+            let shared =
+                Arc::new((AtomicU64::new(0), AtomicU32::new(0), Flag(AtomicU32::new(0)), Futex::new()));
+            let spawn = |body: fn(&(AtomicU64, AtomicU32, Flag, Futex), u64)| {
+                let shared = shared.clone();
+                thread::spawn(move || body(&shared, published))
+            };
+            let publisher = spawn(|(word, _, flag, futex), published| {
+                for value in 1..=published {
+                    word.store(value, Ordering::Release);
+                    if must_wake(flag) {
+                        futex.wake(flag);
+                    }
+                }
+            });
+            let first = spawn(|(word, _, flag, futex), _| {
+                let is_over = || word.load(Ordering::Acquire) >= 1;
+                while !is_over() {
+                    park_beside_others(flag, FIRST, is_over, || futex.wait_as(flag, FIRST));
+                }
+            });
+            let changer = (published == 1).then(|| {
+                spawn(|(_, changes, flag, futex), _| {
+                    changes.fetch_add(1, Ordering::Release);
+                    if must_wake(flag) {
+                        futex.wake(flag);
+                    }
+                })
+            });
+            let (word, changes, flag, futex) = &*shared;
+            let is_over = || word.load(Ordering::Acquire) >= 2 || changes.load(Ordering::Acquire) > 0;
+            while !is_over() {
+                park_beside_others(flag, SECOND, is_over, || futex.wait_as(flag, SECOND));
+            }
+            for thread in [Some(publisher), Some(first), changer].into_iter().flatten() {
+                thread.join().unwrap();
+            }
+        });
+    }
 }
 
 /// A ring of two bytes, three bytes through it: no byte is read before it was written, none is

@@ -28,10 +28,11 @@ use gpunet_abi::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpunet_abi::atomic::{yield_now as spin_loop, yield_now};
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::hand_off;
-use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park};
+use gpunet_abi::park::{ParkFlag, SharedFlag, must_wake, park, park_beside_others};
 use std::cell::RefCell;
 #[cfg(not(loom))]
 use std::hint::spin_loop;
+use std::num::NonZeroU32;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 #[cfg(not(loom))]
@@ -69,9 +70,23 @@ pub(crate) fn slow_check_every() -> u32 {
     if may_sleep() { 1 } else { 128 }
 }
 
+/// Threads of this process that have slept beside others so far.
+static THREADS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
 thread_local! {
+    /// What this thread stores in a park flag that it shares.
+    static THREAD_NUMBER: NonZeroU32 = next_thread_number();
     static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
     static SPIN_YIELD: RefCell<SpinYield> = RefCell::new(SpinYield::new());
+}
+
+fn next_thread_number() -> NonZeroU32 {
+    loop {
+        // Ordering: Relaxed; it only has to be another one each time.
+        if let Some(number) = NonZeroU32::new(THREADS.fetch_add(1, Ordering::Relaxed)) {
+            return number;
+        }
+    }
 }
 
 /// Makes this thread's waits end once `abandoned` is set: its launch has lost a thread.
@@ -111,6 +126,9 @@ pub(crate) fn yield_core() {
 
 /// Nap of a waiter that may not sleep, on a machine with fewer cores than waiters.
 const NAP_OF_POLLS: Duration = Duration::from_micros(20);
+
+/// Longest nap of a thread of a host program whose word's writer wakes nobody.
+const NAP_OF_THREADS: Duration = Duration::from_micros(200);
 
 /// First and longest nap of a waiter whose word's writer wakes nobody.
 const NAPS_NS: std::ops::RangeInclusive<u64> = 50_000..=1_600_000;
@@ -153,6 +171,28 @@ pub(crate) fn pause(round: u32, flag: *mut u32, limit_ns: u64, naps: bool, chang
     // as long as kernels may use it.
     let flag = unsafe { SharedFlag::from_ptr(flag) };
     park(&flag, changed, || futex_wait(flag, 1, Duration::from_nanos(limit_ns).min(longest_sleep())));
+}
+
+/// Sleeps on `flag` unless `changed`, at most for `limit`. Several threads may. `naps`: the writer
+/// wakes nobody, and so many sleeps in a row have passed.
+pub(crate) fn park_thread(
+    flag: *mut u32,
+    limit: Duration,
+    naps: Option<u32>,
+    changed: impl FnOnce() -> bool,
+) {
+    if turns::pass_on() {
+        return;
+    }
+    if !may_sleep() {
+        return nap();
+    }
+    let nap = |naps| Duration::from_nanos(nap_ns(spins().saturating_add(naps))).min(NAP_OF_THREADS);
+    let longest = naps.map_or(longest_sleep(), nap);
+    // SAFETY: as in `pause`.
+    let flag = unsafe { SharedFlag::from_ptr(flag) };
+    let thread = THREAD_NUMBER.with(|number| *number);
+    park_beside_others(&flag, thread, changed, || futex_wait(flag, thread.get(), limit.min(longest)));
 }
 
 /// Wakes who sleeps on `flag`, after a word was published.

@@ -62,6 +62,13 @@
 #define GPUNET_HOST_LINES 3
 
 /**
+ * Option of that level (int; 0 by default): microseconds for which a call that waits for bytes or
+ * room polls before it sleeps. It saves the time that waking a thread takes, and uses a core
+ * meanwhile.
+ */
+#define GPUNET_HOST_SPIN 4
+
+/**
  * Option of that level (int): what may carry the socket, or of a stream, what does. One of
  * GPUNET_HOST_TRANSPORT_*.
  */
@@ -780,10 +787,11 @@ int gpunet_host_getsockname(const struct gpunet_host_socket_t *socket, struct so
 int gpunet_host_getpeername(const struct gpunet_host_socket_t *socket, struct sockaddr *address, socklen_t *len);
 
 /**
- * Sets an option, as setsockopt(2). At any time: SO_RCVTIMEO, SO_SNDTIMEO, GPUNET_HOST_NONBLOCK.
- * Before connect or listen: SO_RCVBUF and SO_SNDBUF (ring sizes, 4 KiB to 16 MiB), SO_LINGER,
- * SO_REUSEADDR and TCP_NODELAY (both on by default), SO_KEEPALIVE, IPV6_V6ONLY,
- * GPUNET_HOST_TRANSPORT, GPUNET_HOST_LINES; accepted sockets have those of their listener.
+ * Sets an option, as setsockopt(2). At any time: SO_RCVTIMEO, SO_SNDTIMEO, GPUNET_HOST_NONBLOCK,
+ * GPUNET_HOST_SPIN. Before connect or listen: SO_RCVBUF and SO_SNDBUF (ring sizes, 4 KiB to
+ * 16 MiB), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default), SO_KEEPALIVE,
+ * IPV6_V6ONLY, GPUNET_HOST_TRANSPORT, GPUNET_HOST_LINES; accepted sockets have those of their
+ * listener.
  *
  * Errors: -EBADF; -EFAULT; -EINVAL; -EDOM; -ENOPROTOOPT; -EISCONN for the others after connect or
  * listen.

@@ -1,9 +1,10 @@
 //! Host sockets: the streams and listeners of a C program.
 //!
-//! The sockets of `gpunet_proxy::host` are futures; here a call polls the future itself, with the
-//! socket's [`Notify`] as the waker. A call that may wait sleeps there until it is woken, and then
-//! polls again, so no executor is needed. No thread sleeps while it holds a lock, so a close can
-//! always lock the socket and end the waits of other threads.
+//! A call that moves bytes sleeps on the memory of its stream, where the peer wakes it
+//! ([`Waiter`]). What else the sockets of `gpunet_proxy::host` do are futures: a call polls the
+//! future itself, with the socket's [`Notify`] as the waker. A call that may wait sleeps there
+//! until it is woken, and then polls again, so no executor is needed. No thread sleeps while it
+//! holds a lock, so a close can always lock the socket and end the waits of other threads.
 //!
 //! | file | holds |
 //! |---|---|
@@ -35,7 +36,7 @@ pub use poll::*;
 
 use crate::failure::Failure;
 use crate::handle::handles;
-use gpunet_proxy::host::Host;
+use gpunet_proxy::host::{Host, Waiter};
 pub(crate) use notify::Notify;
 use settings::Settings;
 use state::{Connected, Inner, Listening, State, lock};
@@ -57,6 +58,10 @@ pub const GPUNET_HOST_NONBLOCK: c_int = 1;
 /// Option of that level (int; on by default): small messages travel with their flag where that is
 /// faster.
 pub const GPUNET_HOST_LINES: c_int = 3;
+/// Option of that level (int; 0 by default): microseconds for which a call that waits for bytes or
+/// room polls before it sleeps. It saves the time that waking a thread takes, and uses a core
+/// meanwhile.
+pub const GPUNET_HOST_SPIN: c_int = 4;
 /// Option of that level (int): what may carry the socket, or of a stream, what does. One of
 /// GPUNET_HOST_TRANSPORT_*.
 pub const GPUNET_HOST_TRANSPORT: c_int = 2;
@@ -143,25 +148,50 @@ impl SocketObject {
     }
 
     /// Moves all bytes, or as many as possible without waiting, by calls that each move some.
-    /// `None` ends it.
     fn transfer(
         &self,
         wait: Wait,
         all: usize,
-        mut some: impl FnMut(&mut Context<'_>, usize) -> Poll<Result<Option<usize>, Failure>>,
+        mut some: impl FnMut(&mut Context<'_>, usize) -> Result<Moved, Failure>,
     ) -> Result<i64, Failure> {
+        let mut cx = Context::from_waker(&self.waker);
         let mut moved = 0;
         loop {
-            match self.until_ready(wait, |cx| some(cx, moved)) {
-                Ok(Some(n)) => moved += n,
-                Ok(None) => return Ok(moved as i64),
-                // The next call returns the failure.
-                Err(_) if moved > 0 => return Ok(moved as i64),
+            let seen = self.notify.wakes();
+            let is_ready = match (some(&mut cx, moved), wait) {
+                (Ok(Moved::End), _) => return Ok(moved as i64),
+                (Ok(Moved::Some(n)), _) => {
+                    moved += n;
+                    if moved == all {
+                        return Ok(moved as i64);
+                    }
+                    Ok(true)
+                }
+                (Ok(Moved::Connects), Wait::Until(deadline)) => Ok(self.notify.wait(seen, deadline)),
+                (Ok(Moved::Blocked(mut waiter)), Wait::Until(deadline)) => {
+                    waiter.wait(self.settings().spin, deadline).map_err(Failure::from)
+                }
+                (Ok(Moved::Connects | Moved::Blocked(_)), Wait::No) => Ok(false),
+                (Err(failure), _) => Err(failure),
+            };
+            match is_ready {
+                Ok(true) => {}
+                // A failure is the next call's.
+                _ if moved > 0 => return Ok(moved as i64),
+                Ok(false) => return Err(Failure::would_block()),
                 Err(failure) => return Err(failure),
-            }
-            if moved == all {
-                return Ok(moved as i64);
             }
         }
     }
+}
+
+/// What a call has done that moves bytes.
+enum Moved {
+    Some(usize),
+    /// There is nothing more to move.
+    End,
+    /// Nothing: the socket connects still.
+    Connects,
+    /// Nothing: it has to wait for this.
+    Blocked(Waiter),
 }

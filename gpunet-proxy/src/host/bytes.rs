@@ -8,6 +8,9 @@ use tokio::io::ReadBuf;
 /// A host task calls as a group of one lane.
 pub(super) const SOLO: Solo = Solo::new(0, 1);
 
+/// Bytes that are received at a time.
+const PIECE: usize = 128 << 10;
+
 /// A sending half of the CPU device that may go from thread to thread.
 #[derive(Debug)]
 pub(super) struct Sending(SendHalf);
@@ -73,18 +76,35 @@ impl Receiving {
     /// Receives the bytes that have arrived into the unfilled part of `buf`; nothing at the end of
     /// the stream.
     ///
+    /// What has arrived in a full ring is received in pieces: the sender may write into the place
+    /// of one while the next is copied.
+    ///
     /// # Errors
     /// As [`RecvHalf::try_recv`].
     pub(super) fn receive(&mut self, buf: &mut ReadBuf<'_>) -> Result<(), Error> {
+        let before = buf.filled().len();
+        loop {
+            let len = buf.remaining().min(PIECE);
+            match self.receive_piece(buf, len) {
+                // All that had arrived, or nothing more, or the end. A failure is the next call's.
+                Ok(n) if n == len && buf.remaining() > 0 => {}
+                Err(_) if buf.filled().len() > before => return Ok(()),
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    /// Receives at most `len` bytes; returns how many.
+    fn receive_piece(&mut self, buf: &mut ReadBuf<'_>, len: usize) -> Result<usize, Error> {
         // SAFETY: a receive writes initialised bytes, and only those.
         let room = unsafe { buf.unfilled_mut() };
         // SAFETY: the memory is borrowed for the call, after which nobody uses the buffer.
-        let buffer = unsafe { Buffer::from_raw_parts(room.as_mut_ptr().cast(), room.len()) };
+        let buffer = unsafe { Buffer::from_raw_parts(room.as_mut_ptr().cast(), len.min(room.len())) };
         let n = self.0.try_recv(&SOLO, buffer)?;
         // SAFETY: the receive has written the first `n` bytes.
         unsafe { buf.assume_init(n) };
         buf.advance(n);
-        Ok(())
+        Ok(n)
     }
 
     /// Copies the bytes that have arrived into the unfilled part of `buf`, and leaves them in the

@@ -1,11 +1,12 @@
 //! Streams of host programs, as tokio reads and writes them. `ready` has their other calls:
-//! readiness and peeking.
+//! readiness and peeking, and calls that do not wait.
 
 mod ready;
 
 use super::ask::tell;
 use super::bytes::{Receiving, SOLO, Sending};
 use super::reactor::WaitId;
+use super::waiter::Changes;
 use super::{Core, io_error};
 use gpunet_abi::control::Descriptor;
 use gpunet_device::cpu::deferred;
@@ -103,10 +104,11 @@ struct Socket {
     peer: Option<SocketAddr>,
 }
 
-/// A half's registration with the reactor.
+/// A half's registration with the reactor, and what threads that wait for it look at.
 #[derive(Debug)]
-struct Seat {
+pub(super) struct Seat {
     id: WaitId,
+    changes: Changes,
     socket: Arc<Socket>,
 }
 
@@ -132,7 +134,15 @@ impl Drop for Socket {
 
 impl Seat {
     fn new(socket: &Arc<Socket>) -> Self {
-        Self { id: socket.core.reactor.id(), socket: socket.clone() }
+        Self { id: socket.core.reactor.id(), changes: Changes::default(), socket: socket.clone() }
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.socket.core
+    }
+
+    pub(super) const fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// Makes a non-blocking call, and registers the task if the call would block.
@@ -278,12 +288,19 @@ impl Stream {
     }
 }
 
+impl Drop for ReadHalf {
+    fn drop(&mut self) {
+        self.seat.changes.tell(&self.ring.watch());
+    }
+}
+
 impl Drop for WriteHalf {
     fn drop(&mut self) {
         // As part of a stream it leaves that to the close, which may be a reset.
         if self.apart {
             self.ring.finish();
         }
+        self.seat.changes.tell(&self.ring.watch());
     }
 }
 
@@ -310,7 +327,7 @@ impl AsyncWrite for WriteHalf {
 
     /// Ends the stream in this direction: the peer reads the end after the data.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().ring.finish();
+        self.get_mut().finish();
         Poll::Ready(Ok(()))
     }
 }

@@ -5,6 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod threads;
+
 use gpunet_abi::Word;
 use gpunet_abi::hand_off::{self, Plan};
 use gpunet_device::poll::{POLLIN, POLLNVAL, POLLRDHUP};

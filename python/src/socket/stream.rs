@@ -7,9 +7,9 @@ use crate::detach::detach;
 use crate::error::{Failure, made, timed_out};
 use crate::fork::Owned;
 use crate::proxy::HostCore;
-use crate::wait::{Limit, Notify, Waited, lock, until_ready};
+use crate::wait::{Limit, Moved, Notify, Waited, lock, until_moved, until_ready};
 use gpunet_proxy::abi::TransportKind;
-use gpunet_proxy::host::{ReadHalf, Stream, WriteHalf};
+use gpunet_proxy::host::{ReadHalf, Stream, Waiter, WriteHalf};
 use gpunet_proxy::socket::SocketError;
 use pyo3::exceptions::{PyEOFError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
@@ -22,8 +22,9 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncWrite, ReadBuf};
 
 /// A future of the host's sockets.
 pub(super) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, SocketError>> + Send>>;
@@ -33,6 +34,8 @@ pub(super) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, SocketError>>
 pub(crate) struct Socket {
     core: Owned<Core>,
     timeout: Timeout,
+    /// How long a call polls before it sleeps.
+    spin: Mutex<Duration>,
     /// Files of `makefile` that use it; as in `socket.socket` the last one closes it.
     files: AtomicUsize,
     closed: AtomicBool,
@@ -90,18 +93,24 @@ fn check_flags(flags: i32, known: i32, names: &str) -> PyResult<()> {
     Err(PyValueError::new_err(format!("unknown flags {:#x}; this call takes {names}", flags & !known)))
 }
 
+/// Tells a call that would wait from one that has failed: what it waits for.
+fn blocked<R>(result: io::Result<R>, waiter: impl FnOnce() -> Waiter) -> io::Result<Result<R, Waiter>> {
+    match result {
+        Ok(done) => Ok(Ok(done)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Err(waiter())),
+        Err(error) => Err(error),
+    }
+}
+
 impl Core {
     /// Makes a call on the reading half.
     ///
     /// # Errors
     /// EBADF, when the socket was closed; the call's.
-    fn with_read<R>(
-        &self,
-        call: impl FnOnce(&mut Reading) -> Poll<io::Result<R>>,
-    ) -> Poll<Result<R, Failure>> {
+    fn with_read<R>(&self, call: impl FnOnce(&mut Reading) -> io::Result<R>) -> Result<R, Failure> {
         match &mut *lock(&self.read) {
-            Some(read) => call(read).map_err(Failure::from),
-            None => Poll::Ready(Err(Failure::closed("socket"))),
+            Some(read) => Ok(call(read)?),
+            None => Err(Failure::closed("socket")),
         }
     }
 
@@ -109,44 +118,39 @@ impl Core {
     ///
     /// # Errors
     /// As [`Core::with_read`].
-    fn with_write<R>(
-        &self,
-        call: impl FnOnce(&mut WriteHalf) -> Poll<io::Result<R>>,
-    ) -> Poll<Result<R, Failure>> {
+    fn with_write<R>(&self, call: impl FnOnce(&mut WriteHalf) -> io::Result<R>) -> Result<R, Failure> {
         match &mut *lock(&self.write) {
-            Some(write) => call(write).map_err(Failure::from),
-            None => Poll::Ready(Err(Failure::closed("socket"))),
+            Some(write) => Ok(call(write)?),
+            None => Err(Failure::closed("socket")),
         }
     }
 
     /// Receives into `room`, from `at` on: what there is, or all. `at` tells how far that went,
     /// after an error, too.
-    fn receive(
-        &self,
-        cx: &mut Context<'_>,
-        room: &mut [MaybeUninit<u8>],
-        at: &mut usize,
-        flags: i32,
-    ) -> Poll<Result<(), Failure>> {
+    fn receive(&self, room: &mut [MaybeUninit<u8>], at: &mut usize, flags: i32) -> Moved {
         let (peek, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
         while *at < room.len() {
             let mut buf = ReadBuf::uninit(&mut room[*at..]);
-            ready!(self.with_read(|read| {
+            let received = self.with_read(|read| {
                 if read.take_kept(&mut buf, peek) {
-                    return Poll::Ready(Ok(()));
+                    return Ok(Ok(()));
                 }
-                match peek {
-                    true => read.half.poll_peek(cx, &mut buf),
-                    false => Pin::new(&mut read.half).poll_read(cx, &mut buf),
-                }
-            }))?;
+                let half = &mut read.half;
+                let result = if peek { half.try_peek(&mut buf) } else { half.try_read(&mut buf) };
+                blocked(result, || half.waiter())
+            });
+            match received {
+                Ok(Ok(())) => {}
+                Ok(Err(waiter)) => return Moved::Blocked(waiter),
+                Err(failure) => return Moved::Done(Err(failure)),
+            }
             let n = buf.filled().len();
             *at += n;
             if n == 0 || peek || !all {
                 break;
             }
         }
-        Poll::Ready(Ok(()))
+        Moved::Done(Ok(()))
     }
 
     /// Gives bytes back that a call has taken and does not return: the next one gets them.
@@ -155,23 +159,40 @@ impl Core {
             let mut kept: VecDeque<u8> = taken.to_vec().into();
             kept.append(&mut read.kept);
             read.kept = kept;
+            // Other threads that wait.
+            read.half.wake_waiters();
         }
-        // For other threads that wait.
+        // Event loops.
         Waker::from(self.readable.clone()).wake();
+    }
+
+    /// Sends from `bytes`, from `at` on: what there is room for, or all.
+    fn send(&self, bytes: &[u8], at: &mut usize, all: bool) -> Moved {
+        while *at < bytes.len() {
+            let sent = self.with_write(|write| blocked(write.try_write(&bytes[*at..]), || write.waiter()));
+            match sent {
+                Ok(Ok(n)) => *at += n,
+                Ok(Err(waiter)) => return Moved::Blocked(waiter),
+                Err(failure) => return Moved::Done(Err(failure)),
+            }
+            if !all {
+                break;
+            }
+        }
+        Moved::Done(Ok(()))
     }
 
     fn is_readable(&self) -> bool {
         let waker = Waker::from(self.readable.clone());
-        self.with_read(|read| match read.kept.is_empty() {
-            true => read.half.poll_ready(&mut Context::from_waker(&waker)),
-            false => Poll::Ready(Ok(())),
-        })
-        .is_ready()
+        let mut cx = Context::from_waker(&waker);
+        self.with_read(|read| Ok(!read.kept.is_empty() || read.half.poll_ready(&mut cx).is_ready()))
+            .unwrap_or(true)
     }
 
     fn is_writable(&self) -> bool {
         let waker = Waker::from(self.writable.clone());
-        self.with_write(|write| write.poll_ready(&mut Context::from_waker(&waker))).is_ready()
+        let mut cx = Context::from_waker(&waker);
+        self.with_write(|write| Ok(write.poll_ready(&mut cx).is_ready())).unwrap_or(true)
     }
 
     /// Closes as one: a half that is dropped alone would end its direction first, and a reset would
@@ -202,12 +223,17 @@ impl Socket {
             transport,
             _host: host.clone(),
         };
-        let (timeout, files, closed) = (Timeout::new(timeout)?, AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Self { core: Owned::new(core), timeout, files, closed })
+        let (timeout, spin) = (Timeout::new(timeout)?, Mutex::default());
+        let (files, closed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Self { core: Owned::new(core), timeout, spin, files, closed })
     }
 
     fn limit(&self, flags: i32) -> Limit {
         if flags & libc::MSG_DONTWAIT != 0 { Limit::No } else { self.timeout.limit() }
+    }
+
+    fn spin(&self) -> Duration {
+        *lock(&self.spin)
     }
 
     fn open(&self) -> PyResult<&Core> {
@@ -232,8 +258,8 @@ impl Socket {
         check_flags(flags, RECV_FLAGS, "MSG_PEEK, MSG_WAITALL, MSG_DONTWAIT and MSG_NOSIGNAL")?;
         let core = self.open()?;
         let mut at = 0;
-        let waited =
-            until_ready(py, &core.readable, self.limit(flags), |cx| core.receive(cx, room, &mut at, flags));
+        let (limit, spin) = (self.limit(flags), self.spin());
+        let waited = until_moved(py, limit, spin, || core.receive(room, &mut at, flags));
         let returns = match &waited {
             Ok(Waited::Done(Ok(()))) => true,
             // A failure of the stream stays, for the next call.
@@ -257,20 +283,13 @@ impl Socket {
         }
     }
 
-    /// Sends from `bytes`, from `at` on: what there is room for, or all.
+    /// Sends from `bytes`: what there is room for, or all.
     fn send_from(&self, py: Python<'_>, bytes: &[u8], flags: i32, all: bool) -> PyResult<usize> {
         check_flags(flags, SEND_FLAGS, "MSG_DONTWAIT and MSG_NOSIGNAL")?;
         let core = self.open()?;
         let mut at = 0;
-        let waited = until_ready(py, &core.writable, self.limit(flags), |cx| {
-            while at < bytes.len() {
-                at += ready!(core.with_write(|write| Pin::new(write).poll_write(cx, &bytes[at..])))?;
-                if !all {
-                    break;
-                }
-            }
-            Poll::Ready(Ok::<_, Failure>(()))
-        });
+        let (limit, spin) = (self.limit(flags), self.spin());
+        let waited = until_moved(py, limit, spin, || core.send(bytes, &mut at, all));
         core.writable.settle(|| core.is_writable());
         match waited? {
             Waited::Done(result) => result.map(|()| at).map_err(PyErr::from),
@@ -374,26 +393,24 @@ impl Socket {
         };
         let core = self.open()?;
         let ended = detach(py, || {
-            let mut cx = Context::from_waker(Waker::noop());
-            if write && let Poll::Ready(ended) = core.with_write(|half| Pin::new(half).poll_shutdown(&mut cx))
-            {
-                ended?;
+            if write {
+                let end = |half: &mut WriteHalf| {
+                    let _ = Pin::new(half).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+                    Ok(())
+                };
+                core.with_write(end)?;
             }
             if read {
                 let stop = |read: &mut Reading| {
                     read.half.stop();
-                    Poll::Ready(Ok(()))
+                    Ok(())
                 };
-                if let Poll::Ready(ended) = core.with_read(stop) {
-                    ended?;
-                }
+                core.with_read(stop)?;
             }
             Ok::<_, Failure>(())
         });
         ended?;
-        // Threads that wait find the end.
-        Waker::from(core.readable.clone()).wake();
-        Waker::from(core.writable.clone()).wake();
+        // Threads that wait were woken by it. Event loops find the end.
         core.readable.settle(|| core.is_readable());
         core.writable.settle(|| core.is_writable());
         Ok(())
@@ -472,6 +489,16 @@ impl Socket {
 
     fn settimeout(&self, value: Option<f64>) -> PyResult<()> {
         self.timeout.set(value)
+    }
+
+    fn getspin(&self) -> f64 {
+        self.spin().as_secs_f64()
+    }
+
+    fn setspin(&self, value: f64) -> PyResult<()> {
+        let text = "a spin is a number of seconds, not negative";
+        *lock(&self.spin) = Duration::try_from_secs_f64(value).map_err(|_| PyValueError::new_err(text))?;
+        Ok(())
     }
 
     fn setblocking(&self, #[pyo3(from_py_with = address::truth)] flag: bool) -> PyResult<()> {

@@ -14,9 +14,9 @@ pub struct SocketLine {
     /// A [`crate::Status`].
     pub status: u64,
     reserved: u64,
-    /// 1 while a CPU thread block sleeps until it can send.
+    /// Not 0 while a CPU thread block, or threads of a host program, sleep until they can send.
     pub send_park: u32,
-    /// 1 while a CPU thread block sleeps until something lands.
+    /// Not 0 while a CPU thread block, or threads of a host program, sleep until something lands.
     pub recv_park: u32,
     reserved2: [u64; 3],
 }

@@ -15,6 +15,7 @@
 
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::hand_off::{self, HandOff};
+use core::num::NonZeroU32;
 
 /// A flag that is set while someone sleeps on it; its address is what a futex waits on.
 pub trait ParkFlag {
@@ -49,6 +50,37 @@ pub fn park<F: ParkFlag>(flag: &F, changed: impl FnOnce() -> bool, sleep: impl F
     flag.store(false);
 }
 
+/// A [`ParkFlag`] on which several threads of one process may sleep.
+pub trait NumberedParkFlag: ParkFlag {
+    /// Stores the number of a thread that is about to sleep, which no other thread has.
+    fn store_number(&self, thread: NonZeroU32);
+}
+
+/// As [`park`], for one of several threads that may sleep on the flag. `sleep` must return when the
+/// flag has another value than the thread's number.
+///
+/// No thread clears the flag: the others would sleep on, and nobody would wake them. The publisher
+/// clears it, and then wakes all. A flag that is left set costs the next publisher one needless
+/// wake-up.
+///
+/// Each thread stores a number of its own, so that it sleeps only if nobody has stored anything
+/// since: were it a 1, a thread that has not begun to sleep yet could take the 1 of another one,
+/// stored after the publisher had cleared the flag and woken all, for its own.
+#[inline(always)]
+pub fn park_beside_others<F: NumberedParkFlag>(
+    flag: &F,
+    thread: NonZeroU32,
+    changed: impl FnOnce() -> bool,
+    sleep: impl FnOnce(),
+) {
+    flag.store_number(thread);
+    hand_off::at(HandOff::Parking);
+    F::fence();
+    if !changed() {
+        sleep();
+    }
+}
+
 /// A [`ParkFlag`] in shared memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
@@ -80,6 +112,14 @@ impl SharedFlag {
     fn atomic<'a>(self) -> &'a AtomicU32 {
         // SAFETY: aligned, mapped and only atomically accessed, by the contract of `from_ptr`.
         unsafe { AtomicU32::from_ptr(self.0) }
+    }
+}
+
+impl NumberedParkFlag for SharedFlag {
+    // Ordering: Relaxed, as below.
+    #[inline(always)]
+    fn store_number(&self, thread: NonZeroU32) {
+        self.atomic().store(thread.get(), Ordering::Relaxed);
     }
 }
 

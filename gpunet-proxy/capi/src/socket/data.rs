@@ -1,7 +1,7 @@
 //! Bytes, the end of a direction, and the end of a socket.
 
 use super::state::lock;
-use super::{Wait, gpunet_host_socket_t};
+use super::{Moved, Wait, gpunet_host_socket_t};
 use crate::failure::{Failure, done, returned};
 use crate::memory;
 use gpunet_proxy::host::ReadHalf;
@@ -9,7 +9,7 @@ use libc::ssize_t;
 use std::ffi::{c_int, c_void};
 use std::pin::Pin;
 use std::task::{Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncWrite, ReadBuf};
 
 /// Refuses flags that a call does not know.
 fn check_flags(flags: c_int, known: c_int) -> Result<(), Failure> {
@@ -36,10 +36,9 @@ pub unsafe extern "C" fn gpunet_host_send(
         let object = gpunet_host_socket_t::of(socket)?;
         check_flags(flags, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)?;
         let bytes = memory::bytes(data, len)?;
-        let result = object.transfer(object.send_wait(flags), len, |cx, sent| {
-            let stream = ready!(object.stream(cx))?;
-            let write = stream.with_write(|write| Pin::new(write).poll_write(cx, &bytes[sent..]));
-            Poll::Ready(Ok(Some(ready!(write)?)))
+        let result = object.transfer(object.send_wait(flags), len, |cx, sent| match object.stream(cx) {
+            Poll::Pending => Ok(Moved::Connects),
+            Poll::Ready(stream) => stream?.send(&bytes[sent..]),
         });
         object.settle();
         result
@@ -68,17 +67,12 @@ pub unsafe extern "C" fn gpunet_host_recv(
         let (peek, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
         let result = object.transfer(object.recv_wait(flags), len, |cx, received| {
             if received > 0 && (peek || !all) {
-                return Poll::Ready(Ok(None));
+                return Ok(Moved::End);
             }
-            let stream = ready!(object.stream(cx))?;
-            let mut buf = ReadBuf::uninit(&mut room[received..]);
-            let read = stream.with_read(|read| match peek {
-                true => read.poll_peek(cx, &mut buf),
-                false => Pin::new(read).poll_read(cx, &mut buf),
-            });
-            ready!(read)?;
-            let n = buf.filled().len();
-            Poll::Ready(Ok((n > 0).then_some(n)))
+            match object.stream(cx) {
+                Poll::Pending => Ok(Moved::Connects),
+                Poll::Ready(stream) => stream?.receive(&mut ReadBuf::uninit(&mut room[received..]), peek),
+            }
         });
         object.settle();
         result
@@ -117,7 +111,7 @@ pub unsafe extern "C" fn gpunet_host_shutdown(socket: *const gpunet_host_socket_
             }
             Poll::Ready(Ok(()))
         })?;
-        // Threads that wait in a receive find the end.
+        // Threads that wait in a receive were woken by it. Polls find the end.
         object.waker.wake_by_ref();
         object.settle();
         Ok(())

@@ -61,10 +61,11 @@ pub unsafe extern "C" fn gpunet_host_getpeername(
     })
 }
 
-/// Sets an option, as setsockopt(2). At any time: SO_RCVTIMEO, SO_SNDTIMEO, GPUNET_HOST_NONBLOCK.
-/// Before connect or listen: SO_RCVBUF and SO_SNDBUF (ring sizes, 4 KiB to 16 MiB), SO_LINGER,
-/// SO_REUSEADDR and TCP_NODELAY (both on by default), SO_KEEPALIVE, IPV6_V6ONLY,
-/// GPUNET_HOST_TRANSPORT, GPUNET_HOST_LINES; accepted sockets have those of their listener.
+/// Sets an option, as setsockopt(2). At any time: SO_RCVTIMEO, SO_SNDTIMEO, GPUNET_HOST_NONBLOCK,
+/// GPUNET_HOST_SPIN. Before connect or listen: SO_RCVBUF and SO_SNDBUF (ring sizes, 4 KiB to
+/// 16 MiB), SO_LINGER, SO_REUSEADDR and TCP_NODELAY (both on by default), SO_KEEPALIVE,
+/// IPV6_V6ONLY, GPUNET_HOST_TRANSPORT, GPUNET_HOST_LINES; accepted sockets have those of their
+/// listener.
 ///
 /// Errors: -EBADF; -EFAULT; -EINVAL; -EDOM; -ENOPROTOOPT; -EISCONN for the others after connect or
 /// listen.

@@ -1,5 +1,6 @@
 //! The options of host sockets, with Linux's numbers.
 
+use super::GPUNET_HOST_SPIN;
 use super::state::{Inner, State};
 use crate::failure::Failure;
 use crate::memory::{Given, Wanted};
@@ -12,6 +13,7 @@ use libc::{
     SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY,
 };
 use std::ffi::c_int;
+use std::time::Duration;
 
 /// Converts a ring size or a truth value to its type in C.
 fn int(value: impl TryInto<c_int>) -> c_int {
@@ -49,6 +51,10 @@ pub(super) fn set(inner: &mut Inner, level: c_int, name: c_int, value: Given) ->
         (SOL_SOCKET, SO_SNDTIMEO) => options.send_timeout_ns = timeval_ns(value.read()?)?,
         (SOL_SOCKET, SO_RCVTIMEO) => options.recv_timeout_ns = timeval_ns(value.read()?)?,
         (SOL_GPUNET, GPUNET_NONBLOCK) => options = options.with_flag(Options::NONBLOCK, truth()?),
+        (SOL_GPUNET, GPUNET_HOST_SPIN) => {
+            let micros = u64::try_from(value.read::<c_int>()?).map_err(|_| Failure::of(libc::EDOM))?;
+            inner.settings.spin = Duration::from_micros(micros);
+        }
         _ => {
             match (level, name) {
                 (SOL_SOCKET, SO_REUSEADDR) => options = options.with_flag(Options::REUSEADDR, truth()?),
@@ -100,6 +106,7 @@ pub(super) fn get(inner: &mut Inner, level: c_int, name: c_int, value: Wanted) -
         (IPPROTO_IPV6, IPV6_V6ONLY) => truth(Options::V6ONLY),
         (SOL_GPUNET, GPUNET_NONBLOCK) => truth(Options::NONBLOCK),
         (SOL_GPUNET, GPUNET_LINES) => truth(Options::LINES),
+        (SOL_GPUNET, GPUNET_HOST_SPIN) => value.write(int(inner.settings.spin.as_micros())),
         (SOL_SOCKET, SO_TYPE) => value.write(SOCK_STREAM),
         (SOL_SOCKET, SO_ACCEPTCONN) => value.write(c_int::from(matches!(inner.state, State::Listener(_)))),
         (SOL_SOCKET, SO_ERROR) => {

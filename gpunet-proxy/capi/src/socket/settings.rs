@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy)]
 pub(super) struct Settings {
     pub(super) options: Options,
+    /// How long a call that waits for bytes or room polls before it sleeps.
+    pub(super) spin: Duration,
 }
 
 impl Settings {
-    pub(super) const DEFAULT: Self = Self { options: Options::DEFAULT };
+    pub(super) const DEFAULT: Self = Self { options: Options::DEFAULT, spin: Duration::ZERO };
 
     /// Returns the options of a connection. Time limits and waiting concern this side only.
     pub(super) fn of_connection(&self) -> Options {
@@ -21,7 +23,7 @@ impl Settings {
     /// Returns the settings of a connection that was accepted by a listener with these settings:
     /// its calls wait, as after accept(2).
     pub(super) fn accepted(self) -> Self {
-        Self { options: self.options.with_flag(Options::NONBLOCK, false) }
+        Self { options: self.options.with_flag(Options::NONBLOCK, false), ..self }
     }
 
     /// Returns whether calls do not wait.

@@ -1,6 +1,7 @@
 //! The state of a host socket: fresh, connecting, a stream, a listener. It advances when a call
 //! reads it.
 
+use super::Moved;
 use super::settings::Settings;
 use crate::failure::Failure;
 use gpunet_proxy::abi::TransportKind;
@@ -11,6 +12,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use tokio::io::ReadBuf;
 
 type Pending<T> = Pin<Box<dyn Future<Output = Result<T, SocketError>> + Send>>;
 
@@ -103,6 +105,42 @@ impl Connected {
         match &mut *lock(&self.write) {
             Some(write) => call(write).map_err(Failure::from),
             None => Poll::Ready(Err(closed())),
+        }
+    }
+
+    /// Receives what has come, or leaves it where it is.
+    ///
+    /// # Errors
+    /// As [`Connected::with_read`].
+    pub(super) fn receive(&self, buf: &mut ReadBuf<'_>, peek: bool) -> Result<Moved, Failure> {
+        match &mut *lock(&self.read) {
+            Some(read) => {
+                let before = buf.filled().len();
+                let received = if peek { read.try_peek(buf) } else { read.try_read(buf) };
+                match received {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        Ok(Moved::Blocked(read.waiter()))
+                    }
+                    Err(error) => Err(error.into()),
+                    Ok(()) if buf.filled().len() == before => Ok(Moved::End),
+                    Ok(()) => Ok(Moved::Some(buf.filled().len() - before)),
+                }
+            }
+            None => Err(closed()),
+        }
+    }
+
+    /// Sends what there is room for.
+    ///
+    /// # Errors
+    /// As [`Connected::with_write`].
+    pub(super) fn send(&self, bytes: &[u8]) -> Result<Moved, Failure> {
+        match &mut *lock(&self.write) {
+            Some(write) => match write.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Moved::Blocked(write.waiter())),
+                sent => Ok(Moved::Some(sent?)),
+            },
+            None => Err(closed()),
         }
     }
 

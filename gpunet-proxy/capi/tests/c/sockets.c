@@ -58,7 +58,8 @@ static void messages(gpunet_host_attachment_t *attachment, int transport) {
     IS(gpunet_host_recv(pair.server, back, 1, MSG_OOB), -EINVAL);
     REASON("unknown flags");
 
-    /* A receive's time is over. */
+    /* A receive's time is over; it spins first. */
+    set_int(pair.server, GPUNET_HOST_SOL_GPUNET, GPUNET_HOST_SPIN, 100);
     struct timeval limit = {0, 20000};
     OK(gpunet_host_setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
     IS(gpunet_host_recv(pair.server, back, 1, 0), -EAGAIN);
@@ -230,7 +231,12 @@ static void options(gpunet_host_attachment_t *attachment) {
     time.tv_usec = 1000000;
     IS(gpunet_host_setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time), -EDOM);
     REASON("tv_usec from 0 to 999,999");
-    int value = 9;
+    IS(get_int(socket, GPUNET_HOST_SOL_GPUNET, GPUNET_HOST_SPIN), 0);
+    set_int(socket, GPUNET_HOST_SOL_GPUNET, GPUNET_HOST_SPIN, 50);
+    IS(get_int(socket, GPUNET_HOST_SOL_GPUNET, GPUNET_HOST_SPIN), 50);
+    int value = -1;
+    IS(gpunet_host_setsockopt(socket, GPUNET_HOST_SOL_GPUNET, GPUNET_HOST_SPIN, &value, sizeof value), -EDOM);
+    value = 9;
     IS(gpunet_host_setsockopt(socket, SOL_SOCKET, 12345, &value, sizeof value), -ENOPROTOOPT);
     IS(gpunet_host_setsockopt(socket, GPUNET_HOST_SOL_GPUNET, GPUNET_HOST_TRANSPORT, &value, sizeof value), -EINVAL);
     REASON("no transport has the number 9");

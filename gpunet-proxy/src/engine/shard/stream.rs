@@ -168,13 +168,22 @@ impl DrivenStream {
                     }
                 }
                 Action::Receive { position, len } => {
-                    landed |= self.receive(state, slot, position, len);
+                    if self.receive(state, slot, position, len) {
+                        landed = true;
+                        // At once: the block copies this while the next bytes are read.
+                        futex::wake_if_parked(state.memory.recv_park(slot));
+                    }
                 }
                 Action::Settle => {
                     let bytes = self.unacknowledged();
                     self.connection.handle_unacknowledged(now, bytes);
                 }
-                Action::Discard => landed |= self.discard(state, slot),
+                Action::Discard => {
+                    if self.discard(state, slot) {
+                        landed = true;
+                        futex::wake_if_parked(state.memory.recv_park(slot));
+                    }
+                }
                 Action::Finish(outcome) => {
                     let mut undelivered = outcome.unsent;
                     if outcome.reset {
@@ -211,9 +220,6 @@ impl DrivenStream {
             // The ring is full of what came before the error: senders need not wait for that.
             self.no_send_published = true;
             memory.set_status(slot, Status::open(self.generation).with(Status::NO_SEND));
-        }
-        if landed {
-            futex::wake_if_parked(memory.recv_park(slot));
         }
         if released {
             futex::wake_if_parked(memory.send_park(slot));

@@ -1,7 +1,8 @@
-//! Calls of the two halves of a stream other than reading and writing: readiness, peeking, the end
-//! of the reading half.
+//! Calls of the two halves of a stream other than reading and writing as tokio does: readiness,
+//! peeking, the end of the reading half, and calls that do not wait.
 
-use super::{ReadHalf, WriteHalf};
+use super::{ReadHalf, WriteHalf, io_error};
+use crate::host::Waiter;
 use crate::host::bytes::{Receiving, Sending};
 use std::io;
 use std::task::{Context, Poll};
@@ -60,6 +61,43 @@ impl ReadHalf {
     /// ```
     pub fn stop(&mut self) {
         self.ring.finish();
+        self.seat.changes.tell(&self.ring.watch());
+    }
+
+    /// Reads what has come; nothing at the end of the stream. It does not wait.
+    ///
+    /// # Errors
+    /// As a read; [`io::ErrorKind::WouldBlock`] when nothing has come: [`ReadHalf::waiter`] waits.
+    pub fn try_read(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        match buf.remaining() {
+            0 => Ok(()),
+            _ => self.ring.receive(buf).map_err(io_error),
+        }
+    }
+
+    /// Reads as [`ReadHalf::try_read`] does, and leaves the bytes where they are: the next read
+    /// gets them again.
+    ///
+    /// # Errors
+    /// As [`ReadHalf::try_read`].
+    pub fn try_peek(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        match buf.remaining() {
+            0 => Ok(()),
+            _ => self.ring.peek(buf).map_err(io_error),
+        }
+    }
+
+    /// Waits in a thread until [`ReadHalf::try_read`], which found nothing, is to be called again:
+    /// see [`Waiter`].
+    #[must_use]
+    pub fn waiter(&self) -> Waiter {
+        Waiter::new(&self.seat, self.ring.watch())
+    }
+
+    /// Ends the waits of threads at present, as if bytes had come: for a program that has bytes of
+    /// its own for them.
+    pub fn wake_waiters(&self) {
+        self.seat.changes.tell(&self.ring.watch());
     }
 }
 
@@ -77,5 +115,27 @@ impl WriteHalf {
     /// ```
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.seat.poll(cx, &mut self.ring, Sending::watch, Sending::ready)
+    }
+
+    /// Writes what there is room for; returns how many bytes. It does not wait.
+    ///
+    /// # Errors
+    /// As a write; [`io::ErrorKind::WouldBlock`] when there is no room: [`WriteHalf::waiter`]
+    /// waits.
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.ring.send(bytes).map_err(io_error)
+    }
+
+    /// Waits in a thread until [`WriteHalf::try_write`], which found no room, is to be called
+    /// again: see [`Waiter`].
+    #[must_use]
+    pub fn waiter(&self) -> Waiter {
+        Waiter::new(&self.seat, self.ring.watch())
+    }
+
+    /// Ends the stream in this direction.
+    pub(super) fn finish(&mut self) {
+        self.ring.finish();
+        self.seat.changes.tell(&self.ring.watch());
     }
 }

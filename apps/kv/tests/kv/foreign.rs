@@ -130,6 +130,7 @@ fn is_content(output: &Output) {
         crate::not_run(why);
     }
     assert!(output.status.success(), "{}{}", output.out, output.err);
+    print!("{}", output.out);
     assert!(output.out.contains("is content") || output.out.contains("NOT RUN"), "{}", output.out);
 }
 
@@ -149,8 +150,8 @@ async function redis() {
   const many = await Promise.all(Array.from({ length: 10000 }, () => client.incr("count")));
   assert.equal(many[9999], 10000);
   await client.flushDb();
-  await client.close();
-  console.log("node-redis is content");
+  await (client.close ? client.close() : client.quit());
+  console.log("node-redis", require("redis/package.json").version, "is content");
 }
 async function ioredis() {
   let Redis;
@@ -160,7 +161,7 @@ async function ioredis() {
   assert.equal(await client.get("key"), "value");
   assert.deepEqual(await client.multi().set("n", 1).incr("n").exec(), [[null, "OK"], [null, 2]]);
   await client.quit();
-  console.log("ioredis is content");
+  console.log("ioredis", require("ioredis/package.json").version, "is content");
 }
 redis().then(ioredis).catch(error => { console.error(error); process.exit(1) });
 "#;

@@ -376,7 +376,7 @@ impl<'a> ArrayMut<'a> {
 /// }
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Received {
     /// The name that the sender gave it.
     pub name: String,
@@ -386,6 +386,17 @@ pub struct Received {
     pub shape: Vec<u64>,
     /// The elements, in row-major order.
     pub bytes: Vec<u8>,
+}
+
+/// Without the elements, of which there are many.
+impl std::fmt::Debug for Received {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Received")
+            .field("name", &self.name)
+            .field("dtype", &self.dtype)
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Received {

@@ -64,9 +64,10 @@ fn shares(run: &mut Run<'_>, most: u64) -> Outcome<()> {
             share(run, crowd::config(sockets), transport, sockets, "")?;
         }
     }
-    let sockets = most.min(1000);
-    let short = Config { latency: SHORT, ..crowd::config(sockets) };
-    share(run, short, Transport::Tcp, sockets, ", Config::latency 100 us")?;
+    for sockets in [1, 100, 1000].map(|sockets| most.min(sockets)) {
+        let short = Config { latency: SHORT, ..crowd::config(sockets) };
+        share(run, short, Transport::Tcp, sockets, ", Config::latency 100 us")?;
+    }
     run.recorder.note("Config::latency bounds the sleep of threads that serve a GPU; CPU blocks ring a bell");
     Ok(())
 }

@@ -175,7 +175,7 @@ impl Numeral {
         text
     }
 
-    const fn put_number(&mut self, mut number: u64) {
+    fn put_number(&mut self, mut number: u64) {
         loop {
             self.put_before(b'0' + (number % 10) as u8);
             number /= 10;
@@ -185,9 +185,12 @@ impl Numeral {
         }
     }
 
-    const fn put_before(&mut self, byte: u8) {
+    fn put_before(&mut self, byte: u8) {
         self.start -= 1;
-        self.all[self.start] = byte;
+        // Without a check that could fail, whose text would be formatted: the longest has room.
+        if let Some(place) = self.all.get_mut(self.start) {
+            *place = byte;
+        }
     }
 
     pub(crate) fn bytes(&self) -> Bytes<'_> {

@@ -141,10 +141,6 @@ impl Seat {
         &self.socket.core
     }
 
-    pub(super) const fn changes(&self) -> &Changes {
-        &self.changes
-    }
-
     /// Makes a non-blocking call, and registers the task if the call would block.
     fn poll<R, T>(
         &self,

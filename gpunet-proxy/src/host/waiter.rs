@@ -5,7 +5,6 @@
 //! changes the word wakes it at once. [`gpunet_device::cpu::watch::Sleeper::wait`] says why no
 //! wake-up is lost.
 
-use super::stream::Seat;
 use super::{Core, io_error};
 use gpunet_device::cpu::watch::{Sleeper, Watch};
 use std::fmt;
@@ -77,8 +76,8 @@ impl fmt::Debug for Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(seat: &Seat, watch: Watch) -> Self {
-        let (core, changes) = (seat.core().clone(), seat.changes().clone());
+    pub(super) fn new(core: &Arc<Core>, changes: &Changes, watch: Watch) -> Self {
+        let (core, changes) = (core.clone(), changes.clone());
         // The caller has the half, so that nothing has changed since its call.
         let seen = changes.seen();
         Self { watch, sleeper: Sleeper::new(core.net), changes, seen, _core: core }

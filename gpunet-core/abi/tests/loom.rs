@@ -3,8 +3,8 @@
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-abi --test loom --release`.
 //!
 //! The models use loom's atomics in the shapes and orderings of `word`, `park`, `ring`, `recycle`
-//! and `claim`; the functions park, park_beside_others, must_wake, recycle::take, claim::take, release and leave are
-//! the shipped ones.
+//! and `claim`; the functions park, park_beside_others, must_wake, recycle::take, claim::take,
+//! release and leave are the shipped ones.
 #![cfg(loom)]
 
 use gpunet_abi::atomic::{self, model};

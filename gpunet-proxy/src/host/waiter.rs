@@ -5,7 +5,6 @@
 //! changes the word wakes it at once. [`gpunet_device::cpu::watch::Sleeper::wait`] says why no
 //! wake-up is lost.
 
-use super::stream::Seat;
 use super::{Core, io_error};
 use gpunet_device::cpu::watch::{Sleeper, Watch};
 use std::fmt;
@@ -77,11 +76,10 @@ impl fmt::Debug for Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(seat: &Seat, watch: Watch) -> Self {
-        let (core, changes) = (seat.core().clone(), seat.changes().clone());
+    pub(super) fn new(core: &Arc<Core>, changes: &Changes, watch: Watch) -> Self {
         // The caller has the half, so that nothing has changed since its call.
-        let seen = changes.seen();
-        Self { watch, sleeper: Sleeper::new(core.net), changes, seen, _core: core }
+        let (changes, seen) = (changes.clone(), changes.seen());
+        Self { watch, sleeper: Sleeper::new(core.net), changes, seen, _core: core.clone() }
     }
 
     /// Blocks until the call is to be repeated (`true`), or until `until` (`false`). It polls for

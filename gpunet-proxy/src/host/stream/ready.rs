@@ -91,7 +91,7 @@ impl ReadHalf {
     /// see [`Waiter`].
     #[must_use]
     pub fn waiter(&self) -> Waiter {
-        Waiter::new(&self.seat, self.ring.watch())
+        self.seat.waiter(self.ring.watch())
     }
 }
 
@@ -124,7 +124,7 @@ impl WriteHalf {
     /// again: see [`Waiter`].
     #[must_use]
     pub fn waiter(&self) -> Waiter {
-        Waiter::new(&self.seat, self.ring.watch())
+        self.seat.waiter(self.ring.watch())
     }
 
     /// Ends the stream in this direction.

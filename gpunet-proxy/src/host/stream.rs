@@ -6,7 +6,7 @@ mod ready;
 use super::ask::tell;
 use super::bytes::{Receiving, SOLO, Sending};
 use super::reactor::WaitId;
-use super::waiter::Changes;
+use super::waiter::{Changes, Waiter};
 use super::{Core, io_error};
 use gpunet_abi::control::Descriptor;
 use gpunet_device::cpu::deferred;
@@ -106,7 +106,7 @@ struct Socket {
 
 /// A half's registration with the reactor, and what threads that wait for it look at.
 #[derive(Debug)]
-pub(super) struct Seat {
+struct Seat {
     id: WaitId,
     changes: Changes,
     socket: Arc<Socket>,
@@ -137,8 +137,8 @@ impl Seat {
         Self { id: socket.core.reactor.id(), changes: Changes::default(), socket: socket.clone() }
     }
 
-    pub(super) fn core(&self) -> &Arc<Core> {
-        &self.socket.core
+    fn waiter(&self, watch: Watch) -> Waiter {
+        Waiter::new(&self.socket.core, &self.changes, watch)
     }
 
     /// Makes a non-blocking call, and registers the task if the call would block.

@@ -77,10 +77,9 @@ impl fmt::Debug for Waiter {
 
 impl Waiter {
     pub(super) fn new(core: &Arc<Core>, changes: &Changes, watch: Watch) -> Self {
-        let (core, changes) = (core.clone(), changes.clone());
         // The caller has the half, so that nothing has changed since its call.
-        let seen = changes.seen();
-        Self { watch, sleeper: Sleeper::new(core.net), changes, seen, _core: core }
+        let (changes, seen) = (changes.clone(), changes.seen());
+        Self { watch, sleeper: Sleeper::new(core.net), changes, seen, _core: core.clone() }
     }
 
     /// Blocks until the call is to be repeated (`true`), or until `until` (`false`). It polls for

@@ -91,7 +91,7 @@ impl ReadHalf {
     /// see [`Waiter`].
     #[must_use]
     pub fn waiter(&self) -> Waiter {
-        Waiter::new(self.seat.core(), &self.seat.changes, self.ring.watch())
+        self.seat.waiter(self.ring.watch())
     }
 
     /// Ends the waits of threads at present, as if bytes had come: for a program that has bytes of
@@ -130,7 +130,7 @@ impl WriteHalf {
     /// again: see [`Waiter`].
     #[must_use]
     pub fn waiter(&self) -> Waiter {
-        Waiter::new(self.seat.core(), &self.seat.changes, self.ring.watch())
+        self.seat.waiter(self.ring.watch())
     }
 
     /// Ends the stream in this direction.

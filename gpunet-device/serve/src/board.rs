@@ -187,9 +187,11 @@ impl Board {
     pub(crate) fn publish<G: Group>(self, g: &G, before: &Counters, now: &Counters) {
         if g.is_leader() {
             let memory = self.block(g.index() as usize);
-            for (at, (before, now)) in before.words().into_iter().zip(now.words()).enumerate() {
-                if before != now {
-                    memory.host_u64(at * 8).set(now);
+            // By number: iterators of arrays would be moved byte by byte.
+            let (before, now) = (before.words(), now.words());
+            for at in 0..COUNTERS {
+                if before[at] != now[at] {
+                    memory.host_u64(at * 8).set(now[at]);
                 }
             }
         }

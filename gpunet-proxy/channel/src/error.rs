@@ -52,7 +52,7 @@ pub enum ChannelError {
         /// How many bytes the transfer has.
         total: u64,
         /// The system's error.
-        source: Arc<io::Error>,
+        r#source: Arc<io::Error>,
     },
     /// The GPU's driver refused a copy.
     #[error("{0}")]

@@ -198,7 +198,7 @@ impl Mapped {
     }
 }
 
-/// How long a call that might wait for a launch is put off, in steps of a millisecond.
+/// How long a copy that might wait for a launch is put off, in steps of a millisecond.
 const PATIENCE: u32 = 20;
 
 /// What one device has mapped of the other end's memory, and the stream by which it copies.
@@ -235,7 +235,6 @@ impl Copier {
         let len = usize::try_from(offered.len).map_err(|_| Reason::NotOpened)?;
         let mapped = match (offered.handle, fd) {
             (Some(handle), _) => {
-                self.wait_for_launches()?;
                 let opened = self.device.open_ipc(IpcHandle(handle), len).map_err(|error| refused(&error))?;
                 Mapped::Opened(opened)
             }
@@ -248,8 +247,12 @@ impl Copier {
         Ok(mapped)
     }
 
-    /// Copies of other channels count as work, and pass; a kernel that stays is a reason.
-    fn wait_for_launches(&self) -> Result<(), Reason> {
+    /// A copy from a GPU to itself runs in place of a kernel, and waits for those that fill the GPU.
+    /// Copies of other channels count as work, and pass.
+    ///
+    /// # Errors
+    /// A kernel that stays is a reason.
+    pub(crate) fn wait_for_launches(&self) -> Result<(), Reason> {
         for _ in 0..PATIENCE {
             match self.device.is_busy() {
                 Ok(false) => return Ok(()),

@@ -568,6 +568,7 @@ impl Receiver {
         for (array, offer) in arrays.iter().zip(offers) {
             let Target::Gpu { device, .. } = &array.target else { return Err(Reason::MixedMemory.into()) };
             let copier = self.copier(device)?;
+            self.copiers[copier].wait_for_launches()?;
             places.extend(offer.allocations.iter().map(|offered| (copier, *offered)));
         }
         let mut mapped: Vec<Option<Mapped>> =

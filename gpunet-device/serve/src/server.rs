@@ -180,7 +180,7 @@ impl<S: Service> Kernel for Server<S> {
         let out_bytes = self.settings.out_bytes as usize;
         let started = g.broadcast(now_ns());
         let doorbell = Doorbell::new(parts.bells, parts.relay, block);
-        // A service without workers, which the compiler knows, has no such branch: it would keep the
+        // For a service without workers the compiler removes this branch, which would keep the
         // parts in memory.
         if self.service.workers() > 0 && block >= serving(&self.service, g.count() as usize) {
             return self.work(g, &parts, doorbell, started);

@@ -247,7 +247,7 @@ impl Copier {
         Ok(mapped)
     }
 
-    /// A copy from a GPU to itself runs in place of a kernel, and waits for those that fill the GPU.
+    /// A copy from a GPU to itself runs in place of a kernel: it waits for those that fill the GPU.
     /// Copies of other channels count as work, and pass.
     ///
     /// # Errors

@@ -123,8 +123,8 @@ fn calls_about_shared_memory_return_while_kernels_fill_the_gpus_and_wait() {
         let owners = if first.ordinal() == second.ordinal() { &both[..1] } else { &both[..] };
         for owner in owners {
             let shared = owner.alloc_shareable(4 << 20).expect("memory");
-            // Only what has to do with a descriptor depends on whose memory it is; a device knows the
-            // allocations of its own.
+            // Only what has to do with a descriptor depends on whose memory it is. A device knows
+            // the allocations of its own.
             let calls = if owner.ordinal() == device.ordinal() { &CALLS[..] } else { &CALLS[5..] };
             for (name, call) in calls {
                 let rounds = [(); ROUNDS].map(|()| {

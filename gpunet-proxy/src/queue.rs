@@ -52,7 +52,7 @@ mod outcome;
 mod team;
 
 use crate::model::ids::QueueId;
-use crate::socket::{Appended, Hold, HostSockets, Receiver, Sender};
+use crate::socket::{Appended, Hold, HostLaunch, HostSockets, Receiver, Sender};
 use cpu::CpuQueue;
 use cuda::CudaQueue;
 pub(crate) use cuda::QueueStreams;
@@ -177,10 +177,21 @@ enum Engine {
 impl Engine {
     /// The right to a direction that a trigger or a gate names.
     fn hold(&self, socket: i32, direction: u32) -> Result<Arc<Hold>, QueueError> {
+        Ok(self.host().hold(socket, direction)?)
+    }
+
+    /// The attachment's sockets of the program.
+    fn host(&self) -> &Arc<HostLaunch> {
         match self {
-            Self::Cpu(queue) => Ok(queue.hold(socket, direction)?),
-            Self::Cuda(queue) => Ok(queue.hold(socket, direction)?),
+            Self::Cpu(queue) => queue.host(),
+            Self::Cuda(queue) => queue.host(),
         }
+    }
+
+    /// Checks that a direction is of the queue's attachment: its socket's number means another
+    /// socket elsewhere.
+    fn check_attachment(&self, hold: &Hold) -> Result<(), QueueError> {
+        if hold.is_of(self.host()) { Ok(()) } else { Err(QueueError::OtherAttachment) }
     }
 
     /// Checks that an operation could be enqueued now. Returns whether it goes into a graph.
@@ -193,6 +204,7 @@ impl Engine {
 
     /// The same for a message, before it takes its place in a direction.
     fn admit_message(&self, hold: &Hold, memory: Buffer) -> Result<bool, QueueError> {
+        self.check_attachment(hold)?;
         match self {
             Self::Cpu(_) => Ok(false),
             Self::Cuda(queue) => queue.admit_message(hold, memory),
@@ -201,6 +213,7 @@ impl Engine {
 
     /// The same for one that is started.
     fn admit_start(&self, hold: &Hold) -> Result<(), QueueError> {
+        self.check_attachment(hold)?;
         match self {
             Self::Cpu(_) => Ok(()),
             Self::Cuda(queue) => queue.admit_start(hold),

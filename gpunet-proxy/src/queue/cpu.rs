@@ -2,7 +2,7 @@
 
 use super::team::TeamCall;
 use super::{Failure, Operation, QueueError, QueueOutcome};
-use crate::socket::{Appended, DirectionError, Hold, HostLaunch, HostSockets};
+use crate::socket::{Appended, HostLaunch, HostSockets};
 use gpu_usermap::threads;
 use gpunet_abi::{Direction, Error, Gate, Prepared, Result, Trigger, Word};
 use gpunet_device::copy::{copy_into_ring, copy_out_of_ring};
@@ -66,9 +66,9 @@ impl CpuQueue {
         lock(&self.progress).done == self.enqueued
     }
 
-    /// The right to a direction that a trigger or a gate names.
-    pub(super) fn hold(&self, socket: i32, direction: u32) -> std::result::Result<Arc<Hold>, DirectionError> {
-        self.host.hold(socket, direction)
+    /// The attachment's sockets of the program.
+    pub(super) const fn host(&self) -> &Arc<HostLaunch> {
+        &self.host
     }
 
     /// What the thread acts for the host program with.

@@ -41,7 +41,7 @@ mod thread;
 pub(crate) use streams::QueueStreams;
 
 use super::{Operation, QueueError, QueueOutcome, QueueSettings};
-use crate::socket::{DirectionError, Hold, HostLaunch, HostSockets};
+use crate::socket::{Hold, HostLaunch, HostSockets};
 use gpu_usermap::cuda::{CudaStream, ForeignLaunches, MemOp, NoStreamMemoryOperations};
 use gpunet_abi::Direction;
 use gpunet_device::Buffer;
@@ -150,9 +150,9 @@ impl CudaQueue {
         Ok(Self { shared, planner, kernels, enqueued, issued, is_untold, captured: None, thread })
     }
 
-    /// The right to a direction that a trigger or a gate names.
-    pub(super) fn hold(&self, socket: i32, direction: u32) -> Result<Arc<Hold>, DirectionError> {
-        self.shared.host.hold(socket, direction)
+    /// The attachment's sockets of the program.
+    pub(super) fn host(&self) -> &Arc<HostLaunch> {
+        &self.shared.host
     }
 
     /// Checks that an operation could be enqueued now, before it takes a place in a direction.

@@ -128,6 +128,11 @@ pub enum QueueError {
     /// EINVAL: the team's memory is not on the device of the queue.
     #[error("the queue is not of the device with which the member has joined")]
     OtherDevice,
+    /// EINVAL: a direction is of a socket of another attachment.
+    #[error(
+        "the direction is of another attachment than the queue: make the queue of the socket's attachment"
+    )]
+    OtherAttachment,
     /// EINVAL: a message was not started on this queue.
     #[error("a message that is to be finished was not started on this queue")]
     NotStarted,
@@ -213,6 +218,7 @@ impl QueueError {
             | Self::WrongLength { .. }
             | Self::Indivisible { .. }
             | Self::OtherDevice
+            | Self::OtherAttachment
             | Self::NotStarted
             | Self::Settings => libc::EINVAL,
             Self::WrongAttachment

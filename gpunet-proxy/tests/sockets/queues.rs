@@ -60,6 +60,40 @@ fn messages_of_any_length_go_and_come_in_order() {
     });
 }
 
+/// The number of its socket means another socket in the queue's attachment, or none.
+#[test]
+fn a_direction_of_another_attachment_is_refused() {
+    bounded(|| {
+        let world = World::new();
+        let beside = World::beside(&world);
+        let [own, foreign] = [pair(&world, Options::DEFAULT), pair(&beside, Options::DEFAULT)];
+        let mut queue = queue(&world);
+        let (from, to) = (Memory::filled(1, 0, 64), Memory::new(64));
+        let mut sender = foreign.near.take_send().expect("free");
+        let mut receiver = own.far.take_recv().expect("free");
+        let mut elsewhere = foreign.far.take_recv().expect("free");
+        let refused = [
+            queue.send(&mut sender, from.buffer()),
+            queue.start_send(&mut sender, from.buffer()).map(drop),
+            queue.recv(&mut elsewhere, to.buffer()),
+            queue.start_recv(&mut elsewhere, to.buffer()).map(drop),
+        ];
+        for result in refused {
+            assert!(matches!(result, Err(QueueError::OtherAttachment)), "{result:?}");
+        }
+        // It has taken no place in any direction: the queue of the right attachment goes on.
+        let mut right = Queue::cpu(beside.attachment()).expect("a queue");
+        right.send(&mut sender, from.buffer()).expect("a position");
+        right.recv(&mut elsewhere, to.buffer()).expect("a position");
+        right.synchronize().expect("no failure");
+        assert!(to.holds(0, 64, 1, 0));
+        let mut sender = own.near.take_send().expect("free");
+        queue.send(&mut sender, from.buffer()).expect("a position");
+        queue.recv(&mut receiver, to.buffer()).expect("a position");
+        queue.synchronize().expect("no failure");
+    });
+}
+
 #[test]
 fn a_queue_waits_for_words_and_writes_them_in_order() {
     bounded(|| {

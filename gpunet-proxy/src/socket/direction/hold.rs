@@ -3,7 +3,7 @@
 
 use crate::model::ids::QueueId;
 use crate::socket::operations::StreamOperations;
-use crate::socket::{DirectionError, Inner, Socket};
+use crate::socket::{DirectionError, HostLaunch, Inner, Socket};
 use gpunet_abi::entry::{Entry, HalfEntry, lock};
 use gpunet_abi::{Direction, Error, Prepared, RingSpan, Status, TransportKind};
 use gpunet_core::rc;
@@ -57,6 +57,11 @@ pub(super) const fn half_at(direction: Direction) -> usize {
 }
 
 impl Hold {
+    /// Returns whether its socket is one of these, and not of another attachment.
+    pub(crate) fn is_of(&self, host: &Arc<HostLaunch>) -> bool {
+        Arc::ptr_eq(&self.inner.host, host)
+    }
+
     pub(super) fn take(socket: &Socket, direction: Direction) -> Result<Arc<Self>, DirectionError> {
         let inner = &socket.inner;
         let mut holder = inner.holder(direction);

@@ -139,8 +139,8 @@ pub struct HostBells {
 }
 
 impl HostBells {
-    /// Bytes for a server of `blocks` blocks, of which the last `workers` serve no connections, and
-    /// the others `room` each.
+    /// Bytes for a server of `blocks` blocks. The last `workers` of them serve no connections, the
+    /// others `room` each.
     #[must_use]
     pub const fn bytes(blocks: usize, workers: u32, room: u32) -> usize {
         let serving = (blocks as u32).saturating_sub(workers) as usize;

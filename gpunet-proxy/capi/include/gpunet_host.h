@@ -1623,7 +1623,7 @@ int gpunet_host_team_listen(const struct sockaddr *address,
 
 /**
  * Stores the id by which the other members join: a text, such as "127.0.0.1:7000/" and 32 digits.
- * Everybody who has it can join.
+ * Whoever has it can join.
  *
  * On success `*id` belongs to the caller, who gives it back with gpunet_host_free_string.
  * Errors: -EBADF, -EFAULT, -ENOMEM.

@@ -388,7 +388,7 @@ pub struct Received {
     pub bytes: Vec<u8>,
 }
 
-/// Without the elements, of which there are many.
+/// Without the elements: there are many.
 impl std::fmt::Debug for Received {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Received")

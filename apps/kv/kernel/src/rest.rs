@@ -27,7 +27,7 @@ pub(crate) enum Rest {
 const _: () = assert!(size_of::<Rest>() <= 24);
 
 impl Rest {
-    /// A value, or a text, of which nothing is sent.
+    /// A value or a text. No byte of it has been sent.
     pub(crate) const fn of(pin: Pin) -> Self {
         Self::Value { pin, sent: 0 }
     }

@@ -174,7 +174,7 @@ impl Commands {
                 command.push(self.key())
             }
             "APPEND" | "INCRBY" | "DECRBY" | "SETNX" | "GETSET" => command.extend([self.key(), self.value()]),
-            // Whole numbers, of which Redis knows every digit: they have their own keys, to which
+            // Whole numbers. Redis knows every digit of them: they have their own keys, to which
             // nothing is appended.
             "INCRBYFLOAT" => {
                 let amount =

@@ -1,7 +1,8 @@
 //! Where kernels run.
 
-use gpu_usermap::cuda::{Cuda, Device};
-use gpunet_proxy::{AttachError, Attachment, Proxy};
+use gpu_usermap::cuda::{Cuda, Device, LoadModuleError};
+use gpunet_embed_ptx::Embedded;
+use gpunet_proxy::{AttachError, Attachment, Program, Proxy};
 use std::str::FromStr;
 
 /// `--device`.
@@ -76,6 +77,23 @@ pub fn attach(proxy: &Proxy, program: &str, choice: DeviceChoice) -> Result<Atta
         eprintln!("{program}: {error}; running on the CPU");
         Ok(proxy.attach_cpu()?)
     })
+}
+
+/// Loads kernels of the program on its device: as machine code if the program has some for this
+/// GPU, otherwise as PTX, which the driver assembles.
+///
+/// # Errors
+/// As [`Attachment::load_entries`].
+pub fn load(
+    attachment: &Attachment,
+    code: &Embedded,
+    entries: &[&str],
+    threads: u32,
+) -> Result<Program, LoadModuleError> {
+    match attachment.cuda().and_then(|gpu| code.cubin(&gpu.architecture())) {
+        Some(cubin) => attachment.load_assembled(cubin, code.text(), entries, threads),
+        None => attachment.load_entries(code.text(), entries, threads),
+    }
 }
 
 fn has_gpu() -> bool {

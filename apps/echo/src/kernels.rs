@@ -123,7 +123,7 @@ impl Kernels {
             None if attachment.cuda().is_some() => GPU_THREADS.to_vec(),
             None => vec![1],
         };
-        let program = attachment.load_entries(PTX.text(), entries, threads[0])?;
+        let program = gpunet_app::device::load(&attachment, &PTX, entries, threads[0])?;
         Ok(Self { program, attachment, threads, entries })
     }
 
@@ -150,8 +150,8 @@ impl Kernels {
             match self.attachment.check_co_resident(&self.program, &needed) {
                 Err(LaunchError::NotCoResident(_)) if self.threads.len() > 1 => {
                     self.threads.remove(0);
-                    let program = self.attachment.load_entries(PTX.text(), self.entries, self.threads[0]);
-                    self.program = program?;
+                    let (entries, threads) = (self.entries, self.threads[0]);
+                    self.program = gpunet_app::device::load(&self.attachment, &PTX, entries, threads)?;
                 }
                 result => return Ok(result?),
             }

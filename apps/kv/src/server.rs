@@ -82,8 +82,8 @@ impl Serving {
         let is_gpu = attachment.cuda().is_some();
         let threads = args.threads.unwrap_or(if is_gpu { GPU_THREADS } else { 1 });
         let blocks = args.blocks.unwrap_or(if is_gpu { GPU_BLOCKS } else { 1 }).min(connections);
-        let program =
-            attachment.load_entries(PTX.text(), &[Server::<Kv>::ENTRY], threads).map_err(Error::Load)?;
+        let program = gpunet_app::device::load(&attachment, &PTX, &[Server::<Kv>::ENTRY], threads)
+            .map_err(Error::Load)?;
         attachment.check_co_resident(&program, &[(Server::<Kv>::ENTRY, blocks, threads)])?;
         let password = args.password_file.as_deref().map_or(Ok(Password::NONE), password)?;
         let service = Kv {

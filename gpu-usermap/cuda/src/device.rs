@@ -160,6 +160,12 @@ impl Device {
         self.inner.compute_capability
     }
 
+    /// Returns the name by which assemblers know this GPU's machine code, e.g. `sm_90`.
+    pub fn architecture(&self) -> String {
+        let (major, minor) = self.compute_capability();
+        format!("sm_{major}{minor}")
+    }
+
     /// Returns the number of multiprocessors (SMs).
     pub fn multiprocessors(&self) -> u32 {
         self.inner.multiprocessors

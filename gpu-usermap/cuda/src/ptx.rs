@@ -1,7 +1,7 @@
 //! PTX text without the functions that nobody calls.
 //!
 //! The driver assembles all of a module before the first launch, also the kernels that a program
-//! never launches; a kernel with sockets takes it some tenths of a second. So the loading calls of
+//! never launches; a kernel with sockets takes it half a second or more. So the loading calls of
 //! [`Device`](crate::Device) hand over only what the kernels need. The reader here knows the
 //! statements of a module, not its instructions: where functions begin and end, and which names
 //! they mention. Of a text with a statement that it does not know it leaves nothing out.

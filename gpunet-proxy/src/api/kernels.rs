@@ -68,6 +68,23 @@ impl Attachment {
         Program::load(self.device(), |device| device.load_entries(ptx, entries, threads))
     }
 
+    /// As [`Attachment::load_entries`], with a cubin that was made of the same text for the GPU's
+    /// [architecture](gpu_usermap::cuda::Device::architecture): nothing is assembled, so the first
+    /// start is as short as any other. Where the cubin is of no use (other GPUs, blocks of more
+    /// than 256 threads, an older driver), the text is assembled.
+    ///
+    /// # Errors
+    /// As [`Attachment::load_entries`].
+    pub fn load_assembled(
+        &self,
+        cubin: Vec<u8>,
+        ptx: &str,
+        entries: &[&str],
+        threads: u32,
+    ) -> Result<Program, LoadModuleError> {
+        Program::load(self.device(), |device| device.load_assembled(cubin, ptx, entries, threads))
+    }
+
     /// Points a module's C functions (the `gpunet_attachment` global) at the sockets of `token`.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::ffi::{CString, c_void};
 
+use super::cubin::Cubin;
 use super::function::load_function;
 use super::module::Module;
 use crate::agent::Context;
@@ -48,6 +49,10 @@ pub enum LoadModuleError {
     Cuda(#[from] CudaError),
 }
 
+/// Blocks of so many threads can run every kernel: a multiprocessor has 65,536 registers, and a
+/// thread at most 255.
+const THREADS_OF_ANY_KERNEL: u32 = 256;
+
 impl Device {
     /// Assembles PTX text for this GPU and loads it.
     ///
@@ -90,6 +95,45 @@ impl Device {
     /// ```
     pub fn load_entries(&self, ptx: &str, entries: &[&str], threads: u32) -> Result<Module, LoadModuleError> {
         self.load_text(&ptx::only_entries(ptx, entries), Some(threads))
+    }
+
+    /// As [`Device::load_entries`], with a cubin that was made of the same text for this GPU's
+    /// [architecture](Device::architecture): nothing is assembled, so the first start is as short as
+    /// any other.
+    ///
+    /// The text is loaded where the cubin is of no use: for blocks of more than 256 threads, whose
+    /// registers a cubin without a limit may exceed, where the cubin is not whole, and where the
+    /// driver refuses it, such as one for another architecture.
+    ///
+    /// # Errors
+    /// As [`Device::load_entries`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # let gpu = gpunet_cuda::Cuda::load()?.device(0)?;
+    /// let ptx = std::fs::read_to_string("kernel.ptx")?;
+    /// // nvcc --cubin --relocatable-device-code=false --gpu-architecture=sm_90 kernel.ptx
+    /// let cubin = std::fs::read(format!("kernel.{}.cubin", gpu.architecture()))?;
+    /// let module = gpu.load_assembled(cubin, &ptx, &["server"], 256)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn load_assembled(
+        &self,
+        cubin: Vec<u8>,
+        ptx: &str,
+        entries: &[&str],
+        threads: u32,
+    ) -> Result<Module, LoadModuleError> {
+        if threads <= THREADS_OF_ANY_KERNEL {
+            match Cubin::new(cubin) {
+                Some(cubin) => match self.agent().run(move |context| load_image(context, &cubin))? {
+                    Ok(handle) => return Ok(Module::new(self.clone(), handle)),
+                    Err(error) => tracing::debug!(%error, "a cubin was refused: its text is assembled"),
+                },
+                None => tracing::debug!("a cubin is not whole: its text is assembled"),
+            }
+        }
+        self.load_entries(ptx, entries, threads)
     }
 
     /// Assembles functions as callable ones and links them, also where there is one text. As a
@@ -201,6 +245,15 @@ fn link_and_load(
         load_all(context, module);
     }
     loaded.map_err(|source| LoadModuleError::Refused { log: log.into_text() + &load_log.into_text(), source })
+}
+
+fn load_image(context: &mut Context, cubin: &Cubin) -> Result<ModuleHandle, LoadModuleError> {
+    let mut log = LinkLog::new();
+    // SAFETY: whole, as `Cubin::new` has seen; the driver copies it.
+    let loaded = unsafe { context.driver().module_load(cubin.as_ptr(), &mut log) };
+    let module = loaded.map_err(|source| LoadModuleError::Refused { log: log.into_text(), source })?;
+    load_all(context, module);
+    Ok(module)
 }
 
 /// Does now for all kernels of a new module what the driver would do at the first launch of each,

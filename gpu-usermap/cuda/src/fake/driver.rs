@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::device::Device;
@@ -46,6 +46,10 @@ static FAULT: AtomicU32 = AtomicU32::new(SUCCESS);
 static REFUSE: AtomicU32 = AtomicU32::new(0);
 /// `CUDA_ERROR_OUT_OF_MEMORY`: how it is refused.
 const NO_MEMORY: CUresult = 2;
+/// Whether the next module is refused.
+static OTHER_CODE: AtomicBool = AtomicBool::new(false);
+/// `CUDA_ERROR_NO_BINARY_FOR_GPU`: how it is refused.
+const NO_BINARY_FOR_GPU: CUresult = 209;
 
 /// Stack of a thread: what each has from the start, and what all kernels but `deep` need.
 const STACK_BYTES: c_int = 1024;
@@ -129,6 +133,7 @@ impl Fake {
             lock(&BUSY_STREAMS).take();
             FAULT.store(SUCCESS, Ordering::SeqCst);
             REFUSE.store(0, Ordering::SeqCst);
+            OTHER_CODE.store(false, Ordering::SeqCst);
             STACK_LIMIT.store(STACK_BYTES as usize, Ordering::SeqCst);
             LACKING.store(NOTHING, Ordering::SeqCst);
             streams::reset();
@@ -172,6 +177,11 @@ impl Fake {
     /// now on. 0: none.
     pub fn refuse(&self, nth: u32) {
         REFUSE.store(nth, Ordering::SeqCst);
+    }
+
+    /// Refuses the next module, as code for other GPUs.
+    pub fn refuse_code(&self) {
+        OTHER_CODE.store(true, Ordering::SeqCst);
     }
 
     /// Returns whether the call of [`Fake::refuse`] is still to come.
@@ -347,6 +357,9 @@ unsafe extern "C" fn module_load_data(
     _: *mut c_uint,
     _: *mut *mut c_void,
 ) -> CUresult {
+    if OTHER_CODE.swap(false, Ordering::SeqCst) {
+        return NO_BINARY_FOR_GPU;
+    }
     put(module, ModuleHandle(handle()))
 }
 

@@ -259,6 +259,27 @@ fn a_linker_is_told_how_many_threads_a_block_shall_have() {
 }
 
 #[test]
+fn text_is_assembled_where_a_cubin_is_of_no_use() {
+    let fake = Fake::new();
+    let device = fake.cuda().device(0).expect("a device");
+    let load = |cubin: &[u8], threads| {
+        device.load_assembled(cubin.to_vec(), "ptx", &["kernel"], threads).expect("loaded")
+    };
+    let linked = || fake.events().len();
+    let whole = crate::code::sample_cubin();
+    let cubin = load(&whole, 256);
+    assert_eq!(linked(), 0);
+    let many_threads = load(&whole, 257);
+    assert_eq!(linked(), 1, "kernels may have more registers than such blocks");
+    let cut = load(&whole[..whole.len() - 1], 256);
+    assert_eq!(linked(), 2);
+    fake.refuse_code();
+    let other_gpu = load(&whole, 256);
+    assert_eq!(fake.events(), ["link for others"; 3]);
+    drop((cubin, many_threads, cut, other_gpu));
+}
+
+#[test]
 fn kernels_of_other_devices_are_refused() {
     let (fake, other) = (Fake::new(), Fake::new());
     let (device, elsewhere) = (fake.cuda().device(0).expect("one"), other.cuda().device(0).expect("another"));

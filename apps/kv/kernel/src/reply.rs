@@ -20,14 +20,14 @@ pub(crate) struct Reply<'a, 't, G: Group> {
 }
 
 impl<G: Group> Reply<'_, '_, G> {
+    /// One function for texts of all lengths: a kernel has hundreds of them.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(crate) fn raw<'b>(&mut self, bytes: impl Into<Bytes<'b>>) {
-        let fits = self.out.put(self.g, bytes);
-        debug_assert!(fits, "a command made too little room");
+    pub(crate) fn raw(&mut self, text: &[u8]) {
+        self.all([text.into()]);
     }
 
     /// Parts, one behind the other.
-    fn all<const N: usize>(&mut self, parts: [Bytes<'_>; N]) {
+    pub(crate) fn all<const N: usize>(&mut self, parts: [Bytes<'_>; N]) {
         let fits = self.out.put_all(self.g, parts);
         debug_assert!(fits, "a command made too little room");
     }

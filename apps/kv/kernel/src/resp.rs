@@ -266,6 +266,7 @@ impl<'t> Arguments<'t> {
         clippy::should_implement_trait,
         reason = "an iterator of core brings code that the kernel does not need"
     )]
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn next(&mut self) -> Option<Bytes<'t>> {
         if self.left == 0 {
             return None;
@@ -296,7 +297,6 @@ impl<'t> Arguments<'t> {
         self
     }
 
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn bulk(&mut self) -> Option<Bytes<'t>> {
         let end = self.rest.find(b'\r', 1)?;
         let len = self.rest.slice(1, end - 1).number()? as usize;

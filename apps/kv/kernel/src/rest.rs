@@ -37,24 +37,45 @@ impl Rest {
         matches!(self, Self::Value { .. })
     }
 
-    /// Goes on with a value. Returns whether nothing of it is left.
+    /// Goes on with a value, or with keys, these as far as a turn goes. Returns whether nothing of
+    /// them is left.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(crate) fn send_value<G: Group>(
+    pub(crate) fn send<G: Group>(
         &mut self,
         g: &G,
         context: &Context,
         store: &Store,
         out: &mut Writer<'_>,
     ) -> Result<bool> {
-        let Self::Value { pin, sent } = self else { return Ok(true) };
-        loop {
-            let rest = store.map.pinned(pin).skip(*sent as usize);
-            if rest.is_empty() {
-                break;
-            }
-            match send_from(g, out, rest)? {
-                0 => return Ok(false),
-                more => *sent += more as u32,
+        match self {
+            Self::Nothing | Self::Search { .. } => return Ok(true),
+            Self::Value { pin, sent } => loop {
+                let rest = store.map.pinned(pin).skip(*sent as usize);
+                if rest.is_empty() {
+                    break;
+                }
+                match send_from(g, out, rest)? {
+                    0 => return Ok(false),
+                    more => *sent += more as u32,
+                }
+            },
+            Self::Keys { keys, sent } => {
+                let mut left = SENT_IN_A_TURN;
+                while let Some(first) = keys.first(&store.requests) {
+                    let rest = first.bytes.skip(*sent as usize).first(left);
+                    let more = send_from(g, out, rest)?;
+                    let is_blocked = more < rest.len();
+                    *sent += more as u32;
+                    left -= more;
+                    if *sent as usize == first.bytes.len() {
+                        keys.remove_first(g, context, &store.requests)?;
+                        *sent = 0;
+                    }
+                    if is_blocked || left == 0 {
+                        return Ok(keys.is_empty());
+                    }
+                }
+                return Ok(true);
             }
         }
         if !out.make_room(g, 2)? {
@@ -62,34 +83,6 @@ impl Rest {
         }
         out.put(g, b"\r\n");
         self.clear(g, context, store)?;
-        Ok(true)
-    }
-
-    /// Goes on with keys, as far as a turn goes. Returns whether none is left.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(crate) fn send_keys<G: Group>(
-        &mut self,
-        g: &G,
-        context: &Context,
-        store: &Store,
-        out: &mut Writer<'_>,
-    ) -> Result<bool> {
-        let Self::Keys { keys, sent } = self else { return Ok(true) };
-        let mut left = SENT_IN_A_TURN;
-        while let Some(first) = keys.first(&store.requests) {
-            let rest = first.bytes.skip(*sent as usize).first(left);
-            let more = send_from(g, out, rest)?;
-            let is_blocked = more < rest.len();
-            *sent += more as u32;
-            left -= more;
-            if *sent as usize == first.bytes.len() {
-                keys.remove_first(g, context, &store.requests)?;
-                *sent = 0;
-            }
-            if is_blocked || left == 0 {
-                return Ok(keys.is_empty());
-            }
-        }
         Ok(true)
     }
 

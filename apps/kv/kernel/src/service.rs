@@ -10,7 +10,7 @@ use crate::resp::{self, Parsed, Progress};
 use crate::session::{Session, Transaction};
 use crate::store::Store;
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Carve, Context, Line, Next, Service, Spill, SpillError, Turn, Writer};
+use gpunet_serve::{Carve, Context, Counters, Line, Log, Next, Service, Spill, SpillError, Turn, Writer};
 
 /// Requests from this length on are collected in the heap, so that they need not fit into a ring.
 const COLLECTED_FROM: usize = 16 << 10;
@@ -76,8 +76,11 @@ impl Service for Kv {
             let resume = &mut turn.state.resume;
             if (resume.rest.is_value() && !go_on(g, &context, store, resume, &mut turn.output)?)
                 || !turn.output.make_room(g, ROOM)?
-                // What is collected is no more in the ring, which would give the next turn.
-                || (requests >= REQUESTS_OF_A_TURN && turn.state.spill.is_empty())
+                // What is collected is no more in the ring, which would give the next turn. Without
+                // another request there is nothing to have one for.
+                || (requests >= REQUESTS_OF_A_TURN
+                    && turn.state.spill.is_empty()
+                    && !turn.input.rest().is_empty())
             {
                 return Ok(Next::Output);
             }
@@ -131,9 +134,8 @@ impl Service for Kv {
                         Outcome::Done | Outcome::Exec => {}
                         Outcome::Quit => return Ok(Next::Close),
                         Outcome::Attack => {
-                            turn.counters.own[own::PROTOCOL_ERRORS] += 1;
-                            let line = Line::new().text(b"a connection is closed: it speaks HTTP");
-                            turn.log.line(g, context.now, &line);
+                            let counters = &mut *turn.counters;
+                            end(g, context.now, End::Attack, &mut turn.output, counters, turn.log);
                             return Ok(Next::Close);
                         }
                     }
@@ -147,9 +149,8 @@ impl Service for Kv {
                 Parsed::Incomplete(total) if is_collected || total >= COLLECTED_FROM => {
                     // Who is not let in yet gets no memory.
                     if self.password.is_set() && !session.is_let_in {
-                        let mut reply = Reply { g, out: &mut turn.output, is_resp3: false };
-                        reply.raw(b"-ERR Protocol error: unauthenticated bulk length\r\n");
-                        turn.counters.own[own::PROTOCOL_ERRORS] += 1;
+                        let counters = &mut *turn.counters;
+                        end(g, context.now, End::NotLetIn, &mut turn.output, counters, turn.log);
                         return Ok(Next::Close);
                     }
                     let before = turn.input.used();
@@ -159,10 +160,8 @@ impl Service for Kv {
                         Ok(()) if turn.input.used() > before => {}
                         Ok(()) => return Ok(Next::Rest),
                         Err(SpillError::NoMemory) => {
-                            Reply { g, out: &mut turn.output, is_resp3: false }.no_memory();
-                            turn.counters.limited += 1;
-                            let line = Line::new().text(b"a connection is closed: ").text(NO_ROOM);
-                            turn.log.line(g, context.now, &line);
+                            let counters = &mut *turn.counters;
+                            end(g, context.now, End::NoRoom, &mut turn.output, counters, turn.log);
                             return Ok(Next::Close);
                         }
                         Err(SpillError::Over(error)) => return Err(error),
@@ -170,20 +169,8 @@ impl Service for Kv {
                 }
                 Parsed::Incomplete(_) => return Ok(Next::Input),
                 Parsed::Invalid(why) => {
-                    let mut reply = Reply { g, out: &mut turn.output, is_resp3: false };
-                    reply.raw(b"-ERR Protocol error: ");
-                    reply.raw(why.text());
-                    if let resp::Invalid::NoDollar(byte) = why {
-                        reply.raw(&[byte, b'\'']);
-                    }
-                    reply.raw(b"\r\n");
-                    turn.counters.own[own::PROTOCOL_ERRORS] += 1;
-                    let line = Line::new().text(b"protocol error: ").text(why.text());
-                    let line = match why {
-                        resp::Invalid::NoDollar(byte) => line.text(&[byte, b'\'']),
-                        _ => line,
-                    };
-                    turn.log.line(g, context.now, &line);
+                    let counters = &mut *turn.counters;
+                    end(g, context.now, End::Invalid(why), &mut turn.output, counters, turn.log);
                     return Ok(Next::Close);
                 }
             }
@@ -211,6 +198,49 @@ impl Service for Kv {
     }
 }
 
+/// Why a connection ends.
+enum End {
+    /// It speaks HTTP.
+    Attack,
+    /// A long request of a client that has not given the password.
+    NotLetIn,
+    /// Its requests under way would leave others too little memory.
+    NoRoom,
+    Invalid(resp::Invalid),
+}
+
+/// Gives the last answer of a connection, counts it, and writes why it ends.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn end<G: Group>(g: &G, now: u64, why: End, out: &mut Writer<'_>, counters: &mut Counters, log: &mut Log) {
+    let mut reply = Reply { g, out, is_resp3: false };
+    let counter = if matches!(why, End::NoRoom) {
+        &mut counters.limited
+    } else {
+        &mut counters.own[own::PROTOCOL_ERRORS]
+    };
+    *counter += 1;
+    let line = match why {
+        End::NotLetIn => return reply.raw(b"-ERR Protocol error: unauthenticated bulk length\r\n"),
+        End::Attack => Line::new().text(b"a connection is closed: it speaks HTTP"),
+        End::NoRoom => {
+            reply.no_memory();
+            Line::new().text(b"a connection is closed: ").text(NO_ROOM)
+        }
+        End::Invalid(why) => {
+            let last = match why {
+                resp::Invalid::NoDollar(byte) => &[byte, b'\''][..],
+                _ => b"",
+            };
+            reply.raw(b"-ERR Protocol error: ");
+            reply.raw(why.text());
+            reply.raw(last);
+            reply.raw(b"\r\n");
+            Line::new().text(b"protocol error: ").text(why.text()).text(last)
+        }
+    };
+    log.line(g, now, &line);
+}
+
 /// Goes on with a value that is being sent. Returns whether nothing of it is left.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn go_on<G: Group>(
@@ -220,7 +250,7 @@ fn go_on<G: Group>(
     resume: &mut Resume,
     out: &mut Writer<'_>,
 ) -> Result<bool> {
-    let is_sent = resume.rest.send_value(g, context, store, out)?;
+    let is_sent = resume.rest.send(g, context, store, out)?;
     resume.step += usize::from(is_sent);
     Ok(is_sent)
 }

@@ -368,13 +368,34 @@ fn beside(client: &mut Client, server: &Server, request: &[u8]) -> (Vec<String>,
 fn turns_of(client: &mut Client, request: &[u8]) -> (u64, String) {
     let info = encode(&[b"INFO", b"stats"]);
     client.send(&[&info, request, &info].concat());
-    let turns = |info: String| -> u64 {
-        let line = info.lines().find_map(|line| line.strip_prefix("block_turns:"));
-        line.expect("the turns of the block").parse().expect("a number")
-    };
-    let before = turns(client.answer());
+    let before = turns(client);
     let answer = client.answer();
-    (turns(client.answer()) - before + 1, answer)
+    (turns(client) - before + 1, answer)
+}
+
+/// Reads an answer to INFO: the turns of the block.
+fn turns(client: &mut Client) -> u64 {
+    let info = client.answer();
+    let line = info.lines().find_map(|line| line.strip_prefix("block_turns:"));
+    line.expect("the turns of the block").parse().expect("a number")
+}
+
+#[test]
+fn a_search_ends_no_turn_in_which_nothing_else_is_asked() {
+    let server = serve(&["--blocks", "1"]);
+    let mut client = Client::connect(server.addr);
+    assert_eq!(client.say("VADD set VALUES 2 1 0 a"), ":1\r\n");
+    let info = encode(&[b"INFO", b"stats"]);
+    // A block waits in its turn for the next request of its only connection, as long as that does
+    // not take long.
+    let is_seen = (0..1000).any(|_| {
+        client.send(&info);
+        let before = turns(&mut client);
+        assert_eq!(client.say("VSIM set ELE a"), "*1\r\n$1\r\na\r\n");
+        client.send(&info);
+        turns(&mut client) == before
+    });
+    assert!(is_seen, "each search has ended its turn");
 }
 
 #[test]

@@ -158,8 +158,8 @@ pub(super) fn rename<G: Group>(
 ) -> Result<Outcome> {
     let Some(from) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
     let Some(to) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let (is_same, how) = (from.bytes() == to.bytes(), How { only_new, keeps: false });
-    match transfer(cx, from, to, is_same, how)? {
+    let is_same = from.bytes() == to.bytes();
+    match transfer(cx, Transfer { from, to, is_same, only_new, keeps: false })? {
         Transferred::Done if only_new => cx.reply.integer(1),
         Transferred::Done => cx.reply.ok(),
         Transferred::IsThere => cx.reply.integer(0),
@@ -175,7 +175,8 @@ pub(super) fn rename<G: Group>(
 pub(super) fn move_key<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     let Some(from) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
     let Some(database) = database(cx, &mut arguments) else { return Ok(Outcome::Done) };
-    to_database(cx, from, (from.bytes(), database), How { only_new: true, keeps: false })
+    let to = Key::in_space(from.bytes(), database as u32);
+    to_database(cx, Transfer { from, to, is_same: false, only_new: true, keeps: false }, database)
 }
 
 /// `COPY source destination [DB db] [REPLACE]`
@@ -183,19 +184,20 @@ pub(super) fn move_key<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Argument
 pub(super) fn copy<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     let Some(from) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
     let Some(to) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let (mut to_database_of, mut how) = (cx.session.database, How { only_new: true, keeps: true });
+    let (mut in_database, mut only_new) = (cx.session.database, true);
     while let Some(option) = arguments.next() {
         if option.eq_ignore_case(b"replace") {
-            how.only_new = false;
+            only_new = false;
         } else if option.eq_ignore_case(b"db") && !arguments.is_empty() {
             let Some(given) = database(cx, &mut arguments) else { return Ok(Outcome::Done) };
-            to_database_of = given;
+            in_database = given;
         } else {
             cx.reply.syntax();
             return Ok(Outcome::Done);
         }
     }
-    to_database(cx, from, (to.bytes(), to_database_of), how)
+    let to = Key::in_space(to.bytes(), in_database as u32);
+    to_database(cx, Transfer { from, to, is_same: false, only_new, keeps: true }, in_database)
 }
 
 /// The number of a database; answers if it is none.
@@ -213,17 +215,12 @@ fn database<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: &mut Arguments<'_>) -> 
 
 /// Moves or copies a value to a key of some database, and answers.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn to_database<G: Group>(
-    cx: &mut Cx<'_, '_, G>,
-    from: Key<'_>,
-    (to, database): (Bytes<'_>, u8),
-    how: How,
-) -> Result<Outcome> {
-    if cx.session.database == database && from.bytes() == to {
+fn to_database<G: Group>(cx: &mut Cx<'_, '_, G>, how: Transfer<'_>, database: u8) -> Result<Outcome> {
+    if cx.session.database == database && how.from.bytes() == how.to.bytes() {
         cx.reply.error(b"source and destination objects are the same");
         return Ok(Outcome::Done);
     }
-    match transfer(cx, from, Key::in_space(to, database as u32), false, how)? {
+    match transfer(cx, how)? {
         Transferred::Done => cx.reply.integer(1),
         Transferred::IsThere | Transferred::NoKey => cx.reply.integer(0),
         Transferred::Structure => cx.reply.error(b"a set of vectors can be neither moved nor copied"),
@@ -234,7 +231,11 @@ fn to_database<G: Group>(
 
 /// What becomes of two keys.
 #[derive(Clone, Copy)]
-struct How {
+struct Transfer<'k> {
+    from: Key<'k>,
+    to: Key<'k>,
+    /// They are one.
+    is_same: bool,
     /// Nothing, if the second one is there.
     only_new: bool,
     /// The first one stays.
@@ -251,36 +252,25 @@ enum Transferred {
 
 /// Moves or copies a value from one key to another: at once, for all others.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn transfer<G: Group>(
-    cx: &Cx<'_, '_, G>,
-    from: Key<'_>,
-    to: Key<'_>,
-    is_same: bool,
-    how: How,
-) -> Result<Transferred> {
+fn transfer<G: Group>(cx: &Cx<'_, '_, G>, how: Transfer<'_>) -> Result<Transferred> {
     let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
     if cx.is_transaction {
-        return transfer_held(cx, from, to, is_same, how);
+        return transfer_held(cx, &how);
     }
     let Some(mut hold) = map.keys_to_hold(g, &context, 2)? else { return Ok(Transferred::NoMemory) };
-    map.add_to_hold(g, &mut hold, &from);
-    map.add_to_hold(g, &mut hold, &to);
+    map.add_to_hold(g, &mut hold, &how.from);
+    map.add_to_hold(g, &mut hold, &how.to);
     map.hold(g, &context, &hold)?;
-    let transferred = transfer_held(cx, from.held(), to.held(), is_same, how);
+    let transferred = transfer_held(cx, &Transfer { from: how.from.held(), to: how.to.held(), ..how });
     map.release(g, &context, hold)?;
     transferred
 }
 
 /// The same, by a group that holds the buckets of both.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn transfer_held<G: Group>(
-    cx: &Cx<'_, '_, G>,
-    from: Key<'_>,
-    to: Key<'_>,
-    is_same: bool,
-    how: How,
-) -> Result<Transferred> {
+fn transfer_held<G: Group>(cx: &Cx<'_, '_, G>, how: &Transfer<'_>) -> Result<Transferred> {
     let (g, map, context) = (cx.g(), &cx.store.map, &cx.context);
+    let &Transfer { from, to, .. } = how;
     let old = map.lock(g, context, from)?;
     let Some(value) = old.value() else { return Ok(Transferred::NoKey) };
     if old.is_structure() {
@@ -292,7 +282,7 @@ fn transfer_held<G: Group>(
     if is_there && how.only_new {
         return Ok(Transferred::IsThere);
     }
-    if is_same {
+    if how.is_same {
         return Ok(Transferred::Done);
     }
     let Some(fresh) = map.fresh(g, context, to, value, 0)? else { return Ok(Transferred::NoMemory) };
@@ -403,7 +393,7 @@ pub(super) fn keys<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
         cx.resume.step = store.map.buckets() + 1;
         cx.reply.array(keys.count);
     }
-    match cx.resume.rest.send_keys(g, &context, store, cx.reply.out)? {
+    match cx.resume.rest.send(g, &context, store, cx.reply.out)? {
         true => Ok(Outcome::Done),
         false => Ok(Outcome::Unfinished),
     }

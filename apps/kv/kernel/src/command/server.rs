@@ -420,7 +420,7 @@ impl<G: Group> Sheet<'_, '_, '_, G> {
     fn bytes(&mut self, bytes: Bytes<'_>) -> &mut Self {
         self.len += bytes.len();
         if let Some(reply) = &mut self.reply {
-            reply.raw(bytes);
+            reply.all([bytes]);
         }
         self
     }

@@ -98,8 +98,8 @@ impl Device {
     }
 
     /// As [`Device::load_entries`], with a cubin that was made of the same text for this GPU's
-    /// [architecture](Device::architecture): nothing is assembled, so the first start is as short as
-    /// any other.
+    /// [architecture](Device::architecture): nothing is assembled, so the first start is as short
+    /// as any other.
     ///
     /// The text is loaded where the cubin is of no use: for blocks of more than 256 threads, whose
     /// registers a cubin without a limit may exceed, where the cubin is not whole, and where the

@@ -75,7 +75,7 @@ pub(crate) mod tests {
         let mut put = |at: usize, value: u64, bytes: usize| {
             file[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
         };
-        put(0, 0x0001_0246_4c45_7f, 7);
+        put(0, 0x0102_464c_457f, 6);
         put(0x28, HEADER as u64, 8);
         put(0x3a, 64, 2);
         put(0x3c, 2, 2);

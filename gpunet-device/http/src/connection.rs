@@ -12,12 +12,6 @@ use gpunet_serve::{Bytes, Context, Heap, MAX_CHUNK, Next, Reader, Spill, SpillEr
 const COLLECTED_FROM: usize = 16 << 10;
 /// Requests of one connection before other connections have their turns.
 const REQUESTS_OF_A_TURN: u32 = 64;
-/// After an answer that ends a connection, what the client still sends is read for so long, in
-/// nanoseconds: unread bytes would have its system throw the answer away.
-const DRAIN_NS: u64 = 1_000_000_000;
-/// And so much of it.
-const MAX_DRAINED: u64 = 4 << 20;
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Before a request, or in it. It is in the ring.
@@ -30,8 +24,6 @@ pub(crate) enum Phase {
     /// The answer has begun.
     Open,
     /// The last answer has been given.
-    Draining,
-    /// And all was read before it.
     Closed,
 }
 
@@ -41,9 +33,9 @@ pub struct Connection {
     head: Head,
     chunked: Chunked,
     collected: Spill,
-    /// When the request began, or until when it drains; 0: it has not begun.
+    /// When the request began; 0: it has not.
     since: u64,
-    /// Bytes of the answer that are still to come, or that were drained.
+    /// Bytes of the answer that are still to come.
     pub(crate) left: u64,
     pub(crate) phase: Phase,
     pub(crate) framing: Framing,
@@ -143,7 +135,6 @@ impl<'a, 't> Http<'a, 't> {
                     continue;
                 }
                 Phase::Open => return Ok(Step::Open),
-                Phase::Draining => return Ok(Step::Wait(self.drain())),
                 Phase::Closed => return Ok(Step::Wait(Next::Close)),
                 Phase::Receiving | Phase::Collecting | Phase::Ready => {}
             }
@@ -277,27 +268,15 @@ impl<'a, 't> Http<'a, 't> {
         }
     }
 
-    /// Answers what is no request, and ends the connection.
+    /// Answers what is no request, and ends the connection. What the client still sends the proxy
+    /// reads and drops for a while, so that the answer is not lost.
     fn refuse<G: Group>(&mut self, g: &G, status: Status) -> Result<()> {
         self.connection.closes = true;
         self.connection.phase = Phase::Ready;
         self.connection.head.length = 0;
         let body = Bytes::from(status.line()).skip(STATUS_AT);
         self.answer(g, Reply::new(status, b"text/plain"), body)?;
-        self.connection.phase = Phase::Draining;
-        self.connection.since = self.context.now.saturating_add(DRAIN_NS);
         Ok(())
-    }
-
-    /// Reads what nobody answers. Returns what the connection waits for.
-    fn drain(&mut self) -> Next {
-        let len = self.input.rest().len();
-        self.input.consume(len);
-        let connection = &mut *self.connection;
-        connection.left += len as u64;
-        let is_over =
-            self.input.has_ended() || self.context.now >= connection.since || connection.left > MAX_DRAINED;
-        if is_over { Next::Close } else { Next::At(connection.since) }
     }
 
     /// Returns whether the request is HEAD.
@@ -325,9 +304,7 @@ impl<'a, 't> Http<'a, 't> {
         *self.connection = Connection::default();
         self.answered += 1;
         if closes {
-            let is_read = self.input.is_empty() || self.input.has_ended();
-            self.connection.phase = if is_read { Phase::Closed } else { Phase::Draining };
-            self.connection.since = self.context.now.saturating_add(DRAIN_NS);
+            self.connection.phase = Phase::Closed;
         }
         Ok(())
     }

@@ -48,3 +48,12 @@ fn what_it_has_not_is_said() {
     ];
     assert_eq!(lines, expected, "{answers}");
 }
+
+/// The documents show this server, as it is.
+#[test]
+fn the_documents_show_this_server() {
+    let (page, source) = (include_str!("../../../docs/servers.md"), include_str!("../kernel/src/lib.rs"));
+    let begins = source.find("use gpunet_device").expect("it begins");
+    let ends = source.find("#[cfg(target_arch = \"nvptx64\")]\n#[allow").expect("it ends");
+    assert!(page.contains(source[begins..ends].trim_end()), "docs/servers.md differs from the kernel");
+}

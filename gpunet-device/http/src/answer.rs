@@ -23,8 +23,6 @@ pub(crate) enum Framing {
     Chunks,
     /// The connection ends with it: for clients of HTTP/1.0.
     Close,
-    /// There is none: HEAD was asked.
-    None,
 }
 
 /// What an answer has before its body.
@@ -54,15 +52,19 @@ impl<'b> Reply<'b> {
 pub struct Body<'b, 't> {
     output: Option<&'b mut Writer<'t>>,
     len: usize,
+    /// Bytes that it has at most.
+    most: usize,
 }
 
 impl<'b, 't> Body<'b, 't> {
     fn measure(put: &impl Fn(&mut Body<'_, '_>)) -> usize {
-        Body { output: None, len: 0 }.run(put)
+        Body { output: None, len: 0, most: usize::MAX }.run(put)
     }
 
-    fn make(output: &'b mut Writer<'t>, put: &impl Fn(&mut Body<'_, '_>)) {
-        Body { output: Some(output), len: 0 }.run(put);
+    /// Returns whether it has as many bytes as it was measured to have: what shared memory says may
+    /// have changed meanwhile.
+    fn make(output: &'b mut Writer<'t>, put: &impl Fn(&mut Body<'_, '_>), most: usize) -> bool {
+        Body { output: Some(output), len: 0, most }.run(put) == most
     }
 
     // The one place: once in a kernel, however often it is called.
@@ -78,7 +80,7 @@ impl<'b, 't> Body<'b, 't> {
     /// All lanes call it with the same bytes.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn put<'a, G: Group>(&mut self, g: &G, bytes: impl Into<Bytes<'a>>) {
-        let bytes = bytes.into();
+        let bytes = bytes.into().first(self.most - self.len);
         self.len += bytes.len();
         if let Some(output) = &mut self.output {
             output.put(g, bytes);
@@ -113,7 +115,7 @@ impl Http<'_, '_> {
     }
 
     /// As [`Http::answer`], with a body that is made by `put`, which is called twice and does the
-    /// same.
+    /// same: if the second one is shorter, the connection is closed behind it.
     ///
     /// # Errors
     /// As [`Http::answer`].
@@ -132,8 +134,8 @@ impl Http<'_, '_> {
             Some(true) => {}
             other => return Ok(other.is_none()),
         }
-        if !is_silent {
-            Body::make(self.output, &put);
+        if !is_silent && !Body::make(self.output, &put, len) {
+            self.connection.closes = true;
         }
         self.finish(g)?;
         Ok(true)
@@ -158,7 +160,7 @@ impl Http<'_, '_> {
             _ if reply.status.is_bodiless() => (none, none, none),
             Framing::Length => (b"Content-Length: ".into(), digits.bytes(), LINE_END.into()),
             Framing::Chunks => (b"Transfer-Encoding: chunked\r\n".into(), none, none),
-            Framing::Close | Framing::None => (none, none, none),
+            Framing::Close => (none, none, none),
         };
         let connection: &[u8] = match (self.closes(), self.is_11()) {
             (true, _) => b"Connection: close\r\n",
@@ -232,7 +234,8 @@ impl Http<'_, '_> {
     }
 
     /// Begins an answer that goes on: [`Http::write`] and [`Http::end`] follow, in this turn or in
-    /// later ones, in which [`Http::next`] returns [`crate::Step::Open`]. With a length the body has
+    /// later ones, in which [`Http::next`] returns [`crate::Step::Open`]. An answer to HEAD ends at once,
+    /// and what is written to it is dropped. With a length the body has
     /// as many bytes; without one it comes in chunks. Returns whether there was room, as
     /// [`Http::answer`].
     ///
@@ -255,8 +258,11 @@ impl Http<'_, '_> {
             Some(true) => {}
             other => return Ok(other.is_none()),
         }
-        let is_silent = self.is_head() || reply.status.is_bodiless();
-        self.connection.framing = if is_silent { Framing::None } else { framing };
+        if self.is_head() || reply.status.is_bodiless() {
+            self.finish(g)?;
+            return Ok(true);
+        }
+        self.connection.framing = framing;
         self.connection.left = length.unwrap_or(u64::MAX);
         self.connection.phase = Phase::Open;
         self.consume();
@@ -283,7 +289,7 @@ impl Http<'_, '_> {
     pub fn write<'b, G: Group>(&mut self, g: &G, bytes: impl Into<Bytes<'b>>) -> Result<usize> {
         let bytes = bytes.into();
         let bytes = bytes.first(usize::try_from(self.connection.left).unwrap_or(usize::MAX));
-        if self.connection.phase != Phase::Open || self.connection.framing == Framing::None {
+        if self.connection.phase != Phase::Open {
             return Ok(bytes.len());
         }
         let extra = if self.connection.framing == Framing::Chunks { CHUNK_ROOM } else { 0 };
@@ -340,7 +346,7 @@ impl Http<'_, '_> {
     /// # Errors
     /// The connection has failed.
     pub fn write_with<G: Group>(&mut self, g: &G, put: impl Fn(&mut Body<'_, '_>)) -> Result<bool> {
-        if self.connection.phase != Phase::Open || self.connection.framing == Framing::None {
+        if self.connection.phase != Phase::Open {
             return Ok(true);
         }
         let is_chunk = self.connection.framing == Framing::Chunks;
@@ -355,8 +361,9 @@ impl Http<'_, '_> {
             let size = hex(len);
             self.output.put(g, &size);
         }
-        Body::make(self.output, &put);
-        if is_chunk {
+        if !Body::make(self.output, &put, len) {
+            self.connection.phase = Phase::Closed;
+        } else if is_chunk {
             self.output.put(g, LINE_END);
         }
         if self.connection.framing == Framing::Length {
@@ -384,7 +391,7 @@ impl Http<'_, '_> {
                 self.output.put(g, END);
             }
             Framing::Length if self.connection.left > 0 => self.connection.closes = true,
-            Framing::Length | Framing::Close | Framing::None => {}
+            Framing::Length | Framing::Close => {}
         }
         self.finish(g)?;
         Ok(true)

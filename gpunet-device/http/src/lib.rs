@@ -33,6 +33,8 @@
 mod answer;
 mod chunked;
 mod connection;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod head;
 pub mod json;
 mod method;

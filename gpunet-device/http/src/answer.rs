@@ -2,104 +2,20 @@
 
 use crate::connection::{Http, Phase};
 use crate::method::Method;
+use crate::reply::{Body, Framing, Reply};
 use crate::router::Router;
 use crate::status::Status;
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Digits, Writer};
+use gpunet_serve::{Bytes, Digits};
 
-/// Bytes of the longest answer that this crate gives by itself.
-pub(crate) const ERROR_ROOM: usize = 512;
 /// Bytes beside the data of a chunk.
 const CHUNK_ROOM: usize = 12;
 const LINE_END: &[u8] = b"\r\n";
 
-/// How the end of a body is found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Framing {
-    /// By its length.
-    #[default]
-    Length,
-    /// It comes in chunks.
-    Chunks,
-    /// The connection ends with it: for clients of HTTP/1.0.
-    Close,
-}
-
-/// What an answer has before its body.
-#[derive(Clone, Copy, Debug)]
-pub struct Reply<'b> {
-    status: Status,
-    content_type: Bytes<'b>,
-    fields: Bytes<'b>,
-}
-
-impl<'b> Reply<'b> {
-    /// An answer of this status and type.
-    #[must_use]
-    pub fn new(status: Status, content_type: impl Into<Bytes<'b>>) -> Self {
-        Self { status, content_type: content_type.into(), fields: Bytes::EMPTY }
-    }
-
-    /// The same with further fields: lines, each with CR LF behind it.
-    #[must_use]
-    pub fn with_fields(self, fields: impl Into<Bytes<'b>>) -> Self {
-        Self { fields: fields.into(), ..self }
-    }
-}
-
-/// What the body of an answer is put into. It is made twice: once it is only measured.
-#[derive(Debug)]
-pub struct Body<'b, 't> {
-    output: Option<&'b mut Writer<'t>>,
-    len: usize,
-    /// Bytes that it has at most.
-    most: usize,
-}
-
-impl<'b, 't> Body<'b, 't> {
-    fn measure(put: &impl Fn(&mut Body<'_, '_>)) -> usize {
-        Body { output: None, len: 0, most: usize::MAX }.run(put)
-    }
-
-    /// Returns whether it has as many bytes as it was measured to have: what shared memory says may
-    /// have changed meanwhile.
-    fn make(output: &'b mut Writer<'t>, put: &impl Fn(&mut Body<'_, '_>), most: usize) -> bool {
-        Body { output: Some(output), len: 0, most }.run(put) == most
-    }
-
-    // The one place: once in a kernel, however often it is called.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn run(mut self, put: &impl Fn(&mut Body<'_, '_>)) -> usize {
-        put(&mut self);
-        self.len
-    }
-
-    /// Appends bytes.
-    ///
-    /// # Cooperation
-    /// All lanes call it with the same bytes.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn put<'a, G: Group>(&mut self, g: &G, bytes: impl Into<Bytes<'a>>) {
-        let bytes = bytes.into().first(self.most - self.len);
-        self.len += bytes.len();
-        if let Some(output) = &mut self.output {
-            output.put(g, bytes);
-        }
-    }
-
-    /// Appends a decimal number.
-    ///
-    /// # Cooperation
-    /// As [`Body::put`].
-    pub fn put_number<G: Group>(&mut self, g: &G, number: i64) {
-        self.put(g, Digits::of(number).bytes());
-    }
-}
-
 impl Http<'_, '_> {
     /// Answers the request. Returns whether there was room for it: if not, the service returns
-    /// [`gpunet_serve::Next::Output`], and is given the request again. A body that does not fit into
-    /// [`Writer::capacity`] with its head is answered with 500: [`Http::begin`] is for those.
+    /// [`gpunet_serve::Next::Output`], and is given the request again. A body that does not fit
+    /// into [`Writer::capacity`] with its head is answered with 500: [`Http::begin`] is for those.
     ///
     /// # Errors
     /// The connection has failed, or the launch is over.
@@ -141,7 +57,8 @@ impl Http<'_, '_> {
         Ok(true)
     }
 
-    /// Puts a head if there is room for it and for `room` bytes behind it. Returns whether there is;
+    /// Puts a head if there is room for it and for `room` bytes behind it. Returns whether there
+    /// is;
     /// `None`: there never will be, and 500 was answered.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn start<G: Group>(
@@ -234,10 +151,9 @@ impl Http<'_, '_> {
     }
 
     /// Begins an answer that goes on: [`Http::write`] and [`Http::end`] follow, in this turn or in
-    /// later ones, in which [`Http::next`] returns [`crate::Step::Open`]. An answer to HEAD ends at once,
-    /// and what is written to it is dropped. With a length the body has
-    /// as many bytes; without one it comes in chunks. Returns whether there was room, as
-    /// [`Http::answer`].
+    /// later ones, in which [`Http::next`] returns [`crate::Step::Open`]. An answer to HEAD ends at
+    /// once, and what is written to it is dropped. With a length the body has as many bytes;
+    /// without one it comes in chunks. Returns whether there was room, as [`Http::answer`].
     ///
     /// # Errors
     /// As [`Http::answer`].
@@ -373,7 +289,8 @@ impl Http<'_, '_> {
     }
 
     /// Ends the answer. Returns whether there was room for the end; if not, the service returns
-    /// [`gpunet_serve::Next::Output`]. If bytes of its length are missing, the connection is closed.
+    /// [`gpunet_serve::Next::Output`]. If bytes of its length are missing, the connection is
+    /// closed.
     ///
     /// # Errors
     /// As [`Http::answer`].

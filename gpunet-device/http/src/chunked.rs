@@ -154,7 +154,7 @@ mod tests {
     use std::vec::Vec;
 
     /// Decodes what comes, in pieces; returns the body, and what follows it.
-    fn decode(stream: &[u8], cuts: &[usize]) -> Result<Option<(Vec<u8>, Vec<u8>)>, Status> {
+    fn decode(stream: &[u8], cuts: &[usize]) -> Result<Option<[Vec<u8>; 2]>, Status> {
         let limits = Limits { body: 100, ..Limits::DEFAULT };
         let (mut chunked, mut body, mut start, mut end) = (Chunked::default(), Vec::new(), 0, 0);
         for cut in cuts.iter().copied().chain([stream.len()]) {
@@ -169,7 +169,7 @@ mod tests {
                         start += skip;
                         break;
                     }
-                    Piece::End { skip } => return Ok(Some((body, stream[start + skip..].to_vec()))),
+                    Piece::End { skip } => return Ok(Some([body, stream[start + skip..].to_vec()])),
                 }
             }
         }
@@ -181,7 +181,7 @@ mod tests {
         let stream = b"3\r\nabc\r\n0a ; x=\"y\"\r\n0123456789\r\n0\r\nT: u\r\n\r\nGET";
         for piece in 1..stream.len() {
             let cuts: Vec<_> = std::iter::repeat_n(piece, stream.len()).collect();
-            let (body, rest) = decode(stream, &cuts).unwrap().unwrap();
+            let [body, rest] = decode(stream, &cuts).unwrap().unwrap();
             assert_eq!((&body[..], &rest[..]), (&b"abc0123456789"[..], &b"GET"[..]));
         }
     }

@@ -1,8 +1,8 @@
 //! A connection's requests, one after another.
 
-use crate::answer::{ERROR_ROOM, Framing, Reply};
 use crate::chunked::{Chunked, Piece};
 use crate::head::{Head, Limits, flag};
+use crate::reply::{ERROR_ROOM, Framing, Reply};
 use crate::request::Request;
 use crate::status::Status;
 use gpunet_device::{Group, Result};
@@ -78,8 +78,8 @@ enum Found {
     Refused(Status),
 }
 
-/// HTTP in one turn of a connection. All of its state is in the [`Connection`], so it is made when it
-/// is needed.
+/// HTTP in one turn of a connection. All of its state is in the [`Connection`], so it is made when
+/// it is needed.
 ///
 /// # Cooperation
 /// All lanes call every method with the same arguments.

@@ -1,14 +1,14 @@
 //! HTTP/1.1 for servers in kernels, on GPUs and CPU thread blocks.
 //!
-//! A service of gpunet-serve has a [`Connection`] in its state. In each turn it makes an [`Http`] of
-//! it, takes requests ([`Http::next`]) and answers them ([`Http::answer`], [`Http::begin`]). There
-//! is no allocation: requests are parsed where they were received.
+//! A service of gpunet-serve has a [`Connection`] in its state. In each turn it makes an [`Http`]
+//! of it, takes requests ([`Http::next`]) and answers them ([`Http::answer`], [`Http::begin`]).
+//! There is no allocation: requests are parsed where they were received.
 //!
 //! | part | modules |
 //! |---|---|
 //! | what is on the wire | `status` ([`Status`]), `method` ([`Method`]), `syntax` (lines and characters), `head` (request line and fields, [`Limits`]), `chunked` (bodies in chunks) |
 //! | what a service is given | `request` ([`Request`]), `router` ([`Router`]) |
-//! | what a service does | `connection` ([`Connection`], [`Http`], [`Step`]), `answer` ([`Reply`], [`Body`]: whole answers, streams, server-sent events) |
+//! | what a service does | `connection` ([`Connection`], [`Http`], [`Step`]), `reply` ([`Reply`], [`Body`]: what an answer is made of), `answer` (whole answers, streams, server-sent events) |
 //! | JSON | `json` ([`json::Reader`], [`json::Writer`]) |
 //!
 //! # What is refused
@@ -38,15 +38,16 @@ pub mod fuzzing;
 mod head;
 pub mod json;
 mod method;
+mod reply;
 mod request;
 mod router;
 mod status;
 mod syntax;
 
-pub use answer::{Body, Reply};
 pub use connection::{Connection, Http, Step};
 pub use head::Limits;
 pub use method::{Method, Methods};
+pub use reply::{Body, Reply};
 pub use request::Request;
 pub use router::Router;
 pub use status::Status;

@@ -63,8 +63,8 @@ enum Place {
 ///     Ok(found)
 /// }
 ///
-/// let found = read(br#"{"max_tokens": 7, "stop": ["a", {}], "temperature": 0.5, "stream": true}"#).unwrap();
-/// assert!(found.tokens == 7 && found.temperature == 0.5 && found.is_stream);
+/// let found = read(br#"{"max_tokens": 7, "stop": ["a", {}], "temperature": 0.5, "stream":
+/// true}"#).unwrap(); assert!(found.tokens == 7 && found.temperature == 0.5 && found.is_stream);
 /// assert!(read(br#"{"max_tokens": 7"#).is_err());
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -49,8 +49,8 @@ impl<'t> Text<'t> {
         if !self.has_escapes {
             return self.raw == text;
         }
-        let (mut bytes, mut at, text) = (self.bytes(), 0, Bytes::from(text));
-        while let Some(byte) = bytes.next() {
+        let (mut at, text) = (0, Bytes::from(text));
+        for byte in self.bytes() {
             if at >= text.len() || byte != text.get(at) {
                 return false;
             }
@@ -59,7 +59,8 @@ impl<'t> Text<'t> {
         at == text.len()
     }
 
-    /// Copies it into a buffer, without escapes. Returns what was copied; `None` if it does not fit.
+    /// Copies it into a buffer, without escapes. Returns what was copied; `None` if it does not
+    /// fit.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn decode<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         let mut len = 0;

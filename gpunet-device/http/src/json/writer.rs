@@ -1,11 +1,12 @@
 //! Values into an answer.
 
 use super::text::Text;
-use crate::answer::Body;
+use crate::reply::Body;
 use gpunet_device::Group;
 use gpunet_serve::{Bytes, Digits};
 
-/// Writes a document into the body of an answer ([`crate::Http::answer_with`]), or of a part of one.
+/// Writes a document into the body of an answer ([`crate::Http::answer_with`]), or of a part of
+/// one.
 ///
 /// Commas and colons are its own; that what is opened is closed is the caller's.
 ///

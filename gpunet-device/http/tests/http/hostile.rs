@@ -142,7 +142,7 @@ fn is_closed(client: &Client) -> bool {
     // The third word is the state; 01 is an open connection.
     let line =
         info.lines().find(|line| line.split_whitespace().nth(1).is_some_and(|local| port.starts_with(local)));
-    !line.is_some_and(|line| line.split_whitespace().nth(3) == Some("01"))
+    line.is_none_or(|line| line.split_whitespace().nth(3) != Some("01"))
 }
 
 #[test]

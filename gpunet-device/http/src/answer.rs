@@ -15,7 +15,8 @@ const LINE_END: &[u8] = b"\r\n";
 impl Http<'_, '_> {
     /// Answers the request. Returns whether there was room for it: if not, the service returns
     /// [`gpunet_serve::Next::Output`], and is given the request again. A body that does not fit
-    /// into [`Writer::capacity`] with its head is answered with 500: [`Http::begin`] is for those.
+    /// into [`gpunet_serve::Writer::capacity`] with its head is answered with 500:
+    /// [`Http::begin`] is for those.
     ///
     /// # Errors
     /// The connection has failed, or the launch is over.
@@ -257,7 +258,7 @@ impl Http<'_, '_> {
 
     /// As [`Http::write`], all or nothing, with bytes that are made by `put`, which is called twice
     /// and does the same. Returns whether there was room: there never is for more than
-    /// [`Writer::capacity`].
+    /// [`gpunet_serve::Writer::capacity`].
     ///
     /// # Errors
     /// The connection has failed.

@@ -28,6 +28,11 @@ pub const SHIPPED: &[Shipped] = &[
         features: &[],
     },
     Shipped { package: "apps/echo/kernel", output: "apps/echo/ptx/gpunet_echo_kernel.ptx", features: &[] },
+    Shipped {
+        package: "apps/hello-http/kernel",
+        output: "apps/hello-http/ptx/gpunet_hello_http_kernel.ptx",
+        features: &[],
+    },
     Shipped { package: "apps/kv/kernel", output: "apps/kv/ptx/gpunet_kv_kernel.ptx", features: &[] },
     Shipped {
         package: "apps/rstream/kernel",

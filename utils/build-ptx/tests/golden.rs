@@ -64,7 +64,11 @@ fn every_shipped_file_holds_visible_functions_for_the_oldest_gpu() {
 /// gpunet-kv once made 4,000 such moves, most of its time.
 #[test]
 fn servers_move_no_structure_byte_by_byte() {
-    for output in ["apps/kv/ptx/gpunet_kv_kernel.ptx", "apps/echo/ptx/gpunet_echo_kernel.ptx"] {
+    for output in [
+        "apps/kv/ptx/gpunet_kv_kernel.ptx",
+        "apps/echo/ptx/gpunet_echo_kernel.ptx",
+        "apps/hello-http/ptx/gpunet_hello_http_kernel.ptx",
+    ] {
         let module = Module::parse(&read(output));
         let mut found = Vec::new();
         for function in &module.functions {

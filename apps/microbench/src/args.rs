@@ -3,8 +3,8 @@
 use crate::bench::device_name;
 use crate::effort::Effort;
 use crate::measure::{
-    AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, RateArgs, ReceiveTensorsArgs, StagedArgs,
-    StreamArgs, SymmetricArgs, TensorsArgs,
+    AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, PlainServerArgs, RateArgs,
+    ReceiveTensorsArgs, StagedArgs, StreamArgs, SymmetricArgs, TensorsArgs,
 };
 use crate::pair::EndArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -132,6 +132,9 @@ pub enum What {
     /// A process of `faults`: serves clients, and reports on stdout as JSON lines.
     #[command(hide = true)]
     Attend(AttendArgs),
+    /// A plain server of `clients`: serves until it is killed.
+    #[command(hide = true)]
+    PlainServer(PlainServerArgs),
     /// The other process of `tensors`.
     #[command(hide = true)]
     ReceiveTensors(ReceiveTensorsArgs),

@@ -27,7 +27,11 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Tensors(args) => tensors(run, args)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,
-        What::Render { .. } | What::End(_) | What::Attend(_) | What::ReceiveTensors(_) => {}
+        What::Render { .. }
+        | What::End(_)
+        | What::Attend(_)
+        | What::PlainServer(_)
+        | What::ReceiveTensors(_) => {}
     }
     Ok(true)
 }

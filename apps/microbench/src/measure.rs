@@ -26,7 +26,7 @@ mod watch;
 pub use attach::attach;
 pub use bandwidth::{BandwidthArgs, bandwidth};
 pub use check::{CheckArgs, check};
-pub use clients::{ClientsArgs, clients};
+pub use clients::{ClientsArgs, PlainServerArgs, clients, plain_server};
 pub use connect::connect;
 pub use copy::copy;
 pub use faults::{AttendArgs, attend, faults};

@@ -378,8 +378,6 @@ pub(crate) struct PollWait {
     relay: Relay,
 }
 
-/// Scans before a CPU poller goes to sleep.
-const SCANS_BEFORE_SLEEP: u32 = 4;
 /// Rounds that a GPU's wait takes before it announces what was received: about 15 us.
 const ROUNDS_BEFORE_ANNOUNCING: u32 = 8;
 /// Rounds after which the relay naps between two loads of the epoch: about 0.1 ms.
@@ -438,7 +436,7 @@ impl PollWait {
                             None => counts.sleep(limit, watched()),
                         }
                     }
-                } else if rounds <= SCANS_BEFORE_SLEEP {
+                } else if rounds <= platform::looks_before_sleep() {
                     return Ok(0);
                 }
                 self.registration.enter();

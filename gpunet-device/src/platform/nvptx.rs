@@ -152,6 +152,12 @@ impl ChangeCounts {
 }
 
 /// A GPU's poll never sleeps.
+#[inline(always)]
+pub(crate) const fn looks_before_sleep() -> u32 {
+    0
+}
+
+/// As above.
 pub(crate) struct PollSpin;
 
 impl PollSpin {

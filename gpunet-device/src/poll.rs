@@ -3,9 +3,11 @@
 //! | file | holds |
 //! |---|---|
 //! | `set` | the sockets of a poll, and what it asks and finds of each |
+//! | `cache` | what a poll knows of its set from the last one |
 //! | `readiness` | what is true of one socket |
 //! | `relay` | one group of a GPU polls the epoch for the others |
 
+mod cache;
 pub(crate) mod readiness;
 pub(crate) mod relay;
 mod set;
@@ -18,6 +20,7 @@ use crate::table::slots;
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Group, Net, WakeWords, platform};
+pub use cache::PollCache;
 use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::epoch::{Changes, Epoch};
@@ -110,11 +113,53 @@ pub fn poll_until<G: Group>(
 ///
 /// # Errors
 /// As [`poll`].
-#[inline(never)]
+#[inline(always)]
 pub fn poll_until_woken<G: Group>(
     g: &G,
     net: Net,
     set: PollSet,
+    timeout: Timeout,
+    words: Option<WakeWords>,
+    is_over: impl Fn() -> bool,
+) -> Result<usize> {
+    let mut cache = PollCache::EMPTY;
+    poll_again(g, net, set, &mut cache, timeout, words, is_over)
+}
+
+/// As [`poll_until_woken`], for a group that polls one set again and again: on a GPU it examines
+/// only the sockets that have changed since the last poll, by the epoch, and those whose entry has
+/// `revents`. So the caller leaves `revents` as the last poll has set it, and sets
+/// [`PollFd::EXAMINE`] in an entry that it changes.
+///
+/// # Cooperation
+/// As [`poll`]; the cache is equal on all lanes.
+///
+/// # Errors
+/// As [`poll`].
+///
+/// # Examples
+///
+/// ```
+/// # use gpunet_device::{Group, Handle, Net, PollCache, PollFd, PollSet, Result, Timeout};
+/// # use gpunet_device::{poll::POLLIN, poll_again};
+/// # fn example<G: Group>(g: &G, net: Net, set: PollSet, new: Handle) -> Result<()> {
+/// if g.is_leader() {
+///     set.set(0, PollFd { handle: new.raw(), events: POLLIN, revents: PollFd::EXAMINE });
+/// }
+/// let mut cache = PollCache::EMPTY;
+/// loop {
+///     g.sync();
+///     poll_again(g, net, set, &mut cache, Timeout::NEVER, None, || false)?;
+///     // Receives from the sockets whose entries have `revents`.
+/// }
+/// # }
+/// ```
+#[inline(never)]
+pub fn poll_again<G: Group>(
+    g: &G,
+    net: Net,
+    set: PollSet,
+    cache: &mut PollCache,
     timeout: Timeout,
     words: Option<WakeWords>,
     is_over: impl Fn() -> bool,
@@ -125,7 +170,7 @@ pub fn poll_until_woken<G: Group>(
     g.sync();
     let mut pause = PollWait::new(net, timeout, Relay::of_epoch(net));
     pause.words = words.map(|words| (words, !set.is_empty()));
-    let result = wait(g, net, set, timeout.is_non_blocking(), &mut pause, is_over);
+    let result = wait(g, net, set, cache, timeout.is_non_blocking(), &mut pause, is_over);
     if g.is_leader() {
         pause.end();
     }
@@ -148,17 +193,22 @@ fn wait<G: Group>(
     g: &G,
     net: Net,
     set: PollSet,
+    cache: &mut PollCache,
     no_wait: bool,
     pause: &mut PollWait,
     is_over: impl Fn() -> bool,
 ) -> Result<usize> {
-    // No epoch is known before the first scan: often something is ready already, and the second
-    // scan, which examines all sockets again, finds what the first one missed.
-    let (mut seen, mut now) = (None, None);
+    // Without a cache no epoch is known before the first scan: often something is ready already,
+    // and the second scan, which examines all sockets again, finds what the first one missed.
+    let (mut seen, mut now) = (cache.take(), None);
     // Of all lanes, by the last scan that examined all sockets.
     let mut waits_for = WaitsFor::default();
     let mut announced = false;
     let lane = Lane::of(g);
+    let mut is_first = seen.is_some();
+    if is_first {
+        now = Some(Epoch(by_leader_once::<G, 1>(g, lane, || Ok(pause.relay.poll().0))?));
+    }
     loop {
         // One word changes whenever a proxy-driven socket does, and says which; it was read before
         // the sockets are, so a change during the scan leads to another. Sockets of direct streams
@@ -170,15 +220,22 @@ fn wait<G: Group>(
         };
         seen = now;
         let scan = scan(g, net, set, changes);
-        if changes == Changes::Any {
+        if changes == Changes::Any || is_first {
             waits_for = WaitsFor::unpacked(g.sum(scan.waits_for.packed()));
         }
-        if scan.ready > 0 {
-            return Ok(scan.ready as usize);
+        if core::mem::take(&mut is_first) && (waits_for.space || waits_for.direct) {
+            // The fence of who waits for space comes before the epoch that it knows.
+            (seen, now) = (None, None);
         }
         if scan.deferred > 0 {
             // The epoch need not tell that the other group has ended its turn.
             seen = None;
+        }
+        if !waits_for.space && !waits_for.direct {
+            cache.keep(seen);
+        }
+        if scan.ready > 0 {
+            return Ok(scan.ready as usize);
         }
         // One lane waits for all; its result is broadcast.
         let woke = by_leader_once::<G, 1>(g, lane, || {
@@ -255,12 +312,15 @@ fn fence_before_wait() {
 /// it on. A device has 65,536 sockets at most.
 const DEFERRED_SHIFT: u32 = 20;
 
-/// Examines the sockets of a set, lanes side by side.
+/// Examines the sockets of a set that may have changed, or whose entries have `revents`, lanes side
+/// by side.
 fn scan<G: Group>(g: &G, net: Net, set: PollSet, changes: Changes) -> Scan {
     let mut scan = Scan { ready: 0, waits_for: WaitsFor::default(), deferred: 0 };
     let mut index = g.rank() as usize;
     while index < set.len() {
         let mut fd = set.get(index);
+        // What the last poll has found may be so no more, whatever the epoch tells.
+        let changes = if fd.revents == 0 { changes } else { Changes::Any };
         if let Some(found) = examine(net, fd, changes) {
             scan.ready += u32::from(found.revents != 0);
             scan.waits_for.direct |= found.is_direct;
@@ -311,13 +371,13 @@ pub(crate) struct PollWait {
     registration: platform::PollerRegistration,
     /// The change counts before the last scan, once this thread is registered.
     counts: Option<platform::ChangeCounts>,
+    /// For how long a CPU poller looks at the counts before it sleeps.
+    spinning: platform::PollSpin,
     /// What else ends the wait of a CPU block, and whether it has sockets, too.
     words: Option<(WakeWords, bool)>,
     relay: Relay,
 }
 
-/// Scans before a CPU poller goes to sleep.
-const SCANS_BEFORE_SLEEP: u32 = 4;
 /// Rounds that a GPU's wait takes before it announces what was received: about 15 us.
 const ROUNDS_BEFORE_ANNOUNCING: u32 = 8;
 /// Rounds after which the relay naps between two loads of the epoch: about 0.1 ms.
@@ -328,7 +388,8 @@ impl PollWait {
         let deadline = Deadline::of(timeout);
         let guard = WaitGuard::new(net, deadline);
         let registration = platform::PollerRegistration::new(net);
-        Self { net, guard, registration, counts: None, words: None, relay }
+        let spinning = platform::PollSpin::new();
+        Self { net, guard, registration, counts: None, spinning, words: None, relay }
     }
 
     /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has
@@ -364,12 +425,18 @@ impl PollWait {
             if platform::may_sleep() {
                 if let Some(counts) = &self.counts {
                     // The scan that has just ended began after this thread registered.
-                    let limit = self.guard.remaining_ns();
-                    match &self.words {
-                        Some((words, watches)) => counts.sleep_until_woken(limit, *watches, words),
-                        None => counts.sleep(limit, watched()),
+                    let own = self.words.as_ref().map(|(words, watches)| (words, *watches));
+                    if !counts.have_changed(own) {
+                        if self.spinning.spin() {
+                            continue;
+                        }
+                        let limit = self.guard.remaining_ns();
+                        match own {
+                            Some((words, watches)) => counts.sleep_until_woken(limit, watches, words),
+                            None => counts.sleep(limit, watched()),
+                        }
                     }
-                } else if rounds <= SCANS_BEFORE_SLEEP {
+                } else if rounds <= platform::looks_before_sleep() {
                     return Ok(0);
                 }
                 self.registration.enter();
@@ -397,6 +464,9 @@ impl PollWait {
 
     pub(crate) fn end(&mut self) {
         self.relay.end();
+        if self.counts.is_some() {
+            self.spinning.end();
+        }
         self.registration.leave();
     }
 }

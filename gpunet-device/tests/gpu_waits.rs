@@ -6,18 +6,20 @@
 #[allow(dead_code, reason = "other suites use the rest")]
 mod world;
 
+use gpunet_device::abi::entry::SlotState;
 use gpunet_device::abi::epoch::Epoch;
 use gpunet_device::abi::hand_off::{self, HandOff, Plan};
 use gpunet_device::group::{Lanes, Solo};
-use gpunet_device::poll::{POLLIN, POLLOUT};
+use gpunet_device::poll::{POLLIN, POLLNVAL, POLLOUT};
 use gpunet_device::{
-    Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, Stream, Timeout, poll, poll_until,
+    Group, Handle, Net, PollCache, PollFd, PollSet, RecvHalf, Result, Stream, Timeout, poll, poll_again,
+    poll_until,
 };
 use gpunet_posix as posix;
 use gpunet_posix::send::MSG_MORE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use world::{World, buffer, pattern};
+use world::{GENERATION, World, buffer, pattern};
 
 const G: Solo = Solo::new(0, 1);
 /// A poll that takes so long has not heard of what came, in nanoseconds.
@@ -50,7 +52,24 @@ fn poll_by<H: Group>(g: &H, net: Net, handle: Handle, events: i16, timeout: Time
 /// Lands bytes for slot 5 and tells of them, as the proxy does.
 fn land(world: &World, position: u64) {
     world.landed(5).publish(position);
-    world.epoch().publish(Epoch(world.epoch().observe()).after(5).0);
+    tell(world, 5);
+}
+
+/// Tells of a change of the socket in a slot, as the proxy does.
+fn tell(world: &World, slot: u32) {
+    world.epoch().publish(Epoch(world.epoch().observe()).after(slot).0);
+}
+
+/// New entries for sockets.
+fn entries<const N: usize>(handles: [Handle; N], events: i16) -> [PollFd; N] {
+    handles.map(|handle| PollFd { handle: handle.raw(), events, revents: PollFd::EXAMINE })
+}
+
+/// Polls sockets once more; returns how many are ready.
+fn again(net: Net, fds: &mut [PollFd], cache: &mut PollCache, timeout: Timeout) -> usize {
+    // SAFETY: the entries live until the call has returned.
+    let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), fds.len()) };
+    poll_again(&G, net, set, cache, timeout, None, || false).unwrap()
 }
 
 /// Waits until `condition` holds.
@@ -201,4 +220,97 @@ fn a_poller_and_a_sender_never_publish_backwards() {
             end.unwrap();
         }
     });
+}
+
+/// What the epoch does not tell of is not looked at: the proxy tells of everything. What the last
+/// poll has found is.
+#[test]
+fn a_poll_of_the_same_set_examines_what_has_changed_since() {
+    let world = world();
+    let (net, handles) = (world.net(), [5, 6, 7].map(|slot| world.open_driven(slot)));
+    let (mut fds, mut cache) = (entries(handles, POLLIN), PollCache::EMPTY);
+    let mut poll = |fds: &mut [PollFd; 3], timeout| {
+        let ready = again(net, fds, &mut cache, timeout);
+        (ready, fds.map(|fd| fd.revents))
+    };
+    assert_eq!(poll(&mut fds, Timeout::ms(1)), (0, [0, 0, 0]));
+    [5, 6].into_iter().for_each(|slot| world.landed(slot).publish(1));
+    assert_eq!(poll(&mut fds, Timeout::NON_BLOCKING), (0, [0, 0, 0]), "nobody has told of it");
+    tell(&world, 6);
+    assert_eq!(poll(&mut fds, LONG), (1, [0, POLLIN, 0]));
+    assert_eq!(poll(&mut fds, LONG), (1, [0, POLLIN, 0]), "it is still so");
+    fds[0].revents = PollFd::EXAMINE;
+    assert_eq!(poll(&mut fds, LONG), (2, [POLLIN, POLLIN, 0]));
+    for handle in &handles[..2] {
+        RecvHalf::from_handle(&G, net, *handle).unwrap().recv(&G, buffer(&mut [0; 8])).unwrap();
+    }
+    assert_eq!(poll(&mut fds, Timeout::ms(1)), (0, [0, 0, 0]));
+    // Several changes name no socket.
+    [5, 7].into_iter().for_each(|slot| world.landed(slot).publish(2));
+    [5, 7].into_iter().for_each(|slot| tell(&world, slot));
+    assert_eq!(poll(&mut fds, LONG), (2, [POLLIN, 0, POLLIN]));
+    world.set_state(6, SlotState::retired(GENERATION));
+    assert_eq!(poll(&mut fds, LONG), (3, [POLLIN, POLLNVAL, POLLIN]), "closed by another group");
+}
+
+/// A data thread tells of space only if it has seen the ring full.
+#[test]
+fn who_waits_for_space_examines_its_sockets_each_time() {
+    let world = world();
+    let (net, handle) = (world.net(), world.open_driven(5));
+    let (mut fds, mut cache) = (entries([handle], POLLOUT), PollCache::EMPTY);
+    Stream::from_handle(&G, net, handle).unwrap().send_all(&G, buffer(&mut pattern(4096))).unwrap();
+    for released in [100, 200] {
+        assert_eq!(again(net, &mut fds, &mut cache, Timeout::ms(1)), 0);
+        world.released(5).publish(released);
+        assert_eq!(again(net, &mut fds, &mut cache, LONG), 1);
+        Stream::from_handle(&G, net, handle).unwrap().send_all(&G, buffer(&mut pattern(100))).unwrap();
+    }
+}
+
+/// One block takes what comes to eight sockets, sometimes only a part of it.
+#[test]
+fn polls_of_the_same_set_miss_nothing() {
+    const ROUNDS: u64 = 3000;
+    let world = world();
+    let net = world.net();
+    let handles: [Handle; 8] = std::array::from_fn(|slot| world.open_driven(slot as u32));
+    let block = |g: &Lanes, set: PollSet| {
+        let (mut cache, mut left, mut turns) = (PollCache::EMPTY, ROUNDS, 0);
+        while left > 0 {
+            // A lost change ends it.
+            let ready = poll_again(g, net, set, &mut cache, LONG, None, || false).unwrap();
+            assert!(ready > 0, "{left} bytes do not come");
+            for fd in (0..set.len()).map(|index| set.get(index)) {
+                let (Some(handle), true) = (Handle::from_raw(fd.handle), fd.revents != 0) else { continue };
+                turns += 1;
+                let len = if turns % 3 == 0 { 1 } else { 64 };
+                let mut half = RecvHalf::from_handle(g, net, handle).unwrap();
+                let got = half.try_peek(g, len).unwrap().len();
+                half.release(g, got);
+                left -= got as u64;
+            }
+        }
+    };
+    for lanes in [1, 2] {
+        let mut fds = entries(handles, POLLIN);
+        // SAFETY: the entries live until the lanes have ended, which are one group.
+        let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), fds.len()) };
+        std::thread::scope(|scope| {
+            for lane in Lanes::group(0, 1, lanes) {
+                let block = &block;
+                scope.spawn(move || block(&lane, set));
+            }
+            for round in 0..ROUNDS {
+                // Eight at most without a pause.
+                let slot = (round * round / 7 % 8) as u32;
+                let word = world.landed(slot);
+                word.publish(word.observe() + 1);
+                tell(&world, slot);
+                if round % 8 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+    }
 }

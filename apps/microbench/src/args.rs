@@ -3,8 +3,8 @@
 use crate::bench::device_name;
 use crate::effort::Effort;
 use crate::measure::{
-    AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, RateArgs, ReceiveTensorsArgs, StagedArgs,
-    StreamArgs, SymmetricArgs, TensorsArgs,
+    AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, PlainServerArgs, RateArgs,
+    ReceiveTensorsArgs, StagedArgs, StreamArgs, SymmetricArgs, TensorsArgs,
 };
 use crate::pair::EndArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -99,6 +99,9 @@ pub enum What {
     /// Measure how soon the proxy notices a block that sends at regular intervals, and the
     /// processor time that this costs.
     Rhythm,
+    /// Measure how soon a connection's bell is heard that another block or this program rings, and
+    /// the processor time of a message each 20 ms.
+    Rings,
     /// Measure 32 senders to one receiver: total rate and fairness.
     Incast,
     /// Measure the copy routine between device and pinned memory, at all alignments.
@@ -117,8 +120,8 @@ pub enum What {
     Tensors(TensorsArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric,
-    /// tensors and watch.
+    /// Run everything but attach, check, clients, faults, rate, rhythm, rings, staged, stream,
+    /// symmetric, tensors and watch.
     All,
     /// Make --plot and --tables from the results that an earlier run wrote with --json. Measures
     /// nothing.
@@ -132,6 +135,9 @@ pub enum What {
     /// A process of `faults`: serves clients, and reports on stdout as JSON lines.
     #[command(hide = true)]
     Attend(AttendArgs),
+    /// A plain server of `clients`: serves until it is killed.
+    #[command(hide = true)]
+    PlainServer(PlainServerArgs),
     /// The other process of `tensors`.
     #[command(hide = true)]
     ReceiveTensors(ReceiveTensorsArgs),

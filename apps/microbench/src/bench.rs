@@ -211,7 +211,7 @@ impl Bench {
 
     /// Returns a kernel for blocks of `threads` threads. Loading one takes up to a second if it is
     /// not cached.
-    fn program<K: Kernel>(&self, threads: u32) -> Outcome<Program> {
+    pub fn program<K: Kernel>(&self, threads: u32) -> Outcome<Program> {
         let most = [256, 512, 1024].into_iter().find(|&most| threads <= most).ok_or("too many threads")?;
         let key = (K::ENTRY, most);
         if let Some(program) = self.programs.borrow().get(&key) {

@@ -19,6 +19,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Watch => watch(run)?,
         What::Idle => idle(run)?,
         What::Rhythm => rhythm(run)?,
+        What::Rings => rings(run)?,
         What::Incast => incast(run)?,
         What::Copy => copy(run)?,
         What::Stream(args) => return stream(run, args),
@@ -27,13 +28,17 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Tensors(args) => tensors(run, args)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,
-        What::Render { .. } | What::End(_) | What::Attend(_) | What::ReceiveTensors(_) => {}
+        What::Render { .. }
+        | What::End(_)
+        | What::Attend(_)
+        | What::PlainServer(_)
+        | What::ReceiveTensors(_) => {}
     }
     Ok(true)
 }
 
-/// Runs everything but attach, check, clients, faults, rate, rhythm, staged, stream, symmetric,
-/// tensors and watch.
+/// Runs everything but attach, check, clients, faults, rate, rhythm, rings, staged, stream,
+/// symmetric, tensors and watch.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

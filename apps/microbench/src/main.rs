@@ -64,6 +64,7 @@ fn run(args: &Args) -> Outcome<bool> {
     match &args.what {
         What::End(end) => return pair::serve_end(&args.device, end),
         What::Attend(attend) => return measure::attend(&args.device, &args.proxy(), attend),
+        What::PlainServer(plain) => return measure::plain_server(plain).map(|()| true),
         What::ReceiveTensors(receive) => return measure::receive_tensors(&args.device, receive),
         What::Render { from } => return render(from, args).map(|()| true),
         _ => {}

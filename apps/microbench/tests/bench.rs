@@ -195,6 +195,13 @@ fn a_rhythm_has_its_round_trips_and_its_price() {
 }
 
 #[test]
+fn bells_are_heard_from_a_block_and_from_the_host() {
+    let tables = tables(&Folder::new("rings"), &["rings"]);
+    let rows = rows(&tables[0], "gpunet");
+    assert_eq!(rows.len(), 4, "two who ring, a rhythm and its price: {}", tables[0]);
+}
+
+#[test]
 fn every_byte_is_checked_and_the_verdict_is_kept() {
     let folder = Folder::new("check");
     for (args, transports) in [

@@ -139,6 +139,9 @@ pub struct HostBells {
 }
 
 impl HostBells {
+    const NONE: Self =
+        Self { memory: Memory::EMPTY, shape: Shape { serving: 0, blocks: 0, room: 0, reserved: 0 } };
+
     /// Bytes for a server of `blocks` blocks. The last `workers` of them serve no connections, the
     /// others `room` each.
     #[must_use]
@@ -205,6 +208,9 @@ pub struct Bells {
 }
 
 impl Bells {
+    /// Those of no server: rings do nothing.
+    pub(crate) const NONE: Self = Self { places: Memory::EMPTY, wakes: Memory::EMPTY, host: HostBells::NONE };
+
     pub(crate) fn carve(carve: &mut Carve, host: HostBells) -> Self {
         let shape = host.shape;
         Self {
@@ -253,6 +259,22 @@ impl Bells {
         }
     }
 
+    /// Wakes all other blocks that serve connections: each calls [`crate::Service::help`] before
+    /// its next turns, if its service [helps](crate::Service::HELPS).
+    ///
+    /// # Cooperation
+    /// As [`Bells::ring`]. Lanes wake side by side.
+    pub fn ring_blocks<G: Group>(&self, g: &G) {
+        g.sync();
+        let mut block = g.rank();
+        while block < self.host.shape.serving {
+            if block != g.index() {
+                self.wake(block as usize);
+            }
+            block += g.size();
+        }
+    }
+
     /// As [`Bells::ring`], by one lane.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(crate) fn ring_alone(&self, bell: Bell) {
@@ -260,13 +282,6 @@ impl Bells {
         if self.generation(bell.place()) == bell.generation() {
             count_up(self.rung(bell.place()));
             self.wake(block);
-        }
-    }
-
-    /// Rings for whatever connection has the place now. By one lane.
-    pub(crate) fn ring_place(&self, place: usize) {
-        if self.host.shape.block_of(place).is_some() {
-            self.ring_alone(Bell::new(place, self.generation(place)));
         }
     }
 
@@ -386,12 +401,12 @@ impl Doorbell {
         unsafe { WakeWords::new([device, host], bells.host.sleeping(block)) }
     }
 
-    /// Returns whether somebody may have rung. By the leader, with the relay's turn that it may
-    /// have (`mine`).
-    pub(crate) fn is_rung(&self, mine: &Cell<u64>) -> bool {
+    /// Returns whether somebody may have rung; the host is asked only if `by_host`. By the leader,
+    /// with the relay's turn that it may have (`mine`).
+    pub(crate) fn is_rung(&self, mine: &Cell<u64>, by_host: bool) -> bool {
         let (bells, block) = (&self.bells, self.block);
         bells.wake_word(block).get() != bells.known(block, known::DEVICE).get()
-            || self.host_may_have_rung(mine)
+            || by_host && self.host_may_have_rung(mine)
     }
 
     fn host_may_have_rung(&self, mine: &Cell<u64>) -> bool {
@@ -403,10 +418,10 @@ impl Doorbell {
         }
     }
 
-    /// Takes what was rung so far for known; returns who has rung since the last call. All lanes;
-    /// begins and ends with a barrier. What was stored before a ring that counts is there for all
+    /// Takes what was rung so far for known; returns who has rung since the last call. The host is
+    /// asked only if `by_host`. All lanes; begins and ends with a barrier. What was stored before a ring that counts is there for all
     /// of them.
-    pub(crate) fn look<G: Group>(&self, g: &G) -> Rung {
+    pub(crate) fn look<G: Group>(&self, g: &G, by_host: bool) -> Rung {
         let (bells, block) = (&self.bells, self.block);
         let mut found = 0;
         if g.is_leader() {
@@ -417,7 +432,7 @@ impl Doorbell {
             found |= u64::from(wake != known_device.get());
             known_device.set(wake);
             let mine = Cell::new(0);
-            if self.host_may_have_rung(&mine) {
+            if by_host && self.host_may_have_rung(&mine) {
                 // Before the wake word: a ring that comes between the two is looked at once more.
                 let changes = self.relay.changes(bells.host, &mine);
                 bells.known(block, known::CHANGES).set(changes);

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::Bytes;
+use crate::bells::Bells;
 use crate::bytes::{copy_all, total};
 use crate::word::{HostWord64, Word32, Word64};
 use gpunet_device::{Buffer, Group};
@@ -203,6 +204,7 @@ pub struct Carve {
     used: usize,
     blocks: usize,
     places: usize,
+    bells: Bells,
     seed: [u64; 2],
 }
 
@@ -211,19 +213,19 @@ impl Carve {
     /// used.
     #[must_use]
     pub const fn measure() -> Self {
-        Self { memory: None, used: 0, blocks: 1, places: 0, seed: [0; 2] }
+        Self::measure_for(1)
     }
 
     /// As [`Carve::measure`], for a launch of `blocks` blocks.
     #[must_use]
     pub const fn measure_for(blocks: usize) -> Self {
-        Self { memory: None, used: 0, blocks, places: 0, seed: [0; 2] }
+        Self { memory: None, used: 0, blocks, places: 0, bells: Bells::NONE, seed: [0; 2] }
     }
 
     /// Gives out parts of this memory, in a launch of `blocks` blocks.
     #[must_use]
     pub const fn new(memory: Memory, blocks: usize) -> Self {
-        Self { memory: Some(memory), used: 0, blocks, places: 0, seed: [0; 2] }
+        Self { memory: Some(memory), used: 0, blocks, places: 0, bells: Bells::NONE, seed: [0; 2] }
     }
 
     /// With a secret by which maps hash their keys.
@@ -254,6 +256,17 @@ impl Carve {
     #[must_use]
     pub const fn places(&self) -> usize {
         self.places
+    }
+
+    /// The bells of the server, for structures that ring. Outside of a server they ring for nobody.
+    #[must_use]
+    pub const fn bells(&self) -> Bells {
+        self.bells
+    }
+
+    /// With the bells of a server.
+    pub(crate) const fn set_bells(&mut self, bells: Bells) {
+        self.bells = bells;
     }
 
     /// Bytes given out so far.

@@ -4,12 +4,11 @@
 
 use crate::bells::{Bells, Doorbell, Rung};
 use crate::memory::{Carve, Memory};
-use crate::topics::Topics;
 use crate::word::Word64;
 use core::cell::Cell;
 use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP};
 use gpunet_device::{
-    Group, Handle, Net, PollFd, PollSet, RecvHalf, Result, Timeout, now_ns, poll_until_woken,
+    Group, Handle, Net, PollCache, PollFd, PollSet, RecvHalf, Result, Timeout, now_ns, poll_again,
 };
 
 /// The listener's entry; connections follow.
@@ -41,10 +40,8 @@ pub(crate) struct Waits {
     pub(crate) drains: bool,
     /// Also for this time; 0: for none.
     pub(crate) at: u64,
-    /// Also for its bell: it has given that away, or is subscribed to a topic.
+    /// Also for its bell: it has given that away.
     pub(crate) rings: bool,
-    /// Also for the next look: it has just subscribed to a topic.
-    pub(crate) is_due: bool,
 }
 
 /// What has become ready.
@@ -64,6 +61,8 @@ pub(crate) struct Ready {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     set: Memory,
+    /// What the last poll has found out.
+    cache: PollCache,
     /// For each connection what the module `row` tells.
     rows: Memory,
     doorbell: Doorbell,
@@ -82,8 +81,6 @@ pub(crate) struct Readiness {
     /// Connections that wait for a time, and the first such time at the earliest.
     timers: usize,
     timer_at: u64,
-    /// A turn has made a connection due: the next wait does not wait.
-    has_due: bool,
     /// Rows may say that their connections are due.
     marked: bool,
 }
@@ -124,6 +121,7 @@ impl Readiness {
         let (block, bytes, rows_bytes) = (g.index() as usize, (room + 2) / 2 * 16, room * row::LEN + 8);
         let readiness = Self {
             set: set.part(block * bytes, bytes),
+            cache: PollCache::EMPTY,
             rows: rows.part(block * rows_bytes, rows_bytes),
             doorbell,
             bells,
@@ -135,7 +133,6 @@ impl Readiness {
             ringing: 0,
             timers: 0,
             timer_at: u64::MAX,
-            has_due: false,
             marked: false,
         };
         let mut index = g.rank() as usize;
@@ -161,7 +158,8 @@ impl Readiness {
     fn set<G: Group>(&self, g: &G, index: usize, handle: i32, events: i16) {
         g.sync();
         if g.is_leader() {
-            self.all(self.room + 1).set(index, PollFd { handle, events, revents: 0 });
+            let revents = if handle < 0 { 0 } else { PollFd::EXAMINE };
+            self.all(self.room + 1).set(index, PollFd { handle, events, revents });
         }
         g.sync();
     }
@@ -176,7 +174,7 @@ impl Readiness {
 
     /// Returns whether the last wait found a connection to accept.
     pub(crate) fn listener_ready(&self) -> bool {
-        self.entry(LISTENER).revents != 0
+        found(self.entry(LISTENER)) != 0
     }
 
     /// A place for one more connection.
@@ -200,7 +198,7 @@ impl Readiness {
         if g.is_leader() {
             self.bells.renew(self.first + place);
         }
-        let waits = Waits { interest: Interest::Input, drains: false, at: 0, rings: false, is_due: false };
+        let waits = Waits { interest: Interest::Input, drains: false, at: 0, rings: false };
         self.watch(g, place, handle, waits, now);
     }
 
@@ -235,7 +233,7 @@ impl Readiness {
             }
             g.sync();
         }
-        self.wake_for(g, place, (waits.at, waits.rings, waits.is_due));
+        self.wake_for(g, place, (waits.at, waits.rings));
         if before.handle != handle.raw() || before.events != events {
             self.set(g, place + 1, handle.raw(), events);
         }
@@ -244,12 +242,12 @@ impl Readiness {
         }
     }
 
-    /// Sets the time at which the connection in a place is due, whether it is when it is rung for,
-    /// and whether it is at once. All lanes.
+    /// Sets the time at which the connection in a place is due, and whether it is when it is rung
+    /// for. All lanes.
     #[inline(always)]
-    fn wake_for<G: Group>(&mut self, g: &G, place: usize, (at, rings, is_due): (u64, bool, bool)) {
+    fn wake_for<G: Group>(&mut self, g: &G, place: usize, (at, rings): (u64, bool)) {
         // A service without times and bells loads nothing here.
-        if at == 0 && !rings && !is_due && self.timers == 0 && self.ringing == 0 && !self.marked {
+        if at == 0 && !rings && self.timers == 0 && self.ringing == 0 && !self.marked {
             return;
         }
         let was_at = self.word(place, row::AT).get();
@@ -261,14 +259,12 @@ impl Readiness {
             (0, _) => self.timer_at,
             _ => self.timer_at.min(at),
         };
-        self.has_due |= is_due;
-        self.marked |= is_due;
         // All lanes have read what was there.
         g.sync();
         if g.is_leader() {
             self.word(place, row::AT).set(at);
             self.word(place, row::RINGS).set(u64::from(rings));
-            self.word(place, row::DUE).set(u64::from(is_due));
+            self.word(place, row::DUE).set(0);
             for agent in 0..2 {
                 // What the last look has found was there before the turn. What it found of the
                 // place's last connection was there before this one had a bell.
@@ -286,7 +282,7 @@ impl Readiness {
             self.partials -= 1;
         }
         self.set(g, place + 1, -1, 0);
-        self.wake_for(g, place, (0, false, false));
+        self.wake_for(g, place, (0, false));
         if g.is_leader() {
             self.bells.renew(self.first + place);
         }
@@ -296,50 +292,36 @@ impl Readiness {
         }
     }
 
-    /// Enters the connection in a place as a subscriber of a topic instead of another. All lanes.
-    pub(crate) fn subscribe<G: Group>(
-        &self,
-        g: &G,
-        topics: &Topics,
-        place: usize,
-        (before, now): (Option<u32>, Option<u32>),
-    ) {
-        g.sync();
-        if g.is_leader() {
-            let place = self.first + place;
-            before.into_iter().for_each(|topic| topics.subscribe(place, topic, false));
-            now.into_iter().for_each(|topic| topics.subscribe(place, topic, true));
-        }
-        g.sync();
-    }
-
-    /// Waits until something is ready or due, or `is_asked` is true ([`poll_until_woken`]), at most
-    /// `timeout_ns` from `now` on; returns how many entries may be ready. All lanes.
+    /// Waits until something is ready or due, or, if the block `helps`, somebody has rung for the
+    /// blocks; at most `timeout_ns` from `now` on. Returns how many entries may be ready, and
+    /// whether a block that helps was rung for. All lanes.
     pub(crate) fn wait<G: Group>(
         &mut self,
         g: &G,
         net: Net,
         (now, timeout_ns): (u64, u64),
-        is_asked: impl Fn() -> bool,
-    ) -> Result<usize> {
-        let (doorbell, rings) = (self.doorbell, self.ringing > 0);
+        helps: bool,
+    ) -> Result<(usize, bool)> {
+        let (doorbell, by_host) = (self.doorbell, self.ringing > 0);
+        let rings = by_host || helps;
         let timer = if self.timers == 0 { u64::MAX } else { self.timer_at.saturating_sub(now) };
         let limit = timeout_ns.min(self.next_look(now)).min(timer);
-        let limit = if self.has_due { 0 } else { limit };
         let words = if rings && !IS_GPU { Some(doorbell.words()) } else { None };
         let turn = Cell::new(0);
-        let is_over = || is_asked() || (rings && doorbell.is_rung(&turn));
-        let ready = poll_until_woken(g, net, self.all(self.high + 1), Timeout::ns(limit), words, is_over);
+        let is_over = || rings && doorbell.is_rung(&turn, by_host);
+        let (set, limit) = (self.all(self.high + 1), Timeout::ns(limit));
+        let ready = poll_again(g, net, set, &mut self.cache, limit, words, is_over);
         if rings {
             doorbell.end(&turn);
         }
         let ready = ready?;
         // All that were due before have had their turns.
-        self.marked = core::mem::take(&mut self.has_due);
-        let mut due = if self.marked { self.high } else { 0 };
+        self.marked = false;
+        let (mut due, mut is_rung) = (0, false);
         if rings {
-            let rung = doorbell.look(g);
-            if rung.by_device || rung.by_host {
+            let rung = doorbell.look(g, by_host);
+            is_rung = rung.by_device || rung.by_host;
+            if is_rung && by_host {
                 due += self.mark_rung(g, rung);
             }
         }
@@ -349,10 +331,10 @@ impl Readiness {
                 due += self.mark_late(g, now);
             }
         }
-        self.marked |= due > 0;
+        self.marked = due > 0;
         // Each is looked at in the turns that follow, and says again when it is looked at next.
         self.look_at = u64::MAX;
-        Ok(ready + self.partials + due)
+        Ok((ready + self.partials + due, is_rung))
     }
 
     /// How long it is from `now` until a connection with half a request is looked at.
@@ -421,6 +403,24 @@ impl Readiness {
         self.rows.u64(place * row::LEN + at)
     }
 
+    /// The places of 32 from `first` on that may be ready, as the last wait found it: a bit for
+    /// each. Lanes look side by side; one after the other, a GPU waits for each entry. All lanes;
+    /// also a barrier.
+    pub(crate) fn candidates<G: Group>(&self, g: &G, first: usize) -> u32 {
+        let (mut at, mut bits) = (g.rank(), 0);
+        while at < u32::BITS {
+            let place = first + at as usize;
+            if place < self.high {
+                let entry = self.entry(place + 1);
+                let may_be_due = self.marked || is_partial(entry.events);
+                bits |= u32::from(entry.handle >= 0 && (found(entry) != 0 || may_be_due)) << at;
+            }
+            at += g.size();
+        }
+        // Each bit is of one lane.
+        g.sum(bits)
+    }
+
     /// What is ready in a place, as the last wait found it. All lanes.
     ///
     /// # Errors
@@ -435,7 +435,7 @@ impl Readiness {
     ) -> Result<Option<Ready>> {
         let entry = self.entry(place + 1);
         let Some(handle) = Handle::from_raw(entry.handle) else { return Ok(None) };
-        let found = entry.revents;
+        let found = found(entry);
         if found != 0 {
             let failed = found & (POLLERR | POLLNVAL) != 0;
             let ended = found & POLLRDHUP != 0 && !failed;
@@ -467,6 +467,11 @@ impl Readiness {
         g.sync();
         Ok(None)
     }
+}
+
+/// What the last wait has found of an entry: nothing, if that was set since.
+const fn found(entry: PollFd) -> i16 {
+    if entry.revents == PollFd::EXAMINE { 0 } else { entry.revents }
 }
 
 /// How long after a look the next one is, if it has waited so long.
@@ -542,7 +547,7 @@ mod tests {
             let (new, ..) = block();
             by_lanes(lanes, &new, |g, mut readiness| {
                 for (place, at) in [(0, 50), (2, 20), (3, 90), (6, 20)] {
-                    readiness.wake_for(g, place, (at, false, false));
+                    readiness.wake_for(g, place, (at, false));
                 }
                 assert_eq!((readiness.timers, readiness.timer_at), (4, 20));
                 assert_eq!(readiness.mark_late(g, 19), 0);
@@ -550,9 +555,9 @@ mod tests {
                 assert_eq!((readiness.timers, readiness.timer_at, due(&readiness)), (2, 50, std::vec![2, 6]));
                 readiness.marked = true;
                 // One waits again, one for something else, one is gone.
-                readiness.wake_for(g, 2, (70, false, false));
-                readiness.wake_for(g, 6, (0, false, false));
-                readiness.wake_for(g, 0, (0, false, false));
+                readiness.wake_for(g, 2, (70, false));
+                readiness.wake_for(g, 6, (0, false));
+                readiness.wake_for(g, 0, (0, false));
                 assert_eq!((readiness.timers, due(&readiness)), (2, Vec::new()));
                 assert_eq!(readiness.mark_late(g, 200), 2);
                 assert_eq!(
@@ -570,11 +575,11 @@ mod tests {
             let [first, second] = [bells.bell(1), bells.bell(4)];
             by_lanes(lanes, &new, |g, mut readiness| {
                 let rung = |g: &Lanes, readiness: &mut Readiness| {
-                    let rung = readiness.doorbell.look(g);
+                    let rung = readiness.doorbell.look(g, true);
                     readiness.marked = true;
                     readiness.mark_rung(g, rung)
                 };
-                [1, 4].into_iter().for_each(|place| readiness.wake_for(g, place, (0, true, false)));
+                [1, 4].into_iter().for_each(|place| readiness.wake_for(g, place, (0, true)));
                 assert_eq!((readiness.ringing, rung(g, &mut readiness)), (2, 0));
                 bells.ring(g, first);
                 bells.ring(g, first);
@@ -589,9 +594,9 @@ mod tests {
                 g.sync();
                 assert_eq!((rung(g, &mut readiness), due(&readiness)), (2, std::vec![1, 4]));
                 // One has had its turn; the other is still due.
-                readiness.wake_for(g, 1, (0, true, false));
+                readiness.wake_for(g, 1, (0, true));
                 assert_eq!((rung(g, &mut readiness), due(&readiness)), (0, std::vec![4]));
-                readiness.wake_for(g, 4, (0, true, false));
+                readiness.wake_for(g, 4, (0, true));
                 g.sync();
                 if g.is_leader() {
                     host.ring(first);
@@ -614,8 +619,8 @@ mod tests {
         bells.ring(&g, old);
         host.ring(old);
         by_lanes(1, &new, |g, mut readiness| {
-            readiness.wake_for(g, 3, (0, true, false));
-            let rung = readiness.doorbell.look(g);
+            readiness.wake_for(g, 3, (0, true));
+            let rung = readiness.doorbell.look(g, true);
             assert_eq!(rung, Rung { by_device: true, by_host: false });
             assert_eq!(bells.counts(3, true), [Some(1), Some(0)], "the one ring of its own");
             assert_eq!(readiness.mark_rung(g, rung), 1);

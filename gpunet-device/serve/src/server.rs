@@ -20,7 +20,6 @@ use crate::bells::{Bells, Doorbell, HostBells, HostRelay};
 use crate::board::{Board, Connections, Counters, Log};
 use crate::memory::{Carve, Memory};
 use crate::readiness::{Readiness, nothing};
-use crate::topics::Topics;
 use crate::{Bytes, Context, Service, Worker};
 use accept::Accepting;
 use connection::Connection;
@@ -31,10 +30,8 @@ use gpunet_device::{
 /// How often a block checks limits and whether to stop.
 const CHECK_NS: u64 = 50_000_000;
 const IS_GPU: bool = cfg!(target_arch = "nvptx64");
-/// How long after it was last asked for help a block is ready for it at once.
+/// How long after it has helped a block is ready for it at once, also beside its only connection.
 const HELPS_FOR_NS: u64 = if IS_GPU { 60_000_000_000 } else { 100_000_000 };
-/// How long a block of the CPU device waits for its sockets meanwhile.
-const HELP_NS: u64 = 100_000;
 /// How long an accepted stream's calls wait at most: a block waits so for its only connection.
 /// Otherwise they are made when they need not wait, and a peer that lies must not hold the block.
 const RECV_TIMEOUT: Timeout = Timeout::ms(1);
@@ -122,7 +119,6 @@ struct Parts<S: Service> {
     loads: Connections,
     bells: Bells,
     relay: HostRelay,
-    topics: Topics,
     readiness: (Memory, Memory),
     connections: Memory,
     states: Memory,
@@ -139,11 +135,11 @@ impl<S: Service> Parts<S> {
         let carve = &mut carve.with_places(places);
         let host = HostBells::new(host, carve.blocks(), service.workers(), settings.room);
         let bells = Bells::carve(carve, host);
+        carve.set_bells(bells);
         let parts = Self {
             loads: Connections::carve(carve, serving),
             bells,
             relay: HostRelay::carve(carve),
-            topics: Topics::carve(carve, service.topics(), bells),
             readiness: Readiness::carve(carve, serving, room),
             connections: carve.take(places * Arena::<Connection>::STRIDE),
             states: carve.take(places * Arena::<S::State>::STRIDE),
@@ -193,7 +189,6 @@ impl<S: Service> Kernel for Server<S> {
             board,
             loads: parts.loads,
             readiness: Readiness::new(g, parts.readiness, (parts.bells, doorbell), room),
-            topics: parts.topics,
             bells: parts.bells,
             data: self.data.stable_bytes(),
             connections: Arena::of_block(parts.connections, block, room),
@@ -208,7 +203,7 @@ impl<S: Service> Kernel for Server<S> {
             started,
             unix_at_start: self.unix_ns
                 + if self.clock_ns == 0 { 0 } else { started.saturating_sub(self.clock_ns) },
-            asked: 0,
+            helps_more: false,
             helps_until: 0,
         };
         let ended = server.start(g, self.addr, self.options).and_then(|listener| server.run(g, listener));
@@ -256,7 +251,6 @@ struct Block<S: Service> {
     board: Board,
     loads: Connections,
     readiness: Readiness,
-    topics: Topics,
     bells: Bells,
     /// What the host has given: nobody writes it.
     data: Bytes<'static>,
@@ -273,8 +267,8 @@ struct Block<S: Service> {
     /// When it began, and nanoseconds from 1970 until then.
     started: u64,
     unix_at_start: u64,
-    /// How often it knows that help was asked for.
-    asked: u64,
+    /// It has helped, and there may be more.
+    helps_more: bool,
     /// Until when it is ready to help at once.
     helps_until: u64,
 }
@@ -319,12 +313,10 @@ impl<S: Service> Block<S> {
         loop {
             self.watch_listener(g, &listener, end_at != 0);
             let timeout = self.accepting.wait_at_most(self.now, check_at - self.now);
-            let timeout = if self.looks() { timeout.min(HELP_NS) } else { timeout };
-            let (service, shared, known) = (&self.service, &self.shared, self.asked);
-            let is_asked = || S::HELPS && service.asked(shared) != known;
-            let ready = self.readiness.wait(g, self.net, (self.now, timeout), is_asked)?;
+            let timeout = if self.helps_more { 0 } else { timeout };
+            let (ready, is_rung) = self.readiness.wait(g, self.net, (self.now, timeout), S::HELPS)?;
             self.now = g.broadcast(now_ns());
-            if S::HELPS {
+            if S::HELPS && (is_rung || self.helps_more) {
                 self.help(g)?;
             }
             let before = self.counters;
@@ -355,26 +347,13 @@ impl<S: Service> Block<S> {
         }
     }
 
-    /// Returns whether this block looks after some time whether it can help, not only when it is
-    /// asked.
-    fn looks(&self) -> bool {
-        !IS_GPU && S::HELPS && self.now < self.helps_until
-    }
-
-    /// Helps other blocks if they have asked.
+    /// Takes a share of what other blocks have put out.
     fn help<G: Group>(&mut self, g: &G) -> Result<()> {
-        let asked = g.broadcast(if g.is_leader() { self.service.asked(&self.shared) } else { 0 });
-        let is_asked = asked != self.asked;
-        if is_asked || self.looks() {
-            let is_more = self.service.help(g, &self.shared, &self.context())?;
-            // A block of the CPU device would keep others from their cores if it looked again at
-            // once.
-            self.asked = if is_more && IS_GPU { self.asked } else { asked };
-            self.now = g.broadcast(now_ns());
-            if is_asked || is_more {
-                self.helps_until = self.now + HELPS_FOR_NS;
-            }
-        }
+        let is_more = self.service.help(g, &self.shared, &self.context())?;
+        // A block of the CPU device would keep others from their cores if it looked again at once.
+        self.helps_more = is_more && IS_GPU;
+        self.now = g.broadcast(now_ns());
+        self.helps_until = self.now + HELPS_FOR_NS;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use crate::backlog::Backlogs;
 use crate::bells::Doorbell;
 use crate::board::{Board, Connections, Counters, Log};
-use crate::{Bell, Bells, Bytes, Carve, Reader, Topics, Writer};
+use crate::{Bell, Bells, Bytes, Carve, Reader, Writer};
 use gpunet_device::{Group, Net, Result};
 
 /// What a connection waits for after its turn.
@@ -27,7 +27,7 @@ pub enum Next {
     /// After the end of the peer's stream it is the time alone. A time that is over gives a turn
     /// after the other connections have had theirs.
     At(u64),
-    /// Its bell ([`Turn::bell`]) or its topic alone. What comes meanwhile stays where it is, as
+    /// Its bell ([`Turn::bell`]) alone. What comes meanwhile stays where it is, as
     /// does the end of the peer's stream: the next turn shows both. A connection that fails is
     /// closed at once.
     Bell,
@@ -47,7 +47,7 @@ pub struct Context {
 
 /// One turn of one connection.
 ///
-/// Whatever the connection waits for, it has a turn when its bell was rung, or its topic notified.
+/// Whatever the connection waits for, it has a turn when its bell was rung.
 #[derive(Debug)]
 pub struct Turn<'t, S: Service> {
     /// What has come.
@@ -66,11 +66,6 @@ pub struct Turn<'t, S: Service> {
     pub log: &'t mut Log,
     /// How many connections all blocks have.
     pub connections: Connections,
-    /// The server's topics.
-    pub topics: &'t Topics,
-    /// The topic that the connection is subscribed to, from one turn to the next: `None` at first.
-    /// One turn follows at once after it has subscribed.
-    pub subscription: &'t mut Option<u32>,
     /// For who is to have a turn, or to work.
     pub bells: &'t Bells,
     pub(crate) place: usize,
@@ -190,11 +185,6 @@ pub trait Service: Copy + Send + 'static {
     /// and gets the same.
     fn shared(&self, carve: &mut Carve) -> Self::Shared;
 
-    /// How many topics there are. It depends on the service's settings only.
-    fn topics(&self) -> u32 {
-        0
-    }
-
     /// Takes requests from the input and puts answers into the output, for one connection.
     ///
     /// It waits for nothing: what is not complete it leaves.
@@ -234,24 +224,13 @@ pub trait Service: Copy + Send + 'static {
     /// their input once, or send it on.
     const COPIED_INPUT: usize = 0;
 
-    /// Blocks call [`Service::help`] when [`Service::asked`] has changed.
+    /// Blocks that serve connections call [`Service::help`] when another block has rung for them
+    /// ([`Bells::ring_blocks`]).
     const HELPS: bool = false;
 
-    /// How often blocks have asked for help so far: a word in shared memory that a block counts up
-    /// after it has put work out. A GPU's block that waits for its sockets looks at it each
-    /// microsecond or so; one of the CPU device does not wait for more than 0.1 ms at a time for a
-    /// while after it has changed.
-    ///
-    /// # Cooperation
-    /// One lane calls it.
-    fn asked(&self, shared: &Self::Shared) -> u64 {
-        let _ = shared;
-        0
-    }
-
     /// Takes a share of work that another block has put out for all, between the turns of
-    /// connections. Returns whether there may be more: it is called again then, after connections
-    /// that have become ready had their turns.
+    /// connections. Returns whether there may be more: on a GPU it is called again then, after
+    /// connections that have become ready had their turns.
     ///
     /// It waits for nothing.
     ///

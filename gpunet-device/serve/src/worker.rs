@@ -25,7 +25,7 @@ impl<S: Service> Worker<'_, S> {
         self.board.publish(g, &self.published, &self.counters);
         self.published = self.counters;
         loop {
-            let rung = self.doorbell.look(g);
+            let rung = self.doorbell.look(g, true);
             self.context.now = g.broadcast(now_ns());
             if !self.goes_on(g) {
                 return Ok(false);
@@ -46,7 +46,7 @@ impl<S: Service> Worker<'_, S> {
         let (doorbell, net) = (self.doorbell, self.context.net);
         let words = if cfg!(target_arch = "nvptx64") { None } else { Some(doorbell.words()) };
         let timeout = Timeout::ns(limit_ns);
-        let ended = poll_until_woken(g, net, nothing(), timeout, words, || doorbell.is_rung(&turn));
+        let ended = poll_until_woken(g, net, nothing(), timeout, words, || doorbell.is_rung(&turn, true));
         doorbell.end(&turn);
         ended.map(drop)
     }

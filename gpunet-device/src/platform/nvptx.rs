@@ -140,10 +140,39 @@ impl ChangeCounts {
     }
 
     #[inline(always)]
+    pub(crate) const fn have_changed(&self, _own: Option<(&super::WakeWords, bool)>) -> bool {
+        false
+    }
+
+    #[inline(always)]
     pub(crate) fn sleep(&self, _limit_ns: u64, _watched: u32) {}
 
     #[inline(always)]
     pub(crate) fn sleep_until_woken(&self, _limit_ns: u64, _watches: bool, _own: &super::WakeWords) {}
+}
+
+/// A GPU's poll never sleeps.
+#[inline(always)]
+pub(crate) const fn looks_before_sleep() -> u32 {
+    0
+}
+
+/// As above.
+pub(crate) struct PollSpin;
+
+impl PollSpin {
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub(crate) const fn spin(&mut self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    pub(crate) const fn end(&self) {}
 }
 
 /// A GPU wakes nobody.

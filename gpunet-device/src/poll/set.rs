@@ -36,6 +36,11 @@ pub struct PollFd {
     pub revents: i16,
 }
 
+impl PollFd {
+    /// In `revents` before [`crate::poll_again`]: the entry is new, or was changed.
+    pub const EXAMINE: i16 = -1;
+}
+
 /// Sockets to watch, in memory that the whole group uses.
 ///
 /// # Examples

@@ -182,10 +182,6 @@ impl Service for Kv {
 
     const HELPS: bool = true;
 
-    fn asked(&self, store: &Store) -> u64 {
-        store.vectors.put_out()
-    }
-
     fn help<G: Group>(&mut self, g: &G, store: &Store, context: &Context) -> Result<bool> {
         store.vectors.help(g, context)
     }

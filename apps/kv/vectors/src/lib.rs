@@ -35,7 +35,7 @@ pub use change::Change;
 pub use decimal::Decimal;
 use desk::Desk;
 use gpunet_serve::raw::Chunks;
-use gpunet_serve::{Carve, Memory, Pin};
+use gpunet_serve::{Bells, Carve, Memory, Pin};
 use head::Head;
 pub use head::VectorSet;
 pub use long::LongSearch;
@@ -111,6 +111,7 @@ pub struct Vectors {
     /// Room for what other blocks find, for each block: [`OWN_LISTS`] keys.
     lists: Memory,
     blocks: usize,
+    bells: Bells,
 }
 
 impl Vectors {
@@ -118,7 +119,7 @@ impl Vectors {
     #[must_use]
     #[allow(unsafe_code)]
     pub fn new(carve: &mut Carve, map: Map) -> Self {
-        let blocks = carve.blocks();
+        let (blocks, bells) = (carve.blocks(), carve.bells());
         // SAFETY: every block makes them here, in the same order. `open`, desks and lists are used
         // as words; what is in `best` is a block's own.
         let mut take = |len| unsafe { carve.memory(len) };
@@ -129,6 +130,7 @@ impl Vectors {
             best: take(blocks * Best::BYTES),
             lists: take(blocks * OWN_LISTS * 8),
             blocks,
+            bells,
         }
     }
 

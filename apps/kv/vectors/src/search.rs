@@ -8,7 +8,7 @@ use super::number::{key_of, of_key};
 use super::tile::{Comparison, TILE};
 use super::{MAX_COUNT, OWN_LISTS, Vector, Vectors};
 use gpunet_device::{Group, Result};
-use gpunet_serve::raw::{fence, pause};
+use gpunet_serve::raw::pause;
 use gpunet_serve::{Chunk, Context, Memory};
 
 /// The fewest vectors of a share: a smaller one takes as long to claim as to search.
@@ -24,8 +24,6 @@ mod open {
     pub const NOW: usize = 0;
     /// The block that has put out the last one.
     pub const LAST: usize = 4;
-    /// How many were put out so far.
-    pub const ALL: usize = 8;
 }
 
 /// What a search has found, the nearest first. It stays until the block's next search, or until it
@@ -145,19 +143,11 @@ impl Vectors {
         }
     }
 
-    /// How many searches blocks have put out so far, not counting multiples of 2^32. By one lane;
-    /// it loads one word.
-    #[must_use]
-    #[inline(always)]
-    pub fn put_out(&self) -> u64 {
-        self.open.u32(open::ALL).get() as u64
-    }
-
     /// Takes shares of a search that another block has put out, if there is one. Returns whether
     /// there may be more to do.
     ///
-    /// A block calls it when it has nothing else to do and [`Vectors::put_out`] has changed. It
-    /// returns when no share is left.
+    /// A block calls it when it is rung for ([`gpunet_serve::Bells::ring_blocks`]). It returns when
+    /// no share is left.
     ///
     /// # Cooperation
     /// All lanes call it, with nothing locked.
@@ -171,9 +161,6 @@ impl Vectors {
         }
         let mut found = 0;
         if g.is_leader() {
-            // Ordering: Acquire fence, pairs with the Release fence in `announce`: who was led here
-            // by a search finds it.
-            fence();
             found = (self.open.u32(open::NOW).get() as u64) << 32 | self.open.u32(open::LAST).get() as u64;
         }
         let found = g.broadcast(found);
@@ -230,17 +217,18 @@ impl Vectors {
         true
     }
 
-    /// Counts the searches that are put out. By all lanes; one counts.
+    /// Counts the searches that are put out, and rings for the other blocks. By all lanes; one
+    /// counts.
     fn announce<G: Group>(&self, g: &G, more: i32) {
-        if !g.is_leader() {
-            return;
+        if g.is_leader() {
+            self.open.u32(open::NOW).fetch_add(more as u32);
+            if more > 0 {
+                self.open.u32(open::LAST).set(g.index());
+            }
         }
-        self.open.u32(open::NOW).fetch_add(more as u32);
         if more > 0 {
-            self.open.u32(open::LAST).set(g.index());
-            // Ordering: Release fence, pairs with the Acquire fence in `help`.
-            fence();
-            self.open.u32(open::ALL).fetch_add(1);
+            // Who is led here by it finds the search.
+            self.bells.ring_blocks(g);
         }
     }
 

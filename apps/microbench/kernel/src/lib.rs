@@ -10,6 +10,7 @@
 //! | [`Incast`] | many senders, one receiver that serves whichever is ready |
 //! | [`Flow`] | blocks send or receive as fast as they can |
 //! | [`Serve`] | one block echoes for one outside program |
+//! | [`Rings`] | a server whose worker, or host, rings for a connection and takes the time |
 //! | [`Watch`] | one block echoes for many outside programs, by a poll group |
 //! | [`Leave`], [`Stale`] | sockets are left or closed by one launch while another one waits on them |
 //! | [`Attend`] | clients are served through panics and while the proxy is stopped |
@@ -41,6 +42,7 @@ mod hold;
 mod incast;
 mod pairs;
 mod ping_pong;
+mod rings;
 mod serve;
 mod symmetric;
 mod triggered;
@@ -62,6 +64,7 @@ pub use hold::{Busy, Hold};
 pub use incast::{Incast, MOST_SENDERS};
 pub use pairs::Pairs;
 pub use ping_pong::PingPong;
+pub use rings::{BELL, HEARD, Rings};
 pub use serve::Serve;
 pub use symmetric::{Called, Collective, PutSignal, PutWay, Puts};
 pub use triggered::Triggered;

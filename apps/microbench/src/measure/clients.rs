@@ -1,17 +1,19 @@
 //! Plain TCP clients of `gpunet-echo server`, compared with the same clients of a plain server.
 
-mod echo;
 mod load;
 mod plain;
+mod server;
 
 use super::Run;
 use crate::outcome::Outcome;
+use crate::process::more_descriptors;
 use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::are_cores_few;
 use clap::{Args, ValueEnum};
-use echo::Echo;
 use load::SIZE;
-use plain::{Plain, Threads};
+use plain::Threads;
+pub use plain::{PlainServerArgs, plain_server};
+use server::Server;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -24,7 +26,10 @@ const CONNECTORS: [usize; 3] = [1, 4, 16];
 /// Milliseconds of silence.
 const PAUSES: [u64; 4] = [1, 5, 20, 200];
 /// Numbers of blocks of the echo server, in addition to its default.
-const BLOCKS: [u32; 4] = [1, 2, 4, 16];
+const BLOCKS: [u32; 5] = [1, 2, 4, 8, 16];
+/// Connections beside which silence is measured once more, and what else has descriptors.
+const SILENT: u64 = 1000;
+const DESCRIPTORS: u64 = 100;
 
 /// What to measure.
 #[derive(Clone, Debug, Default, Args)]
@@ -76,6 +81,13 @@ fn name(blocks: Option<u32>) -> String {
     }
 }
 
+/// The plain servers of one busy connection at a time. If there are more spinning threads than
+/// cores, they take the cores from each other.
+fn plain_of_one() -> Vec<Threads> {
+    let each = if are_cores_few() { None } else { Some(Threads::Each) };
+    [Threads::EachBlocks, Threads::Shared(1)].into_iter().chain(each).collect()
+}
+
 /// Measures plain servers with these threads, and then echo servers with these blocks, one at a
 /// time.
 fn each_server(
@@ -85,11 +97,11 @@ fn each_server(
     one: impl Fn(&mut Run<'_>, Role, &str, SocketAddr) -> Outcome<()>,
 ) -> Outcome<()> {
     for &threads in plain {
-        let server = Plain::start(threads)?;
+        let server = Server::plain(threads)?;
         one(run, Role::Reference, &threads.name(), server.addr)?;
     }
     for blocks in blocks {
-        let server = Echo::start(run, blocks)?;
+        let server = Server::echo(run, blocks)?;
         one(run, Role::Gpunet, &name(blocks), server.addr)?;
     }
     Ok(())
@@ -99,11 +111,7 @@ fn table(run: &mut Run<'_>, what: &str, axis: Axis, rows: usize) -> Outcome<()> 
     let title = format!("{}, plain TCP clients: {what}", run.device);
     let setting = vec![
         ("device", run.device.to_owned()),
-        (
-            "server",
-            "a process of its own, gpunet-echo server; the plain one has its threads in this process"
-                .to_owned(),
-        ),
+        ("server", "a process of its own: gpunet-echo server, or a plain one".to_owned()),
         ("clients", "threads of this process that spin, kernel TCP on loopback".to_owned()),
     ];
     run.recorder.table("clients", title, axis, setting, rows)
@@ -111,7 +119,7 @@ fn table(run: &mut Run<'_>, what: &str, axis: Axis, rows: usize) -> Outcome<()> 
 
 fn latency(run: &mut Run<'_>) -> Outcome<()> {
     let rounds = run.effort.of(2000, 10_000, 50_000);
-    table(run, &format!("{SIZE} B round trip, one connection busy"), Axis::None, 14)?;
+    table(run, &format!("{SIZE} B round trip, one connection busy"), Axis::None, 2 * (3 + BLOCKS.len() + 1))?;
     let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
         let samples = load::latency(addr, CONNECTIONS, rounds)?;
         let median = |samples: &[u64]| {
@@ -127,13 +135,13 @@ fn latency(run: &mut Run<'_>) -> Outcome<()> {
         run.recorder.row(row.at(name, 1));
         Ok(())
     };
-    each_server(run, &[Threads::Each], shapes(), one)
+    each_server(run, &plain_of_one(), shapes(), one)
 }
 
 fn in_turn(run: &mut Run<'_>) -> Outcome<()> {
     let rounds = run.effort.of(2000, 10_000, 50_000);
     let what = format!("{SIZE} B round trip, one connection after the other");
-    table(run, &what, Axis::TimeByConnections, 4 * COUNTS.len())?;
+    table(run, &what, Axis::TimeByConnections, 6 * COUNTS.len())?;
     let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
         for connections in COUNTS {
             let samples = load::in_turn(addr, connections, rounds)?;
@@ -142,12 +150,12 @@ fn in_turn(run: &mut Run<'_>) -> Outcome<()> {
         }
         Ok(())
     };
-    each_server(run, &[Threads::EachBlocks, Threads::Shared(1)], [Some(1), None], one)
+    each_server(run, &plain_of_one(), [Some(1), Some(8), None], one)
 }
 
 fn bandwidth(run: &mut Run<'_>) -> Outcome<()> {
     let time = Duration::from_millis(run.effort.of(300, 1000, 3000));
-    table(run, "bytes that come back", Axis::RateByConnections, 6 * COUNTS.len())?;
+    table(run, "bytes that come back", Axis::RateByConnections, 7 * COUNTS.len())?;
     let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
         for connections in COUNTS {
             let (bytes, took) = load::bandwidth(addr, connections, time)?;
@@ -161,9 +169,8 @@ fn bandwidth(run: &mut Run<'_>) -> Outcome<()> {
         }
         Ok(())
     };
-    // If there are more spinning threads than cores, they take the cores from each other.
-    let each = if are_cores_few() { Threads::EachBlocks } else { Threads::Each };
-    each_server(run, &[each, Threads::Shared(1), Threads::Shared(4)], [Some(1), Some(4), None], one)
+    let plain: Vec<_> = plain_of_one().into_iter().chain([Threads::Shared(4)]).collect();
+    each_server(run, &plain, [Some(1), Some(4), None], one)
 }
 
 fn connects(run: &mut Run<'_>) -> Outcome<()> {
@@ -182,17 +189,29 @@ fn connects(run: &mut Run<'_>) -> Outcome<()> {
 
 fn silence(run: &mut Run<'_>) -> Outcome<()> {
     let rounds = run.effort.of(20, 50, 200);
-    table(run, &format!("{SIZE} B round trip after a silence, a blocking client"), Axis::TimeByInterval, 8)?;
-    let plain = Plain::start(Threads::EachBlocks)?;
-    let server = Echo::start(run, None)?;
-    let servers =
-        [(Role::Reference, Threads::EachBlocks.name(), plain.addr), (Role::Gpunet, name(None), server.addr)];
-    for pause in PAUSES {
-        for (role, name, addr) in &servers {
-            let samples = load::after_silence(*addr, Duration::from_millis(pause), rounds)?;
-            let row = Row::all_times(*role, format!("{name}, after {pause} ms"), &samples);
-            run.recorder.row(row.at(name.clone(), pause));
+    let few = more_descriptors() < SILENT + DESCRIPTORS;
+    for beside in [0, SILENT] {
+        if beside > 0 && few {
+            run.recorder
+                .note(format!("not beside {SILENT} silent connections: there are too few descriptors"));
+            continue;
         }
+        let what = match beside {
+            0 => String::new(),
+            silent => format!(", beside {silent} silent connections"),
+        };
+        let what = format!("{SIZE} B round trip after a silence, a blocking client{what}");
+        table(run, &what, Axis::TimeByInterval, 2 * PAUSES.len())?;
+        let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+            let _silent = load::silent(addr, beside as usize)?;
+            for pause in PAUSES {
+                let samples = load::after_silence(addr, Duration::from_millis(pause), rounds)?;
+                let row = Row::all_times(role, format!("{name}, after {pause} ms"), &samples);
+                run.recorder.row(row.at(name, pause));
+            }
+            Ok(())
+        };
+        each_server(run, &[Threads::EachBlocks], [None], one)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ mod modes;
 
 use gpunet_proxy::device::{Group, Options, Result};
 use gpunet_proxy::{Config, embed};
-use gpunet_serve::{Bytes, Carve, Heap, Line, Map, Next, Service, Shared, Turn};
+use gpunet_serve::{Bytes, Carve, Heap, Line, Map, Next, Service, Shared, Topics, Turn};
 use gpunet_serve_host::{Running, ServerSettings, start};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -38,6 +38,7 @@ struct Rooms {
     /// How many lines each room has had.
     heads: [Shared<1>; ROOMS as usize],
     ids: Shared<1>,
+    listeners: Topics,
 }
 
 impl Rooms {
@@ -57,14 +58,11 @@ impl Service for Chat {
     type State = Place;
     type Shared = Rooms;
 
-    fn topics(&self) -> u32 {
-        ROOMS
-    }
-
     fn shared(&self, carve: &mut Carve) -> Rooms {
         let heap = Heap::new(carve, self.memory as usize);
         let lines = Map::new(carve, heap, 1024).without_eviction();
-        Rooms { lines, heads: [(); ROOMS as usize].map(|()| Shared::new(carve)), ids: Shared::new(carve) }
+        let heads = [(); ROOMS as usize].map(|()| Shared::new(carve));
+        Rooms { lines, heads, ids: Shared::new(carve), listeners: Topics::new(carve, ROOMS) }
     }
 
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
@@ -85,7 +83,7 @@ impl Service for Chat {
 
 /// Puts what others have said into the output. Returns whether there was room for all.
 fn deliver<G: Group>(g: &G, turn: &mut Turn<'_, Chat>) -> Result<bool> {
-    if turn.subscription.is_none() {
+    if turn.state.id == 0 {
         return Ok(true);
     }
     let (rooms, context) = (turn.shared, turn.context);
@@ -128,28 +126,32 @@ fn join<G: Group>(g: &G, turn: &mut Turn<'_, Chat>, room: Bytes<'_>) -> Result<(
     };
     let (rooms, context) = (turn.shared, turn.context);
     let [id] = rooms.ids.update(g, &context, |[ids]| [ids + 1])?;
+    let bell = turn.bell();
+    rooms.listeners.unsubscribe(g, turn.state.room, bell);
+    rooms.listeners.subscribe(g, room as u32, bell);
+    // From here on, each line rings.
     let [seen] = rooms.head(room as u32).peek(g);
     *turn.state = Place { id, room: room as u32, seen };
-    *turn.subscription = Some(room as u32);
     turn.output.put(g, b"joined\n");
     Ok(())
 }
 
 fn say<G: Group>(g: &G, turn: &mut Turn<'_, Chat>, text: Bytes<'_>) -> Result<()> {
-    let Some(room) = *turn.subscription else {
+    let Place { id, room, .. } = *turn.state;
+    if id == 0 {
         turn.output.put(g, b"join a room first\n");
         return Ok(());
-    };
+    }
     let (rooms, context) = (turn.shared, turn.context);
     let [after] = rooms.head(room).update(g, &context, |[head]| [head + 1])?;
-    let (number, id) = (after - 1, turn.state.id as i64);
-    let line = Line::new().number(number as i64).text(b" ").number(id).text(b" ").bytes_of(text);
+    let number = after - 1;
+    let line = Line::new().number(number as i64).text(b" ").number(id as i64).text(b" ").bytes_of(text);
     let key = Rooms::key(room, number);
     let fresh = rooms.lines.fresh(g, &context, key.bytes().into(), line.bytes(), 128)?;
     let mut entry = rooms.lines.lock(g, &context, key.bytes().into())?;
     fresh.into_iter().for_each(|fresh| entry.put(fresh));
     entry.unlock()?;
-    turn.topics.notify(g, room);
+    rooms.listeners.notify(g, turn.bells, room);
     Ok(())
 }
 

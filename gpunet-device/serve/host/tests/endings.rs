@@ -3,7 +3,7 @@
 
 use gpunet_proxy::device::{Group, Options, Result};
 use gpunet_proxy::{Attachment, Config, Proxy, embed};
-use gpunet_serve::{Carve, Next, Service, Shared, Turn};
+use gpunet_serve::{Carve, Next, Service, Shared, Topics, Turn};
 use gpunet_serve_host::{Running, ServerSettings, start};
 use socket2::SockRef;
 use std::io::{Read, Write};
@@ -143,6 +143,7 @@ struct Talker {
 
 #[derive(Clone, Copy, Default)]
 struct Answer {
+    listens: bool,
     spins: bool,
     said: u64,
 }
@@ -150,24 +151,22 @@ struct Answer {
 impl Service for Talker {
     const ENTRY: &'static str = "talker";
     type State = Answer;
-    type Shared = Shared<1>;
+    type Shared = (Shared<1>, Topics);
 
-    fn topics(&self) -> u32 {
-        1
-    }
-
-    fn shared(&self, carve: &mut Carve) -> Shared<1> {
-        Shared::new(carve)
+    fn shared(&self, carve: &mut Carve) -> Self::Shared {
+        (Shared::new(carve), Topics::new(carve, 1))
     }
 
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
+        let (words, listeners) = turn.shared;
         while let Ok(Some(line)) = turn.input.line(9) {
             if line == b"TALK" {
                 turn.output.put(g, b"yes ");
-                *turn.subscription = Some(0);
+                turn.state.listens = true;
+                listeners.subscribe(g, 0, turn.bell());
             } else if line == b"GO" {
-                turn.shared.update(g, &turn.context, |[said]| [said + 1])?;
-                turn.topics.notify(g, 0);
+                words.update(g, &turn.context, |[said]| [said + 1])?;
+                listeners.notify(g, turn.bells, 0);
             } else if line == b"SPIN" {
                 turn.state.spins = true;
             }
@@ -176,8 +175,8 @@ impl Service for Talker {
             turn.output.put(g, b"and on ");
             return Ok(Next::Output);
         }
-        if turn.subscription.is_some() {
-            let [said] = turn.shared.peek(g);
+        if turn.state.listens {
+            let [said] = words.peek(g);
             while turn.state.said < said && turn.output.put(g, b"word ") {
                 turn.state.said += 1;
             }

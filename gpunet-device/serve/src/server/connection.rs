@@ -19,8 +19,7 @@ pub(super) struct Connection {
     pub(super) waits_for_space: bool,
     /// Its peer has to read before more can be sent.
     pub(super) is_blocked: bool,
-    pub(super) subscription: Option<u32>,
-    /// It has given its bell away, or was subscribed to a topic.
+    /// It has given its bell away.
     pub(super) rings: bool,
     /// The time that it waits for; 0: none.
     pub(super) at: u64,
@@ -52,7 +51,6 @@ impl Connection {
             closes: false,
             waits_for_space: false,
             is_blocked: false,
-            subscription: None,
             rings: false,
             at: 0,
             is_served: false,

@@ -112,8 +112,6 @@ impl<S: Service> Block<S> {
             counters: &mut self.counters,
             log: &mut self.log,
             connections: self.loads,
-            topics: &self.topics,
-            subscription: &mut connection.subscription,
             bells: &self.bells,
             place,
             rings: &mut connection.rings,

@@ -17,9 +17,13 @@ const ATTENTION_NS: u64 = 1_000_000;
 impl<S: Service> Block<S> {
     /// Gives each connection that is ready its turn. There are `ready` of them at most.
     pub(super) fn serve<G: Group>(&mut self, g: &G, mut ready: usize) {
-        let mut place = 0;
-        while ready > 0 && place < self.readiness.places() {
-            if let Some(handle) = self.readiness.handle(place) {
+        let mut first = 0;
+        while ready > 0 && first < self.readiness.places() {
+            let mut candidates = self.readiness.candidates(g, first);
+            while ready > 0 && candidates != 0 {
+                let place = first + candidates.trailing_zeros() as usize;
+                candidates &= candidates - 1;
+                let Some(handle) = self.readiness.handle(place) else { continue };
                 let found = self.readiness.ready(g, self.net, place, self.now);
                 if found != Ok(None) {
                     ready -= 1;
@@ -30,7 +34,7 @@ impl<S: Service> Block<S> {
                     Err(_) => self.fail(g, place, handle),
                 }
             }
-            place += 1;
+            first += u32::BITS as usize;
         }
     }
 
@@ -41,30 +45,22 @@ impl<S: Service> Block<S> {
         // SAFETY: as above.
         let mut state = unsafe { self.states.get(place) };
         self.counters.turns += 1;
-        let before = connection.subscription;
         let next = match Stream::from_handle(g, self.net, handle) {
             Ok(stream) => self.rounds(g, place, stream, (&mut connection, &mut state), ready),
             Err(error) => Err(error),
         };
         let is_failed = next.is_err();
         let interest = next.unwrap_or(None);
-        let after = connection.subscription;
-        connection.rings |= after.is_some();
         let waits = |interest| Waits {
             interest,
             drains: connection.has_answers(),
             at: connection.at,
             rings: connection.rings,
-            // What was said of the topic before is to be looked at, too.
-            is_due: after.is_some() && after != before,
         };
         let waits = interest.map(waits);
         put_both(g, place, (&self.connections, connection), (&self.states, state));
         match waits {
             Some(waits) => {
-                if after != before {
-                    self.readiness.subscribe(g, &self.topics, place, (before, after));
-                }
                 self.readiness.watch(g, place, handle, waits, self.now);
             }
             None if is_failed => self.fail(g, place, handle),
@@ -116,7 +112,6 @@ impl<S: Service> Block<S> {
                         && !connection.has_answers()
                         && !connection.rings
                         && !connection.is_served
-                        && connection.subscription.is_none()
                         && now - started < ATTENTION_NS =>
                 {
                     (begin, rounds) = (Begin::Wait, 1);
@@ -154,9 +149,6 @@ impl<S: Service> Block<S> {
     pub(super) fn close<G: Group>(&mut self, g: &G, place: usize, handle: Handle) {
         // SAFETY: a place with a handle has had a connection.
         let mut connection = unsafe { self.connections.get(place) };
-        if connection.subscription.is_some() {
-            self.readiness.subscribe(g, &self.topics, place, (connection.subscription, None));
-        }
         self.readiness.forget(g, place);
         let context = self.context();
         // It fails only if the launch is over, and with it all memory.

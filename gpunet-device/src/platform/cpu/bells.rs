@@ -175,6 +175,17 @@ impl ChangeCounts {
         counts
     }
 
+    /// Returns whether a count differs, or one of the sleeper's own words; without the flag beside
+    /// them, only these words count.
+    pub(crate) fn have_changed(&self, own: Option<(&WakeWords, bool)>) -> bool {
+        let (own_changed, watches) =
+            own.map_or((false, true), |(own, watches)| (own.have_changed(), watches));
+        own_changed
+            || watches
+                && (self.net.epoch().observe() != self.epoch
+                    || self.bells.iter().any(|&(bell, value)| bell.observe() != value))
+    }
+
     /// Sleeps until a count differs, at most for `limit_ns`. May return early, and sleep on while
     /// the epoch tells of sockets without one of the bits `watched`
     /// ([`gpunet_abi::epoch::Epoch::wakes`]).

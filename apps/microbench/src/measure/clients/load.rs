@@ -117,6 +117,16 @@ pub fn connects(addr: SocketAddr, threads: usize, rounds: u64) -> Outcome<f64> {
     Ok((each * threads as u64) as f64 / start.elapsed().as_secs_f64())
 }
 
+/// Opens connections that say nothing after their first bytes.
+pub fn silent(addr: SocketAddr, connections: usize) -> Outcome<Vec<Socket>> {
+    let open = |_| -> Result<Socket> {
+        let mut socket = Socket::connect(&ListenAddr::Tcp(addr))?;
+        socket.round_trip(&mut [1])?;
+        Ok(socket)
+    };
+    Ok((0..connections).map(open).collect::<Result<_>>()?)
+}
+
 /// Returns the nanoseconds of round trips, each after a silence. The client blocks.
 pub fn after_silence(addr: SocketAddr, pause: Duration, rounds: u64) -> Outcome<Vec<u64>> {
     let mut socket = Socket::connect(&ListenAddr::Tcp(addr))?;
@@ -144,7 +154,8 @@ mod tests {
         assert!(bytes > 0 && took >= Duration::from_millis(20));
         assert!(connects(addr, 2, 10).unwrap() > 0.0);
         let pause = Duration::from_millis(2);
-        assert_eq!(after_silence(addr, pause, 3).unwrap().len(), 3);
+        let others = silent(addr, 5).unwrap();
+        assert_eq!((after_silence(addr, pause, 3).unwrap().len(), others.len()), (3, 5));
     }
 
     #[test]

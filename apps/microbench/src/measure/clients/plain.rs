@@ -1,9 +1,15 @@
-//! A plain echo server of this process, to compare with: kernel TCP and threads.
+//! A plain echo server, to compare with: kernel TCP and threads.
 
+use super::server::LISTENING;
 use crate::outcome::Outcome;
+use crate::process::more_descriptors;
 use crate::sockets::{are_cores_few, spin};
+use clap::Args;
+use std::fmt;
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::num::ParseIntError;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -23,6 +29,45 @@ pub enum Threads {
     EachBlocks,
     /// This number of spinning threads, which share the connections.
     Shared(usize),
+}
+
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Each => f.write_str("each"),
+            Self::EachBlocks => f.write_str("blocking"),
+            Self::Shared(threads) => write!(f, "{threads}"),
+        }
+    }
+}
+
+impl FromStr for Threads {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, ParseIntError> {
+        Ok(match text {
+            "each" => Self::Each,
+            "blocking" => Self::EachBlocks,
+            threads => Self::Shared(threads.parse()?),
+        })
+    }
+}
+
+/// What `plain-server` takes. `clients` starts it.
+#[derive(Clone, Debug, Args)]
+pub struct PlainServerArgs {
+    /// Threads: a blocking one for each connection, a spinning one for each, or so many that spin.
+    threads: Threads,
+}
+
+/// `plain-server`: serves, and says where.
+pub fn plain_server(args: &PlainServerArgs) -> Outcome<()> {
+    more_descriptors();
+    let server = Plain::start(args.threads)?;
+    println!("{LISTENING}{}", server.addr);
+    loop {
+        std::thread::park();
+    }
 }
 
 impl Threads {

@@ -1,0 +1,56 @@
+//! Servers as processes of their own: `gpunet-echo server`, and the plain ones.
+
+use super::plain::Threads;
+use crate::measure::Run;
+use crate::outcome::Outcome;
+use crate::process::{Owned, start_bound};
+use rustix::process::Signal;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+/// What a server prints before its address.
+pub const LISTENING: &str = "listening on ";
+
+/// A running server. It ends when it is dropped.
+pub struct Server {
+    pub addr: SocketAddr,
+    _process: Owned,
+}
+
+impl Server {
+    /// Starts the echo program in this program's folder, at a free port of this machine. Without
+    /// `blocks` it has its default number of blocks.
+    pub fn echo(run: &Run<'_>, blocks: Option<u32>) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?.with_file_name("gpunet-echo"));
+        command.args(["server", "127.0.0.1:0", "--transport", "tcp"]);
+        run.add_device_and_daemon(&mut command);
+        if let Some(blocks) = blocks {
+            command.args(["--blocks", &blocks.to_string()]);
+        }
+        Self::start(command.env("GPUNET_LOG", "error"))
+    }
+
+    /// Starts a plain server, by this program.
+    pub fn plain(threads: Threads) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["plain-server", &threads.to_string()]);
+        Self::start(&mut command)
+    }
+
+    fn start(command: &mut Command) -> Outcome<Self> {
+        let program = command.get_program().to_owned();
+        let child = start_bound(command.stdin(Stdio::null()).stdout(Stdio::piped()), Signal::TERM)
+            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let mut process = Owned(child);
+        let Some(stdout) = process.0.stdout.take() else {
+            return Err(format!("{} has no output", program.display()).into());
+        };
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        let Some(addr) = line.trim().strip_prefix(LISTENING).and_then(|addr| addr.parse().ok()) else {
+            return Err(format!("{} does not serve: it said {line:?}", program.display()).into());
+        };
+        Ok(Self { addr, _process: process })
+    }
+}

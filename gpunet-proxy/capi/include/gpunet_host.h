@@ -21,8 +21,8 @@
  *
  * Pointers. The library uses a pointer to data only during the call. The pointer must be aligned for its type, and valid for as many
  * bytes as the call says. NULL is -EFAULT unless the comment allows it. A text is UTF-8, ends with a NUL, and stays the caller's.
- * The library keeps only these pointers of the program: `user`, `argument`, the CUDA context, a queue's CUDA stream, and the memory
- * and words of a queue's operations until they are done.
+ * The library keeps only these pointers of the program: `user`, `argument`, the CUDA context, a queue's CUDA stream, the memory and
+ * words of a queue's operations until they are done, and the data and the stream of a started transfer until it has ended.
  *
  * Every call may also return -EBADF, -EFAULT, -ENOMEM, -ENFILE (16 million handles are open), and -ENOTRECOVERABLE, which is a
  * fault in the library.
@@ -668,7 +668,7 @@ typedef struct gpunet_host_array {
      */
     const char *name;
     /**
-     * How many dimensions there are, 0 to GPUNET_HOST_MAX_DIMS. An array of rank 0 has one element.
+     * How many dimensions there are, 0 to GPUNET_HOST_MAX_DIMS. One of rank 0 has one element.
      */
     uint32_t rank;
     /**
@@ -2169,9 +2169,9 @@ int gpunet_host_symmetric_free(struct gpunet_host_symmetric_t *symmetric);
 
 /**
  * Describes a tensor of DLPack as an array. `tensor` is a DLTensor: `&managed->dl_tensor` of a
- * DLManagedTensor or a DLManagedTensorVersioned. The tensor stays the program's, who deletes it
- * when the array is not used any more; the array has its shape and its data. `name` is the array's,
- * and may be NULL.
+ * DLManagedTensor or a DLManagedTensorVersioned. The tensor stays the program's, which deletes it
+ * when the array is not used any more: the array has its shape and its data. `name` is the
+ * array's, and may be NULL.
  *
  *     DLManagedTensor *managed = ...;
  *     gpunet_host_array array;
@@ -2299,8 +2299,8 @@ int gpunet_host_channel_close(struct gpunet_host_channel_t *channel);
  * -EOPNOTSUPP for GPUs; -EAGAIN when the time is over before its turn. After them the channel goes
  * on, and also after what the other end answers: -EMSGSIZE when it asks for arrays of another
  * number, type, shape or name; -ECANCELED when it does not want the transfer; the errno of its
- * gpunet_host_channel_refuse. After these the channel has ended: -ECONNRESET when the other end has
- * died or closed; -ETIMEDOUT when the time is over in the middle of the transfer; -EPROTO;
+ * gpunet_host_channel_refuse. After these the channel has ended: -ECONNRESET when the other end
+ * has died or closed; -ETIMEDOUT when the time is over in the middle of the transfer; -EPROTO;
  * -EBADMSG; -EIO with CUDA's error. -EPIPE when it had ended before, or by
  * gpunet_host_channel_shutdown.
  */
@@ -2419,10 +2419,10 @@ int gpunet_host_channel_start_recv(const struct gpunet_host_channel_t *channel,
  *     while (gpunet_host_transfer_wait(transfer, 1000000000, &outcome) == -EAGAIN && !outcome.done)
  *         printf("%llu of %llu bytes\n", (unsigned long long)outcome.moved, (unsigned long long)outcome.total);
  *
- * Errors: -EBADF; -EAGAIN when it has not ended, and `done` is 0; otherwise how the transfer failed,
- * as gpunet_host_channel_send and gpunet_host_channel_recv return it, with -ETIMEDOUT also for one
- * whose time was over before it began; -ECANCELED when it was cancelled; -EBADF with `done` 1 when
- * the channel was closed.
+ * Errors: -EBADF; -EAGAIN when it has not ended, and `done` is 0; otherwise how the transfer
+ * failed, as gpunet_host_channel_send and gpunet_host_channel_recv return it, with -ETIMEDOUT also
+ * for one whose time was over before it began; -ECANCELED when it was cancelled; -EBADF with
+ * `done` 1 when the channel was closed.
  */
 int gpunet_host_transfer_wait(const struct gpunet_host_transfer_t *transfer,
                               int64_t timeout_ns,

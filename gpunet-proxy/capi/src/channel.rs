@@ -1,15 +1,16 @@
 //! Channels: whole arrays between two processes.
 //!
-//! A channel has a [`Line`] for each direction, in which transfers go one after the other, whichever
-//! threads make them. A call that waits carries its transfer out itself, when it is its turn; those
-//! that a program starts are carried out by a thread of the line.
+//! A channel has a [`Line`] for each direction, in which transfers go one after the other,
+//! whichever threads make them. A call that waits carries its transfer out itself, when it is its
+//! turn; those that a program starts are carried out by a thread of the line.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `array` | arrays as C describes them |
 //! | `line` | turns, their end from another thread, the thread of what is started |
 //! | `opening` | listeners and channels; their settings and end |
-//! | `transfer` | what a transfer is told and tells; send, receive, look, refuse |
+//! | `options` | what a transfer is told |
+//! | `transfer` | send, receive, look, refuse; how it went |
 //! | `started` | transfers that go on beside the program |
 
 mod line;
@@ -19,12 +20,15 @@ mod array;
 
 mod opening;
 
+mod options;
+
 mod transfer;
 
 mod started;
 
 pub use array::*;
 pub use opening::*;
+pub use options::*;
 pub use started::*;
 pub use transfer::*;
 

@@ -72,7 +72,7 @@ pub struct gpunet_host_array {
     /// The name by which the other end finds the array among several, at most 1,024 bytes. NULL or
     /// "": it has none, and counts by its place.
     pub name: *const c_char,
-    /// How many dimensions there are, 0 to GPUNET_HOST_MAX_DIMS. An array of rank 0 has one element.
+    /// How many dimensions there are, 0 to GPUNET_HOST_MAX_DIMS. One of rank 0 has one element.
     pub rank: u32,
     /// What the elements are.
     pub dtype: gpunet_host_dtype,
@@ -213,9 +213,10 @@ impl Given {
     /// Takes the array as one to be received.
     pub(super) fn target(&self) -> Result<ArrayMut<'static>, Failure> {
         let array = match &self.device {
-            // SAFETY: as in `source`, and nobody reads it.
             Some(device) => {
-                unsafe { ArrayMut::on_gpu(device, self.address as u64, self.dtype, &self.shape) }?
+                let address = self.address as u64;
+                // SAFETY: as in `source`, and nobody reads it.
+                unsafe { ArrayMut::on_gpu(device, address, self.dtype, &self.shape) }?
             }
             None if self.len == 0 => ArrayMut::new(self.dtype, &self.shape, &mut [])?,
             None => {
@@ -244,9 +245,9 @@ struct DlTensor {
 }
 
 /// Describes a tensor of DLPack as an array. `tensor` is a DLTensor: `&managed->dl_tensor` of a
-/// DLManagedTensor or a DLManagedTensorVersioned. The tensor stays the program's, who deletes it
-/// when the array is not used any more; the array has its shape and its data. `name` is the array's,
-/// and may be NULL.
+/// DLManagedTensor or a DLManagedTensorVersioned. The tensor stays the program's, which deletes it
+/// when the array is not used any more: the array has its shape and its data. `name` is the
+/// array's, and may be NULL.
 ///
 ///     DLManagedTensor *managed = ...;
 ///     gpunet_host_array array;

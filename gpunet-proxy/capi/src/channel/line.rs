@@ -2,7 +2,7 @@
 //! during it.
 
 use super::array::Given;
-use super::transfer::{Outcome, Told};
+use super::options::{Outcome, Told};
 use crate::failure::Failure;
 use gpu_usermap::threads;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -303,8 +303,8 @@ impl<T> Turn<'_, T> {
         self.lent.as_mut().ok_or_else(|| Failure::of(libc::EPIPE))
     }
 
-    /// Waits until a descriptor of what is lent is readable; whether it is. Meanwhile nothing moves:
-    /// a stop leaves the channel as it is.
+    /// Waits until a descriptor of what is lent is readable; whether it is. Meanwhile nothing
+    /// moves, and a stop leaves the channel as it is.
     ///
     /// # Errors
     /// It was stopped.

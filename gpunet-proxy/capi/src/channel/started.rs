@@ -2,9 +2,8 @@
 
 use super::array::{Given, gpunet_host_array};
 use super::line::Op;
-use super::transfer::{
-    Outcome, Told, gpunet_host_outcome, gpunet_host_transfer_options, outcome_of, receive, send,
-};
+use super::options::{Outcome, Told, gpunet_host_transfer_options};
+use super::transfer::{gpunet_host_outcome, outcome_of, receive, send};
 use super::{ChannelObject, gpunet_host_channel_t};
 use crate::failure::{Failure, caught, done};
 use crate::handle::handles;
@@ -117,7 +116,7 @@ pub unsafe extern "C" fn gpunet_host_channel_start_send(
         let out = Out::new(transfer, "transfer")?;
         let channel = gpunet_host_channel_t::of(channel)?;
         let arrays = Given::all(arrays, count, &channel.devices)?;
-        let told = Told::new(options, &channel)?;
+        let told = Told::new(options, &channel.devices)?;
         TransferObject::start(&channel, arrays, told, true, &out)
     })
 }
@@ -141,7 +140,7 @@ pub unsafe extern "C" fn gpunet_host_channel_start_recv(
         let channel = gpunet_host_channel_t::of(channel)?;
         let arrays = Given::all(arrays, count, &channel.devices)?;
         Given::check_apart(&arrays)?;
-        let told = Told::new(options, &channel)?;
+        let told = Told::new(options, &channel.devices)?;
         TransferObject::start(&channel, arrays, told, false, &out)
     })
 }
@@ -153,10 +152,10 @@ pub unsafe extern "C" fn gpunet_host_channel_start_recv(
 ///     while (gpunet_host_transfer_wait(transfer, 1000000000, &outcome) == -EAGAIN && !outcome.done)
 ///         printf("%llu of %llu bytes\n", (unsigned long long)outcome.moved, (unsigned long long)outcome.total);
 ///
-/// Errors: -EBADF; -EAGAIN when it has not ended, and `done` is 0; otherwise how the transfer failed,
-/// as gpunet_host_channel_send and gpunet_host_channel_recv return it, with -ETIMEDOUT also for one
-/// whose time was over before it began; -ECANCELED when it was cancelled; -EBADF with `done` 1 when
-/// the channel was closed.
+/// Errors: -EBADF; -EAGAIN when it has not ended, and `done` is 0; otherwise how the transfer
+/// failed, as gpunet_host_channel_send and gpunet_host_channel_recv return it, with -ETIMEDOUT also
+/// for one whose time was over before it began; -ECANCELED when it was cancelled; -EBADF with
+/// `done` 1 when the channel was closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpunet_host_transfer_wait(
     transfer: *const gpunet_host_transfer_t,

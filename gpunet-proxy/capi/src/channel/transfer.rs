@@ -1,20 +1,16 @@
-//! Transfers: what they are told and tell, and those for which the caller waits.
+//! Transfers for which the caller waits, and what transfers tell.
 
 use super::array::{GPUNET_HOST_MAX_DIMS, Given, gpunet_host_array, gpunet_host_dtype};
 use super::line::{Op, Turn};
+use super::options::{Outcome, Told, gpunet_host_transfer_options};
 use super::{ChannelObject, gpunet_host_channel_t};
 use crate::failure::{Failure, done};
 use crate::memory::{self, Out};
-use gpu_usermap::cuda::CudaStream;
-use gpunet_channel::{Description, MAX_NAME, Reason, Receiver, TransferOptions, Via};
-use std::ffi::{c_char, c_int, c_void};
+use gpunet_channel::{Description, MAX_NAME, Reason, Receiver, Via};
+use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-
-/// Flag of gpunet_host_transfer_options: the sender has a checksum (CRC-32) made of each piece,
-/// which the receiver checks. The bytes then go by the connections. A receive need not ask for it.
-pub const GPUNET_HOST_CHECKSUM: u32 = 1;
 
 /// How bytes went: behind the header of the transfer, which was small.
 pub const GPUNET_HOST_WAY_HEADER: u32 = 1;
@@ -67,34 +63,6 @@ const _: () = {
     assert!(GPUNET_HOST_REASON_LAUNCH_RUNS == Reason::LaunchRuns as u32);
     assert!(GPUNET_HOST_REASON_COPY_FAILED == Reason::CopyFailed as u32);
 };
-
-/// Called with the bytes of a transfer that are through, and all of its bytes, as often as a piece
-/// is, and at its end.
-///
-/// It runs on any thread, also on several at a time, must return soon, and must not wait for the
-/// transfer. It may cancel it. No C++ exception may leave it.
-pub type gpunet_host_progress_fn = Option<unsafe extern "C" fn(moved: u64, total: u64, user: *mut c_void)>;
-
-/// What a transfer is to be, beside its arrays. All zeros: the defaults.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct gpunet_host_transfer_options {
-    /// A CUstream or cudaStream_t of a primary context, made with cudaStreamNonBlocking: the
-    /// transfer begins when everything on it is done. NULL: none. It stays until the transfer has
-    /// ended.
-    pub custream: *mut c_void,
-    /// The number of the stream's GPU.
-    pub custream_device: i32,
-    /// GPUNET_HOST_CHECKSUM, or 0.
-    pub flags: u32,
-    /// When the transfer must have ended, in nanoseconds from the call on. 0: without limit but the
-    /// channel's.
-    pub timeout_ns: u64,
-    /// Hears how far the transfer has come. NULL: nobody does.
-    pub progress: gpunet_host_progress_fn,
-    /// The last argument of `progress`.
-    pub user: *mut c_void,
-}
 
 /// How a transfer goes, or went.
 #[repr(C)]
@@ -157,12 +125,6 @@ fn put_in<const N: usize>(to: &mut [c_char; N], text: &str) {
     }
 }
 
-/// How a transfer has ended.
-#[derive(Clone, Copy)]
-pub(super) struct Outcome {
-    pub(super) via: Option<Via>,
-}
-
 /// Returns how a transfer goes.
 pub(super) fn outcome_of(op: &Op, ended: Option<&Result<Outcome, Failure>>) -> gpunet_host_outcome {
     let mut outcome = gpunet_host_outcome {
@@ -188,69 +150,6 @@ pub(super) fn outcome_of(op: &Op, ended: Option<&Result<Outcome, Failure>>) -> g
     outcome
 }
 
-/// What a transfer was told.
-pub(super) struct Told {
-    checksum: bool,
-    after: Option<CudaStream>,
-    pub(super) deadline: Option<Instant>,
-    progress: gpunet_host_progress_fn,
-    user: *mut c_void,
-}
-
-// SAFETY: `gpunet_host_progress_fn` says that the callback takes `user` on any thread.
-unsafe impl Send for Told {}
-// SAFETY: as above.
-unsafe impl Sync for Told {}
-
-impl Told {
-    /// Reads the options; the defaults for null.
-    pub(super) fn new(
-        from: *const gpunet_host_transfer_options,
-        object: &ChannelObject,
-    ) -> Result<Self, Failure> {
-        let mut told =
-            Self { checksum: false, after: None, deadline: None, progress: None, user: std::ptr::null_mut() };
-        if from.is_null() {
-            return Ok(told);
-        }
-        // SAFETY: not null, readable and aligned: the caller's promise.
-        let given = unsafe { from.read() };
-        if given.flags > GPUNET_HOST_CHECKSUM {
-            return Err(Failure::new(libc::EINVAL, "flags is GPUNET_HOST_CHECKSUM, or 0"));
-        }
-        told.checksum = given.flags & GPUNET_HOST_CHECKSUM != 0;
-        if given.timeout_ns > 0 {
-            told.deadline = memory::deadline(i64::try_from(given.timeout_ns).unwrap_or(i64::MAX));
-        }
-        if !given.custream.is_null() {
-            let device = object.devices.get(given.custream_device)?;
-            // SAFETY: a live stream, which stays until the transfer has ended: the caller's
-            // promise.
-            told.after = Some(unsafe { device.borrow_stream(given.custream) }?);
-        }
-        (told.progress, told.user) = (given.progress, given.user);
-        Ok(told)
-    }
-
-    /// Lends the options as the channel takes them.
-    fn with<R>(&self, op: &Op, body: impl FnOnce(&TransferOptions<'_>) -> R) -> R {
-        let show = |moved: u64, total: u64| {
-            op.moved.fetch_max(moved, Ordering::Relaxed);
-            if let Some(progress) = self.progress {
-                // SAFETY: a function of this type, which takes `user` on any thread: the caller's
-                // promise.
-                unsafe { progress(moved, total, self.user) };
-            }
-        };
-        body(&TransferOptions {
-            checksum: self.checksum,
-            progress: Some(&show),
-            after: self.after.as_ref(),
-            deadline: self.deadline,
-        })
-    }
-}
-
 /// Sends arrays in a turn.
 pub(super) fn send(
     mut turn: Turn<'_, gpunet_channel::Sender>,
@@ -260,7 +159,7 @@ pub(super) fn send(
 ) -> Result<Outcome, Failure> {
     let arrays = arrays.iter().map(Given::source).collect::<Result<Vec<_>, _>>()?;
     let sender = turn.begin()?;
-    match told.with(op, |options| sender.send_all(&arrays, options)) {
+    match told.with(&op.moved, |options| sender.send_all(&arrays, options)) {
         Ok(outcome) => Ok(Outcome { via: Some(outcome.via) }),
         Err(error) => Err(turn.failed(error)),
     }
@@ -311,7 +210,7 @@ pub(super) fn receive(
     object.peeked().take();
     let receiver = turn.begin()?;
     let received = match receiver.next_until(Some(Instant::now())) {
-        Ok(Some(incoming)) => told.with(op, |options| incoming.into_arrays(targets, options)),
+        Ok(Some(incoming)) => told.with(&op.moved, |options| incoming.into_arrays(targets, options)),
         Ok(None) => return Err(Failure::of(libc::EPROTO)),
         Err(error) => Err(error),
     };
@@ -352,8 +251,8 @@ fn now(
 /// -EOPNOTSUPP for GPUs; -EAGAIN when the time is over before its turn. After them the channel goes
 /// on, and also after what the other end answers: -EMSGSIZE when it asks for arrays of another
 /// number, type, shape or name; -ECANCELED when it does not want the transfer; the errno of its
-/// gpunet_host_channel_refuse. After these the channel has ended: -ECONNRESET when the other end has
-/// died or closed; -ETIMEDOUT when the time is over in the middle of the transfer; -EPROTO;
+/// gpunet_host_channel_refuse. After these the channel has ended: -ECONNRESET when the other end
+/// has died or closed; -ETIMEDOUT when the time is over in the middle of the transfer; -EPROTO;
 /// -EBADMSG; -EIO with CUDA's error. -EPIPE when it had ended before, or by
 /// gpunet_host_channel_shutdown.
 #[unsafe(no_mangle)]
@@ -367,7 +266,7 @@ pub unsafe extern "C" fn gpunet_host_channel_send(
     done(|| {
         let object = gpunet_host_channel_t::of(channel)?;
         let arrays = Given::all(arrays, count, &object.devices)?;
-        let told = Told::new(options, &object)?;
+        let told = Told::new(options, &object.devices)?;
         now(&arrays, outcome, |op| {
             let turn = object.sending.turn(op, told.deadline)?;
             send(turn, op, &arrays, &told)
@@ -401,7 +300,7 @@ pub unsafe extern "C" fn gpunet_host_channel_recv(
         let object = gpunet_host_channel_t::of(channel)?;
         let arrays = Given::all(arrays, count, &object.devices)?;
         Given::check_apart(&arrays)?;
-        let told = Told::new(options, &object)?;
+        let told = Told::new(options, &object.devices)?;
         now(&arrays, outcome, |op| {
             let turn = object.receiving.turn(op, told.deadline)?;
             receive(&object, turn, op, &arrays, &told)

@@ -731,9 +731,9 @@ typedef void (*gpunet_host_progress_fn)(uint64_t moved, uint64_t total, void *us
  */
 typedef struct gpunet_host_transfer_options {
     /**
-     * A CUstream or cudaStream_t of a primary context, made with cudaStreamNonBlocking: the
-     * transfer begins when everything on it is done. NULL: none. It stays until the transfer has
-     * ended.
+     * A CUstream or cudaStream_t of a primary context, made with cudaStreamNonBlocking: the bytes
+     * move when everything on it is done, for which neither `timeout_ns` nor a cancel shortens the
+     * wait. NULL: none. It stays until the transfer has ended.
      */
     void *custream;
     /**

@@ -24,9 +24,9 @@ pub type gpunet_host_progress_fn = Option<unsafe extern "C" fn(moved: u64, total
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct gpunet_host_transfer_options {
-    /// A CUstream or cudaStream_t of a primary context, made with cudaStreamNonBlocking: the
-    /// transfer begins when everything on it is done. NULL: none. It stays until the transfer has
-    /// ended.
+    /// A CUstream or cudaStream_t of a primary context, made with cudaStreamNonBlocking: the bytes
+    /// move when everything on it is done, for which neither `timeout_ns` nor a cancel shortens the
+    /// wait. NULL: none. It stays until the transfer has ended.
     pub custream: *mut c_void,
     /// The number of the stream's GPU.
     pub custream_device: i32,

@@ -21,8 +21,8 @@
  *
  * Pointers. The library uses a pointer to data only during the call. The pointer must be aligned for its type, and valid for as many
  * bytes as the call says. NULL is -EFAULT unless the comment allows it. A text is UTF-8, ends with a NUL, and stays the caller's.
- * The library keeps only these pointers of the program: `user`, `argument`, the CUDA context, a queue's CUDA stream, and the memory
- * and words of a queue's operations until they are done.
+ * The library keeps only these pointers of the program: `user`, `argument`, the CUDA context, a queue's CUDA stream, the memory and
+ * words of a queue's operations until they are done, and the data and the stream of a started transfer until it has ended.
  *
  * Every call may also return -EBADF, -EFAULT, -ENOMEM, -ENFILE (16 million handles are open), and -ENOTRECOVERABLE, which is a
  * fault in the library.
@@ -122,6 +122,153 @@
 #define GPUNET_HOST_QUEUE_KERNELS 2
 
 /**
+ * The most dimensions of an array.
+ */
+#define GPUNET_HOST_MAX_DIMS 64
+
+/**
+ * Code of gpunet_host_dtype: integers.
+ */
+#define GPUNET_HOST_INT 0
+
+/**
+ * Code of gpunet_host_dtype: unsigned integers.
+ */
+#define GPUNET_HOST_UINT 1
+
+/**
+ * Code of gpunet_host_dtype: IEEE numbers.
+ */
+#define GPUNET_HOST_FLOAT 2
+
+/**
+ * Code of gpunet_host_dtype: bfloat16.
+ */
+#define GPUNET_HOST_BFLOAT 4
+
+/**
+ * Code of gpunet_host_dtype: complex numbers.
+ */
+#define GPUNET_HOST_COMPLEX 5
+
+/**
+ * Code of gpunet_host_dtype: booleans.
+ */
+#define GPUNET_HOST_BOOL 6
+
+/**
+ * Where an array lies: memory of the CPU; 0 is the same. The number is DLPack's.
+ */
+#define GPUNET_HOST_CPU 1
+
+/**
+ * Where an array lies: memory of a GPU. The number is DLPack's.
+ */
+#define GPUNET_HOST_CUDA 2
+
+/**
+ * Where an array lies: pinned memory of the CPU. The number is DLPack's.
+ */
+#define GPUNET_HOST_CUDA_HOST 3
+
+/**
+ * Bytes always go by the connections, and never by a copy from memory to memory: for another end
+ * that is not to see this process's memory.
+ */
+#define GPUNET_HOST_CHANNEL_NO_COPY 1
+
+/**
+ * Flag of gpunet_host_transfer_options: the sender has a checksum (CRC-32) made of each piece,
+ * which the receiver checks. The bytes then go by the connections. A receive need not ask for it.
+ */
+#define GPUNET_HOST_CHECKSUM 1
+
+/**
+ * How bytes went: behind the header of the transfer, which was small.
+ */
+#define GPUNET_HOST_WAY_HEADER 1
+
+/**
+ * How bytes went: in pieces, over several connections at once.
+ */
+#define GPUNET_HOST_WAY_CONNECTIONS 2
+
+/**
+ * How bytes went: by one copy from memory to memory.
+ */
+#define GPUNET_HOST_WAY_COPY 3
+
+/**
+ * Why not by a copy: the transfer is small.
+ */
+#define GPUNET_HOST_REASON_SMALL 1
+
+/**
+ * Why not by a copy: the two ends are on different machines.
+ */
+#define GPUNET_HOST_REASON_OTHER_MACHINE 2
+
+/**
+ * Why not by a copy: the two ends belong to different users.
+ */
+#define GPUNET_HOST_REASON_OTHER_USER 3
+
+/**
+ * Why not by a copy: the two ends are in different network namespaces.
+ */
+#define GPUNET_HOST_REASON_OTHER_NAMESPACE 4
+
+/**
+ * Why not by a copy: the other end's process is not visible here.
+ */
+#define GPUNET_HOST_REASON_HIDDEN_PROCESS 5
+
+/**
+ * Why not by a copy: the kernel does not permit to read the other process's memory.
+ */
+#define GPUNET_HOST_REASON_NOT_PERMITTED 6
+
+/**
+ * Why not by a copy: a checksum was asked for.
+ */
+#define GPUNET_HOST_REASON_CHECKSUM_ASKED 7
+
+/**
+ * Why not by a copy: one end's memory is a GPU's, and the other's is not.
+ */
+#define GPUNET_HOST_REASON_MIXED_MEMORY 8
+
+/**
+ * Why not by a copy: one end has switched it off.
+ */
+#define GPUNET_HOST_REASON_SWITCHED_OFF 9
+
+/**
+ * Why not by a copy: both ends are in one process, for memory of a GPU.
+ */
+#define GPUNET_HOST_REASON_SAME_PROCESS 10
+
+/**
+ * Why not by a copy: the driver does not export the memory.
+ */
+#define GPUNET_HOST_REASON_NOT_EXPORTED 11
+
+/**
+ * Why not by a copy: the driver does not open the exported memory.
+ */
+#define GPUNET_HOST_REASON_NOT_OPENED 12
+
+/**
+ * Why not by a copy: a launch runs on the receiving GPU.
+ */
+#define GPUNET_HOST_REASON_LAUNCH_RUNS 13
+
+/**
+ * Why not by a copy: the copy failed before it was known to be whole.
+ */
+#define GPUNET_HOST_REASON_COPY_FAILED 14
+
+/**
  * Errors: something failed that nobody asked about.
  */
 #define GPUNET_HOST_LOG_ERROR 1
@@ -155,6 +302,17 @@ typedef struct gpunet_host_attachment_t gpunet_host_attachment_t;
  * A piece of a device's memory. Any thread may use it.
  */
 typedef struct gpunet_host_buffer_t gpunet_host_buffer_t;
+
+/**
+ * Accepts channels at an address. Any thread may use it.
+ */
+typedef struct gpunet_host_channel_listener_t gpunet_host_channel_listener_t;
+
+/**
+ * Sends and receives arrays. Any thread may use it. Transfers of the two directions go on at once;
+ * those of one direction one after the other, in the order of the calls.
+ */
+typedef struct gpunet_host_channel_t gpunet_host_channel_t;
 
 /**
  * A socket in the table of a device: a stream or a listener. Kernels use it by its number
@@ -211,6 +369,11 @@ typedef struct gpunet_host_team_t gpunet_host_team_t;
  * thread may use it.
  */
 typedef struct gpunet_host_token_t gpunet_host_token_t;
+
+/**
+ * A transfer that was started. Any thread may use it.
+ */
+typedef struct gpunet_host_transfer_t gpunet_host_transfer_t;
 
 /**
  * How an attachment ended.
@@ -463,6 +626,222 @@ typedef struct gpunet_host_team_options {
      */
     uint64_t timeout_ns;
 } gpunet_host_team_options;
+
+/**
+ * What the elements of an array are: DLPack's DLDataType, whose other codes are valid, too. The
+ * two ends compare it, and convert nothing.
+ */
+typedef struct gpunet_host_dtype {
+    /**
+     * GPUNET_HOST_INT and its like.
+     */
+    uint8_t code;
+    /**
+     * The bits of a lane.
+     */
+    uint8_t bits;
+    /**
+     * The lanes of an element. 0: 1.
+     */
+    uint16_t lanes;
+} gpunet_host_dtype;
+
+/**
+ * An array: contiguous, in row-major order, without gaps.
+ *
+ *     float weights[2][3];
+ *     int64_t shape[] = {2, 3};
+ *     gpunet_host_array array = {weights, shape, "weights", 2, {GPUNET_HOST_FLOAT, 32, 1}, GPUNET_HOST_CPU, 0};
+ */
+typedef struct gpunet_host_array {
+    /**
+     * The first element. A send reads from there only. May be NULL for an array without elements.
+     */
+    void *data;
+    /**
+     * The lengths of the dimensions, in elements. May be NULL for rank 0.
+     */
+    const int64_t *shape;
+    /**
+     * The name by which the other end finds the array among several, at most 1,024 bytes. NULL or
+     * "": it has none, and counts by its place.
+     */
+    const char *name;
+    /**
+     * How many dimensions there are, 0 to GPUNET_HOST_MAX_DIMS. One of rank 0 has one element.
+     */
+    uint32_t rank;
+    /**
+     * What the elements are.
+     */
+    struct gpunet_host_dtype dtype;
+    /**
+     * Where it lies: GPUNET_HOST_CPU, GPUNET_HOST_CUDA or GPUNET_HOST_CUDA_HOST.
+     */
+    int32_t device_type;
+    /**
+     * The GPU's number for GPUNET_HOST_CUDA. The memory is one of its primary context, which the
+     * CUDA runtime uses.
+     */
+    int32_t device_id;
+} gpunet_host_array;
+
+/**
+ * How a channel is. The two ends need not be alike. All zeros: the defaults.
+ */
+typedef struct gpunet_host_channel_settings {
+    /**
+     * How many connections carry transfers, 1 to 64; that of the end that connects counts. One
+     * more carries answers. 0: as many as half the CPUs, at most 8.
+     */
+    uint32_t streams;
+    /**
+     * GPUNET_HOST_CHANNEL_NO_COPY, or 0.
+     */
+    uint32_t flags;
+    /**
+     * The bytes of a piece of a transfer, 4 KiB to 64 MiB. 0: 1 MiB.
+     */
+    size_t piece_bytes;
+    /**
+     * How long a transfer may take that has begun, in nanoseconds. 0: without limit.
+     */
+    uint64_t timeout_ns;
+    /**
+     * The most bytes of the other end's GPU memory that stay mapped between transfers. 0: 8 GiB.
+     */
+    uint64_t mapped_bytes;
+    /**
+     * How long they stay mapped without being used, in nanoseconds. 0: 10 seconds.
+     */
+    uint64_t idle_ns;
+} gpunet_host_channel_settings;
+
+/**
+ * Called with the bytes of a transfer that are through, and all of its bytes, as often as a piece
+ * is, and at its end.
+ *
+ * It runs on any thread, also on several at a time, must return soon, and must not wait for the
+ * transfer. It may cancel it. No C++ exception may leave it.
+ */
+typedef void (*gpunet_host_progress_fn)(uint64_t moved, uint64_t total, void *user);
+
+/**
+ * What a transfer is to be, beside its arrays. All zeros: the defaults.
+ */
+typedef struct gpunet_host_transfer_options {
+    /**
+     * A CUstream or cudaStream_t of a primary context, made with cudaStreamNonBlocking: the bytes
+     * move when everything on it is done, for which neither `timeout_ns` nor a cancel shortens the
+     * wait. NULL: none. It stays until the transfer has ended.
+     */
+    void *custream;
+    /**
+     * The number of the stream's GPU.
+     */
+    int32_t custream_device;
+    /**
+     * GPUNET_HOST_CHECKSUM, or 0.
+     */
+    uint32_t flags;
+    /**
+     * When the transfer must have ended, in nanoseconds from the call on. 0: without limit but the
+     * channel's.
+     */
+    uint64_t timeout_ns;
+    /**
+     * Hears how far the transfer has come. NULL: nobody does.
+     */
+    gpunet_host_progress_fn progress;
+    /**
+     * The last argument of `progress`.
+     */
+    void *user;
+} gpunet_host_transfer_options;
+
+/**
+ * How a transfer goes, or went.
+ */
+typedef struct gpunet_host_outcome {
+    /**
+     * Bytes that are through.
+     */
+    uint64_t moved;
+    /**
+     * All bytes of its arrays.
+     */
+    uint64_t total;
+    /**
+     * 1: it has ended. 0: it has not.
+     */
+    uint32_t done;
+    /**
+     * How the bytes went: one of GPUNET_HOST_WAY_*; 0: they did not, or not yet.
+     */
+    uint32_t way;
+    /**
+     * How many connections carried them, with GPUNET_HOST_WAY_CONNECTIONS.
+     */
+    uint32_t connections;
+    /**
+     * Why they were not copied from memory to memory: one of GPUNET_HOST_REASON_*, or a later
+     * version's; 0: they were, or it is not known yet.
+     */
+    uint32_t reason;
+    /**
+     * How they went, in words: "one copy", "4 connections (the two ends are on different
+     * machines)"; "" before that.
+     */
+    char text[120];
+} gpunet_host_outcome;
+
+/**
+ * A transfer that waits at the other end, as its header says.
+ */
+typedef struct gpunet_host_incoming {
+    /**
+     * The bytes of all arrays.
+     */
+    uint64_t bytes;
+    /**
+     * How many arrays it has.
+     */
+    uint64_t arrays;
+} gpunet_host_incoming;
+
+/**
+ * An array that waits at the other end.
+ */
+typedef struct gpunet_host_description {
+    /**
+     * How many bytes it has.
+     */
+    uint64_t bytes;
+    /**
+     * The lengths of its dimensions; 0 behind them.
+     */
+    int64_t shape[GPUNET_HOST_MAX_DIMS];
+    /**
+     * How many dimensions it has.
+     */
+    uint32_t rank;
+    /**
+     * What its elements are.
+     */
+    struct gpunet_host_dtype dtype;
+    /**
+     * 1: the sender has it in the memory of a GPU.
+     */
+    uint32_t on_gpu;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+    /**
+     * Its name; "": it has none.
+     */
+    char name[1032];
+} gpunet_host_description;
 
 /**
  * Takes one event of the log: its level (GPUNET_HOST_LOG_ERROR to _TRACE), the module that wrote
@@ -1787,6 +2166,285 @@ int gpunet_host_symmetric_read(const struct gpunet_host_symmetric_t *symmetric, 
  * Errors: -EBADF.
  */
 int gpunet_host_symmetric_free(struct gpunet_host_symmetric_t *symmetric);
+
+/**
+ * Describes a tensor of DLPack as an array. `tensor` is a DLTensor: `&managed->dl_tensor` of a
+ * DLManagedTensor or a DLManagedTensorVersioned. The tensor stays the program's, which deletes it
+ * when the array is not used any more: the array has its shape and its data. `name` is the
+ * array's, and may be NULL.
+ *
+ *     DLManagedTensor *managed = ...;
+ *     gpunet_host_array array;
+ *     gpunet_host_array_of_dlpack(&managed->dl_tensor, "weights", &array);
+ *     gpunet_host_channel_send(channel, &array, 1, NULL, NULL);
+ *     managed->deleter(managed);
+ *
+ * Errors: -EFAULT; -EINVAL for strides that are not those of a contiguous array in row-major
+ * order, for a negative number of dimensions or more than GPUNET_HOST_MAX_DIMS, and for a device
+ * that channels do not know.
+ */
+int gpunet_host_array_of_dlpack(const void *tensor, const char *name, struct gpunet_host_array *array);
+
+/**
+ * Listens for channels at a struct sockaddr_in or sockaddr_in6; port 0 takes a free one
+ * (gpunet_host_channel_getsockname). Neither a proxy nor a GPU is needed. `settings` may be NULL,
+ * and are those of the channels that are accepted.
+ *
+ *     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(7000)};
+ *     gpunet_host_channel_listen((struct sockaddr *)&address, sizeof address, NULL, &listener);
+ *     gpunet_host_channel_accept(listener, -1, &channel);
+ *
+ * On success `*listener` is a handle that gpunet_host_channel_listener_close ends. Errors:
+ * -EFAULT; -EINVAL for settings out of their range; -EAFNOSUPPORT; -EADDRINUSE; -EADDRNOTAVAIL;
+ * -EACCES; -EMFILE; the system's.
+ */
+int gpunet_host_channel_listen(const struct sockaddr *address,
+                               socklen_t len,
+                               const struct gpunet_host_channel_settings *settings,
+                               struct gpunet_host_channel_listener_t **listener);
+
+/**
+ * Stores the address of a listener, as getsockname(2) does.
+ *
+ * Errors: -EBADF; -EFAULT.
+ */
+int gpunet_host_channel_getsockname(const struct gpunet_host_channel_listener_t *listener,
+                                    struct sockaddr *address,
+                                    socklen_t *len);
+
+/**
+ * Accepts a channel. It waits for at most `timeout_ns` nanoseconds; negative: without limit; 0:
+ * not at all. Several threads may accept. A program that connects and is no channel is told so,
+ * and holds up nobody.
+ *
+ * On success `*channel` is a handle that gpunet_host_channel_close ends. Errors: -EBADF, also when
+ * the listener is closed meanwhile; -EFAULT; -EAGAIN when the time is over; -EMFILE; -ENFILE; the
+ * system's.
+ */
+int gpunet_host_channel_accept(const struct gpunet_host_channel_listener_t *listener,
+                               int64_t timeout_ns,
+                               struct gpunet_host_channel_t **channel);
+
+/**
+ * Closes a listener. Threads that wait in gpunet_host_channel_accept return -EBADF; channels stay.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_channel_listener_close(struct gpunet_host_channel_listener_t *listener);
+
+/**
+ * Connects a channel to a listener of channels, at a struct sockaddr_in or sockaddr_in6, over TCP.
+ * It waits for at most `timeout_ns` nanoseconds; negative: without limit. `settings` may be NULL.
+ *
+ *     gpunet_host_channel_connect((struct sockaddr *)&address, sizeof address, NULL, 5000000000, &channel);
+ *     gpunet_host_channel_send(channel, &array, 1, NULL, NULL);
+ *     gpunet_host_channel_close(channel);
+ *
+ * On success `*channel` is a handle that gpunet_host_channel_close ends. Errors: -EFAULT; -EINVAL,
+ * also for timeout 0 and for settings out of their range; -EAFNOSUPPORT; -ETIMEDOUT;
+ * -ECONNREFUSED; -ENETUNREACH; -EHOSTUNREACH; -EPROTO when the other end is no listener of
+ * channels; -ECONNRESET; -EMFILE; -ENFILE; the system's.
+ */
+int gpunet_host_channel_connect(const struct sockaddr *address,
+                                socklen_t len,
+                                const struct gpunet_host_channel_settings *settings,
+                                int64_t timeout_ns,
+                                struct gpunet_host_channel_t **channel);
+
+/**
+ * Returns 0 if the two ends can copy from memory to memory: they are on one machine, of one user,
+ * and want it. Otherwise why not: one of GPUNET_HOST_REASON_*. What became of a transfer is in its
+ * gpunet_host_outcome.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_channel_reason(const struct gpunet_host_channel_t *channel);
+
+/**
+ * Ends the sending direction, after the transfers that were begun before: the other end receives
+ * them, and then -ENODATA. This end receives on. It waits for its turn for at most `timeout_ns`
+ * nanoseconds; negative: without limit.
+ *
+ * Errors: -EBADF; -EAGAIN when the time is over; -EPIPE when it was ended before.
+ */
+int gpunet_host_channel_shutdown(const struct gpunet_host_channel_t *channel, int64_t timeout_ns);
+
+/**
+ * Closes the channel. The other end receives what was sent, and then -ENODATA. Calls of other
+ * threads return -EBADF, and so do transfers that were started and have not ended; in the middle
+ * of one of them the channel ends for the other end with -ECONNRESET. Their memory is in use until
+ * gpunet_host_transfer_wait or gpunet_host_transfer_close says that they have ended. The handle is
+ * stale once the call has begun.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_channel_close(struct gpunet_host_channel_t *channel);
+
+/**
+ * Sends `count` arrays as one transfer, and returns when the other end has all of it. With names
+ * the other end may receive them in another order. `options` and `outcome` may be NULL. Once the
+ * arguments are valid, `*outcome` is stored, also when the call fails: then it says how far the
+ * transfer came.
+ *
+ *     gpunet_host_array array = {weights, shape, NULL, 2, {GPUNET_HOST_FLOAT, 32, 1}, GPUNET_HOST_CPU, 0};
+ *     gpunet_host_outcome outcome;
+ *     if (gpunet_host_channel_send(channel, &array, 1, NULL, &outcome) < 0) puts(gpunet_host_last_error());
+ *     else printf("%llu bytes by %s\n", (unsigned long long)outcome.moved, outcome.text);
+ *
+ * Two ends that both send first wait for each other: start one of the two, or receive on another
+ * thread.
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL (too many arrays or dimensions, a negative dimension, a type
+ * without size, a name that is too long, a device or stream that is none); -ENODEV, -EIO and
+ * -EOPNOTSUPP for GPUs; -EAGAIN when the time is over before its turn. After them the channel goes
+ * on, and also after what the other end answers: -EMSGSIZE when it asks for arrays of another
+ * number, type, shape or name; -ECANCELED when it does not want the transfer; the errno of its
+ * gpunet_host_channel_refuse. After these the channel has ended: -ECONNRESET when the other end
+ * has died or closed; -ETIMEDOUT when the time is over in the middle of the transfer; -EPROTO;
+ * -EBADMSG; -EIO with CUDA's error. -EPIPE when it had ended before, or by
+ * gpunet_host_channel_shutdown.
+ */
+int gpunet_host_channel_send(const struct gpunet_host_channel_t *channel,
+                             const struct gpunet_host_array *arrays,
+                             size_t count,
+                             const struct gpunet_host_transfer_options *options,
+                             struct gpunet_host_outcome *outcome);
+
+/**
+ * Receives the next transfer into the memory of `count` arrays, which have its types and shapes:
+ * those of its names, or, if none of them has a name, in its order. It returns when all bytes are
+ * there. Only then is the memory whole. `options` and `outcome` are as in
+ * gpunet_host_channel_send.
+ *
+ * A program that does not know what comes looks first (gpunet_host_channel_peek).
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL as in gpunet_host_channel_send, and for arrays that share
+ * memory; -ENODEV, -EIO and -EOPNOTSUPP for GPUs; -EAGAIN when no transfer came in time; -ENODATA
+ * when the other end sends no more; -EMSGSIZE when the transfer has other arrays: it is refused,
+ * and the channel goes on. After these the channel has ended, and the memory has any mixture of
+ * what it had and what was sent: -ECONNRESET when the other end has died; -ETIMEDOUT when the time
+ * is over in the middle of the transfer; -EBADMSG when a checksum is wrong; -EPROTO; -EIO with
+ * CUDA's error. -EPIPE when it had ended before.
+ */
+int gpunet_host_channel_recv(const struct gpunet_host_channel_t *channel,
+                             const struct gpunet_host_array *arrays,
+                             size_t count,
+                             const struct gpunet_host_transfer_options *options,
+                             struct gpunet_host_outcome *outcome);
+
+/**
+ * Waits for the header of the next transfer, which stays the next one: a further call returns the
+ * same, until it is received or refused. It waits for at most `timeout_ns` nanoseconds; negative:
+ * without limit; 0: not at all.
+ *
+ *     gpunet_host_incoming incoming;
+ *     while (gpunet_host_channel_peek(channel, -1, &incoming) == 0) {
+ *         gpunet_host_description description;
+ *         gpunet_host_channel_describe(channel, 0, &description);
+ *         void *memory = malloc(description.bytes);
+ *         gpunet_host_array array = {memory, description.shape, NULL, description.rank, description.dtype, GPUNET_HOST_CPU, 0};
+ *         gpunet_host_channel_recv(channel, &array, 1, NULL, NULL);
+ *     }
+ *
+ * Errors: -EBADF; -EFAULT; -EAGAIN when the time is over; -ENODATA when the other end sends no
+ * more; -ECONNRESET and its like as in gpunet_host_channel_recv.
+ */
+int gpunet_host_channel_peek(const struct gpunet_host_channel_t *channel,
+                             int64_t timeout_ns,
+                             struct gpunet_host_incoming *incoming);
+
+/**
+ * Stores what array `index` of the transfer is that gpunet_host_channel_peek has seen. 0 is the
+ * first one.
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL when it has no such array, or none is waiting.
+ */
+int gpunet_host_channel_describe(const struct gpunet_host_channel_t *channel,
+                                 size_t index,
+                                 struct gpunet_host_description *description);
+
+/**
+ * Refuses the transfer that gpunet_host_channel_peek has seen: its sender's call returns `-error`,
+ * with `why` in its text. `error` is an errno, 1 to 4095. The channel goes on.
+ *
+ *     if (incoming.bytes > most) gpunet_host_channel_refuse(channel, EFBIG, "at most a gigabyte, please");
+ *
+ * Errors: -EBADF; -EFAULT; -EINVAL, also when no transfer is waiting; -ECONNRESET and its like as
+ * in gpunet_host_channel_recv.
+ */
+int gpunet_host_channel_refuse(const struct gpunet_host_channel_t *channel, int error, const char *why);
+
+/**
+ * Begins to send `count` arrays, as gpunet_host_channel_send does, behind the transfers of the
+ * direction that were begun before, and returns at once. What `arrays` and `options` point to is
+ * used during the call only; the arrays' data stays, and nobody writes it, until the transfer has
+ * ended (gpunet_host_transfer_wait), and so do the stream and `user`.
+ *
+ *     gpunet_host_transfer_t *out, *in;
+ *     gpunet_host_channel_start_send(channel, &gradients, 1, NULL, &out);
+ *     gpunet_host_channel_start_recv(channel, &weights, 1, NULL, &in);
+ *     gpunet_host_transfer_wait(out, -1, NULL);
+ *     gpunet_host_transfer_wait(in, -1, NULL);
+ *     gpunet_host_transfer_close(out);
+ *     gpunet_host_transfer_close(in);
+ *
+ * On success `*transfer` is a handle that gpunet_host_transfer_close ends. Errors: those of
+ * gpunet_host_channel_send for arguments; the system's, when it refuses a thread.
+ */
+int gpunet_host_channel_start_send(const struct gpunet_host_channel_t *channel,
+                                   const struct gpunet_host_array *arrays,
+                                   size_t count,
+                                   const struct gpunet_host_transfer_options *options,
+                                   struct gpunet_host_transfer_t **transfer);
+
+/**
+ * Begins to receive a transfer into `count` arrays, as gpunet_host_channel_recv does, behind the
+ * receives that were begun before, and returns at once. The memory stays, and nobody else uses it,
+ * until the transfer has ended; else as gpunet_host_channel_start_send.
+ *
+ * On success `*transfer` is a handle that gpunet_host_transfer_close ends. Errors: those of
+ * gpunet_host_channel_recv for arguments; the system's, when it refuses a thread.
+ */
+int gpunet_host_channel_start_recv(const struct gpunet_host_channel_t *channel,
+                                   const struct gpunet_host_array *arrays,
+                                   size_t count,
+                                   const struct gpunet_host_transfer_options *options,
+                                   struct gpunet_host_transfer_t **transfer);
+
+/**
+ * Waits until a transfer has ended, for at most `timeout_ns` nanoseconds; negative: without limit;
+ * 0: asks only. `outcome` may be NULL; `*outcome` is stored in any case but -EBADF, and says how
+ * far a transfer is that has not ended. Further calls return the same.
+ *
+ *     while (gpunet_host_transfer_wait(transfer, 1000000000, &outcome) == -EAGAIN && !outcome.done)
+ *         printf("%llu of %llu bytes\n", (unsigned long long)outcome.moved, (unsigned long long)outcome.total);
+ *
+ * Errors: -EBADF; -EAGAIN when it has not ended, and `done` is 0; otherwise how the transfer
+ * failed, as gpunet_host_channel_send and gpunet_host_channel_recv return it, with -ETIMEDOUT also
+ * for one whose time was over before it began; -ECANCELED when it was cancelled; -EBADF with
+ * `done` 1 when the channel was closed.
+ */
+int gpunet_host_transfer_wait(const struct gpunet_host_transfer_t *transfer,
+                              int64_t timeout_ns,
+                              struct gpunet_host_outcome *outcome);
+
+/**
+ * Cancels a transfer: gpunet_host_transfer_wait then returns -ECANCELED, soon. If it has not
+ * begun, the channel goes on: it waits behind others, or for a transfer of the other end. One that
+ * moves bytes takes the channel with it, at both ends. A transfer that has ended stays as it is.
+ * The memory is in use until gpunet_host_transfer_wait says that the transfer has ended.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_transfer_cancel(const struct gpunet_host_transfer_t *transfer);
+
+/**
+ * Ends the handle of a transfer. One that has not ended is cancelled, and the call waits until it
+ * has: the memory is free then. Not from within its gpunet_host_progress_fn.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_transfer_close(struct gpunet_host_transfer_t *transfer);
 
 /**
  * Sets where the log goes: to `callback`, with `user` as its last argument, up to `level`. A NULL

@@ -1,6 +1,7 @@
 //! Errors: a negative errno for the caller, the reason in words for `gpunet_host_last_error`.
 
 use gpu_usermap::cuda::{CoResidencyError, CudaError, StreamError, Unavailable};
+use gpunet_channel::ChannelError;
 use gpunet_proxy::queue::QueueError;
 use gpunet_proxy::settings::SettingsError;
 use gpunet_proxy::socket::{DirectionError, SocketError};
@@ -16,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{fmt, io};
 
 /// Why a call failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     errno: i32,
     text: Cow<'static, str>,
@@ -149,6 +150,7 @@ failures! {
     TooManyLaunches: |error| error.errno();
     AllocError: |error| error.errno();
     TeamError: |error| error.errno();
+    ChannelError: |error| error.errno();
     gpu_usermap::cuda::CopyError: |_error| libc::EIO;
     Unavailable: |_error| libc::ENODEV;
     CudaError: |_error| libc::EIO;
@@ -172,17 +174,21 @@ thread_local! {
     static SHOWN: RefCell<CString> = RefCell::default();
 }
 
+/// Runs `body`, whose panic is a failure.
+pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(Failure::new(libc::ENOTRECOVERABLE, format!("a fault in libgpunet, please report it: {text}")))
+    })
+}
+
 /// Runs the body of an exported function. Returns its result, or its failure as a negative errno.
 /// No panic leaves it.
 pub(crate) fn returned(body: impl FnOnce() -> Result<i64, Failure>) -> i64 {
-    let failure = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(value)) => return value,
-        Ok(Err(failure)) => failure,
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Failure::new(libc::ENOTRECOVERABLE, format!("a fault in libgpunet, please report it: {text}"))
-        }
+    let failure = match caught(body) {
+        Ok(value) => return value,
+        Err(failure) => failure,
     };
     let errno = failure.errno();
     // At a thread's end there is nowhere to put it.

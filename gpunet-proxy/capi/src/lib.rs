@@ -16,6 +16,7 @@
 //! | `device` and below it | sockets of a device that the program opens, their taken directions, prepared messages |
 //! | `queue` and below it | queues |
 //! | `team` and below it | teams and symmetric memory |
+//! | `channel` and below it | channels of arrays |
 //! | `socket` and below it | host sockets: blocking, non-blocking, polled, with a descriptor |
 //!
 //! # Handles are numbers
@@ -55,10 +56,13 @@ mod buffer;
 
 mod team;
 
+mod channel;
+
 mod log;
 
 pub use attachment::*;
 pub use buffer::*;
+pub use channel::*;
 pub use cpu::*;
 pub use cuda::*;
 pub use device::*;

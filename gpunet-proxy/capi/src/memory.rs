@@ -1,4 +1,4 @@
-//! The program's pointers: strings, addresses, option values, and where results go.
+//! The program's pointers: strings, addresses, option values, and where results go; its timeouts.
 //!
 //! Each function states what it assumes of a pointer. The C documentation requires this of the
 //! caller.
@@ -10,6 +10,7 @@ use libc::{sockaddr, socklen_t};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 fn fault(what: &str) -> Failure {
     Failure::new(libc::EFAULT, format!("{what} is null"))
@@ -165,6 +166,12 @@ pub(crate) fn put_address(address: SocketAddr, to: *mut sockaddr, len: *mut sock
     // SAFETY: `len` is null or readable and writable, `to` null or writable for `*len` bytes: the
     // caller's promise.
     unsafe { layout::write(&gpunet_device::SockAddr::from_std(address), to.cast(), len) };
+}
+
+/// Returns when a timeout in nanoseconds expires. `None`: never.
+pub(crate) fn deadline(timeout_ns: i64) -> Option<Instant> {
+    let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
+    limit.and_then(|limit| Instant::now().checked_add(limit))
 }
 
 /// The value of a socket option that the caller passes.

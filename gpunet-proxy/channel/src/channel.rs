@@ -6,7 +6,7 @@ use crate::handshake::{self, Foreign, HELLO, Hello, MAX_STREAMS, refusal};
 use crate::local::{Identity, Local, random};
 use crate::receiver::{Incoming, Receiver};
 use crate::sender::Sender;
-use crate::shared::{ChannelOptions, Outcome, Shared, TransferOptions};
+use crate::shared::{ChannelOptions, Ender, Outcome, Shared, TransferOptions};
 use crate::wire::{Hosted, Tcp, Wire, Wires, lost, read_exact, write_all};
 use gpunet_proxy::host::Stream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -75,8 +75,19 @@ impl Channel {
     /// [`ChannelError::Failed`] with the system's errno, [`ChannelError::Refused`] with the
     /// sentence of the other end, [`ChannelError::Protocol`]: the other end is no channel.
     pub fn connect(addr: impl ToSocketAddrs, options: &ChannelOptions) -> Result<Self, ChannelError> {
+        Self::connect_until(addr, options, Instant::now() + options.timeout.unwrap_or(OPEN_WITHIN))
+    }
+
+    /// As [`connect`](Self::connect), but until `deadline`, whatever the channel's timeout is.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn connect_until(
+        addr: impl ToSocketAddrs,
+        options: &ChannelOptions,
+        deadline: Instant,
+    ) -> Result<Self, ChannelError> {
         let opening = |error| ChannelError::failed("connecting", error);
-        let deadline = Instant::now() + options.timeout.unwrap_or(OPEN_WITHIN);
         let addrs: Vec<SocketAddr> = addr.to_socket_addrs().map_err(opening)?.collect();
         let mut wires: Vec<Box<dyn Wire>> = Vec::new();
         for _ in 0..=streams(options)? {
@@ -147,6 +158,12 @@ impl Channel {
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
+    }
+
+    /// Returns what ends the channel from another thread.
+    #[must_use]
+    pub fn ender(&self) -> Ender {
+        Ender(Arc::downgrade(self.receiver.shared()))
     }
 
     /// Returns why the two ends do not read each other's memory; `None` if they can.
@@ -323,6 +340,13 @@ impl ChannelListener {
         self.listener.local_addr()
     }
 
+    /// Accepts no more, from any thread: whoever waits in [`accept`](Self::accept) returns with an
+    /// error.
+    pub fn shut_down(&self) {
+        // It fails only after the first call.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
+
     /// Waits for a channel.
     ///
     /// # Errors
@@ -360,6 +384,8 @@ impl Pending {
         deadline: Option<Instant>,
     ) -> io::Result<Vec<(Hello, Box<dyn Wire>)>> {
         loop {
+            self.accept(listener)?;
+            self.hear();
             let now = Instant::now();
             self.arriving.retain(|arriving| now < arriving.since + ARRIVE_WITHIN);
             self.groups.retain(|group| now < group.since + ARRIVE_WITHIN);
@@ -385,9 +411,6 @@ impl Pending {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            drop(fds);
-            self.accept(listener)?;
-            self.hear();
         }
     }
 

@@ -66,7 +66,7 @@ pub use handshake::MAX_STREAMS;
 pub use header::{Description, MAX_ARRAYS, MAX_NAME};
 pub use receiver::{Incoming, Receiver};
 pub use sender::Sender;
-pub use shared::{ChannelOptions, Outcome, TransferOptions, Via};
+pub use shared::{ChannelOptions, Ender, Outcome, TransferOptions, Via};
 
 /// The program of docs/tensors.md is compiled with the tests.
 #[cfg(doctest)]

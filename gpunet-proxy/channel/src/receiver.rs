@@ -16,7 +16,7 @@ use crate::wire::{Wire, lost, read_all, read_exact, write_all};
 use gpu_usermap::cuda::Device;
 use gpu_usermap::threads;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -45,6 +45,8 @@ pub struct Receiver {
     number: u64,
     stages: Stages,
     copiers: Vec<Copier>,
+    /// Of a transfer that was looked at, and is still to be received or refused.
+    peeked: Option<Header>,
     has_ended: bool,
 }
 
@@ -85,7 +87,12 @@ fn wrong(why: Malformed) -> ChannelError {
 
 impl Receiver {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, number: 0, stages: Stages::default(), copiers: Vec::new(), has_ended: false }
+        let (stages, copiers) = (Stages::default(), Vec::new());
+        Self { shared, number: 0, stages, copiers, peeked: None, has_ended: false }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Waits for the next transfer; `None` when the other end has closed its sending half.
@@ -103,15 +110,41 @@ impl Receiver {
     /// # Errors
     /// As for [`next`](Self::next).
     pub fn next_until(&mut self, deadline: Option<Instant>) -> Result<Option<Incoming<'_>>, ChannelError> {
+        let header = self.next_header(deadline)?;
+        Ok(header.map(|header| Incoming { receiver: self, header: Some(header) }))
+    }
+
+    /// As [`next_until`](Self::next_until), but leaves the transfer: it is looked at again, or
+    /// received or refused by the next call.
+    ///
+    /// # Errors
+    /// As for [`next_until`](Self::next_until).
+    pub fn peek_until(&mut self, deadline: Option<Instant>) -> Result<Option<&[Description]>, ChannelError> {
+        self.peeked = self.next_header(deadline)?;
+        Ok(self.peeked.as_ref().map(|header| &header.arrays[..]))
+    }
+
+    /// Returns a descriptor that is readable when [`next_until`](Self::next_until) does not wait
+    /// for the other end, for programs that wait for several things: `None` where the channel is
+    /// not over TCP. A transfer that was looked at is not seen there any more.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.wires.data()[0].descriptor()
+    }
+
+    fn next_header(&mut self, deadline: Option<Instant>) -> Result<Option<Header>, ChannelError> {
         if self.has_ended {
             return Ok(None);
         }
         self.shared.wires.check()?;
+        if let Some(header) = self.peeked.take() {
+            return Ok(Some(header));
+        }
         let Some(first) = self.first_bytes(deadline)? else { return Err(nothing_yet()) };
         let shared = self.shared.clone();
         let header = shared.settle(self.header(first))?;
         self.has_ended = header.is_none();
-        Ok(header.map(|header| Incoming { receiver: self, header: Some(header) }))
+        Ok(header)
     }
 
     /// Receives the next transfer into memory that is allocated for it.

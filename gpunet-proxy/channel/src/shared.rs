@@ -6,7 +6,7 @@ use crate::local::Local;
 use crate::pieces::Segment;
 use crate::wire::Wires;
 use gpu_usermap::cuda::{CudaStream, Device};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The settings of a channel. The two ends need not have the same.
@@ -159,6 +159,38 @@ pub struct Outcome {
     pub bytes: u64,
     /// How they went.
     pub via: Via,
+}
+
+/// Ends a channel from another thread. It keeps nothing of the channel.
+///
+/// # Examples
+/// ```
+/// # fn example(mut channel: gpunet_channel::Channel, mut weights: Vec<f32>) {
+/// let ender = channel.ender();
+/// let receiving = std::thread::spawn(move || {
+///     channel.recv_into(&mut gpunet_channel::ArrayMut::of(&mut weights)).map(|outcome| outcome.bytes)
+/// });
+/// ender.end("the program ends");
+/// assert!(receiving.join().unwrap().is_err());
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Ender(pub(crate) Weak<Shared>);
+
+impl std::fmt::Debug for Ender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ender").finish_non_exhaustive()
+    }
+}
+
+impl Ender {
+    /// Ends both directions, here and at the other end. Transfers that are under way fail as if a
+    /// connection was lost, and later ones with [`ChannelError::Broken`], which has `why`.
+    pub fn end(&self, why: &str) {
+        if let Some(shared) = self.0.upgrade() {
+            let _ = shared.settle::<()>(Err(ChannelError::Broken(why.to_owned())));
+        }
+    }
 }
 
 /// What both halves have.

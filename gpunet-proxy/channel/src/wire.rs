@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +31,11 @@ pub(crate) trait Wire: Send + Sync {
 
     /// Ends both directions, here and at the other end; whoever waits in a call returns.
     fn shut_down(&self);
+
+    /// The descriptor that is readable when [`read`](Self::read) does not wait, if there is one.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Reads all bytes that the pieces have room for.
@@ -146,6 +151,10 @@ impl Wire for Tcp {
     fn shut_down(&self) {
         // Fails only if the other end has done it.
         let _ = self.0.shutdown(Shutdown::Both);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
     }
 }
 

@@ -227,6 +227,87 @@ fn a_wait_for_a_transfer_can_be_bounded_and_loses_nothing() {
 }
 
 #[test]
+fn a_transfer_that_was_looked_at_is_the_next_one() {
+    let (mut near, far) = pair(&options(2, false), &options(2, false));
+    let bytes = pattern(200_000, 3);
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            assert!(near.send(&Array::of(&bytes).named("refused")).is_err());
+            near.send(&Array::of(&bytes).named("taken")).expect("sent");
+            drop(near);
+        });
+        let (_, mut receiver) = far.split();
+        let seen = |receiver: &mut gpunet_channel::Receiver| {
+            let arrays = receiver.peek_until(None).expect("a header").expect("one");
+            (arrays[0].name.clone(), arrays[0].bytes())
+        };
+        for _ in 0..2 {
+            assert_eq!(seen(&mut receiver), ("refused".to_owned(), 200_000));
+        }
+        receiver.next().expect("a header").expect("one").refuse(22, "not this one").expect("refused");
+        assert_eq!(seen(&mut receiver), ("taken".to_owned(), 200_000));
+        let mut got = vec![0; bytes.len()];
+        receiver.recv_into(&mut ArrayMut::of(&mut got)).expect("received");
+        assert!(got == bytes);
+        for _ in 0..2 {
+            assert!(receiver.peek_until(None).expect("the end").is_none());
+        }
+        sending.join().expect("no panic");
+    });
+}
+
+#[test]
+fn an_end_from_another_thread_ends_what_waits_at_both_ends() {
+    let (mut near, mut far) = pair(&options(2, true), &options(2, true));
+    let ender = near.ender();
+    let bytes = pattern(200_000, 4);
+    let (sent, received) = thread::scope(|scope| {
+        let sending = scope.spawn(|| near.send(&Array::of(&bytes)));
+        // The header has come, so the sender waits for the answer.
+        let incoming = far.next().expect("a header").expect("one");
+        ender.end("enough");
+        let sent = sending.join().expect("no panic");
+        let mut got = vec![0u8; bytes.len()];
+        (sent, incoming.into_arrays(vec![ArrayMut::of(&mut got)], &TransferOptions::default()))
+    });
+    assert_eq!(sent.expect_err("ended").errno(), libc_errno("ECONNRESET"));
+    assert_eq!(received.expect_err("ended").errno(), libc_errno("ECONNRESET"));
+    let later = near.send(&Array::of(&bytes)).expect_err("broken");
+    assert!(later.to_string().contains("enough"), "{later}");
+    drop(near);
+    ender.end("there is nothing");
+}
+
+#[test]
+fn an_accept_without_patience_takes_what_has_come() {
+    let listener =
+        ChannelListener::bind("127.0.0.1:0".parse().unwrap(), &options(2, true)).expect("a listener");
+    let addr = listener.local_addr().expect("an address");
+    let connecting = thread::spawn(move || Channel::connect(addr, &options(2, true)).map(drop));
+    let accepted = loop {
+        match listener.accept_until(Some(Instant::now())) {
+            Ok(channel) => break Some(channel),
+            // The connect gives up in time, if nobody answers.
+            Err(error) if error.errno() == libc_errno("ETIMEDOUT") && !connecting.is_finished() => {}
+            Err(_) => break None,
+        }
+    };
+    assert!(accepted.is_some());
+    connecting.join().expect("no panic").expect("connected");
+}
+
+#[test]
+fn a_listener_that_is_shut_down_ends_accepts() {
+    let listener =
+        ChannelListener::bind("127.0.0.1:0".parse().unwrap(), &options(2, true)).expect("a listener");
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept());
+        listener.shut_down();
+        assert!(accepting.join().expect("no panic").is_err());
+    });
+}
+
+#[test]
 fn a_sender_whom_nobody_receives_from_gives_up_and_the_channel_with_it() {
     for rendezvous in [false, true] {
         let (mut near, mut far) = pair(&options(2, rendezvous), &options(1, true));

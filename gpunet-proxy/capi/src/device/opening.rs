@@ -27,12 +27,6 @@ fn options(from: *const CallOptions) -> Result<Options, Failure> {
     options.map_err(|_| Failure::new(libc::EINVAL, "no proxy supports these options, or `reserved` is not 0"))
 }
 
-/// Returns when a timeout in nanoseconds expires. `None`: never.
-fn deadline(timeout_ns: i64) -> Option<Instant> {
-    let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
-    limit.and_then(|limit| Instant::now().checked_add(limit))
-}
-
 /// Waits until the socket is open, the timeout expires, or the object that the call is made on is
 /// closed. A connection that exists when the timeout expires is not lost.
 fn opened(
@@ -42,7 +36,7 @@ fn opened(
     mut pending: PendingSocket,
     is_closed: impl Fn() -> bool,
 ) -> Result<Socket, Failure> {
-    let (waker, mut limit, mut is_late) = (Waker::from(notify.clone()), deadline(timeout_ns), false);
+    let (waker, mut limit, mut is_late) = (Waker::from(notify.clone()), memory::deadline(timeout_ns), false);
     loop {
         let seen = notify.wakes();
         if is_closed() {

@@ -1,8 +1,8 @@
 //! Every interleaving of what recorders and a reader do together, by loom
 //! ([`gpunet_device::abi::atomic`]).
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-records --lib --release models`. Each model
-//! names a change of the code by which it fails.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-records --lib --release models`. Each
+//! model names a change of the code by which it fails.
 #![allow(unsafe_code)]
 
 use crate::test_rings::TestRings;

@@ -300,25 +300,21 @@ impl Recorder {
             }
             return false;
         }
-        self.next + count <= self.end || self.find_room(g, count)
-    }
-
-    /// As [`Recorder::has_room`], when the room that was seen is used up.
-    #[cold]
-    #[inline(never)]
-    fn find_room<G: Group>(&mut self, g: &G, count: u64) -> bool {
-        let (records, net, ring, next) = (self.records, self.net, self.ring, self.next);
-        match by_leader(g, || wait_for_room(records, net, ring, next + count)) {
-            Ok(end) => {
-                self.end = end;
-                true
-            }
-            Err(_) => {
+        if self.next + count <= self.end {
+            return true;
+        }
+        // The recorder stays in registers: its address is given to no function.
+        match find_room(g, self.records, self.net, self.ring, self.next + count) {
+            0 => {
                 self.refused += count;
-                if g.is_leader() {
-                    records.refused(ring).set(self.refused);
+                if lane.is_leader() {
+                    self.records.refused(self.ring).set(self.refused);
                 }
                 false
+            }
+            end => {
+                self.end = end;
+                true
             }
         }
     }
@@ -341,7 +337,8 @@ impl Recorder {
 #[inline(always)]
 fn take_ring(records: Records, group: u32) -> (u32, u64) {
     let rings = records.shape().rings();
-    let (mut ring, mut tried) = (group % rings, 0);
+    // There is at least one.
+    let (mut ring, mut tried) = (group.checked_rem(rings).unwrap_or(0), 0);
     while tried < rings {
         let holder = records.holder(ring);
         let next = holder.peek();
@@ -352,6 +349,14 @@ fn take_ring(records: Records, group: u32) -> (u32, u64) {
         tried += 1;
     }
     (HOMELESS, 0)
+}
+
+/// Finds room for the records before `end`; returns up to where there is room, or 0. All lanes call
+/// it.
+#[cold]
+#[inline(never)]
+fn find_room<G: Group>(g: &G, records: Records, net: Net, ring: u32, end: u64) -> u64 {
+    by_leader(g, || wait_for_room(records, net, ring, end)).unwrap_or(0)
 }
 
 /// Waits until the ring has room for the records before `end`; returns up to where there is room.

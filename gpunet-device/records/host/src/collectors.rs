@@ -12,6 +12,9 @@ const BACKLOG: usize = 64 << 20;
 /// Bytes that are given on at once.
 const BATCH: usize = 64 << 10;
 
+/// The first line of a stream of lines: what is printed from now on follows it.
+const WELCOME: &[u8] = b"-- lines from now on\n";
+
 /// What collectors of an address are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
@@ -136,7 +139,7 @@ impl Collectors {
                 let _ = stream.set_nodelay(true);
                 let backlog = match self.content {
                     Content::Frames => wire::MAGIC.to_vec(),
-                    Content::Lines => Vec::new(),
+                    Content::Lines => WELCOME.to_vec(),
                 };
                 self.collectors.push(Collector { stream, backlog, sent: 0, left_out: 0, told: 0 });
             }

@@ -1,4 +1,5 @@
-//! The GPU. Read-modify-writes are inline assembly, because rustc gives its own no scope.
+//! The GPU. Read-modify-writes are inline assembly, because rustc gives its own no scope. Nobody
+//! waits for those whose result is not used: the assembler makes reductions of them.
 
 use crate::unit::NONE_BYTE;
 use core::arch::asm;
@@ -50,7 +51,7 @@ pub(crate) fn count(word: Word) {
     // Ordering: relaxed; a count, nothing is ordered by it.
     // SAFETY: an aligned word of this GPU's memory, by the contract of `Records::new`.
     unsafe {
-        asm!("red.relaxed.gpu.add.u64 [{p}], {m};", p = in(reg64) word.as_ptr(), m = in(reg64) 1u64, options(nostack));
+        asm!("atom.relaxed.gpu.add.u64 {b}, [{p}], {m};", b = out(reg64) _, p = in(reg64) word.as_ptr(), m = in(reg64) 1u64, options(nostack));
     }
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn count_for_host(word: Word, more: u64) {
     // Ordering: relaxed; as above.
     // SAFETY: an aligned word of pinned memory, by the contract of `Records::new`.
     unsafe {
-        asm!("red.relaxed.sys.add.u64 [{p}], {m};", p = in(reg64) word.as_ptr(), m = in(reg64) more, options(nostack));
+        asm!("atom.relaxed.sys.add.u64 {b}, [{p}], {m};", b = out(reg64) _, p = in(reg64) word.as_ptr(), m = in(reg64) more, options(nostack));
     }
 }
 

@@ -52,8 +52,11 @@ pub struct Reader {
     /// The number of the next record of each ring.
     next: Vec<u64>,
     found: Found,
-    payload: Vec<u8>,
 }
+
+/// Room for the longest payload.
+type Payload = [u8; Shape::MAX_PAYLOAD];
+const EMPTY: Payload = [0; Shape::MAX_PAYLOAD];
 
 impl Reader {
     /// A reader of these rings, as the host has them.
@@ -64,8 +67,7 @@ impl Reader {
     #[must_use]
     pub unsafe fn new(records: Records) -> Self {
         let shape = records.shape();
-        let payload = Vec::with_capacity(shape.payload());
-        Self { records, next: vec![0; shape.rings() as usize], found: Found::default(), payload }
+        Self { records, next: vec![0; shape.rings() as usize], found: Found::default() }
     }
 
     /// Gives `each` the records that have come since the last call: the ring, the number in the
@@ -74,8 +76,9 @@ impl Reader {
     /// Of each ring about as many as it keeps at most: more may be there already.
     pub fn poll(&mut self, mut each: impl FnMut(u32, u64, &Head, &[u8])) -> u64 {
         let before = self.found.records;
+        let mut payload = EMPTY;
         for ring in 0..self.records.shape().rings() {
-            self.poll_ring(ring, &mut each);
+            self.poll_ring(ring, &mut payload, &mut each);
         }
         self.found.records - before
     }
@@ -94,7 +97,7 @@ impl Reader {
     pub fn unfinished(&self) -> u64 {
         let rings = 0..self.records.shape().rings();
         let begun = |&ring: &u32| {
-            let place = self.look(ring, self.next[ring as usize], &mut Vec::new());
+            let place = self.look(ring, self.next[ring as usize], &mut EMPTY.clone());
             place == Place::NotYet { begun: true }
         };
         rings.filter(begun).count() as u64
@@ -106,21 +109,20 @@ impl Reader {
         self.records.shape()
     }
 
-    fn poll_ring(&mut self, ring: u32, each: &mut impl FnMut(u32, u64, &Head, &[u8])) {
+    fn poll_ring(&mut self, ring: u32, payload: &mut Payload, each: &mut impl FnMut(u32, u64, &Head, &[u8])) {
         let shape = self.records.shape();
         let (mut first, mut passed) = (self.next[ring as usize], 0);
         let mut next = first;
-        let mut payload = std::mem::take(&mut self.payload);
         // All that a ring keeps, and what it takes to find the oldest of it.
         for _ in 0..shape.records() + 2 {
             // A recorder would need centuries: the laps are invented.
             if next > MOST {
                 break;
             }
-            match self.look(ring, next, &mut payload) {
+            match self.look(ring, next, payload) {
                 Place::NotYet { .. } => break,
                 Place::Whole(head) => {
-                    each(ring, next, &head, &payload);
+                    each(ring, next, &head, &payload[..usize::from(head.len)]);
                     self.found.records += 1;
                     next += 1;
                 }
@@ -147,7 +149,6 @@ impl Reader {
                 first = next;
             }
         }
-        self.payload = payload;
         self.next[ring as usize] = next;
         if next != first {
             self.give_room(ring, next);
@@ -182,8 +183,8 @@ impl Reader {
         }
     }
 
-    /// Looks at the place of record `next`. A whole record's payload is then in `payload`.
-    fn look(&self, ring: u32, next: u64, payload: &mut Vec<u8>) -> Place {
+    /// Looks at the place of record `next`. A whole record's payload then begins `payload`.
+    fn look(&self, ring: u32, next: u64, payload: &mut Payload) -> Place {
         let shape = self.records.shape();
         let (lap, place) = (shape.lap(next), self.records.record(ring, next));
         let tag = unit::tag(lap);
@@ -213,16 +214,15 @@ impl Reader {
         if len > shape.payload() {
             return Place::Malformed;
         }
-        payload.clear();
-        for at in HEAD..unit::units(len) {
+        let (places, _) = payload.as_chunks_mut::<4>();
+        for (word, at) in places.iter_mut().zip(HEAD..unit::units(len)) {
             let found = load(at);
             match later(found) {
-                0 => payload.extend_from_slice(&(found as u32).to_le_bytes()),
+                0 => *word = (found as u32).to_le_bytes(),
                 laps @ 1.. => return Place::Passed(lap.saturating_add(laps as u64)),
                 _ => return Place::NotYet { begun: true },
             }
         }
-        payload.truncate(len);
         Place::Whole(head)
     }
 }

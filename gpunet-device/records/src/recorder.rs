@@ -123,9 +123,13 @@ impl Recorder {
                 let mut half = 0;
                 while half < 2 {
                     let at = pair * 2 + half;
-                    // SAFETY: the caller's buffer, of which `word_of` reads no byte beyond its end.
-                    let word =
-                        if at < HEAD { word_at(&head, at) } else { unsafe { word_of(bytes, at - HEAD) } };
+                    let word = if at < HEAD {
+                        word_at(&head, at)
+                    } else {
+                        // SAFETY: the caller's buffer, of which `word_of` reads no byte beyond its
+                        // end.
+                        unsafe { word_of(bytes, at - HEAD) }
+                    };
                     both[half] = unit::unit(word, tag);
                     half += 1;
                 }

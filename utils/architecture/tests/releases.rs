@@ -54,7 +54,12 @@ fn every_file_names_the_same_version() {
     let changes = read("CHANGELOG.md");
     assert_eq!(between(&changes, "\n## ", "\n").split(',').next(), Some(&*version), "CHANGELOG.md");
     let mut named = 0;
-    for manifest in ["Cargo.toml", "gpunet-device/serve/host/Cargo.toml", "gpunet-proxy/channel/Cargo.toml"] {
+    for manifest in [
+        "Cargo.toml",
+        "gpunet-device/records/host/Cargo.toml",
+        "gpunet-device/serve/host/Cargo.toml",
+        "gpunet-proxy/channel/Cargo.toml",
+    ] {
         let lines = read(manifest);
         for line in lines.lines().filter(|line| line.contains("path = \"") && line.contains("version = \"")) {
             assert_eq!(between(line, "version = \"", "\""), version, "{manifest}: {line}");

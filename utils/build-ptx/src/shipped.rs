@@ -49,6 +49,7 @@ pub const SHIPPED: &[Shipped] = &[
         output: "apps/symmetric/ptx/gpunet_symmetric_kernel.ptx",
         features: &[],
     },
+    Shipped { package: "apps/watch/kernel", output: "apps/watch/ptx/gpunet_watch_kernel.ptx", features: &[] },
     Shipped {
         package: "utils/diagnose/kernel",
         output: "utils/diagnose/ptx/gpunet_diagnose_kernel.ptx",

@@ -184,6 +184,30 @@ fn lines_are_stored_and_loaded_by_units_of_eight_bytes() {
     assert!(!opcodes(&module.reachable("gpunet_recv_thread")).contains(&"ld.relaxed.sys.v2.b64"));
 }
 
+/// A record is stored by units, and orders nothing: a kernel that only writes records of warps
+/// passes no fence, publishes nothing and meets at no barrier of its block.
+#[test]
+fn records_are_stored_by_units_and_order_nothing() {
+    let module = Module::parse(&read("apps/watch/ptx/gpunet_watch_kernel.ptx"));
+    let entry = module.functions.iter().find(|f| f.name == "gpunet_watch_flood").expect("the entry");
+    let stores = |i: &Instruction| i.opcode == "st.relaxed.sys.v2.b64";
+    let first = entry.instructions.iter().position(stores).expect("it stores units");
+    let last = entry.instructions.iter().rposition(stores).expect("it stores units");
+    assert!(last > first, "records, lines, and records of lanes");
+    let found = opcodes(&[entry]);
+    for (at, opcode) in found.iter().enumerate() {
+        let orders =
+            ["fence", "membar", "barrier", "st.release", "ld.acquire", "atom.acquire", "atom.release"];
+        if orders.iter().any(|order| opcode.starts_with(order)) {
+            // To take the ring and to give it back.
+            let may = ["atom.acquire.gpu.cas.b64", "st.release.gpu.b64"];
+            assert!(may.contains(opcode), "line {}: {opcode}", entry.instructions[at].line);
+        }
+    }
+    assert_eq!(found.iter().filter(|op| op.starts_with("st.release")).count(), 1, "it gives the ring back");
+    assert_eq!(found.iter().filter(|op| op.starts_with("atom.acquire")).count(), 1, "it takes the ring");
+}
+
 /// gpunet-diagnose's litmus test is valid for streams only if its words are published and observed
 /// as theirs are.
 #[test]

@@ -1,0 +1,36 @@
+//! The built program on the CPU device.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+const WATCH: &str = env!("CARGO_BIN_EXE_gpunet-watch");
+
+/// The last line of a block that hangs is there while it hangs, and says where.
+#[test]
+fn a_stalled_block_has_said_where() {
+    let args = ["work", "--device", "cpu", "--for", "3600", "--blocks", "3", "--stalls", "2"];
+    let mut command = Command::new(WATCH);
+    let mut child = command.args(args).stdout(Stdio::piped()).spawn().expect("the program starts");
+    let lines = BufReader::new(child.stdout.as_mut().expect("its output")).lines().map(Result::unwrap);
+    let stalled = lines.into_iter().find(|line| line.contains("waits for a connection")).expect("it says so");
+    assert!(stalled.starts_with("WARN  block 2: after step 4, waits for a connection to port "), "{stalled}");
+    assert!(child.try_wait().unwrap().is_none(), "the kernel still runs");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// The program itself compares what was written with what was read, collected and lost.
+#[test]
+fn a_flood_is_accounted_for() {
+    for what in ["records", "lanes", "lines"] {
+        for more in [
+            &["--ring", "64"][..],
+            &["--collect"],
+            &["--collect", "--wait", "--ring", "64", "--threads", "4"],
+        ] {
+            let args = ["flood", what, "--device", "cpu", "--blocks", "2", "--count", "2000"];
+            let output = Command::new(WATCH).args(args).args(more).output().expect("the program starts");
+            assert!(output.status.success(), "{what} {more:?}: {output:?}");
+        }
+    }
+}

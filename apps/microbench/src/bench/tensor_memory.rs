@@ -5,6 +5,14 @@ use gpu_usermap::cuda::{Cuda, CudaStream, Device, GpuBuffer, ImportedBuffer, Str
 use gpunet_app::device::DeviceChoice;
 use gpunet_channel::{Array, ArrayMut, Dtype};
 
+/// Opens a GPU; `None` for the CPU.
+pub fn open(device: &str) -> Outcome<Option<Device>> {
+    Ok(match device.parse::<DeviceChoice>()? {
+        DeviceChoice::Cuda(ordinal) => Some(Cuda::load()?.device(ordinal)?),
+        _ => None,
+    })
+}
+
 /// Bytes on one device.
 pub enum TensorMemory {
     Cpu(Vec<u8>),
@@ -65,12 +73,6 @@ pub enum TensorCopy {
 impl TensorCopy {
     /// Makes the memory of a copy from one device to another.
     pub fn new(from: &str, to: &str, len: usize, threads: usize) -> Outcome<Self> {
-        let open = |device: &str| -> Outcome<Option<Device>> {
-            Ok(match device.parse::<DeviceChoice>()? {
-                DeviceChoice::Cuda(ordinal) => Some(Cuda::load()?.device(ordinal)?),
-                _ => None,
-            })
-        };
         Ok(match (open(from)?, open(to)?) {
             (None, None) => Self::Cpu { from: vec![1; len], to: vec![2; len], threads },
             (Some(source), Some(target)) => {

@@ -200,7 +200,7 @@ impl Device {
     }
 
     /// Returns the count of streams with work on them.
-    pub(crate) fn busy_streams(&self) -> &BusyStreams {
+    pub(crate) fn busy_streams(&self) -> &Arc<BusyStreams> {
         &self.inner.busy_streams
     }
 

@@ -38,10 +38,11 @@ impl BusyStreams {
         self.state().launches = launches;
     }
 
-    /// Returns whether nothing has run since the agent looked last, so that it need not be asked.
-    pub(crate) fn is_quiet(&self) -> bool {
+    /// Returns whether nothing but `own` streams runs or has run since the agent looked last, so
+    /// that it need not be asked.
+    pub(crate) fn is_quiet(&self, own: usize) -> bool {
         let state = self.state();
-        state.streams == 0 && state.launches == 0
+        state.streams <= own && state.launches == 0
     }
 
     /// Lets no stream begin until the result drops.
@@ -58,7 +59,12 @@ impl BusyStreams {
 impl Stillness<'_> {
     /// Returns whether streams count.
     pub(crate) fn is_busy(&self) -> bool {
-        self.0.streams > 0
+        self.has_more_than(0)
+    }
+
+    /// Returns whether more than `own` streams count.
+    pub(crate) fn has_more_than(&self, own: usize) -> bool {
+        self.0.streams > own
     }
 
     /// Says whether the agent wants to be told when no stream counts any more.

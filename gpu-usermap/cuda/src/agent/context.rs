@@ -97,9 +97,10 @@ impl Context {
         launches.reap(driver)
     }
 
-    /// Returns whether a call that waits for kernels would wait now.
-    pub(crate) fn is_busy(&mut self) -> bool {
-        self.reap() > 0 || self.has_announced()
+    /// Returns whether a call that waits for kernels would wait now, for others than `own` streams.
+    pub(crate) fn is_busy(&mut self, own: usize) -> bool {
+        let runs = self.reap() > 0 || self.launches.has_foreign();
+        runs || self.launches.busy_streams().hold().has_more_than(own)
     }
 
     /// Returns whether work may be running whose end will be announced: launches of others, streams.

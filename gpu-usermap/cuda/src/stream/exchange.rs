@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::StreamError;
+use super::{CudaStream, StreamError};
 use crate::agent::Release;
 use crate::device::Device;
 use crate::driver::raw::IpcHandle;
@@ -206,10 +206,26 @@ impl Device {
     /// # Errors
     /// [`CudaError`]: the agent has ended.
     pub fn is_busy(&self) -> Result<bool, CudaError> {
-        if self.busy_streams().is_quiet() {
+        self.has_more_than(0)
+    }
+
+    /// Whether something runs beside `own` streams with work on them.
+    fn has_more_than(&self, own: usize) -> Result<bool, CudaError> {
+        if self.busy_streams().is_quiet(own) {
             return Ok(false);
         }
-        self.agent().run(|context| context.is_busy())
+        self.agent().run(move |context| context.is_busy(own))
+    }
+}
+
+impl CudaStream {
+    /// As [`Device::is_busy`], but the work on this stream does not count.
+    ///
+    /// # Errors
+    /// As for [`Device::is_busy`].
+    pub fn is_device_busy_otherwise(&self) -> Result<bool, CudaError> {
+        let own = usize::from(self.inner.activity.is_counted());
+        self.device().has_more_than(own)
     }
 }
 

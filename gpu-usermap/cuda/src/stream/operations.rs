@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{CudaStream, StreamError};
 use crate::driver::raw::{MemoryOperation, StreamHandle};
-use crate::driver::{CudaError, Streams, log};
+use crate::driver::{CudaError, Streams};
 use crate::launch::{LaunchError, LaunchSpec, check};
 
 /// The driver takes fewer than 256 memory operations in one call.
@@ -144,29 +144,6 @@ impl CudaStream {
         self.enqueue(|streams, stream| unsafe { streams.copy(stream, to, from, len) })
     }
 
-    /// Lets all later operations wait until those that are on `other` now have passed. `other` may
-    /// be of another device.
-    ///
-    /// # Errors
-    /// [`StreamError::Capturing`], of either; [`StreamError::Cuda`].
-    pub fn wait_for(&self, other: &Self) -> Result<(), StreamError> {
-        let event = other.outside_capture(|streams, stream| {
-            let event = streams.event_create()?;
-            // SAFETY: both are live, and of the context that is current.
-            let recorded = unsafe { streams.event_record(event, stream) };
-            if recorded.is_err() {
-                // SAFETY: just made, and not used afterwards.
-                log(unsafe { streams.event_destroy(event) });
-            }
-            recorded.map(|()| event)
-        })?;
-        // SAFETY: both are live.
-        let waits = self.enqueue(|streams, stream| unsafe { streams.wait_event(stream, event) });
-        // SAFETY: not used afterwards; what waits for it goes on doing so.
-        log(unsafe { self.device().stream_calls()?.event_destroy(event) });
-        waits
-    }
-
     /// Calls a function on a thread of the driver, after all that is before it. Operations behind
     /// it wait for its end.
     ///
@@ -232,7 +209,7 @@ impl CudaStream {
     }
 
     /// Counts the stream as running, and makes a call that enqueues something.
-    fn enqueue(
+    pub(super) fn enqueue(
         &self,
         call: impl FnOnce(Streams<'_>, StreamHandle) -> Result<(), CudaError>,
     ) -> Result<(), StreamError> {

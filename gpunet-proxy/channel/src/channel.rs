@@ -4,7 +4,7 @@ use crate::array::{Array, ArrayMut, Received, ReceivedOnGpu};
 use crate::error::{ChannelError, Reason};
 use crate::handshake::{self, Foreign, HELLO, Hello, MAX_STREAMS, refusal};
 use crate::local::{Identity, Local, random};
-use crate::receiver::{Incoming, Receiver};
+use crate::receiver::{Incoming, ReceivePipeline, Receiver};
 use crate::sender::{Pipeline, Sender};
 use crate::shared::{ChannelOptions, Outcome, Shared, TransferOptions};
 use crate::wire::{Hosted, Tcp, Wire, Wires, lost, read_exact, write_all};
@@ -187,6 +187,11 @@ impl Channel {
     /// See [`Sender::pipeline`].
     pub fn pipeline<'a>(&mut self, most: usize) -> Pipeline<'_, 'a> {
         self.sender.pipeline(most)
+    }
+
+    /// See [`Receiver::pipeline`].
+    pub fn receive_pipeline<'a>(&mut self, most: usize) -> ReceivePipeline<'_, 'a> {
+        self.receiver.pipeline(most)
     }
 
     /// See [`Receiver::recv_on`].

@@ -140,8 +140,8 @@ pub enum Reason {
     NotPermitted = 6,
     /// A checksum was asked for, which a copy does not have.
     ChecksumAsked = 7,
-    /// The sender's memory is a GPU's, the receiver's is not, and the receiver has no GPU by which it
-    /// could copy ([`ChannelOptions::device`](crate::ChannelOptions::device)).
+    /// The sender's memory is a GPU's, the receiver's is not, and the receiver has no GPU by which
+    /// it could copy ([`ChannelOptions::device`](crate::ChannelOptions::device)).
     MixedMemory = 8,
     /// One end has switched it off.
     SwitchedOff = 9,

@@ -9,8 +9,8 @@ use crate::header::{GpuOffer, Offered};
 use crate::mappings::Mappings;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{
-    Allocation, AllocationKind, CudaStream, Device, ImportedBuffer, IpcBuffer, IpcHandle, Registration,
-    StreamError, StreamPriority,
+    Allocation, AllocationKind, CudaEvent, CudaStream, Device, ImportedBuffer, IpcBuffer, IpcHandle,
+    Registration, StreamError, StreamPriority,
 };
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -288,12 +288,8 @@ impl Copier {
     /// # Errors
     /// A kernel that stays is a reason.
     pub(crate) fn wait_for_launches(&self) -> Result<(), Reason> {
-        if self.is_copying {
-            // Its own copies count, and none runs that was not seen before them.
-            return Ok(());
-        }
         for _ in 0..PATIENCE {
-            match self.device.is_busy() {
+            match self.stream.is_device_busy_otherwise() {
                 Ok(false) => return Ok(()),
                 Ok(true) => std::thread::sleep(Duration::from_millis(1)),
                 Err(_) => return Err(Reason::NotOpened),
@@ -345,6 +341,11 @@ impl Copier {
     pub(crate) fn is_pinned(&self, bytes: &[u8]) -> bool {
         let knows = |byte: &u8| self.device.knows(std::ptr::from_ref(byte).addr() as u64).unwrap_or(false);
         bytes.first().is_some_and(knows) && bytes.last().is_some_and(knows)
+    }
+
+    /// Records what is enqueued.
+    pub(crate) fn record(&self) -> Result<CudaEvent, ChannelError> {
+        self.stream.record().map_err(failed)
     }
 
     /// Waits for the copies, if there are any.

@@ -66,7 +66,7 @@ pub use channel::{Channel, ChannelListener, Side};
 pub use error::{ChannelError, Reason};
 pub use handshake::MAX_STREAMS;
 pub use header::{Description, MAX_ARRAYS, MAX_NAME};
-pub use receiver::{Incoming, Receiver};
+pub use receiver::{Incoming, ReceivePipeline, Receiver};
 pub use sender::{Pipeline, Sender};
 pub use shared::{ChannelOptions, Outcome, TransferOptions, Via};
 

@@ -3,11 +3,13 @@
 //! | file | holds |
 //! |---|---|
 //! | `headers` | headers, in the order in which they were sent |
+//! | `pipeline` | several transfers that are copied at once |
 //! | `connections` | pieces that come over several connections |
 //! | `rendezvous` | one copy out of the other end's memory |
 
 mod connections;
 mod headers;
+mod pipeline;
 mod rendezvous;
 
 use crate::array::{ArrayMut, Memory, Received, ReceivedOnGpu, zeroed};
@@ -19,6 +21,7 @@ use crate::shared::{Lane, Outcome, Shared, Stages, TransferOptions, Via};
 use crate::wire::{lost, write_all};
 use gpu_usermap::cuda::Device;
 use headers::{Arrived, Headers};
+pub use pipeline::ReceivePipeline;
 use rendezvous::NotCopied;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -108,6 +111,17 @@ impl Receiver {
     /// # Errors
     /// As for [`next`](Self::next).
     pub fn next_until(&mut self, deadline: Option<Instant>) -> Result<Option<Incoming<'_>>, ChannelError> {
+        let spin = self.shared.options.spin;
+        let arrived = self.next_arrived(deadline, spin)?;
+        Ok(arrived.map(|arrived| Incoming { receiver: self, arrived: Some(arrived) }))
+    }
+
+    /// Waits for the next header. The error at the deadline is that of ETIMEDOUT.
+    fn next_arrived(
+        &mut self,
+        deadline: Option<Instant>,
+        spin: Duration,
+    ) -> Result<Option<Arrived>, ChannelError> {
         if self.has_ended {
             return Ok(None);
         }
@@ -116,7 +130,7 @@ impl Receiver {
         let arrived = match early {
             Some(arrived) => Some(arrived),
             None => {
-                let Some((bytes, n)) = self.first_bytes(deadline)? else { return Err(nothing_yet()) };
+                let Some((bytes, n)) = self.first_bytes(deadline, spin)? else { return Err(nothing_yet()) };
                 let shared = self.shared.clone();
                 let deadline = TransferOptions::default().deadline(&shared.options);
                 let wire = shared.wires.data()[0].as_ref();
@@ -124,7 +138,7 @@ impl Receiver {
             }
         };
         self.has_ended = arrived.is_none();
-        Ok(arrived.map(|arrived| Incoming { receiver: self, arrived: Some(arrived) }))
+        Ok(arrived)
     }
 
     /// Receives the next transfer into memory that is allocated for it.
@@ -172,10 +186,10 @@ impl Receiver {
     fn first_bytes(
         &mut self,
         deadline: Option<Instant>,
+        mut spin: Duration,
     ) -> Result<Option<([u8; PROLOGUE], usize)>, ChannelError> {
         let shared = self.shared.clone();
         let wire = shared.wires.data()[0].as_ref();
-        let mut spin = shared.options.spin;
         loop {
             self.copiers.iter_mut().for_each(Copier::trim);
             let expiry = self.copiers.iter().filter_map(Copier::next_expiry).min();

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Debug)]
 pub struct ChannelOptions {
-    /// How many connections carry transfers at most, 1 to 64; that of the end that connects counts. One
-    /// more carries answers. By default as many as half the CPUs, at most 8.
+    /// How many connections carry transfers at most, 1 to 64; that of the end that connects counts.
+    /// One more carries answers. By default as many as half the CPUs, at most 8.
     pub streams: usize,
     /// The bytes of a piece, 4 KiB to 64 MiB; 1 MiB by default.
     pub piece: usize,

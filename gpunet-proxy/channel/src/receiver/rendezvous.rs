@@ -3,20 +3,20 @@
 use super::Receiver;
 use crate::array::{ArrayMut, Memory};
 use crate::error::{ChannelError, Reason, errno_of};
-use crate::gpu::{Mapped, runs};
+use crate::gpu::{Copier, Mapped, runs};
 use crate::header::{Answer, Header, MAX_NEEDED, Offer, Offered, Place};
 use crate::local::{BATCH, Local};
 use crate::pieces::Progress;
 use crate::process_memory;
 use crate::shared::{Lane, Stages, TransferOptions};
 use crate::wire::lost;
-use gpu_usermap::cuda::Device;
+use gpu_usermap::cuda::{CudaEvent, Device};
 use gpu_usermap::threads;
 use rustix::process::Pid;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Why bytes were not copied, or why the transfer fails.
 pub(super) enum NotCopied {
@@ -65,17 +65,70 @@ impl Receiver {
         self.avoid_launches(arrays, &copiers, &mapped)?;
         let copied = self.copy_all(local, header, arrays, places, &copiers, &mapped, options);
         // All of them, also those before one that was refused: they use the caller's memory.
-        let mut finished = Ok(());
-        for copier in &mut self.copiers {
-            finished = finished.and(copier.finish());
-            copier.trim();
-        }
+        let finished = self.finish_copies();
         copied?;
         finished?;
         // A sender that has given up may have used its memory for something else since. It tells
         // before it does, by a socket of this machine, so that what is still true now was true
         // during the copy.
         if local.is_there() { Ok(()) } else { Err(died(0, header.total).into()) }
+    }
+
+    /// Waits for all copies of copy engines, and drops mappings that are too many.
+    pub(super) fn finish_copies(&mut self) -> Result<(), ChannelError> {
+        let mut finished = Ok(());
+        for copier in &mut self.copiers {
+            finished = finished.and(copier.finish());
+            copier.trim();
+        }
+        finished
+    }
+
+    /// Starts to copy arrays between GPUs, if nothing of it needs an answer to the sender or a
+    /// thread of this process; else nothing is under way, and [`copy`](Self::copy) is to be called.
+    pub(super) fn start_copy(
+        &mut self,
+        header: &Header,
+        arrays: &mut [ArrayMut<'_>],
+        options: &TransferOptions<'_>,
+    ) -> Result<Option<Copying>, ChannelError> {
+        let shared = self.shared.clone();
+        let (Offer::Places(places), Ok(local)) = (&header.offer, shared.local()) else { return Ok(None) };
+        let is_plain = |(place, array): (&Place, &ArrayMut<'_>)| {
+            matches!((place, &array.memory), (Place::Gpu(_), Memory::Gpu { .. }))
+        };
+        if !places.iter().zip(arrays.iter()).all(is_plain) {
+            return Ok(None);
+        }
+        let begun = self.copiers_for(arrays, places).and_then(|copiers| {
+            let all = copiers.iter().flatten().zip(places);
+            let mut offered =
+                all.flat_map(|(&copier, place)| place.allocations().iter().map(move |one| (copier, one)));
+            if offered.any(|(copier, one)| one.handle.is_none() && self.copiers[copier].find(one).is_none()) {
+                return Ok(None);
+            }
+            let mapped = self.map_all(local, header.number, places, &copiers, None)?;
+            self.avoid_launches(arrays, &copiers, &mapped)?;
+            self.copy_all(local, header, arrays, places, &copiers, &mapped, options)?;
+            let mut events = Vec::new();
+            for (at, copier) in self.copiers.iter().enumerate() {
+                if copiers.contains(&Some(at)) {
+                    events.push((at, copier.record()?));
+                }
+            }
+            Ok(Some(Copying { events, _mapped: mapped }))
+        });
+        match begun {
+            Ok(copying) => Ok(copying),
+            Err(why) => {
+                // Also those of earlier transfers, which are still to be waited for.
+                self.copiers.iter_mut().try_for_each(Copier::finish)?;
+                match why {
+                    NotCopied::Because(_) => Ok(None),
+                    NotCopied::Failed(error) => Err(error),
+                }
+            }
+        }
     }
 
     /// Chooses the copier of each array that the sender has on a GPU: that of the memory where the
@@ -285,6 +338,33 @@ impl Receiver {
     }
 }
 
+/// Copies between GPUs that are under way.
+pub(super) struct Copying {
+    /// What follows the copies on the stream of each copier.
+    events: Vec<(usize, CudaEvent)>,
+    /// The memory that is read.
+    _mapped: Vec<Vec<Mapped>>,
+}
+
+impl Copying {
+    /// Waits until all copies are done: polls for `spin`, and sleeps then until all that is on the
+    /// streams is done.
+    pub(super) fn wait(self, spin: Duration, copiers: &mut [Copier]) -> Result<(), ChannelError> {
+        let until = Instant::now() + spin;
+        for (at, event) in &self.events {
+            let passed = || event.has_passed().map_err(|error| ChannelError::Cuda(error.to_string()));
+            while !passed()? {
+                if Instant::now() >= until {
+                    copiers[*at].finish()?;
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Why a thread has stopped.
 enum Stopped {
     NotRead(io::Error),
@@ -400,6 +480,6 @@ fn fetches<'a>(device: &Device, runs: &[(u64, usize)], mut to: &'a mut [u8], siz
     jobs
 }
 
-fn died(moved: u64, total: u64) -> ChannelError {
+pub(super) fn died(moved: u64, total: u64) -> ChannelError {
     lost("copying", io::Error::from_raw_os_error(libc::ECONNRESET)).at(moved, total)
 }

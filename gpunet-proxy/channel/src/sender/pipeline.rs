@@ -77,6 +77,12 @@ impl<'s, 'a> Pipeline<'s, 'a> {
         Ok(())
     }
 
+    /// Returns whether [`next`](Self::next) has a result without a wait.
+    #[must_use]
+    pub fn has_result(&self) -> bool {
+        !self.results.is_empty()
+    }
+
     /// Waits for the oldest transfer whose result was not returned yet; `None` if there is none.
     #[allow(clippy::should_implement_trait, reason = "a transfer can begin between two results")]
     pub fn next(&mut self) -> Option<Result<Outcome, ChannelError>> {

@@ -157,6 +157,125 @@ fn between_cpu_and_gpu_the_receiver_copies_once() {
     }
 }
 
+/// Transfers between GPUs are copied together; others come between, and some are refused.
+#[test]
+fn several_transfers_are_copied_at_once_and_end_in_their_order() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    for (apart, launch) in [(true, false), (true, true), (false, false)] {
+        let (mut near, far) = pair(&options(2), apart);
+        let (_sender, mut receiver) = far.split();
+        let lens = [100_000, 70_000, 10, 200_000, 65_537, 1 << 20, 300, 90_000, 80_000, 0];
+        // With a launch each transfer waits for it a while.
+        let from: Vec<(Vec<u8>, Option<GpuBuffer>)> = (0..if launch { 10u8 } else { 30 })
+            .map(|seed| {
+                let bytes = pattern(lens[usize::from(seed) % lens.len()], seed);
+                let buffer = (seed % 5 != 4 && !bytes.is_empty()).then(|| filled(&gpu, &bytes));
+                (bytes, buffer)
+            })
+            .collect();
+        let to: Vec<GpuBuffer> =
+            from.iter().map(|(bytes, _)| gpu.alloc(bytes.len().max(1)).expect("memory")).collect();
+        let running = launch.then(|| gpu.announce_launches().expect("the agent is there"));
+        let is_refused = |at: usize| at % 7 == 5;
+        let (sent, received) = thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let mut pipeline = near.pipeline(4);
+                for (bytes, buffer) in &from {
+                    let array =
+                        buffer.as_ref().map_or_else(|| Array::of(bytes), |buffer| on_gpu(&gpu, buffer));
+                    pipeline.send(&[array], &TransferOptions::default()).expect("begun");
+                }
+                std::iter::from_fn(|| pipeline.next()).collect::<Vec<_>>()
+            });
+            let mut pipeline = receiver.pipeline(3);
+            let mut refused = 0;
+            for (at, buffer) in to.iter().enumerate() {
+                let choose = |about: &[crate::Description]| {
+                    let len = about[0].bytes();
+                    // SAFETY: within the buffer, which outlives the pipeline.
+                    let array = unsafe { ArrayMut::on_gpu(&gpu, buffer.ptr(), Dtype::U8, &[len]) };
+                    if is_refused(at) { Vec::new() } else { vec![array.expect("an array")] }
+                };
+                match pipeline.recv_with(choose, &TransferOptions::default()) {
+                    Ok(more) => assert!(more && !is_refused(at)),
+                    Err(error) => {
+                        assert!(is_refused(at) && error.errno() == libc::EMSGSIZE, "{at}: {error}");
+                        refused += 1;
+                    }
+                }
+            }
+            assert_eq!(refused, (0..to.len()).filter(|&at| is_refused(at)).count());
+            let received = pipeline.finish().expect("received");
+            (sending.join().expect("no panic"), received)
+        });
+        drop(running);
+        let whole: Vec<_> = sent.iter().filter_map(|result| result.as_ref().ok().copied()).collect();
+        assert_eq!((sent.len(), whole), (from.len(), received));
+        for (at, ((bytes, buffer), to)) in from.iter().zip(&to).enumerate() {
+            match &sent[at] {
+                Err(error) => assert!(is_refused(at) && error.errno() == libc::EMSGSIZE, "{at}: {error}"),
+                Ok(outcome) => {
+                    assert!(content(&gpu, to)[..bytes.len()] == bytes[..], "{at}, {}", outcome.via);
+                    let copies = buffer.is_none() || apart && !launch;
+                    assert_eq!(
+                        outcome.via == Via::Copy,
+                        copies && bytes.len() > 65_536,
+                        "{at}, {}",
+                        outcome.via
+                    );
+                }
+            }
+        }
+        while gpu.is_busy().expect("the agent is there") {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_gives_up_ends_what_is_copied_at_once() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (near, far) = pair(&options(1), true);
+    let (_sender, mut receiver) = far.split();
+    let from = filled(&gpu, &pattern(1 << 20, 1));
+    let to: Vec<GpuBuffer> = (0..3).map(|_| gpu.alloc(1 << 20).expect("memory")).collect();
+    let mut pipeline = receiver.pipeline(3);
+    thread::scope(|scope| {
+        let mut near = near;
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (told, may_end) = std::sync::mpsc::channel();
+        let sending = scope.spawn(move || {
+            let soon = std::time::Instant::now() + Duration::from_millis(500);
+            let transfer = TransferOptions { deadline: Some(soon), ..TransferOptions::default() };
+            let mut pipeline = near.pipeline(3);
+            for _ in 0..3 {
+                pipeline.send(&[on_gpu(&gpu, &from)], &transfer).expect("begun");
+            }
+            begun.send(()).expect("it is waited for");
+            // Nobody answers: it gives up.
+            let error = pipeline.next().expect("one").expect_err("no answer");
+            assert_eq!(error.errno(), libc::ETIMEDOUT, "{error}");
+            told.send(()).expect("it is waited for");
+            drop(pipeline);
+        });
+        // All headers are there, so that no wait for one ends those before.
+        has_begun.recv().expect("it sends");
+        for to in &to {
+            let arrays = vec![into_gpu(to.device(), to)];
+            if pipeline.recv_into(arrays, &TransferOptions::default()).is_err() {
+                break;
+            }
+        }
+        may_end.recv().expect("it gives up");
+        while let Some(result) = pipeline.next() {
+            result.expect_err("it is not known to be whole");
+        }
+        sending.join().expect("no panic");
+    });
+}
+
 #[test]
 fn arrays_are_received_into_memory_of_a_gpu_that_is_allocated_for_them() {
     let fake = Fake::new();

@@ -60,6 +60,19 @@ impl TensorMemory {
     }
 }
 
+impl TensorMemory {
+    /// A part of a GPU's memory, as an array to receive; `None` if it is not there. Who takes it
+    /// keeps `self` until the transfer has ended, and takes no part of it again before.
+    pub fn slot(&self, at: usize, len: usize) -> Option<ArrayMut<'static>> {
+        let Self::Gpu(device, buffer) = self else { return None };
+        if at.checked_add(len)? > buffer.len() {
+            return None;
+        }
+        // SAFETY: within the buffer (checked); the rest is the caller's promise.
+        unsafe { ArrayMut::on_gpu(device, buffer.ptr() + at as u64, Dtype::U8, &[len as u64]) }.ok()
+    }
+}
+
 /// Copies between two devices of this process: what a transfer is compared with.
 pub enum TensorCopy {
     /// Between buffers of the CPU, by some threads.

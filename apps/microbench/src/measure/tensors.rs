@@ -9,7 +9,7 @@ use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::{Kind, Socket, join, spawn};
 use clap::Args;
 use gpunet_app::cli::{self, spell};
-use gpunet_channel::{Channel, ChannelListener, ChannelOptions, TransferOptions};
+use gpunet_channel::{Channel, ChannelListener, ChannelOptions, Description, TransferOptions};
 use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -56,6 +56,9 @@ pub struct ReceiveTensorsArgs {
     /// Bytes are not copied from memory to memory.
     #[arg(long)]
     apart: bool,
+    /// How many arrays are copied at once.
+    #[arg(long, default_value_t = 1)]
+    copying: usize,
     /// The device by which memory of the CPU is filled.
     #[arg(long)]
     reach: Option<String>,
@@ -63,7 +66,7 @@ pub struct ReceiveTensorsArgs {
 
 /// `receive-tensors`: receives arrays until the sender closes.
 pub fn receive_tensors(device: &str, args: &ReceiveTensorsArgs) -> Outcome<bool> {
-    let mut memory = TensorMemory::new(device, args.most)?;
+    let mut memory = TensorMemory::new(device, args.most * args.copying)?;
     let options = ChannelOptions {
         streams: args.streams,
         piece: args.piece,
@@ -73,6 +76,21 @@ pub fn receive_tensors(device: &str, args: &ReceiveTensorsArgs) -> Outcome<bool>
         ..ChannelOptions::default()
     };
     let mut channel = Channel::connect(args.at, &options)?;
+    if args.copying > 1 {
+        let mut pipeline = channel.receive_pipeline(args.copying);
+        let mut slots = (0..args.copying).cycle();
+        // As many as are copied at once have memory of their own.
+        let mut choose = |about: &[Description]| {
+            let len = about.first().map_or(0, Description::bytes) as usize;
+            slots.next().and_then(|slot| memory.slot(slot * args.most, len)).into_iter().collect()
+        };
+        while pipeline.recv_with(&mut choose, &TransferOptions::default())? {
+            while pipeline.has_result() {
+                pipeline.next().transpose()?;
+            }
+        }
+        return Ok(pipeline.finish().is_ok());
+    }
     while let Some(incoming) = channel.next()? {
         let len = usize::try_from(incoming.bytes())?;
         incoming.into_arrays(vec![memory.array_mut(len)?], &TransferOptions::default())?;
@@ -133,7 +151,8 @@ pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
             let options = ChannelOptions { rendezvous: !way.apart, ..ChannelOptions::default() };
             let options = ChannelOptions { streams: way.streams, piece: args.piece as usize, ..options };
             let listener = ChannelListener::bind("127.0.0.1:0".parse()?, &options)?;
-            let mut other = start(&to, &from, listener.local_addr()?, most, &options)?;
+            let at = listener.local_addr()?;
+            let mut other = start(&to, &from, at, most, way.under_way, &options)?;
             let mut channel = listener.accept_until(Some(Instant::now() + SOON))?;
             for &size in &sizes {
                 let array = memory.array(size as usize)?;
@@ -175,7 +194,14 @@ fn timed(rounds: u64, mut once: impl FnMut() -> Outcome<()>) -> Outcome<Duration
     Ok(began.elapsed())
 }
 
-fn start(device: &str, from: &str, at: SocketAddr, most: usize, options: &ChannelOptions) -> Outcome<Owned> {
+fn start(
+    device: &str,
+    from: &str,
+    at: SocketAddr,
+    most: usize,
+    under_way: usize,
+    options: &ChannelOptions,
+) -> Outcome<Owned> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([
         "--device",
@@ -189,6 +215,9 @@ fn start(device: &str, from: &str, at: SocketAddr, most: usize, options: &Channe
     command.args(["--streams", &options.streams.to_string(), "--piece", &options.piece.to_string()]);
     if !options.rendezvous {
         command.arg("--apart");
+    }
+    if device != "cpu" && from != "cpu" {
+        command.args(["--copying", &under_way.to_string()]);
     }
     if device == "cpu" && from != "cpu" {
         command.args(["--reach", from]);

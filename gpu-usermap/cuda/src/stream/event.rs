@@ -97,7 +97,7 @@ mod tests {
         let at = |word: usize| words.device_ptr() + 8 * word as u64;
         let read = |word: usize| {
             // SAFETY: a word of the region, which all access atomically.
-            unsafe { AtomicU64::from_ptr(words.region().base().as_ptr().cast::<u64>().add(word)) }
+            unsafe { AtomicU64::from_ptr(words.region().base().as_ptr().cast::<u64>().wrapping_add(word)) }
         };
         // SAFETY: words of the region, which outlives what is enqueued.
         unsafe { first.wait_value_geq(at(0), 1) }.expect("enqueued");

@@ -143,7 +143,7 @@ impl Receiver {
             copiers.push(match (place, &array.memory) {
                 (Place::Process(_), _) => None,
                 (Place::Gpu(_), Memory::Gpu { device, .. }) => Some(self.copier(device)?),
-                (Place::Gpu(_), Memory::Host(bytes)) if bytes.is_empty() => None,
+                (Place::Gpu(_), Memory::Host([])) => None,
                 (Place::Gpu(_), Memory::Host(_)) => match self.shared.options.device.clone() {
                     Some(device) => Some(self.copier(&device)?),
                     None if self.copiers.is_empty() => return Err(Reason::MixedMemory.into()),

@@ -1,7 +1,7 @@
 //! Streams: operations on words and memory, in the order in which they were enqueued. `operations`
-//! enqueues, `event` orders streams, `availability` says whether streams can be used, and `activity`
-//! when one counts as a running launch. `exchange` has other calls that the caller's thread makes:
-//! about allocations that others have made.
+//! enqueues, `event` orders streams, `availability` says whether streams can be used, and
+//! `activity` when one counts as a running launch. `exchange` has other calls that the caller's
+//! thread makes: about allocations that others have made.
 //!
 //! # Who calls
 //! The thread that enqueues makes the driver call itself, unlike everything else here: its cost

@@ -3,7 +3,6 @@
 #![allow(unsafe_code, reason = "elements as bytes")]
 
 use crate::error::ChannelError;
-use crate::header::Description;
 use gpu_usermap::cuda::{CudaError, Device, GpuBuffer};
 
 /// The most dimensions of an array.
@@ -140,6 +139,65 @@ elements!(
     f64 = F64
 );
 
+/// An array as its header describes it.
+///
+/// # Examples
+/// ```
+/// # fn example(incoming: &gpunet_channel::Incoming<'_>) {
+/// for array in incoming.arrays() {
+///     println!("{}: {} {:?}, {} bytes", array.name, array.dtype, array.shape, array.bytes());
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Its name; empty for one without.
+    pub name: String,
+    /// What its elements are.
+    pub dtype: Dtype,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Whether it is in the memory of a GPU at the sender's end.
+    pub on_gpu: bool,
+}
+
+impl Description {
+    /// Returns how many bytes the array has.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        // It was judged when it was decoded or made.
+        bytes_of(self.dtype, &self.shape).unwrap_or(0)
+    }
+
+    /// Describes an array that has no name yet.
+    fn of(dtype: Dtype, shape: &[u64], on_gpu: bool) -> Self {
+        Self { name: String::new(), dtype, shape: shape.to_vec(), on_gpu }
+    }
+
+    /// Describes one in so many bytes of memory.
+    fn fitting(dtype: Dtype, shape: &[u64], on_gpu: bool, len: usize) -> Result<Self, ChannelError> {
+        match bytes_of(dtype, shape) {
+            Some(bytes) if bytes == len as u64 => Ok(Self::of(dtype, shape, on_gpu)),
+            Some(bytes) => Err(ChannelError::Invalid(format!(
+                "{dtype} of shape {shape:?} are {bytes} bytes, and the memory has {len}"
+            ))),
+            None => Err(ChannelError::Invalid(format!("no array has {dtype} of shape {shape:?}"))),
+        }
+    }
+
+    /// Describes one in memory of a GPU, and returns how many bytes it takes there.
+    fn on_gpu(dtype: Dtype, shape: &[u64]) -> Result<(Self, usize), ChannelError> {
+        let len = bytes_of(dtype, shape).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+        Ok((Self::fitting(dtype, shape, true, len)?, len))
+    }
+
+    /// Describes the same bytes with another shape.
+    fn reshaped(self, shape: &[u64], len: usize) -> Result<Self, ChannelError> {
+        let Self { name, dtype, on_gpu, .. } = self;
+        Ok(Self { name, ..Self::fitting(dtype, shape, on_gpu, len)? })
+    }
+}
+
 /// Where bytes lie. `H` is how they are borrowed, if that is in this process.
 #[derive(Clone, Debug)]
 pub(crate) enum Memory<H> {
@@ -198,36 +256,6 @@ pub struct Array<'a> {
 pub struct ArrayMut<'a> {
     pub(crate) about: Description,
     pub(crate) memory: Memory<&'a mut [u8]>,
-}
-
-impl Description {
-    /// Describes an array that has no name yet.
-    fn of(dtype: Dtype, shape: &[u64], on_gpu: bool) -> Self {
-        Self { name: String::new(), dtype, shape: shape.to_vec(), on_gpu }
-    }
-
-    /// Describes one in so many bytes of memory.
-    fn fitting(dtype: Dtype, shape: &[u64], on_gpu: bool, len: usize) -> Result<Self, ChannelError> {
-        match bytes_of(dtype, shape) {
-            Some(bytes) if bytes == len as u64 => Ok(Self::of(dtype, shape, on_gpu)),
-            Some(bytes) => Err(ChannelError::Invalid(format!(
-                "{dtype} of shape {shape:?} are {bytes} bytes, and the memory has {len}"
-            ))),
-            None => Err(ChannelError::Invalid(format!("no array has {dtype} of shape {shape:?}"))),
-        }
-    }
-
-    /// Describes one in memory of a GPU, and returns how many bytes it takes there.
-    fn on_gpu(dtype: Dtype, shape: &[u64]) -> Result<(Self, usize), ChannelError> {
-        let len = bytes_of(dtype, shape).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
-        Ok((Self::fitting(dtype, shape, true, len)?, len))
-    }
-
-    /// Describes the same bytes with another shape.
-    fn reshaped(self, shape: &[u64], len: usize) -> Result<Self, ChannelError> {
-        let Self { name, dtype, on_gpu, .. } = self;
-        Ok(Self { name, ..Self::fitting(dtype, shape, on_gpu, len)? })
-    }
 }
 
 impl<'a> Array<'a> {

@@ -11,7 +11,7 @@
 //! answer    magic u32 | kind u8 | reason u8 | errno u16 | number u64 | text u32 | 0 u32 | text
 //! ```
 
-use crate::array::{Dtype, MAX_DIMS, bytes_of};
+use crate::array::{Description, Dtype, MAX_DIMS, bytes_of};
 use crate::error::Reason;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"gpch");
@@ -43,37 +43,6 @@ const BYE: u8 = 4;
 pub(crate) const CHECKED: u8 = 1;
 /// The payload follows the header.
 pub(crate) const INLINE: u8 = 2;
-
-/// An array as its header describes it.
-///
-/// # Examples
-/// ```
-/// # fn example(incoming: &gpunet_channel::Incoming<'_>) {
-/// for array in incoming.arrays() {
-///     println!("{}: {} {:?}, {} bytes", array.name, array.dtype, array.shape, array.bytes());
-/// }
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
-    /// Its name; empty for one without.
-    pub name: String,
-    /// What its elements are.
-    pub dtype: Dtype,
-    /// Its shape.
-    pub shape: Vec<u64>,
-    /// Whether it is in the memory of a GPU at the sender's end.
-    pub on_gpu: bool,
-}
-
-impl Description {
-    /// Returns how many bytes the array has.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        // It was judged when it was decoded or made.
-        bytes_of(self.dtype, &self.shape).unwrap_or(0)
-    }
-}
 
 /// Where the sender's memory is, for a receiver of the same machine.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -61,11 +61,11 @@ mod shared;
 mod tuner;
 mod wire;
 
-pub use array::{Array, ArrayMut, Dtype, MAX_DIMS, Received, ReceivedOnGpu};
+pub use array::{Array, ArrayMut, Description, Dtype, MAX_DIMS, Received, ReceivedOnGpu};
 pub use channel::{Channel, ChannelListener, Side};
 pub use error::{ChannelError, Reason};
 pub use handshake::MAX_STREAMS;
-pub use header::{Description, MAX_ARRAYS, MAX_NAME};
+pub use header::{MAX_ARRAYS, MAX_NAME};
 pub use receiver::{Incoming, ReceivePipeline, Receiver};
 pub use sender::{Pipeline, Sender};
 pub use shared::{ChannelOptions, Outcome, TransferOptions, Via};

@@ -12,10 +12,10 @@ mod headers;
 mod pipeline;
 mod rendezvous;
 
-use crate::array::{ArrayMut, Memory, Received, ReceivedOnGpu, zeroed};
+use crate::array::{ArrayMut, Description, Memory, Received, ReceivedOnGpu, zeroed};
 use crate::error::ChannelError;
 use crate::gpu::Copier;
-use crate::header::{Answer, CHECKED, Description, Header, INLINE, Malformed, PROLOGUE, SMALL};
+use crate::header::{Answer, CHECKED, Header, INLINE, Malformed, PROLOGUE, SMALL};
 use crate::pieces::targets;
 use crate::shared::{Lane, Outcome, Shared, Stages, TransferOptions, Via};
 use crate::wire::{lost, write_all};

@@ -10,7 +10,8 @@ const WORTH: f64 = 1.05;
 /// Tries all connections, half of them, a quarter, and so on, each by one transfer, and stays with
 /// the best: at most eight transfers, as the first one finds connections and memory cold.
 pub(crate) struct Tuner {
-    /// Numbers of connections, the largest first, and the bytes per second of those that were tried.
+    /// Numbers of connections, the largest first, and the bytes per second of those that were
+    /// tried.
     tried: Vec<(u16, Option<f64>)>,
     is_warm: bool,
 }

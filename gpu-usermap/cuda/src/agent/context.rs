@@ -103,7 +103,8 @@ impl Context {
         runs || self.launches.busy_streams().hold().has_more_than(own)
     }
 
-    /// Returns whether work may be running whose end will be announced: launches of others, streams.
+    /// Returns whether work may be running whose end will be announced: launches of others,
+    /// streams.
     fn has_announced(&self) -> bool {
         self.launches.has_foreign() || self.launches.busy_streams().hold().is_busy()
     }

@@ -2,9 +2,9 @@
 
 use super::rendezvous::{Copying, died};
 use super::{Arrived, Receiver, in_order};
-use crate::array::ArrayMut;
+use crate::array::{ArrayMut, Description};
 use crate::error::ChannelError;
-use crate::header::{Answer, Description, MAX_AHEAD};
+use crate::header::{Answer, MAX_AHEAD};
 use crate::shared::{Outcome, TransferOptions, Via};
 use std::collections::VecDeque;
 use std::marker::PhantomData;

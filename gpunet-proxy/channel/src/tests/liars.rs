@@ -1,10 +1,10 @@
 //! Other ends that do not follow the protocol: each lie is an error of the end that hears it, and
 //! nothing is seen as whole.
 
-use crate::array::Dtype;
+use crate::array::{Description, Dtype};
 use crate::error::Reason;
 use crate::handshake::{HELLO, Hello};
-use crate::header::{Answer, Description, Header, INLINE, Offer, PROLOGUE, PieceFrame, bye};
+use crate::header::{Answer, Header, INLINE, Offer, PROLOGUE, PieceFrame, bye};
 use crate::local::Identity;
 use crate::{Array, Channel, ChannelError, ChannelListener, ChannelOptions};
 use std::io::{Read, Write};

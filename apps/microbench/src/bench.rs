@@ -40,7 +40,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub use by_hand::{ByHand, Step};
 pub use lent::Lent;
 pub use members::{Members, pointer};
-pub use tensor_memory::{TensorCopy, TensorMemory};
+pub use tensor_memory::{TensorCopy, TensorMemory, open};
 pub use windows::Windows;
 pub use words::Words;
 

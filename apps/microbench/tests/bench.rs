@@ -298,7 +298,8 @@ fn arrays_stand_beside_one_copy_and_plain_sockets_and_say_how_they_went() {
     assert_sound(&tables[0]);
     assert_compared(&tables[0], &["floor", "peer"]);
     let names: Vec<_> = rows(&tables[0], "gpunet").iter().map(|row| row["name"].to_string()).collect();
-    assert_eq!(names.len(), 6, "{names:?}");
+    assert_eq!(names.len(), 8, "{names:?}");
+    assert_eq!(names.iter().filter(|name| name.contains("four under way")).count(), 2, "{names:?}");
     assert!(
         names.iter().all(|name| ["one copy", "connection (", "connections (", "behind the header"]
             .iter()

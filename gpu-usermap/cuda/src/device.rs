@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::agent::{Agent, Context, Origin};
+use crate::agent::{Agent, BusyStreams, Context, Origin};
 use crate::driver::raw::{CUdevice, ContextHandle, constants};
 use crate::driver::{Cuda, CudaError};
 
@@ -39,6 +39,7 @@ pub struct Device {
 struct DeviceInner {
     cuda: Cuda,
     agent: Agent,
+    busy_streams: Arc<BusyStreams>,
     device: CUdevice,
     context: ContextHandle,
     name: String,
@@ -75,7 +76,8 @@ impl Device {
             let cuda = cuda.clone();
             move || Context::open(cuda, origin)
         })?;
-        let (device, context) = agent.run(|context| (context.device(), context.handle()))?;
+        let (device, context, busy_streams) = agent
+            .run(|context| (context.device(), context.handle(), context.launches.busy_streams().clone()))?;
         let driver = cuda.driver();
         let attribute = |number| driver.device_attribute(device, number).map(i32::unsigned_abs);
         let inner = DeviceInner {
@@ -88,6 +90,7 @@ impl Device {
             multiprocessors: attribute(constants::DEVICE_MULTIPROCESSOR_COUNT)?,
             cuda: cuda.clone(),
             agent,
+            busy_streams,
             device,
             context,
         };
@@ -200,6 +203,11 @@ impl Device {
 
     pub(crate) fn agent(&self) -> &Agent {
         &self.inner.agent
+    }
+
+    /// Returns the count of streams with work on them.
+    pub(crate) fn busy_streams(&self) -> &Arc<BusyStreams> {
+        &self.inner.busy_streams
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {

@@ -56,6 +56,7 @@
 //! | `cuFuncLoad`, `cuCtxSetLimit` of the stack: part of [`Device::load_module`] | **no: before the launch** | the driver waits for running kernels to load code or to set local memory aside |
 //! | enqueueing on a [`CudaStream`] | yes, (s) | by the caller's thread; waits only for room in that stream |
 //! | `cuStreamCreateWithPriority`, `cuEventCreate`: [`Device::create_stream`], [`Device::borrow_stream`] | yes, (s) | by the caller's thread; no dependence on work in flight |
+//! | `cuEventRecord`, `cuStreamWaitEvent`, `cuEventQuery`: [`CudaStream::record`], [`CudaStream::wait_for`], [`CudaEvent::has_passed`] | yes, (s) | by the caller's thread; never waits |
 //! | `cuStreamSynchronize`: [`CudaStream::synchronize`] | yes | by the caller's thread, which asked for it; waits for that stream |
 //! | any other synchronize | never called | |
 //!
@@ -128,6 +129,6 @@ pub use memory::{
     ShareableBuffer, WritesOrdering,
 };
 pub use stream::{
-    Allocation, AllocationKind, CudaStream, IpcBuffer, MemOp, NoStreamMemoryOperations, StreamError,
-    StreamPriority,
+    Allocation, AllocationKind, CudaEvent, CudaStream, IpcBuffer, MemOp, NoStreamMemoryOperations,
+    StreamError, StreamPriority,
 };

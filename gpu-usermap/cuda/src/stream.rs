@@ -1,7 +1,7 @@
 //! Streams: operations on words and memory, in the order in which they were enqueued. `operations`
-//! enqueues, `availability` says whether streams can be used, and `activity` when one counts as a
-//! running launch. `exchange` has other calls that the caller's thread makes: about allocations
-//! that others have made.
+//! enqueues, `event` orders streams, `availability` says whether streams can be used, and
+//! `activity` when one counts as a running launch. `exchange` has other calls that the caller's
+//! thread makes: about allocations that others have made.
 //!
 //! # Who calls
 //! The thread that enqueues makes the driver call itself, unlike everything else here: its cost
@@ -21,6 +21,7 @@
 
 mod activity;
 mod availability;
+mod event;
 mod exchange;
 mod operations;
 
@@ -37,6 +38,7 @@ use crate::driver::raw::{EventHandle, StreamHandle};
 use crate::driver::{CudaError, StreamState, Streams};
 
 pub use availability::{NoStreamMemoryOperations, StreamError};
+pub use event::CudaEvent;
 pub use exchange::{Allocation, AllocationKind, IpcBuffer};
 pub use operations::MemOp;
 
@@ -289,9 +291,15 @@ impl Drop for StreamInner {
                 return;
             }
         };
-        self.device.agent().post(move |context| context.launches.leave(left));
-        // After it, so that there is no gap in which nothing counts.
-        drop(counted);
+        let count = counted.map(activity::BusyStream::pass_on);
+        self.device.agent().post(move |context| {
+            context.launches.leave(left);
+            // After it, so that there is no gap in which nothing counts.
+            if let Some(count) = count {
+                // The agent itself looks for what it can give back, after each message.
+                let _ = count.end();
+            }
+        });
     }
 }
 

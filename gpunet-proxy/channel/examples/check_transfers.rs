@@ -188,7 +188,10 @@ fn main() -> ExitCode {
 fn receive(args: &[String]) -> Outcome<()> {
     let (addr, devices) = args.split_first().ok_or("no address")?;
     let devices = Devices::open(devices)?;
-    let (mut sender, mut receiver) = Channel::connect(addr.as_str(), &ChannelOptions::default())?.split();
+    // By it memory of the CPU is filled from a GPU.
+    let device = devices.0.iter().flatten().next().map(|(device, _)| device.clone());
+    let options = ChannelOptions { device, ..ChannelOptions::default() };
+    let (mut sender, mut receiver) = Channel::connect(addr.as_str(), &options)?.split();
     let mut random = Random(2);
     while let Some(incoming) = receiver.next()? {
         let (len, at) = (usize::try_from(incoming.bytes())?, incoming.arrays()[0].name.parse()?);

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "elements as bytes")]
 
 use crate::error::ChannelError;
-use gpu_usermap::cuda::Device;
+use gpu_usermap::cuda::{CudaError, Device, GpuBuffer};
 
 /// The most dimensions of an array.
 pub const MAX_DIMS: usize = 64;
@@ -139,18 +139,88 @@ elements!(
     f64 = F64
 );
 
-/// Where the bytes of an array to be sent lie.
+/// An array as its header describes it.
+///
+/// # Examples
+/// ```
+/// # fn example(incoming: &gpunet_channel::Incoming<'_>) {
+/// for array in incoming.arrays() {
+///     println!("{}: {} {:?}, {} bytes", array.name, array.dtype, array.shape, array.bytes());
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Its name; empty for one without.
+    pub name: String,
+    /// What its elements are.
+    pub dtype: Dtype,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Whether it is in the memory of a GPU at the sender's end.
+    pub on_gpu: bool,
+}
+
+impl Description {
+    /// Returns how many bytes the array has.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        // It was judged when it was decoded or made.
+        bytes_of(self.dtype, &self.shape).unwrap_or(0)
+    }
+
+    /// Describes an array that has no name yet.
+    fn of(dtype: Dtype, shape: &[u64], on_gpu: bool) -> Self {
+        Self { name: String::new(), dtype, shape: shape.to_vec(), on_gpu }
+    }
+
+    /// Describes one in so many bytes of memory.
+    fn fitting(dtype: Dtype, shape: &[u64], on_gpu: bool, len: usize) -> Result<Self, ChannelError> {
+        match bytes_of(dtype, shape) {
+            Some(bytes) if bytes == len as u64 => Ok(Self::of(dtype, shape, on_gpu)),
+            Some(bytes) => Err(ChannelError::Invalid(format!(
+                "{dtype} of shape {shape:?} are {bytes} bytes, and the memory has {len}"
+            ))),
+            None => Err(ChannelError::Invalid(format!("no array has {dtype} of shape {shape:?}"))),
+        }
+    }
+
+    /// Describes one in memory of a GPU, and returns how many bytes it takes there.
+    fn on_gpu(dtype: Dtype, shape: &[u64]) -> Result<(Self, usize), ChannelError> {
+        let len = bytes_of(dtype, shape).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+        Ok((Self::fitting(dtype, shape, true, len)?, len))
+    }
+
+    /// Describes the same bytes with another shape.
+    fn reshaped(self, shape: &[u64], len: usize) -> Result<Self, ChannelError> {
+        let Self { name, dtype, on_gpu, .. } = self;
+        Ok(Self { name, ..Self::fitting(dtype, shape, on_gpu, len)? })
+    }
+}
+
+/// Where bytes lie. `H` is how they are borrowed, if that is in this process.
 #[derive(Clone, Debug)]
-pub(crate) enum Source<'a> {
-    Host(&'a [u8]),
+pub(crate) enum Memory<H> {
+    Host(H),
     Gpu { device: Device, address: u64, len: usize },
 }
 
-/// Where the bytes of an array to be received go.
-#[derive(Debug)]
-pub(crate) enum Target<'a> {
-    Host(&'a mut [u8]),
-    Gpu { device: Device, address: u64, len: usize },
+impl<H: AsRef<[u8]>> Memory<H> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Host(bytes) => bytes.as_ref().len(),
+            Self::Gpu { len, .. } => *len,
+        }
+    }
+}
+
+impl<H> Memory<H> {
+    pub(crate) fn device(&self) -> Option<&Device> {
+        match self {
+            Self::Host(_) => None,
+            Self::Gpu { device, .. } => Some(device),
+        }
+    }
 }
 
 /// An array to be sent: contiguous, in row-major order.
@@ -167,10 +237,8 @@ pub(crate) enum Target<'a> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Array<'a> {
-    pub(crate) dtype: Dtype,
-    pub(crate) shape: Vec<u64>,
-    pub(crate) source: Source<'a>,
-    pub(crate) name: String,
+    pub(crate) about: Description,
+    pub(crate) memory: Memory<&'a [u8]>,
 }
 
 /// An array to be received: contiguous, in row-major order.
@@ -186,20 +254,8 @@ pub struct Array<'a> {
 /// ```
 #[derive(Debug)]
 pub struct ArrayMut<'a> {
-    pub(crate) dtype: Dtype,
-    pub(crate) shape: Vec<u64>,
-    pub(crate) target: Target<'a>,
-    pub(crate) name: String,
-}
-
-fn check(dtype: Dtype, shape: &[u64], len: usize) -> Result<(), ChannelError> {
-    match bytes_of(dtype, shape) {
-        Some(bytes) if bytes == len as u64 => Ok(()),
-        Some(bytes) => Err(ChannelError::Invalid(format!(
-            "{dtype} of shape {shape:?} are {bytes} bytes, and the memory has {len}"
-        ))),
-        None => Err(ChannelError::Invalid(format!("no array has {dtype} of shape {shape:?}"))),
-    }
+    pub(crate) about: Description,
+    pub(crate) memory: Memory<&'a mut [u8]>,
 }
 
 impl<'a> Array<'a> {
@@ -208,8 +264,8 @@ impl<'a> Array<'a> {
     pub fn of<T: Element>(elements: &'a [T]) -> Self {
         // SAFETY: an `Element` has no padding; the slice is borrowed for as long as the bytes.
         let bytes = unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
-        let shape = vec![elements.len() as u64];
-        Self { dtype: T::DTYPE, shape, source: Source::Host(bytes), name: String::new() }
+        let about = Description::of(T::DTYPE, &[elements.len() as u64], false);
+        Self { about, memory: Memory::Host(bytes) }
     }
 
     /// Takes bytes as an array of any type.
@@ -217,8 +273,8 @@ impl<'a> Array<'a> {
     /// # Errors
     /// [`ChannelError::Invalid`]: the array would have another number of bytes.
     pub fn new(dtype: Dtype, shape: &[u64], bytes: &'a [u8]) -> Result<Self, ChannelError> {
-        check(dtype, shape, bytes.len())?;
-        Ok(Self { dtype, shape: shape.to_vec(), source: Source::Host(bytes), name: String::new() })
+        let about = Description::fitting(dtype, shape, false, bytes.len())?;
+        Ok(Self { about, memory: Memory::Host(bytes) })
     }
 
     /// Takes memory of a GPU as an array.
@@ -235,72 +291,53 @@ impl<'a> Array<'a> {
         dtype: Dtype,
         shape: &[u64],
     ) -> Result<Self, ChannelError> {
-        let source = Source::Gpu { device: device.clone(), address, len: len_of(dtype, shape)? };
-        Ok(Self { dtype, shape: shape.to_vec(), source, name: String::new() })
+        let (about, len) = Description::on_gpu(dtype, shape)?;
+        Ok(Self { about, memory: Memory::Gpu { device: device.clone(), address, len } })
     }
 
     /// Gives the same bytes another shape.
     ///
     /// # Errors
     /// [`ChannelError::Invalid`]: the array would have another number of bytes.
-    pub fn with_shape(mut self, shape: &[u64]) -> Result<Self, ChannelError> {
-        check(self.dtype, shape, self.len())?;
-        self.shape = shape.to_vec();
-        Ok(self)
+    pub fn with_shape(self, shape: &[u64]) -> Result<Self, ChannelError> {
+        Ok(Self { about: self.about.reshaped(shape, self.memory.len())?, memory: self.memory })
     }
 
     /// Gives the array a name, by which the other end finds it among several.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.about.name = name.into();
         self
     }
 
     /// Returns what the elements are.
     #[must_use]
     pub fn dtype(&self) -> Dtype {
-        self.dtype
+        self.about.dtype
     }
 
     /// Returns the shape.
     #[must_use]
     pub fn shape(&self) -> &[u64] {
-        &self.shape
+        &self.about.shape
     }
 
     /// Returns how many bytes the array has.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.len() as u64
+        self.memory.len() as u64
     }
-
-    fn len(&self) -> usize {
-        match &self.source {
-            Source::Host(bytes) => bytes.len(),
-            Source::Gpu { len, .. } => *len,
-        }
-    }
-
-    pub(crate) fn is_on_gpu(&self) -> bool {
-        matches!(self.source, Source::Gpu { .. })
-    }
-}
-
-fn len_of(dtype: Dtype, shape: &[u64]) -> Result<usize, ChannelError> {
-    bytes_of(dtype, shape)
-        .and_then(|bytes| usize::try_from(bytes).ok())
-        .ok_or_else(|| ChannelError::Invalid(format!("no array has {dtype} of shape {shape:?}")))
 }
 
 impl<'a> ArrayMut<'a> {
     /// Takes memory for numbers as an array of one dimension.
     #[allow(private_bounds, reason = "the types are listed")]
     pub fn of<T: Element>(elements: &'a mut [T]) -> Self {
-        let shape = vec![elements.len() as u64];
+        let about = Description::of(T::DTYPE, &[elements.len() as u64], false);
         // SAFETY: all bytes are valid elements; the slice is borrowed for as long as the bytes.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) };
-        Self { dtype: T::DTYPE, shape, target: Target::Host(bytes), name: String::new() }
+        Self { about, memory: Memory::Host(bytes) }
     }
 
     /// Takes memory for an array of any type.
@@ -308,8 +345,8 @@ impl<'a> ArrayMut<'a> {
     /// # Errors
     /// As [`Array::new`].
     pub fn new(dtype: Dtype, shape: &[u64], bytes: &'a mut [u8]) -> Result<Self, ChannelError> {
-        check(dtype, shape, bytes.len())?;
-        Ok(Self { dtype, shape: shape.to_vec(), target: Target::Host(bytes), name: String::new() })
+        let about = Description::fitting(dtype, shape, false, bytes.len())?;
+        Ok(Self { about, memory: Memory::Host(bytes) })
     }
 
     /// Takes memory of a GPU for an array.
@@ -325,44 +362,34 @@ impl<'a> ArrayMut<'a> {
         dtype: Dtype,
         shape: &[u64],
     ) -> Result<Self, ChannelError> {
-        let target = Target::Gpu { device: device.clone(), address, len: len_of(dtype, shape)? };
-        Ok(Self { dtype, shape: shape.to_vec(), target, name: String::new() })
+        let (about, len) = Description::on_gpu(dtype, shape)?;
+        Ok(Self { about, memory: Memory::Gpu { device: device.clone(), address, len } })
     }
 
     /// Gives the same bytes another shape.
     ///
     /// # Errors
     /// As [`Array::with_shape`].
-    pub fn with_shape(mut self, shape: &[u64]) -> Result<Self, ChannelError> {
-        let len = match &self.target {
-            Target::Host(bytes) => bytes.len(),
-            Target::Gpu { len, .. } => *len,
-        };
-        check(self.dtype, shape, len)?;
-        self.shape = shape.to_vec();
-        Ok(self)
+    pub fn with_shape(self, shape: &[u64]) -> Result<Self, ChannelError> {
+        Ok(Self { about: self.about.reshaped(shape, self.memory.len())?, memory: self.memory })
     }
 
     /// Says which of several arrays goes here.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.about.name = name.into();
         self
-    }
-
-    pub(crate) fn is_on_gpu(&self) -> bool {
-        matches!(self.target, Target::Gpu { .. })
     }
 
     /// Borrows it for a shorter time.
     pub(crate) fn reborrow(&mut self) -> ArrayMut<'_> {
-        let target = match &mut self.target {
-            Target::Host(bytes) => Target::Host(bytes),
-            Target::Gpu { device, address, len } => {
-                Target::Gpu { device: device.clone(), address: *address, len: *len }
+        let memory = match &mut self.memory {
+            Memory::Host(bytes) => Memory::Host(&mut **bytes),
+            Memory::Gpu { device, address, len } => {
+                Memory::Gpu { device: device.clone(), address: *address, len: *len }
             }
         };
-        ArrayMut { dtype: self.dtype, shape: self.shape.clone(), target, name: self.name.clone() }
+        ArrayMut { about: self.about.clone(), memory }
     }
 }
 
@@ -422,14 +449,56 @@ impl Received {
         Some(elements)
     }
 
-    /// Returns memory for what the arrays have, as targets of a transfer.
+    /// Returns the memory for what the array has, as the target of a transfer.
     pub(crate) fn as_mut(&mut self) -> ArrayMut<'_> {
-        ArrayMut {
-            dtype: self.dtype,
-            shape: self.shape.clone(),
-            target: Target::Host(&mut self.bytes),
-            name: self.name.clone(),
-        }
+        let about =
+            Description { name: self.name.clone(), ..Description::of(self.dtype, &self.shape, false) };
+        ArrayMut { about, memory: Memory::Host(&mut self.bytes) }
+    }
+}
+
+/// An array that was received into memory of a GPU that was allocated for it.
+///
+/// # Examples
+/// ```
+/// # fn example(array: gpunet_channel::ReceivedOnGpu) {
+/// if let Some(buffer) = &array.buffer {
+///     println!("{} lies at {:#x}, {} bytes", array.name, buffer.ptr(), buffer.len());
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReceivedOnGpu {
+    /// The name that the sender gave it.
+    pub name: String,
+    /// What the elements are.
+    pub dtype: Dtype,
+    /// The shape.
+    pub shape: Vec<u64>,
+    /// The elements, in row-major order; `None` for an array without any.
+    pub buffer: Option<GpuBuffer>,
+}
+
+impl ReceivedOnGpu {
+    /// Allocates memory for an array.
+    pub(crate) fn allocate(device: &Device, about: &Description) -> Result<Self, CudaError> {
+        let len = usize::try_from(about.bytes()).unwrap_or(usize::MAX);
+        let buffer = if len > 0 { Some(device.alloc_uninit(len)?) } else { None };
+        Ok(Self { name: about.name.clone(), dtype: about.dtype, shape: about.shape.clone(), buffer })
+    }
+
+    /// Returns the memory for what the array has, as the target of a transfer.
+    pub(crate) fn as_mut(&mut self) -> ArrayMut<'_> {
+        let about = Description { name: self.name.clone(), ..Description::of(self.dtype, &self.shape, true) };
+        let memory = match &self.buffer {
+            Some(buffer) => {
+                let device = buffer.device().clone();
+                Memory::Gpu { device, address: buffer.ptr(), len: buffer.len() }
+            }
+            None => Memory::Host(&mut [][..]),
+        };
+        ArrayMut { about, memory }
     }
 }
 

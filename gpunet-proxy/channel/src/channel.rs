@@ -1,13 +1,14 @@
 //! Channels: both halves, and how they are opened.
 
-use crate::array::{Array, ArrayMut, Received};
+use crate::array::{Array, ArrayMut, Received, ReceivedOnGpu};
 use crate::error::{ChannelError, Reason};
 use crate::handshake::{self, Foreign, HELLO, Hello, MAX_STREAMS, refusal};
 use crate::local::{Identity, Local, random};
-use crate::receiver::{Incoming, Receiver};
-use crate::sender::Sender;
+use crate::receiver::{Incoming, ReceivePipeline, Receiver};
+use crate::sender::{Pipeline, Sender};
 use crate::shared::{ChannelOptions, Ender, Outcome, Shared, TransferOptions};
 use crate::wire::{Hosted, Tcp, Wire, Wires, lost, read_exact, write_all};
+use gpu_usermap::cuda::Device;
 use gpunet_proxy::host::Stream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, IoSlice, Read, Write};
@@ -198,6 +199,24 @@ impl Channel {
     /// As there.
     pub fn recv(&mut self) -> Result<Option<Vec<Received>>, ChannelError> {
         self.receiver.recv()
+    }
+
+    /// See [`Sender::pipeline`].
+    pub fn pipeline<'a>(&mut self, most: usize) -> Pipeline<'_, 'a> {
+        self.sender.pipeline(most)
+    }
+
+    /// See [`Receiver::pipeline`].
+    pub fn receive_pipeline<'a>(&mut self, most: usize) -> ReceivePipeline<'_, 'a> {
+        self.receiver.pipeline(most)
+    }
+
+    /// See [`Receiver::recv_on`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_on(&mut self, device: &Device) -> Result<Option<Vec<ReceivedOnGpu>>, ChannelError> {
+        self.receiver.recv_on(device)
     }
 
     /// See [`Receiver::recv_into`].

@@ -140,7 +140,8 @@ pub enum Reason {
     NotPermitted = 6,
     /// A checksum was asked for, which a copy does not have.
     ChecksumAsked = 7,
-    /// One end's memory is of a GPU, the other's is not.
+    /// The sender's memory is a GPU's, the receiver's is not, and the receiver has no GPU by which
+    /// it could copy ([`ChannelOptions::device`](crate::ChannelOptions::device)).
     MixedMemory = 8,
     /// One end has switched it off.
     SwitchedOff = 9,
@@ -190,7 +191,7 @@ impl std::fmt::Display for Reason {
             Self::HiddenProcess => "the other end's process is not visible here",
             Self::NotPermitted => "the kernel does not permit to read the other process's memory",
             Self::ChecksumAsked => "a checksum was asked for",
-            Self::MixedMemory => "one end's memory is a GPU's, and the other's is not",
+            Self::MixedMemory => "the memory is a GPU's, and the receiver has none",
             Self::SwitchedOff => "it is switched off",
             Self::SameProcess => "both ends are in one process",
             Self::NotExported => "the driver does not export the memory",

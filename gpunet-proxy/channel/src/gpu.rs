@@ -1,17 +1,16 @@
 //! Memory of GPUs: pieces of it in pinned memory on their way to and from connections, and copies
-//! from GPU to GPU out of what the other end has offered.
+//! out of what the other end has offered.
 
 #![allow(unsafe_code, reason = "device addresses, and pinned memory that a copy engine writes")]
 
-use crate::array::{ArrayMut, Target};
+use crate::array::Memory;
 use crate::error::{ChannelError, Reason};
 use crate::header::{GpuOffer, Offered};
 use crate::mappings::Mappings;
-use crate::pieces::Segment;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::{
-    Allocation, AllocationKind, CudaStream, Device, ImportedBuffer, IpcBuffer, IpcHandle, Registration,
-    StreamError, StreamPriority,
+    Allocation, AllocationKind, CudaEvent, CudaStream, Device, ImportedBuffer, IpcBuffer, IpcHandle,
+    Registration, StreamError, StreamPriority,
 };
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -63,15 +62,20 @@ impl Stage {
         self.streams[slot].synchronize().map_err(failed)
     }
 
+    /// Lets the copies from here on wait for what is on a stream now.
+    pub(crate) fn wait_for(&self, stream: &CudaStream) -> Result<(), ChannelError> {
+        self.streams.iter().try_for_each(|own| own.wait_for(stream)).map_err(failed)
+    }
+
     /// Starts to copy a piece into a slot, of which no copy is under way.
-    pub(crate) fn fetch(&mut self, slot: usize, segments: &[Segment<&[u8]>]) -> Result<(), ChannelError> {
+    pub(crate) fn fetch(&mut self, slot: usize, segments: &[Memory<&[u8]>]) -> Result<(), ChannelError> {
         let mut at = 0;
         for segment in segments {
             match segment {
-                Segment::Host(bytes) => {
+                Memory::Host(bytes) => {
                     self.bytes(slot, at + bytes.len())[at..].copy_from_slice(bytes);
                 }
-                Segment::Gpu { address, len, .. } => {
+                Memory::Gpu { address, len, .. } => {
                     let to = self.memory.device_ptr() + (slot * self.size + at) as u64;
                     // SAFETY: within the slot, since a piece is not larger; the array's maker has
                     // promised that its memory is live until the transfer has ended, which waits
@@ -88,14 +92,14 @@ impl Stage {
     pub(crate) fn store(
         &mut self,
         slot: usize,
-        segments: &mut [Segment<&mut [u8]>],
+        segments: &mut [Memory<&mut [u8]>],
     ) -> Result<(), ChannelError> {
         let mut at = 0;
         for segment in segments {
             let len = segment.len();
             match segment {
-                Segment::Host(bytes) => bytes.copy_from_slice(&self.bytes(slot, at + len)[at..]),
-                Segment::Gpu { address, .. } => {
+                Memory::Host(bytes) => bytes.copy_from_slice(&self.bytes(slot, at + len)[at..]),
+                Memory::Gpu { address, .. } => {
                     let from = self.memory.device_ptr() + (slot * self.size + at) as u64;
                     // SAFETY: as in `fetch`.
                     unsafe { self.streams[slot].copy(*address, from, len) }.map_err(failed)?;
@@ -184,18 +188,44 @@ pub(crate) fn export(device: &Device, offered: &Offered) -> Result<OwnedFd, Chan
 
 /// A mapping of an allocation of the other end's.
 #[derive(Clone, Debug)]
-pub(crate) enum Mapped {
+pub(crate) struct Mapped {
+    memory: MappedMemory,
+    /// The number of the GPU where it is, if that has one here.
+    location: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+enum MappedMemory {
     Opened(IpcBuffer),
     Imported(ImportedBuffer),
 }
 
 impl Mapped {
     fn ptr(&self) -> u64 {
-        match self {
-            Self::Opened(buffer) => buffer.ptr(),
-            Self::Imported(buffer) => buffer.ptr(),
+        match &self.memory {
+            MappedMemory::Opened(buffer) => buffer.ptr(),
+            MappedMemory::Imported(buffer) => buffer.ptr(),
         }
     }
+}
+
+/// Returns where a range of the other end's memory is mapped here: addresses, and lengths.
+///
+/// # Errors
+/// The allocations do not cover the range.
+pub(crate) fn runs(offer: &GpuOffer, mapped: &[Mapped], len: usize) -> Result<Vec<(u64, usize)>, Reason> {
+    let (mut at, mut left, mut runs) = (offer.address, len, Vec::with_capacity(mapped.len()));
+    for (allocation, mapped) in offer.allocations.iter().zip(mapped) {
+        let end = allocation.base + allocation.len;
+        if at < allocation.base || at >= end || left == 0 {
+            return Err(Reason::CopyFailed);
+        }
+        let len = left.min(usize::try_from(end - at).unwrap_or(usize::MAX));
+        runs.push((mapped.ptr() + (at - allocation.base), len));
+        at += len as u64;
+        left -= len;
+    }
+    if left == 0 { Ok(runs) } else { Err(Reason::CopyFailed) }
 }
 
 /// How long a copy that might wait for a launch is put off, in steps of a millisecond.
@@ -205,13 +235,15 @@ const PATIENCE: u32 = 20;
 pub(crate) struct Copier {
     device: Device,
     stream: CudaStream,
+    is_copying: bool,
     mappings: Mappings<Mapped>,
 }
 
 impl Copier {
     pub(crate) fn new(device: &Device, limit: u64, idle: Duration) -> Result<Self, ChannelError> {
         let stream = device.create_stream(StreamPriority::Normal).map_err(failed)?;
-        Ok(Self { device: device.clone(), stream, mappings: Mappings::new(limit, idle) })
+        let mappings = Mappings::new(limit, idle);
+        Ok(Self { device: device.clone(), stream, is_copying: false, mappings })
     }
 
     pub(crate) fn is_of(&self, device: &Device) -> bool {
@@ -236,10 +268,13 @@ impl Copier {
         let mapped = match (offered.handle, fd) {
             (Some(handle), _) => {
                 let opened = self.device.open_ipc(IpcHandle(handle), len).map_err(|error| refused(&error))?;
-                Mapped::Opened(opened)
+                let location = self.device.location_of(opened.ptr()).ok();
+                Mapped { memory: MappedMemory::Opened(opened), location }
             }
             (None, Some(fd)) => {
-                Mapped::Imported(self.device.import(fd, len).map_err(|error| refused(&error))?)
+                let imported = self.device.import(fd, len).map_err(|error| refused(&error))?;
+                let location = imported.location();
+                Mapped { memory: MappedMemory::Imported(imported), location }
             }
             (None, None) => return Err(Reason::NotOpened),
         };
@@ -254,7 +289,7 @@ impl Copier {
     /// A kernel that stays is a reason.
     pub(crate) fn wait_for_launches(&self) -> Result<(), Reason> {
         for _ in 0..PATIENCE {
-            match self.device.is_busy() {
+            match self.stream.is_device_busy_otherwise() {
                 Ok(false) => return Ok(()),
                 Ok(true) => std::thread::sleep(Duration::from_millis(1)),
                 Err(_) => return Err(Reason::NotOpened),
@@ -263,45 +298,62 @@ impl Copier {
         Err(Reason::LaunchRuns)
     }
 
-    /// Enqueues the copy of an array, out of the mappings of its allocations.
-    ///
-    /// # Errors
-    /// The allocations do not cover the array, or the driver refuses.
-    pub(crate) fn copy(
-        &self,
-        array: &ArrayMut<'_>,
-        offer: &GpuOffer,
-        mapped: &[Mapped],
-    ) -> Result<(), Reason> {
-        let Target::Gpu { address: mut to, len: mut left, .. } = array.target else {
-            return Err(Reason::MixedMemory);
-        };
-        let mut at = offer.address;
-        for (allocation, mapped) in offer.allocations.iter().zip(mapped) {
-            let end = allocation.base + allocation.len;
-            if at < allocation.base || at >= end || left == 0 {
-                return Err(Reason::CopyFailed);
-            }
-            let len = left.min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            let from = mapped.ptr() + (at - allocation.base);
-            // SAFETY: the array's maker has promised that its memory is live and used by nobody
-            // until the transfer has ended, which waits for the stream. `from` lies in a mapping
-            // that is that long (`open_ipc` and the driver have checked it), which `mapped` holds
-            // until then. The two processes have different memory.
-            unsafe { self.stream.copy(to, from, len) }.map_err(|error| {
-                tracing::debug!(%error, "a copy between GPUs");
-                Reason::CopyFailed
-            })?;
-            to += len as u64;
-            at += len as u64;
-            left -= len;
-        }
-        if left == 0 { Ok(()) } else { Err(Reason::CopyFailed) }
+    /// Returns whether memory is on this GPU itself, as far as the driver knows.
+    pub(crate) fn is_near(&self, mapped: &Mapped) -> bool {
+        mapped.location.is_none_or(|ordinal| ordinal == self.device.ordinal())
     }
 
-    /// Waits for the copies.
-    pub(crate) fn finish(&self) -> Result<(), ChannelError> {
-        self.stream.synchronize().map_err(failed)
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Enqueues copies of [`runs`] to an address: of this GPU, or of pinned memory.
+    ///
+    /// # Errors
+    /// The driver refuses. What was enqueued before goes on until [`finish`](Self::finish).
+    pub(crate) fn copy(
+        &mut self,
+        mut to: u64,
+        runs: &[(u64, usize)],
+        after: Option<&CudaStream>,
+    ) -> Result<(), Reason> {
+        let refused = |error: StreamError| {
+            tracing::debug!(%error, "a copy out of a GPU");
+            Reason::CopyFailed
+        };
+        if let Some(after) = after {
+            self.stream.wait_for(after).map_err(refused)?;
+        }
+        self.is_copying = true;
+        for &(from, len) in runs {
+            // SAFETY: the array's maker has promised that its memory is live and used by nobody
+            // until the transfer has ended, which waits for the stream (`finish`). `from` lies in a
+            // mapping that is that long (`open_ipc` and the driver have checked it), which the
+            // caller of `finish` holds until then. The two processes have different memory.
+            unsafe { self.stream.copy(to, from, len) }.map_err(refused)?;
+            to += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the driver knows all of a range of this process's memory, so that a copy
+    /// engine can write there at once.
+    pub(crate) fn is_pinned(&self, bytes: &[u8]) -> bool {
+        let knows = |byte: &u8| self.device.knows(std::ptr::from_ref(byte).addr() as u64).unwrap_or(false);
+        bytes.first().is_some_and(knows) && bytes.last().is_some_and(knows)
+    }
+
+    /// Records what is enqueued.
+    pub(crate) fn record(&self) -> Result<CudaEvent, ChannelError> {
+        self.stream.record().map_err(failed)
+    }
+
+    /// Waits for the copies, if there are any.
+    pub(crate) fn finish(&mut self) -> Result<(), ChannelError> {
+        if std::mem::take(&mut self.is_copying) {
+            self.stream.synchronize().map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// See [`Mappings::trim`].

@@ -17,7 +17,7 @@ use std::io::IoSlice;
 use std::time::Instant;
 
 const MAGIC: &[u8; 8] = b"gpunetch";
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 pub(crate) const HELLO: usize = 256;
 const TEXT_AT: usize = 90;
 /// The most connections that carry transfers.

@@ -11,7 +11,7 @@
 //! answer    magic u32 | kind u8 | reason u8 | errno u16 | number u64 | text u32 | 0 u32 | text
 //! ```
 
-use crate::array::{Dtype, MAX_DIMS, bytes_of};
+use crate::array::{Description, Dtype, MAX_DIMS, bytes_of};
 use crate::error::Reason;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"gpch");
@@ -29,6 +29,10 @@ pub(crate) const MAX_TEXT: usize = 1024;
 pub(crate) const PIECES: std::ops::RangeInclusive<u32> = 4096..=64 << 20;
 /// A payload that travels behind its header.
 pub(crate) const SMALL: u64 = 64 << 10;
+/// The most transfers of one direction that have begun and not ended, and the most bytes of headers
+/// and small payloads that travel while an earlier one is under way.
+pub(crate) const MAX_AHEAD: usize = 32;
+pub(crate) const MAX_AHEAD_BYTES: usize = MAX_BODY;
 
 const TRANSFER: u8 = 1;
 const PIECE_KIND: u8 = 2;
@@ -40,46 +44,32 @@ pub(crate) const CHECKED: u8 = 1;
 /// The payload follows the header.
 pub(crate) const INLINE: u8 = 2;
 
-/// An array as its header describes it.
-///
-/// # Examples
-/// ```
-/// # fn example(incoming: &gpunet_channel::Incoming<'_>) {
-/// for array in incoming.arrays() {
-///     println!("{}: {} {:?}, {} bytes", array.name, array.dtype, array.shape, array.bytes());
-/// }
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
-    /// Its name; empty for one without.
-    pub name: String,
-    /// What its elements are.
-    pub dtype: Dtype,
-    /// Its shape.
-    pub shape: Vec<u64>,
-    /// Whether it is in the memory of a GPU at the sender's end.
-    pub on_gpu: bool,
-}
-
-impl Description {
-    /// Returns how many bytes the array has.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        // It was judged when it was decoded or made.
-        bytes_of(self.dtype, &self.shape).unwrap_or(0)
-    }
-}
-
 /// Where the sender's memory is, for a receiver of the same machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
     /// It is not offered.
     None(Reason),
-    /// Addresses in the sender's process, one for each array.
-    Process(Vec<u64>),
-    /// Memory of GPUs, one for each array.
-    Gpu(Vec<GpuOffer>),
+    /// Where each array is.
+    Places(Vec<Place>),
+}
+
+/// Where the sender has an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At an address of the sender's process.
+    Process(u64),
+    /// In memory of a GPU.
+    Gpu(GpuOffer),
+}
+
+impl Place {
+    /// Returns the allocations of a GPU that the place is in.
+    pub(crate) fn allocations(&self) -> &[Offered] {
+        match self {
+            Self::Process(_) => &[],
+            Self::Gpu(offer) => &offer.allocations,
+        }
+    }
 }
 
 /// A range in GPU memory, and the allocations over which it lies.
@@ -138,6 +128,11 @@ pub(crate) struct Prologue {
     pub(crate) number: u64,
     pub(crate) body: usize,
     pub(crate) crc: u32,
+}
+
+/// Whether these are the first bytes of a transfer's header, and not of a piece.
+pub(crate) fn is_transfer(bytes: &[u8; PIECE]) -> bool {
+    bytes[4] == TRANSFER
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -299,21 +294,9 @@ impl Offer {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
             Self::None(reason) => to.extend([0, *reason as u8]),
-            Self::Process(addresses) => {
+            Self::Places(places) => {
                 to.extend([1, 0]);
-                to.extend(addresses.iter().flat_map(|address| address.to_le_bytes()));
-            }
-            Self::Gpu(offers) => {
-                to.extend([2, 0]);
-                for GpuOffer { address, allocations } in offers {
-                    to.extend(address.to_le_bytes());
-                    to.extend((allocations.len() as u32).to_le_bytes());
-                    for Offered { base, len, id, handle } in allocations {
-                        to.extend([base, len, id].into_iter().flat_map(|number| number.to_le_bytes()));
-                        to.push(u8::from(handle.is_some()));
-                        to.extend(handle.iter().flatten());
-                    }
-                }
+                places.iter().for_each(|place| place.encode(to));
             }
         }
     }
@@ -322,12 +305,40 @@ impl Offer {
         let (kind, reason) = (reader.u8()?, reader.u8()?);
         match kind {
             0 => Ok(Self::None(Reason::from_raw(reason))),
-            1 => Ok(Self::Process((0..arrays).map(|_| reader.u64()).collect::<Result<_, _>>()?)),
-            2 => {
-                let offers = (0..arrays).map(|_| GpuOffer::decode(reader));
-                Ok(Self::Gpu(offers.collect::<Result<_, _>>()?))
+            1 => {
+                let places = (0..arrays).map(|_| Place::decode(reader));
+                Ok(Self::Places(places.collect::<Result<_, _>>()?))
             }
             _ => Err(Malformed("an unknown kind of offer")),
+        }
+    }
+}
+
+impl Place {
+    fn encode(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Process(address) => {
+                to.push(0);
+                to.extend(address.to_le_bytes());
+            }
+            Self::Gpu(GpuOffer { address, allocations }) => {
+                to.push(1);
+                to.extend(address.to_le_bytes());
+                to.extend((allocations.len() as u32).to_le_bytes());
+                for Offered { base, len, id, handle } in allocations {
+                    to.extend([base, len, id].into_iter().flat_map(|number| number.to_le_bytes()));
+                    to.push(u8::from(handle.is_some()));
+                    to.extend(handle.iter().flatten());
+                }
+            }
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match reader.u8()? {
+            0 => Ok(Self::Process(reader.u64()?)),
+            1 => Ok(Self::Gpu(GpuOffer::decode(reader)?)),
+            _ => Err(Malformed("an unknown kind of memory")),
         }
     }
 }

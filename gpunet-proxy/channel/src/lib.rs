@@ -39,6 +39,7 @@
 //! | `local`, `process_memory` | the other end's process on this machine, and its memory |
 //! | `mappings`, `gpu` | its GPU memory that is mapped here; copies of GPU memory |
 //! | `handshake` | several connections become a channel |
+//! | `tuner` | how many connections a transfer goes over |
 //! | `shared`, `sender`, `receiver`, `channel` | what programs use |
 
 #![deny(unsafe_code)]
@@ -57,15 +58,16 @@ mod process_memory;
 mod receiver;
 mod sender;
 mod shared;
+mod tuner;
 mod wire;
 
-pub use array::{Array, ArrayMut, Dtype, MAX_DIMS, Received};
+pub use array::{Array, ArrayMut, Description, Dtype, MAX_DIMS, Received, ReceivedOnGpu};
 pub use channel::{Channel, ChannelListener, Side};
 pub use error::{ChannelError, Reason};
 pub use handshake::MAX_STREAMS;
-pub use header::{Description, MAX_ARRAYS, MAX_NAME};
-pub use receiver::{Incoming, Receiver};
-pub use sender::Sender;
+pub use header::{MAX_ARRAYS, MAX_NAME};
+pub use receiver::{Incoming, ReceivePipeline, Receiver};
+pub use sender::{Pipeline, Sender};
 pub use shared::{ChannelOptions, Ender, Outcome, TransferOptions, Via};
 
 /// The program of docs/tensors.md is compiled with the tests.

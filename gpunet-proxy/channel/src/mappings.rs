@@ -3,7 +3,8 @@
 //! A mapping is kept for the next transfer from the same allocation, since making one takes longer
 //! than a copy of some megabytes. It is known by the allocation's place and by the driver's number
 //! of it, which is never given twice: memory that was freed and allocated again at the same place
-//! is another allocation, and whatever overlaps it is dropped. A mapping keeps memory allocated
+//! is another allocation, and so is memory that was mapped anew (`cuMemMap`); whatever overlaps it
+//! is dropped. A mapping keeps memory allocated
 //! that its owner has freed, so there is a bound in bytes, and one in time.
 
 use crate::header::Offered;
@@ -45,12 +46,11 @@ impl<M: Clone> Mappings<M> {
         self.mappings.push(Mapping { offered, mapped, used: now });
     }
 
-    /// Drops what was not used for too long, and what is too much, the oldest first; and all memory
-    /// of `cuMemMap`, which can be mapped anew at the same addresses: it has not been shown that
-    /// the number changes then. Called between transfers.
+    /// Drops what was not used for too long, and what is too much, the oldest first. Called between
+    /// transfers.
     pub(crate) fn trim(&mut self, now: Instant) {
         let is_recent = |used: Instant| now.saturating_duration_since(used) < self.idle;
-        self.mappings.retain(|mapping| mapping.offered.handle.is_some() && is_recent(mapping.used));
+        self.mappings.retain(|mapping| is_recent(mapping.used));
         self.mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.used));
         let mut kept = 0u64;
         self.mappings.retain(|mapping| {
@@ -134,13 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_may_be_mapped_anew_is_kept_for_one_transfer_only() {
+    fn memory_without_a_handle_is_kept_until_it_is_mapped_anew() {
         let (mut mappings, now) = (Mappings::new(1000, IDLE), Instant::now());
         let virtual_memory = Offered { handle: None, ..offered(0, 100, 1) };
         mappings.insert(virtual_memory, 'a', now);
-        assert_eq!(mappings.find(&virtual_memory, now), Some('a'), "two arrays of a transfer lie in it");
         mappings.trim(now);
-        assert_eq!(mappings.find(&virtual_memory, now), None);
+        assert_eq!(mappings.find(&virtual_memory, now), Some('a'));
+        assert_eq!(mappings.find(&Offered { id: 2, ..virtual_memory }, now), None);
+        assert_eq!(mappings.bytes(), 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A transfer as pieces: runs of its bytes, each over one or several arrays. Threads take them one
 //! by one, so that a slow connection holds up only what it carries.
 
-use crate::array::{Array, ArrayMut, Source, Target};
+use crate::array::{Array, ArrayMut, Memory};
 use crate::error::ChannelError;
 use crate::header::Malformed;
 use gpu_usermap::cuda::Device;
@@ -9,23 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// A part of a piece, in one array.
-#[derive(Debug)]
-pub(crate) enum Segment<H> {
-    Host(H),
-    Gpu { device: Device, address: u64, len: usize },
-}
-
-impl<H: AsRef<[u8]>> Segment<H> {
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Host(bytes) => bytes.as_ref().len(),
-            Self::Gpu { len, .. } => *len,
-        }
-    }
-}
-
-pub(crate) type Outgoing<'a> = Segment<&'a [u8]>;
-pub(crate) type Incoming<'a> = Segment<&'a mut [u8]>;
+pub(crate) type Outgoing<'a> = Memory<&'a [u8]>;
+pub(crate) type Incoming<'a> = Memory<&'a mut [u8]>;
 
 /// A run of bytes of a transfer.
 #[derive(Debug)]
@@ -76,42 +61,34 @@ fn cut<S>(
 
 /// Cuts arrays that are to be sent.
 pub(crate) fn sources<'a>(arrays: &[Array<'a>], size: usize) -> Vec<Piece<Outgoing<'a>>> {
-    let segments = arrays.iter().map(|array| match &array.source {
-        Source::Host(bytes) => (Segment::Host(*bytes), bytes.len()),
-        Source::Gpu { device, address, len } => {
-            (Segment::Gpu { device: device.clone(), address: *address, len: *len }, *len)
-        }
-    });
+    let segments = arrays.iter().map(|array| (array.memory.clone(), array.memory.len()));
     cut(segments, size, |segment, at| match segment {
-        Segment::Host(bytes) => {
+        Memory::Host(bytes) => {
             let (head, tail) = bytes.split_at(at);
-            (Segment::Host(head), Segment::Host(tail))
+            (Memory::Host(head), Memory::Host(tail))
         }
-        Segment::Gpu { device, address, len } => split_gpu(device, address, len, at),
+        Memory::Gpu { device, address, len } => split_gpu(device, address, len, at),
     })
 }
 
 /// Cuts the memory of arrays that are to be received.
 pub(crate) fn targets<'a>(arrays: Vec<ArrayMut<'a>>, size: usize) -> Vec<Piece<Incoming<'a>>> {
-    let segments = arrays.into_iter().map(|array| match array.target {
-        Target::Host(bytes) => {
-            let len = bytes.len();
-            (Segment::Host(bytes), len)
-        }
-        Target::Gpu { device, address, len } => (Segment::Gpu { device, address, len }, len),
+    let segments = arrays.into_iter().map(|array| {
+        let len = array.memory.len();
+        (array.memory, len)
     });
     cut(segments, size, |segment, at| match segment {
-        Segment::Host(bytes) => {
+        Memory::Host(bytes) => {
             let (head, tail) = bytes.split_at_mut(at);
-            (Segment::Host(head), Segment::Host(tail))
+            (Memory::Host(head), Memory::Host(tail))
         }
-        Segment::Gpu { device, address, len } => split_gpu(device, address, len, at),
+        Memory::Gpu { device, address, len } => split_gpu(device, address, len, at),
     })
 }
 
-fn split_gpu<H>(device: Device, address: u64, len: usize, at: usize) -> (Segment<H>, Segment<H>) {
-    let head = Segment::Gpu { device: device.clone(), address, len: at };
-    (head, Segment::Gpu { device, address: address + at as u64, len: len - at })
+fn split_gpu<H>(device: Device, address: u64, len: usize, at: usize) -> (Memory<H>, Memory<H>) {
+    let head = Memory::Gpu { device: device.clone(), address, len: at };
+    (head, Memory::Gpu { device, address: address + at as u64, len: len - at })
 }
 
 /// Pieces that several threads take, each once.
@@ -119,13 +96,30 @@ pub(crate) struct Table<S> {
     pieces: Vec<Mutex<Option<Piece<S>>>>,
     size: u64,
     next: AtomicUsize,
-    done: AtomicU64,
+    progress: Progress,
+}
+
+/// How many bytes of a transfer are in their place.
+#[derive(Default)]
+pub(crate) struct Progress(AtomicU64);
+
+impl Progress {
+    /// Counts further bytes, and returns how many there are.
+    pub(crate) fn add(&self, len: usize) -> u64 {
+        // Ordering: Relaxed; a figure. The threads' ends order the bytes.
+        self.0.fetch_add(len as u64, Ordering::Relaxed) + len as u64
+    }
+
+    /// Returns how many there are.
+    pub(crate) fn done(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl<S> Table<S> {
     pub(crate) fn new(pieces: Vec<Piece<S>>, size: usize) -> Self {
         let pieces = pieces.into_iter().map(|piece| Mutex::new(Some(piece))).collect();
-        Self { pieces, size: size as u64, next: AtomicUsize::new(0), done: AtomicU64::new(0) }
+        Self { pieces, size: size as u64, next: AtomicUsize::new(0), progress: Progress::default() }
     }
 
     /// Takes the next piece; `None` when all are taken.
@@ -165,15 +159,9 @@ impl<S> Table<S> {
         }
     }
 
-    /// Counts bytes that are in their place, and returns how many are.
-    pub(crate) fn add(&self, len: usize) -> u64 {
-        // Ordering: Relaxed; a figure. The threads' ends order the bytes.
-        self.done.fetch_add(len as u64, Ordering::Relaxed) + len as u64
-    }
-
     /// Returns how many bytes are in their place.
-    pub(crate) fn done(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 }
 
@@ -220,7 +208,7 @@ mod tests {
                 prop_assert_eq!(piece.offset, (at * size) as u64);
                 prop_assert_eq!(piece.len, size.min(total - at * size));
                 for segment in &piece.segments {
-                    let Segment::Host(part) = segment else { panic!("no GPU") };
+                    let Memory::Host(part) = segment else { panic!("no GPU") };
                     prop_assert!(!part.is_empty());
                     seen.extend_from_slice(part);
                 }

@@ -1,21 +1,30 @@
 //! The sending half of a channel.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `pipeline` | several transfers under way |
+//! | `connections` | pieces that go over several connections |
 
-use crate::array::{Array, Source};
+mod connections;
+mod pipeline;
+
+use crate::array::{Array, Memory};
 use crate::error::{ChannelError, Reason};
 use crate::gpu;
 use crate::header::{
-    Answer, AnswerPrologue, CHECKED, Description, Header, INLINE, MAX_TEXT, Offer, Offered, PROLOGUE,
-    PieceFrame, SMALL, bye,
+    Answer, AnswerPrologue, CHECKED, Header, INLINE, MAX_TEXT, Offer, Offered, PROLOGUE, Place, SMALL, bye,
 };
 use crate::local::BATCH;
-use crate::pieces::{FirstError, Outgoing, Piece, Segment, Table, sources};
+use crate::pieces::{Outgoing, sources};
 use crate::shared::{Lane, Outcome, Shared, Stages, TransferOptions, Via};
-use crate::wire::{Wire, lost, read_exact, write_all};
-use gpu_usermap::threads;
+use crate::tuner::Tuner;
+use crate::wire::{lost, read_exact, read_exact_soon, write_all};
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+pub use pipeline::Pipeline;
 
 /// The sending half of a channel. Its drop tells the other end that nothing more comes.
 ///
@@ -40,6 +49,31 @@ pub struct Sender {
     number: u64,
     stages: Stages,
     handles: gpu::Handles,
+    tuner: Tuner,
+}
+
+/// A transfer that is to begin.
+struct Prepared {
+    header: Header,
+    bytes: Vec<u8>,
+    /// That of a small one.
+    payload: Vec<u8>,
+    deadline: Option<Instant>,
+}
+
+impl Prepared {
+    /// Returns how many bytes the receiver may have to keep while it has to do with another one.
+    fn ahead(&self) -> usize {
+        self.bytes.len() + self.payload.len()
+    }
+}
+
+/// A transfer that has begun.
+struct Flight {
+    header: Header,
+    /// See [`Prepared::ahead`].
+    ahead: usize,
+    deadline: Option<Instant>,
 }
 
 impl std::fmt::Debug for Sender {
@@ -50,7 +84,8 @@ impl std::fmt::Debug for Sender {
 
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, number: 0, stages: Stages::default(), handles: gpu::Handles::default() }
+        let tuner = Tuner::new(shared.wires.data().len(), shared.options.probe);
+        Self { shared, number: 0, stages: Stages::default(), handles: gpu::Handles::default(), tuner }
     }
 
     /// Sends an array, and returns when the other end has it.
@@ -76,50 +111,85 @@ impl Sender {
         shared.settle(self.transfer(arrays, options))
     }
 
+    /// Sends transfers one after the other, of which up to `most` are under way at once: the next
+    /// header travels while the receiver still has to do with the one before. They arrive in the
+    /// order in which they were sent.
+    pub fn pipeline<'a>(&mut self, most: usize) -> Pipeline<'_, 'a> {
+        Pipeline::new(self, most)
+    }
+
     fn transfer(
         &mut self,
         arrays: &[Array<'_>],
         options: &TransferOptions<'_>,
     ) -> Result<Outcome, ChannelError> {
-        options.wait()?;
+        let prepared = self.prepare(arrays, options)?;
+        let flight = self.begin(prepared)?;
+        self.complete(&flight, arrays, options)
+    }
+
+    /// Makes the header.
+    fn prepare(
+        &mut self,
+        arrays: &[Array<'_>],
+        options: &TransferOptions<'_>,
+    ) -> Result<Prepared, ChannelError> {
         let deadline = options.deadline(&self.shared.options);
         let total = arrays.iter().map(Array::bytes).sum();
         let is_small = total <= SMALL;
+        let offer = if is_small { Offer::None(Reason::Small) } else { self.offer(arrays, options) };
+        if matches!(offer, Offer::Places(_)) || arrays.iter().any(|array| array.memory.device().is_none()) {
+            options.wait()?;
+        }
         let mut payload = Vec::new();
         if is_small {
-            self.gather(arrays, &mut payload)?;
+            self.gather(arrays, options, &mut payload)?;
         }
         let size = self.shared.options.piece.max(4096);
-        let streams = self
-            .shared
-            .wires
-            .data()
-            .len()
-            .min(usize::try_from(total).unwrap_or(usize::MAX).div_ceil(size))
-            .max(1);
+        let pieces = usize::try_from(total).unwrap_or(usize::MAX).div_ceil(size).max(1);
         let header = Header {
             number: self.number,
             flags: if options.checksum { CHECKED } else { 0 } | if is_small { INLINE } else { 0 },
-            streams: streams as u16,
+            streams: self.tuner.count(total).min(u16::try_from(pieces).unwrap_or(u16::MAX)),
             piece: size as u32,
             total,
             crc: if is_small && options.checksum { crc32fast::hash(&payload) } else { 0 },
-            arrays: arrays.iter().map(describe).collect(),
-            offer: if is_small { Offer::None(Reason::Small) } else { self.offer(arrays, options) },
+            arrays: arrays.iter().map(|array| array.about.clone()).collect(),
+            offer,
         };
         let (header, bytes) = encode(header)?;
         self.number += 1;
+        Ok(Prepared { header, bytes, payload, deadline })
+    }
+
+    /// Sends the header.
+    fn begin(&mut self, prepared: Prepared) -> Result<Flight, ChannelError> {
+        let ahead = prepared.ahead();
+        let Prepared { header, bytes, payload, deadline } = prepared;
         let first = self.shared.wires.data()[0].as_ref();
         write_all(first, &mut [IoSlice::new(&bytes), IoSlice::new(&payload)], deadline)
-            .map_err(|error| lost("sending a header", error).at(0, total))?;
-        let mut via = if is_small { Via::Header } else { Via::Copy };
-        let mut moved = 0;
+            .map_err(|error| lost("sending a header", error).at(0, header.total))?;
+        Ok(Flight { header, ahead, deadline })
+    }
+
+    /// Does what the receiver asks for, until it has the arrays. All earlier transfers have ended.
+    fn complete(
+        &mut self,
+        flight: &Flight,
+        arrays: &[Array<'_>],
+        options: &TransferOptions<'_>,
+    ) -> Result<Outcome, ChannelError> {
+        let Flight { header, deadline, .. } = flight;
+        let (total, deadline) = (header.total, *deadline);
+        let mut via = if header.has(INLINE) { Via::Header } else { Via::Copy };
+        let (mut moved, mut began) = (0, None);
         loop {
             let answer = self.answer(header.number, deadline).map_err(|error| error.at(moved, total))?;
             match answer {
-                Answer::Go { reason } if !is_small && via == Via::Copy => {
+                Answer::Go { reason } if via == Via::Copy => {
                     via = Via::Connections { count: header.streams, reason };
-                    self.pieces(arrays, &header, options, deadline)?;
+                    began = Some(Instant::now());
+                    self.pieces(arrays, header, options, deadline)?;
                     moved = total;
                 }
                 Answer::Need { allocations } if via == Via::Copy => {
@@ -129,6 +199,9 @@ impl Sender {
                     return Err(ChannelError::Refused { errno: errno.into(), reason: text });
                 }
                 Answer::Done { copied } if copied == (via == Via::Copy) => {
+                    if let Some(began) = began {
+                        self.tuner.learn(header.streams, total, began.elapsed());
+                    }
                     options.show(total, total);
                     return Ok(Outcome { bytes: total, via });
                 }
@@ -138,8 +211,13 @@ impl Sender {
     }
 
     /// Copies the bytes of a small transfer.
-    fn gather(&self, arrays: &[Array<'_>], to: &mut Vec<u8>) -> Result<(), ChannelError> {
-        let mut lane = Lane::new(&self.stages, SMALL as usize);
+    fn gather(
+        &self,
+        arrays: &[Array<'_>],
+        options: &TransferOptions<'_>,
+        to: &mut Vec<u8>,
+    ) -> Result<(), ChannelError> {
+        let mut lane = Lane::new(&self.stages, SMALL as usize, options.after);
         for piece in sources(arrays, SMALL as usize) {
             match lane.stage(&piece.segments)? {
                 Some(stage) => {
@@ -164,28 +242,21 @@ impl Sender {
         if options.checksum {
             return Err(Reason::ChecksumAsked);
         }
-        if !arrays.iter().any(Array::is_on_gpu) {
-            let address = |array: &Array<'_>| match &array.source {
-                Source::Host(bytes) => bytes.as_ptr().addr() as u64,
-                Source::Gpu { .. } => 0,
-            };
-            return Ok(Offer::Process(arrays.iter().map(address).collect()));
-        }
-        if local.same_process {
-            return Err(Reason::SameProcess);
-        }
-        let offers = arrays.iter().map(|array| match &array.source {
-            Source::Gpu { device, address, len } => gpu::offer(&mut self.handles, device, *address, *len),
-            Source::Host(_) => Err(Reason::MixedMemory),
+        let places = arrays.iter().map(|array| match &array.memory {
+            Memory::Host(bytes) => Ok(Place::Process(bytes.as_ptr().addr() as u64)),
+            Memory::Gpu { .. } if local.same_process => Err(Reason::SameProcess),
+            Memory::Gpu { device, address, len } => {
+                gpu::offer(&mut self.handles, device, *address, *len).map(Place::Gpu)
+            }
         });
-        Ok(Offer::Gpu(offers.collect::<Result<_, _>>()?))
+        Ok(Offer::Places(places.collect::<Result<_, _>>()?))
     }
 
     fn answer(&self, number: u64, deadline: Option<Instant>) -> Result<Answer, ChannelError> {
         let wire = self.shared.wires.answers();
         let waiting = |error| lost("waiting for the receiver", error);
         let mut bytes = [0; PROLOGUE];
-        read_exact(wire, &mut bytes, deadline).map_err(waiting)?;
+        read_exact_soon(wire, &mut bytes, deadline, self.shared.options.spin).map_err(waiting)?;
         let wrong = |why: crate::header::Malformed| ChannelError::Protocol(why.to_string());
         let prologue = AnswerPrologue::decode(&bytes).map_err(wrong)?;
         let mut text = [0; MAX_TEXT];
@@ -205,14 +276,12 @@ impl Sender {
         deadline: Option<Instant>,
     ) -> Result<(), ChannelError> {
         let wrong = || ChannelError::Protocol("a descriptor is asked for that was not offered".into());
-        let (Offer::Gpu(offers), Ok(local)) = (offer, self.shared.local()) else { return Err(wrong()) };
-        let devices = arrays.iter().filter_map(|array| match &array.source {
-            Source::Gpu { device, .. } => Some(device),
-            Source::Host(_) => None,
-        });
-        let all: Vec<(_, &Offered)> = devices
-            .zip(offers)
-            .flat_map(|(device, offer)| offer.allocations.iter().map(move |offered| (device, offered)))
+        let (Offer::Places(places), Ok(local)) = (offer, self.shared.local()) else { return Err(wrong()) };
+        let all: Vec<(_, &Offered)> = arrays
+            .iter()
+            .zip(places)
+            .filter_map(|(array, place)| Some((array.memory.device()?, place)))
+            .flat_map(|(device, place)| place.allocations().iter().map(move |offered| (device, offered)))
             .collect();
         for batch in asked.chunks(BATCH) {
             let mut fds = Vec::with_capacity(batch.len());
@@ -232,37 +301,6 @@ impl Sender {
         }
         Ok(())
     }
-
-    /// Sends all pieces, over several connections at once.
-    fn pieces(
-        &self,
-        arrays: &[Array<'_>],
-        header: &Header,
-        options: &TransferOptions<'_>,
-        deadline: Option<Instant>,
-    ) -> Result<(), ChannelError> {
-        let size = header.piece as usize;
-        let table = Table::new(sources(arrays, size), size);
-        let failed = FirstError::default();
-        let wires = &self.shared.wires.data()[..usize::from(header.streams)];
-        let send = |wire: &dyn Wire| {
-            let lane = Lane::new(&self.stages, size);
-            if let Err(error) = send_pieces(wire, lane, &table, header, options, deadline, &failed) {
-                failed.set(error.at(table.done(), header.total));
-                // The threads of the other connections may be waiting for room.
-                wires.iter().for_each(|wire| wire.shut_down());
-            }
-        };
-        let started = threads::scope(|scope| {
-            for wire in &wires[1..] {
-                threads::spawn_scoped(scope, "gpunet-channel", || send(wire.as_ref()))?;
-            }
-            send(wires[0].as_ref());
-            Ok(())
-        });
-        started.map_err(|error| ChannelError::failed("starting a thread", error))?;
-        failed.result()
-    }
 }
 
 impl Drop for Sender {
@@ -272,15 +310,6 @@ impl Drop for Sender {
             let soon = Some(Instant::now() + Duration::from_secs(1));
             let _ = write_all(self.shared.wires.data()[0].as_ref(), &mut [IoSlice::new(&bye())], soon);
         }
-    }
-}
-
-fn describe(array: &Array<'_>) -> Description {
-    Description {
-        name: array.name.clone(),
-        dtype: array.dtype,
-        shape: array.shape.clone(),
-        on_gpu: array.is_on_gpu(),
     }
 }
 
@@ -297,71 +326,9 @@ fn encode(mut header: Header) -> Result<(Header, Vec<u8>), ChannelError> {
 /// The bytes of a segment in host memory; none of one on a GPU, which is staged.
 fn host<'a>(segment: &Outgoing<'a>) -> &'a [u8] {
     match segment {
-        Segment::Host(bytes) => bytes,
-        Segment::Gpu { .. } => &[],
+        Memory::Host(bytes) => bytes,
+        Memory::Gpu { .. } => &[],
     }
-}
-
-/// Sends pieces over one connection until there are no more. While one travels, the next one is
-/// copied out of the GPU.
-fn send_pieces(
-    wire: &dyn Wire,
-    mut lane: Lane<'_>,
-    table: &Table<Outgoing<'_>>,
-    header: &Header,
-    options: &TransferOptions<'_>,
-    deadline: Option<Instant>,
-    failed: &FirstError,
-) -> Result<(), ChannelError> {
-    let sending = |error| lost("sending", error);
-    let mut slot = 0;
-    let mut current = begin(table, &mut lane, slot)?;
-    while let Some((piece, is_staged)) = current {
-        if failed.is_set() {
-            return Ok(());
-        }
-        let ahead = if is_staged { Some(begin(table, &mut lane, slot ^ 1)?) } else { None };
-        let staged = match lane.current().filter(|_| is_staged) {
-            Some(stage) => {
-                stage.wait(slot)?;
-                Some(&*stage.bytes(slot, piece.len))
-            }
-            None => None,
-        };
-        let parts = || staged.into_iter().chain(piece.segments.iter().map(host).filter(|_| staged.is_none()));
-        let crc = if header.has(CHECKED) { crc_of(parts()) } else { 0 };
-        let frame =
-            PieceFrame::Piece { number: header.number, offset: piece.offset, len: piece.len as u32, crc }
-                .encode();
-        let mut slices: Vec<IoSlice<'_>> =
-            std::iter::once(&frame[..]).chain(parts()).map(IoSlice::new).collect();
-        write_all(wire, &mut slices, deadline).map_err(sending)?;
-        options.show(table.add(piece.len), header.total);
-        current = match ahead {
-            Some(ahead) => ahead,
-            None => begin(table, &mut lane, slot ^ 1)?,
-        };
-        slot ^= 1;
-    }
-    let last = PieceFrame::Last { number: header.number }.encode();
-    write_all(wire, &mut [IoSlice::new(&last)], deadline).map_err(sending)
-}
-
-/// Takes a piece, and starts to copy it if it is on a GPU.
-fn begin<'a>(
-    table: &Table<Outgoing<'a>>,
-    lane: &mut Lane<'_>,
-    slot: usize,
-) -> Result<Option<(Piece<Outgoing<'a>>, bool)>, ChannelError> {
-    let Some(piece) = table.take_next() else { return Ok(None) };
-    let is_staged = match lane.stage(&piece.segments)? {
-        Some(stage) => {
-            stage.fetch(slot, &piece.segments)?;
-            true
-        }
-        None => false,
-    };
-    Ok(Some((piece, is_staged)))
 }
 
 pub(crate) fn crc_of<'a>(parts: impl Iterator<Item = &'a [u8]>) -> u32 {

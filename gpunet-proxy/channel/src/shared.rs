@@ -1,9 +1,9 @@
 //! What both halves of a channel have, and what a transfer can be told.
 
+use crate::array::Memory;
 use crate::error::{ChannelError, Reason};
 use crate::gpu::Stage;
 use crate::local::Local;
-use crate::pieces::Segment;
 use crate::wire::Wires;
 use gpu_usermap::cuda::{CudaStream, Device};
 use std::sync::{Mutex, PoisonError, Weak};
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Debug)]
 pub struct ChannelOptions {
-    /// How many connections carry transfers, 1 to 64; that of the end that connects counts. One
-    /// more carries answers. By default as many as half the CPUs, at most 8.
+    /// How many connections carry transfers at most, 1 to 64; that of the end that connects counts.
+    /// One more carries answers. By default as many as half the CPUs, at most 8.
     pub streams: usize,
     /// The bytes of a piece, 4 KiB to 64 MiB; 1 MiB by default.
     pub piece: usize,
@@ -40,6 +40,15 @@ pub struct ChannelOptions {
     /// How long they stay mapped without being used; 10 seconds by default. A receiver that waits
     /// for a transfer sees to it.
     pub idle: Duration,
+    /// Whether the first large transfers over connections try how many of them are best; with false
+    /// all of [`streams`](Self::streams) are used. True by default.
+    pub probe: bool,
+    /// How long a call polls for what is due in microseconds (an answer, the next header) before it
+    /// sleeps. By default 100 us, and 0 with fewer than four CPUs.
+    pub spin: Duration,
+    /// The GPU by which this end copies out of the other end's GPU memory into its own CPU memory.
+    /// Without one, and before a GPU's array was received, such transfers go by the connections.
+    pub device: Option<Device>,
 }
 
 impl Default for ChannelOptions {
@@ -53,6 +62,9 @@ impl Default for ChannelOptions {
             most: 64 << 30,
             mapped: 8 << 30,
             idle: Duration::from_secs(10),
+            probe: true,
+            spin: if cpus < 4 { Duration::ZERO } else { Duration::from_micros(100) },
+            device: None,
         }
     }
 }
@@ -74,7 +86,9 @@ pub struct TransferOptions<'a> {
     pub checksum: bool,
     /// Called with the bytes that are through, and all of the transfer's, by any thread.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
-    /// The transfer begins when everything on this stream is done.
+    /// The transfer uses the arrays' memory only after everything that is on this stream now. The
+    /// copies wait for it; so does the calling thread, for memory of the CPU, and before it offers
+    /// memory to another process, whose copies know no stream of this one.
     pub after: Option<&'a CudaStream>,
     /// When the transfer must have ended, if that is before the channel's timeout.
     pub deadline: Option<Instant>,
@@ -229,26 +243,32 @@ pub(crate) struct Lane<'a> {
     stages: &'a Stages,
     stage: Option<Stage>,
     size: usize,
+    after: Option<&'a CudaStream>,
 }
 
 impl<'a> Lane<'a> {
-    pub(crate) fn new(stages: &'a Stages, size: usize) -> Self {
-        Self { stages, stage: None, size }
+    /// Makes one whose copies begin after what is on a stream.
+    pub(crate) fn new(stages: &'a Stages, size: usize, after: Option<&'a CudaStream>) -> Self {
+        Self { stages, stage: None, size, after }
     }
 
     /// Returns the stage for a piece, if the piece has to do with a GPU.
-    pub(crate) fn stage<H>(&mut self, segments: &[Segment<H>]) -> Result<Option<&mut Stage>, ChannelError> {
-        let Some(device) = segments.iter().find_map(device_of) else { return Ok(None) };
+    pub(crate) fn stage<H>(&mut self, segments: &[Memory<H>]) -> Result<Option<&mut Stage>, ChannelError> {
+        let Some(device) = segments.iter().find_map(Memory::device) else { return Ok(None) };
         // One serves for all GPUs: an address says on which it is.
         if self.stage.is_none() {
             let mut idle = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
             let at = idle.iter().position(|stage| stage.fits(device, self.size));
             let found = at.map(|at| idle.swap_remove(at));
             drop(idle);
-            self.stage = Some(match found {
+            let stage = match found {
                 Some(stage) => stage,
                 None => Stage::new(device, self.size)?,
-            });
+            };
+            if let Some(after) = self.after {
+                stage.wait_for(after)?;
+            }
+            self.stage = Some(stage);
         }
         Ok(self.stage.as_mut())
     }
@@ -266,12 +286,5 @@ impl Drop for Lane<'_> {
         if stage.wait(0).is_ok() && stage.wait(1).is_ok() {
             self.stages.lock().unwrap_or_else(PoisonError::into_inner).push(stage);
         }
-    }
-}
-
-fn device_of<H>(segment: &Segment<H>) -> Option<&Device> {
-    match segment {
-        Segment::Host(_) => None,
-        Segment::Gpu { device, .. } => Some(device),
     }
 }

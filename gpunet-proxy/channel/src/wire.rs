@@ -23,6 +23,20 @@ pub(crate) trait Wire: Send + Sync {
     /// `TimedOut` at the deadline, or what the connection failed with.
     fn read(&self, to: &mut [IoSliceMut<'_>], deadline: Option<Instant>) -> io::Result<usize>;
 
+    /// As [`read`](Self::read), but polls for `spin` before it sleeps: for what is due in
+    /// microseconds.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn read_soon(
+        &self,
+        to: &mut [IoSliceMut<'_>],
+        deadline: Option<Instant>,
+        _spin: Duration,
+    ) -> io::Result<usize> {
+        self.read(to, deadline)
+    }
+
     /// Writes some of the bytes. Blocks until there is room for some.
     ///
     /// # Errors
@@ -63,6 +77,22 @@ pub(crate) fn read_all(
 /// As [`read_all`].
 pub(crate) fn read_exact(wire: &dyn Wire, to: &mut [u8], deadline: Option<Instant>) -> io::Result<()> {
     read_all(wire, &mut [IoSliceMut::new(to)], deadline)
+}
+
+/// Reads all bytes that `to` has room for, the first of which are due soon.
+///
+/// # Errors
+/// As [`read_all`].
+pub(crate) fn read_exact_soon(
+    wire: &dyn Wire,
+    to: &mut [u8],
+    deadline: Option<Instant>,
+    spin: Duration,
+) -> io::Result<()> {
+    match wire.read_soon(&mut [IoSliceMut::new(to)], deadline, spin)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        n => read_exact(wire, &mut to[n..], deadline),
+    }
 }
 
 /// Writes all bytes.
@@ -130,6 +160,25 @@ impl Wire for Tcp {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready(&self.0, PollFlags::IN, deadline)?;
                 }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn read_soon(
+        &self,
+        to: &mut [IoSliceMut<'_>],
+        deadline: Option<Instant>,
+        spin: Duration,
+    ) -> io::Result<usize> {
+        let until = Instant::now() + spin;
+        loop {
+            match (&self.0).read_vectored(to) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
+                    std::hint::spin_loop();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.read(to, deadline),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,
             }

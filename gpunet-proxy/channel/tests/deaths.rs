@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 const TASK: &str = "GPUNET_CHANNEL_TEST_CHILD";
 const LEN: usize = 8 << 20;
 const ECONNRESET: i32 = 104;
+const EPIPE: i32 = 32;
 
 fn options(rendezvous: bool) -> ChannelOptions {
     // Far longer than any of it takes: only a failing test waits for it.
@@ -49,6 +50,16 @@ fn a_child_process() {
                 die();
             }
             let _ = channel.send_all(&[Array::of(&bytes)], &transfer);
+        }
+        "pipeline" => {
+            let mut pipeline = channel.pipeline(4);
+            for _ in 0..4 {
+                if step == 0 {
+                    die();
+                }
+                let _ = pipeline.send(&[Array::of(&bytes)], &transfer);
+            }
+            let _ = pipeline.finish();
         }
         "receive" => {
             let incoming = channel.next().expect("a transfer").expect("one");
@@ -124,6 +135,63 @@ fn either_end_is_killed_at_every_step() {
         }
     }
     assert_eq!(descriptors(), before, "nothing of the dead is kept");
+}
+
+/// Four transfers are under way when the sender is killed in the middle of the first: no torn array
+/// is seen as whole, and neither are those whose headers have come.
+#[test]
+fn a_sender_that_dies_with_transfers_under_way_leaves_no_torn_array() {
+    let _turn = turn();
+    for rendezvous in [false, true] {
+        for step in [0, 1, 2, 4] {
+            let (mut child, addr) = start("pipeline", step);
+            let mut channel = Channel::connect(&*addr, &options(rendezvous)).expect("a channel");
+            let mut whole = 0;
+            let error = loop {
+                let mut got = vec![0u8; LEN];
+                match channel.recv_into(&mut ArrayMut::of(&mut got)) {
+                    Ok(_) => assert!(got == vec![7u8; LEN]),
+                    Err(error) => break error,
+                }
+                whole += 1;
+            };
+            assert!(whole <= 4, "{step}, {rendezvous}: a fifth was never sent");
+            assert!([ECONNRESET, EPIPE].contains(&error.errno()), "{step}, {rendezvous}: {error}");
+            drop(channel);
+            child.wait().expect("it has ended");
+        }
+    }
+}
+
+/// The receiver is killed in the middle: each transfer that is under way ends with an error.
+#[test]
+fn a_receiver_that_dies_ends_all_transfers_under_way() {
+    let _turn = turn();
+    for rendezvous in [false, true] {
+        for step in [0, 2, 4] {
+            let (mut child, addr) = start("receive", step);
+            let mut channel = Channel::connect(&*addr, &options(rendezvous)).expect("a channel");
+            let bytes = vec![7u8; LEN];
+            let mut pipeline = channel.pipeline(4);
+            let mut begun = 0;
+            for _ in 0..4 {
+                if pipeline.send(&[Array::of(&bytes)], &TransferOptions::default()).is_err() {
+                    break;
+                }
+                begun += 1;
+            }
+            let results: Vec<_> = std::iter::from_fn(|| pipeline.next()).collect();
+            assert_eq!(results.len(), begun);
+            let failed = results.iter().filter_map(|result| result.as_ref().err());
+            assert!(failed.clone().count() + usize::from(step == 4) >= begun, "{step}, {rendezvous}");
+            for error in failed {
+                assert!([ECONNRESET, EPIPE].contains(&error.errno()), "{step}, {rendezvous}: {error}");
+            }
+            drop(pipeline);
+            drop(channel);
+            child.wait().expect("it has ended");
+        }
+    }
 }
 
 /// The copy is under way when the process whose memory it reads is killed.

@@ -112,6 +112,117 @@ fn many_arrays_are_one_transfer_and_are_found_by_their_names() {
     }
 }
 
+/// A transfer of a pipeline: its length, whether the receiver takes it, and whether it is checked.
+type Planned = (usize, bool, bool);
+
+/// Sends through a pipeline, and returns what became of each at either end.
+fn pipelined(planned: &[Planned], under_way: usize, rendezvous: bool) -> Vec<Result<Via, i32>> {
+    let (mut near, mut far) = pair(&options(3, rendezvous), &options(1, true));
+    let payloads: Vec<Vec<u8>> =
+        planned.iter().enumerate().map(|(seed, &(len, ..))| pattern(len, seed as u64)).collect();
+    let (sent, received) = thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let mut pipeline = near.pipeline(under_way);
+            let mut results = Vec::new();
+            for ((bytes, &(_, _, checksum)), at) in payloads.iter().zip(planned).zip(0..) {
+                let transfer = TransferOptions { checksum, ..TransferOptions::default() };
+                pipeline.send(&[Array::of(bytes).named(format!("{at}"))], &transfer).expect("begun");
+                if at % 5 == 4 {
+                    results.push(pipeline.next().expect("one is under way"));
+                }
+            }
+            results.extend(std::iter::from_fn(|| pipeline.next()));
+            assert!(pipeline.finish().expect("none is left").is_empty());
+            drop(near);
+            results
+        });
+        let mut received = Vec::new();
+        for (at, &(len, takes, _)) in planned.iter().enumerate() {
+            let incoming = far.next().expect("a transfer").expect("one");
+            assert_eq!(incoming.arrays()[0].name, at.to_string(), "in the order of the sender");
+            if takes {
+                let mut got = vec![0; len];
+                let outcome = incoming.into_arrays(vec![ArrayMut::of(&mut got)], &TransferOptions::default());
+                assert!(got == payloads[at], "transfer {at}");
+                received.push(outcome);
+            } else {
+                incoming.refuse(libc_errno("EFBIG"), "not this one").expect("told");
+                received.push(Err(ChannelError::Mismatch(String::new())));
+            }
+        }
+        assert!(far.recv().expect("the end").is_none());
+        (sending.join().expect("no panic"), received)
+    });
+    assert_eq!(sent.len(), planned.len());
+    for (sent, received) in sent.iter().zip(&received) {
+        assert_eq!(sent.as_ref().ok(), received.as_ref().ok());
+    }
+    sent.into_iter().map(|result| result.map(|outcome| outcome.via).map_err(|error| error.errno())).collect()
+}
+
+#[test]
+fn transfers_under_way_arrive_whole_in_order_and_each_has_its_result() {
+    let planned: Vec<Planned> = [0, 70_000, 65_536, 500_000, 1, 131_073, 300_000, 65_537, 9]
+        .into_iter()
+        .cycle()
+        .take(40)
+        .enumerate()
+        .map(|(at, len)| (len, at % 7 != 3, at % 4 == 2))
+        .collect();
+    for rendezvous in [false, true] {
+        for under_way in [1, 4, 100] {
+            for (result, &(len, takes, checksum)) in
+                pipelined(&planned, under_way, rendezvous).into_iter().zip(&planned)
+            {
+                match result {
+                    Err(errno) => assert!(!takes && errno == libc_errno("EFBIG"), "{errno}"),
+                    Ok(Via::Header) => assert!(takes && len <= 65_536),
+                    Ok(Via::Copy) => assert!(takes && len > 65_536 && rendezvous && !checksum),
+                    Ok(_) => assert!(takes && len > 65_536 && (!rendezvous || checksum)),
+                }
+            }
+        }
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(12))]
+    /// As many results as transfers, whatever their sizes, and those that were taken are whole.
+    #[test]
+    fn any_sequence_goes_through_a_pipeline(
+        planned in proptest::collection::vec((0usize..200_000, proptest::prelude::any::<bool>(), proptest::prelude::any::<bool>()), 0..25),
+        under_way in 1usize..8,
+        rendezvous in proptest::prelude::any::<bool>(),
+    ) {
+        let results = pipelined(&planned, under_way, rendezvous);
+        for (result, (_, takes, _)) in results.into_iter().zip(planned) {
+            proptest::prop_assert_eq!(result.is_ok(), takes);
+        }
+    }
+}
+
+/// The headers are so large that the receiver could not keep two of them.
+#[test]
+fn large_headers_do_not_run_ahead() {
+    let (mut near, mut far) = pair(&options(2, false), &options(1, true));
+    let element = [1u8; 3];
+    let arrays: Vec<Array<'_>> =
+        (0..30_000).map(|at| Array::of(&element).named(format!("{at:0>80}"))).collect();
+    thread::scope(|scope| {
+        let arrays = &arrays;
+        scope.spawn(move || {
+            let mut pipeline = near.pipeline(8);
+            for _ in 0..4 {
+                pipeline.send(arrays, &TransferOptions::default()).expect("begun");
+            }
+            assert_eq!(pipeline.finish().expect("sent").len(), 4);
+        });
+        for _ in 0..4 {
+            assert_eq!(far.recv().expect("received").expect("one").len(), arrays.len());
+        }
+    });
+}
+
 #[test]
 fn what_does_not_fit_is_refused_at_both_ends_and_the_channel_goes_on() {
     for (len, rendezvous) in [(100, true), (1 << 20, true), (1 << 20, false)] {

@@ -5,6 +5,14 @@ use gpu_usermap::cuda::{Cuda, CudaStream, Device, GpuBuffer, ImportedBuffer, Str
 use gpunet_app::device::DeviceChoice;
 use gpunet_channel::{Array, ArrayMut, Dtype};
 
+/// Opens a GPU; `None` for the CPU.
+pub fn open(device: &str) -> Outcome<Option<Device>> {
+    Ok(match device.parse::<DeviceChoice>()? {
+        DeviceChoice::Cuda(ordinal) => Some(Cuda::load()?.device(ordinal)?),
+        _ => None,
+    })
+}
+
 /// Bytes on one device.
 pub enum TensorMemory {
     Cpu(Vec<u8>),
@@ -52,6 +60,19 @@ impl TensorMemory {
     }
 }
 
+impl TensorMemory {
+    /// A part of a GPU's memory, as an array to receive; `None` if it is not there. Who takes it
+    /// keeps `self` until the transfer has ended, and takes no part of it again before.
+    pub fn slot(&self, at: usize, len: usize) -> Option<ArrayMut<'static>> {
+        let Self::Gpu(device, buffer) = self else { return None };
+        if at.checked_add(len)? > buffer.len() {
+            return None;
+        }
+        // SAFETY: within the buffer (checked); the rest is the caller's promise.
+        unsafe { ArrayMut::on_gpu(device, buffer.ptr() + at as u64, Dtype::U8, &[len as u64]) }.ok()
+    }
+}
+
 /// Copies between two devices of this process: what a transfer is compared with.
 pub enum TensorCopy {
     /// Between buffers of the CPU, by some threads.
@@ -65,12 +86,6 @@ pub enum TensorCopy {
 impl TensorCopy {
     /// Makes the memory of a copy from one device to another.
     pub fn new(from: &str, to: &str, len: usize, threads: usize) -> Outcome<Self> {
-        let open = |device: &str| -> Outcome<Option<Device>> {
-            Ok(match device.parse::<DeviceChoice>()? {
-                DeviceChoice::Cuda(ordinal) => Some(Cuda::load()?.device(ordinal)?),
-                _ => None,
-            })
-        };
         Ok(match (open(from)?, open(to)?) {
             (None, None) => Self::Cpu { from: vec![1; len], to: vec![2; len], threads },
             (Some(source), Some(target)) => {

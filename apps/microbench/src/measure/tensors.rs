@@ -1,7 +1,7 @@
 //! Whole arrays between two processes, by one copy and over connections.
 
 use super::{Failed, Run};
-use crate::bench::{TensorCopy, TensorMemory, device_name, resolve};
+use crate::bench::{TensorCopy, TensorMemory, device_name, open, resolve};
 use crate::floor;
 use crate::outcome::Outcome;
 use crate::process::{Owned, start_bound};
@@ -9,12 +9,14 @@ use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::{Kind, Socket, join, spawn};
 use clap::Args;
 use gpunet_app::cli::{self, spell};
-use gpunet_channel::{Channel, ChannelListener, ChannelOptions, TransferOptions};
+use gpunet_channel::{Channel, ChannelListener, ChannelOptions, Description, TransferOptions};
 use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How many transfers are under way in the rows of a pipeline.
+const UNDER_WAY: usize = 4;
 /// Bytes of an array.
 const ALL: [u64; 5] = [64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30];
 /// How long the other process may take to start: a driver takes some seconds.
@@ -54,18 +56,41 @@ pub struct ReceiveTensorsArgs {
     /// Bytes are not copied from memory to memory.
     #[arg(long)]
     apart: bool,
+    /// How many arrays are copied at once.
+    #[arg(long, default_value_t = 1)]
+    copying: usize,
+    /// The device by which memory of the CPU is filled.
+    #[arg(long)]
+    reach: Option<String>,
 }
 
 /// `receive-tensors`: receives arrays until the sender closes.
 pub fn receive_tensors(device: &str, args: &ReceiveTensorsArgs) -> Outcome<bool> {
-    let mut memory = TensorMemory::new(device, args.most)?;
+    let mut memory = TensorMemory::new(device, args.most * args.copying)?;
     let options = ChannelOptions {
         streams: args.streams,
         piece: args.piece,
         rendezvous: !args.apart,
+        // The sender's GPU, from which memory of the CPU is filled.
+        device: args.reach.as_deref().map(open).transpose()?.flatten(),
         ..ChannelOptions::default()
     };
     let mut channel = Channel::connect(args.at, &options)?;
+    if args.copying > 1 {
+        let mut pipeline = channel.receive_pipeline(args.copying);
+        let mut slots = (0..args.copying).cycle();
+        // As many as are copied at once have memory of their own.
+        let mut choose = |about: &[Description]| {
+            let len = about.first().map_or(0, Description::bytes) as usize;
+            slots.next().and_then(|slot| memory.slot(slot * args.most, len)).into_iter().collect()
+        };
+        while pipeline.recv_with(&mut choose, &TransferOptions::default())? {
+            while pipeline.has_result() {
+                pipeline.next().transpose()?;
+            }
+        }
+        return Ok(pipeline.finish().is_ok());
+    }
     while let Some(incoming) = channel.next()? {
         let len = usize::try_from(incoming.bytes())?;
         incoming.into_arrays(vec![memory.array_mut(len)?], &TransferOptions::default())?;
@@ -78,6 +103,7 @@ struct Way {
     name: &'static str,
     streams: usize,
     apart: bool,
+    under_way: usize,
 }
 
 /// Measures arrays of growing size, beside one copy between the same devices in one process, and
@@ -98,11 +124,12 @@ pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
         ("reference", format!("{} between threads", counted(streams as u64, "plain TCP connection"))),
     ];
     let title = format!("arrays from {from} to {to}");
-    run.recorder.table("tensors", title, Axis::RateBySize, setting, 5 * sizes.len())?;
+    run.recorder.table("tensors", title, Axis::RateBySize, setting, 6 * sizes.len())?;
     let ways = [
-        Way { name: "gpunet", streams, apart: false },
-        Way { name: "gpunet over connections", streams, apart: true },
-        Way { name: "gpunet over one connection", streams: 1, apart: true },
+        Way { name: "gpunet", streams, apart: false, under_way: 1 },
+        Way { name: "gpunet, four under way", streams, apart: false, under_way: UNDER_WAY },
+        Way { name: "gpunet over connections", streams, apart: true, under_way: 1 },
+        Way { name: "gpunet over one connection", streams: 1, apart: true, under_way: 1 },
     ];
     let most = usize::try_from(sizes.iter().copied().max().unwrap_or(1))?;
     let memory = TensorMemory::new(&from, most)?;
@@ -124,14 +151,26 @@ pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
             let options = ChannelOptions { rendezvous: !way.apart, ..ChannelOptions::default() };
             let options = ChannelOptions { streams: way.streams, piece: args.piece as usize, ..options };
             let listener = ChannelListener::bind("127.0.0.1:0".parse()?, &options)?;
-            let mut other = start(&to, listener.local_addr()?, most, &options)?;
+            let at = listener.local_addr()?;
+            let mut other = start(&to, &from, at, most, way.under_way, &options)?;
             let mut channel = listener.accept_until(Some(Instant::now() + SOON))?;
             for &size in &sizes {
                 let array = memory.array(size as usize)?;
                 // The first one maps memory, and makes pinned memory.
                 let via = channel.send(&array)?.via;
                 let rounds = (moved / size).clamp(3, 2000);
-                let took = timed(rounds, || Ok(channel.send(&array).map(drop)?))?;
+                let took = if way.under_way == 1 {
+                    timed(rounds, || Ok(channel.send(&array).map(drop)?))?
+                } else {
+                    let began = Instant::now();
+                    let mut pipeline = channel.pipeline(way.under_way);
+                    let arrays = std::slice::from_ref(&array);
+                    for _ in 0..rounds {
+                        pipeline.send(arrays, &TransferOptions::default())?;
+                    }
+                    pipeline.finish()?;
+                    began.elapsed()
+                };
                 let mut row = row(Role::Gpunet, way.name, size, rounds, took);
                 row.name = format!("{}, {via}", row.name);
                 run.recorder.row(row);
@@ -155,7 +194,14 @@ fn timed(rounds: u64, mut once: impl FnMut() -> Outcome<()>) -> Outcome<Duration
     Ok(began.elapsed())
 }
 
-fn start(device: &str, at: SocketAddr, most: usize, options: &ChannelOptions) -> Outcome<Owned> {
+fn start(
+    device: &str,
+    from: &str,
+    at: SocketAddr,
+    most: usize,
+    under_way: usize,
+    options: &ChannelOptions,
+) -> Outcome<Owned> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([
         "--device",
@@ -169,6 +215,12 @@ fn start(device: &str, at: SocketAddr, most: usize, options: &ChannelOptions) ->
     command.args(["--streams", &options.streams.to_string(), "--piece", &options.piece.to_string()]);
     if !options.rendezvous {
         command.arg("--apart");
+    }
+    if device != "cpu" && from != "cpu" {
+        command.args(["--copying", &under_way.to_string()]);
+    }
+    if device == "cpu" && from != "cpu" {
+        command.args(["--reach", from]);
     }
     Ok(Owned(start_bound(command.stdin(Stdio::null()), Signal::KILL)?))
 }

@@ -97,9 +97,16 @@ impl Context {
         launches.reap(driver)
     }
 
-    /// Returns whether a call that waits for kernels would wait now.
-    pub(crate) fn is_busy(&mut self) -> bool {
-        self.reap() > 0 || self.launches.has_announced()
+    /// Returns whether a call that waits for kernels would wait now, for others than `own` streams.
+    pub(crate) fn is_busy(&mut self, own: usize) -> bool {
+        let runs = self.reap() > 0 || self.launches.has_foreign();
+        runs || self.launches.busy_streams().hold().has_more_than(own)
+    }
+
+    /// Returns whether work may be running whose end will be announced: launches of others,
+    /// streams.
+    fn has_announced(&self) -> bool {
+        self.launches.has_foreign() || self.launches.busy_streams().hold().is_busy()
     }
 
     /// Sets local memory aside for stacks of so many bytes per thread, unless a kernel runs: the
@@ -116,17 +123,24 @@ impl Context {
     /// Returns whether something is to be given back as soon as the launches of this device and
     /// dropped streams have ended. The end of others is announced.
     pub(crate) fn has_deferred(&self) -> bool {
-        self.launches.has_left() || (!self.deferred.is_empty() && !self.launches.has_announced())
+        self.launches.has_left() || (!self.deferred.is_empty() && !self.has_announced())
     }
 
     /// Gives back what dropped handles left, if no launch runs.
     pub(crate) fn release_if_idle(&mut self) {
-        let nothing_due = self.deferred.is_empty() && !self.launches.has_left();
-        if nothing_due || self.reap() > 0 || self.launches.has_announced() {
+        if self.deferred.is_empty() && !self.launches.has_left() {
             return;
         }
-        for release in std::mem::take(&mut self.deferred) {
-            log(release.perform(self.driver()));
+        let runs = self.reap() > 0 || self.launches.has_foreign();
+        let busy_streams = self.launches.busy_streams().clone();
+        let mut streams = busy_streams.hold();
+        let is_idle = !runs && !streams.is_busy();
+        // Under the lock: a stream that ends from here on tells.
+        streams.await_end(!is_idle);
+        if is_idle {
+            for release in std::mem::take(&mut self.deferred) {
+                log(release.perform(self.driver()));
+            }
         }
     }
 

@@ -1,11 +1,11 @@
-//! The kernels that run, the streams they run on, and other streams with work on them. Belongs to
-//! the agent thread.
+//! The kernels that run, and the streams they run on. Belongs to the agent thread.
 
 #![allow(unsafe_code, reason = "kernel launches and stream handles")]
 
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
+use super::busy_streams::BusyStreams;
 use crate::driver::raw::{EventHandle, FunctionHandle, StreamHandle};
 use crate::driver::{CudaError, Driver, StreamState, log};
 
@@ -73,7 +73,7 @@ pub(crate) struct Launches {
     running: Vec<Running>,
     idle_streams: Vec<StreamHandle>,
     /// Streams that count as running, as one that waits for a word holds its work as a kernel does.
-    busy_streams: usize,
+    busy_streams: Arc<BusyStreams>,
     left_streams: Vec<LeftStream>,
     /// Announced launches that others made: nothing can be asked about them.
     foreign: usize,
@@ -89,7 +89,7 @@ impl Launches {
         Ok(Self {
             running: Vec::new(),
             idle_streams,
-            busy_streams: 0,
+            busy_streams: Arc::default(),
             left_streams: Vec::new(),
             foreign: 0,
             local_bytes: stack_limit(driver),
@@ -98,7 +98,9 @@ impl Launches {
 
     /// Sets local memory aside for stacks of so many bytes per thread, unless a kernel runs.
     pub(crate) fn set_local_memory_aside(&mut self, driver: &Driver, bytes: u32) {
-        if bytes <= self.local_bytes || self.reap(driver) > 0 || self.busy_streams > 0 {
+        let busy_streams = self.busy_streams.clone();
+        let streams = busy_streams.hold();
+        if bytes <= self.local_bytes || self.has_running(driver) || streams.is_busy() {
             return;
         }
         // Others who use the context may have raised it; what they count on is not lowered.
@@ -129,9 +131,11 @@ impl Launches {
         // waits for running kernels: so the largest need goes first, when none of the group runs
         // yet.
         order.sort_by_key(|&index| std::cmp::Reverse(kernels[index].local_bytes));
+        let busy_streams = self.busy_streams.clone();
+        let streams = busy_streams.hold();
         if let Some(&index) = order.first()
             && kernels[index].local_bytes > self.local_bytes
-            && (self.reap(driver) > 0 || self.busy_streams > 0)
+            && (self.has_running(driver) || streams.is_busy())
         {
             let reason = FailureReason::LocalMemory { set_aside: self.local_bytes };
             return Err(Failed { index, started: 0, reason });
@@ -176,12 +180,31 @@ impl Launches {
         if !used.is_empty() {
             self.running.push(Running { streams: used, sms, first_error: None, outcome });
         }
+        drop(streams);
+        self.note();
         failed.map_or(Ok(()), Err)
     }
 
     /// Finds the launches that have ended, tells their handles, and returns how many still run,
     /// dropped streams with work left included.
     pub(crate) fn reap(&mut self, driver: &Driver) -> usize {
+        self.find_ended(driver);
+        self.note();
+        self.running.len() + self.left_streams.len()
+    }
+
+    /// As [`reap`](Self::reap), for one who holds the streams still.
+    fn has_running(&mut self, driver: &Driver) -> bool {
+        self.find_ended(driver);
+        self.running.len() + self.left_streams.len() > 0
+    }
+
+    /// Tells those who ask without the agent.
+    fn note(&self) {
+        self.busy_streams.set_launches(self.running.len() + self.left_streams.len() + self.foreign);
+    }
+
+    fn find_ended(&mut self, driver: &Driver) {
         let idle_streams = &mut self.idle_streams;
         self.running.retain_mut(|launch| {
             launch.streams.retain(|&stream| {
@@ -203,17 +226,17 @@ impl Launches {
             false
         });
         self.left_streams.retain(|left| !has_passed(driver, left));
-        self.running.len() + self.left_streams.len()
     }
 
-    /// Counts a stream that has work, or its end.
-    pub(crate) fn count_stream(&mut self, begins: bool) {
-        self.busy_streams = if begins { self.busy_streams + 1 } else { self.busy_streams.saturating_sub(1) };
+    /// Returns the count of streams with work on them.
+    pub(crate) fn busy_streams(&self) -> &Arc<BusyStreams> {
+        &self.busy_streams
     }
 
     /// Takes a stream over whose handle was dropped.
     pub(crate) fn leave(&mut self, stream: LeftStream) {
         self.left_streams.push(stream);
+        self.note();
     }
 
     /// Returns whether dropped streams are waited for.
@@ -224,12 +247,12 @@ impl Launches {
     /// Counts a launch that others make, or its end.
     pub(crate) fn count_foreign(&mut self, begins: bool) {
         self.foreign = if begins { self.foreign + 1 } else { self.foreign.saturating_sub(1) };
+        self.note();
     }
 
-    /// Returns whether work may be running whose end will be announced: launches of others,
-    /// streams.
-    pub(crate) fn has_announced(&self) -> bool {
-        self.foreign > 0 || self.busy_streams > 0
+    /// Returns whether launches of others run, whose end will be announced.
+    pub(crate) fn has_foreign(&self) -> bool {
+        self.foreign > 0
     }
 
     /// Returns how many multiprocessors the running launches fill, as of the last

@@ -196,6 +196,7 @@ api! {
         pop_context = c"cuCtxPopCurrent_v2"(*mut ContextHandle);
         event_create = c"cuEventCreate"(*mut EventHandle, c_uint);
         event_record = c"cuEventRecord"(EventHandle, StreamHandle);
+        wait_event = c"cuStreamWaitEvent"(StreamHandle, EventHandle, c_uint);
         event_query = c"cuEventQuery"(EventHandle);
         event_destroy = c"cuEventDestroy_v2"(EventHandle);
     }

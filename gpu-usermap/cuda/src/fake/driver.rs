@@ -139,6 +139,7 @@ impl Fake {
             streams::reset();
             sharing::fail(None);
             sharing::import_other_memory(false);
+            memory::locate(0);
         }
         Self { cuda: Cuda::over(Driver::new(api), version, settings), turn }
     }
@@ -192,6 +193,11 @@ impl Fake {
     /// Lets imported descriptors stand for something else than memory of a GPU.
     pub fn import_other_memory(&self) {
         sharing::import_other_memory(true);
+    }
+
+    /// Says on which GPU memory is allocated from now on; 0 at first.
+    pub fn locate(&self, ordinal: u32) {
+        memory::locate(ordinal);
     }
 
     /// Makes a stream as the program would, a `CUstream` in the device's context.

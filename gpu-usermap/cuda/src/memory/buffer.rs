@@ -51,11 +51,20 @@ impl Device {
     /// # Errors
     /// [`CudaError`]: out of memory, a length of 0, or a context that a kernel broke.
     pub fn alloc(&self, len: usize) -> Result<GpuBuffer, CudaError> {
-        let address = self.agent().run(move |context| context.driver().mem_alloc(len))??;
         // Owned before it is zeroed: a failure gives it back.
-        let buffer = GpuBuffer::own(self.clone(), address, len, Release::Memory(address));
+        let buffer = self.alloc_uninit(len)?;
         buffer.zero()?;
         Ok(buffer)
+    }
+
+    /// As [`alloc`](Self::alloc), but the memory has any bytes: those of an earlier buffer of this
+    /// program, too. For memory all of which is written before anybody reads it.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc).
+    pub fn alloc_uninit(&self, len: usize) -> Result<GpuBuffer, CudaError> {
+        let address = self.agent().run(move |context| context.driver().mem_alloc(len))??;
+        Ok(GpuBuffer::own(self.clone(), address, len, Release::Memory(address)))
     }
 
     /// Copies `bytes` into a buffer. Blocks until they are there.

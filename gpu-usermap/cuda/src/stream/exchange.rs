@@ -6,13 +6,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::StreamError;
+use super::{CudaStream, StreamError};
 use crate::agent::Release;
 use crate::device::Device;
 use crate::driver::raw::IpcHandle;
 use crate::driver::raw::constants::{
     ERROR_INVALID_VALUE, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
-    POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE,
+    POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_DEVICE_ORDINAL, POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE,
 };
 use crate::driver::{CudaError, log};
 use crate::memory::{GpuBuffer, owned};
@@ -124,6 +124,18 @@ impl Device {
         Ok(found)
     }
 
+    /// Returns on which GPU the memory at an address is, by its number
+    /// ([`ordinal`](Self::ordinal)).
+    ///
+    /// # Errors
+    /// As [`allocations`](Self::allocations).
+    pub fn location_of(&self, address: u64) -> Result<u32, StreamError> {
+        let streams = self.stream_calls()?;
+        // SAFETY: the device holds its context.
+        let _current = unsafe { streams.enter(self.context()) }?;
+        Ok(streams.pointer_number(POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)? as u32)
+    }
+
     /// Returns the name of an allocation of [`AllocationKind::Plain`] for other processes of this
     /// user. Whoever has it can read and write all of the allocation.
     ///
@@ -194,7 +206,26 @@ impl Device {
     /// # Errors
     /// [`CudaError`]: the agent has ended.
     pub fn is_busy(&self) -> Result<bool, CudaError> {
-        self.agent().run(|context| context.is_busy())
+        self.has_more_than(0)
+    }
+
+    /// Whether something runs beside `own` streams with work on them.
+    fn has_more_than(&self, own: usize) -> Result<bool, CudaError> {
+        if self.busy_streams().is_quiet(own) {
+            return Ok(false);
+        }
+        self.agent().run(move |context| context.is_busy(own))
+    }
+}
+
+impl CudaStream {
+    /// As [`Device::is_busy`], but the work on this stream does not count.
+    ///
+    /// # Errors
+    /// As for [`Device::is_busy`].
+    pub fn is_device_busy_otherwise(&self) -> Result<bool, CudaError> {
+        let own = usize::from(self.inner.activity.is_counted());
+        self.device().has_more_than(own)
     }
 }
 

@@ -200,7 +200,7 @@ impl CudaStream {
         let _current = unsafe { streams.enter(self.device().context()) }?;
         // SAFETY: the stream is live.
         let captures = unsafe { streams.is_capturing(self.inner.handle) }?;
-        let _call = if captures { None } else { Some(self.inner.activity.begin(&self.inner.device)?) };
+        let _call = (!captures).then(|| self.inner.activity.begin(&self.inner.device));
         let mut params: Vec<*mut c_void> =
             spec.params.iter().map(|bytes| bytes.as_ptr().cast_mut().cast()).collect();
         let (function, stream) = (spec.function.handle(), self.inner.handle);
@@ -209,12 +209,12 @@ impl CudaStream {
     }
 
     /// Counts the stream as running, and makes a call that enqueues something.
-    fn enqueue(
+    pub(super) fn enqueue(
         &self,
         call: impl FnOnce(Streams<'_>, StreamHandle) -> Result<(), CudaError>,
     ) -> Result<(), StreamError> {
         self.outside_capture(|streams, stream| {
-            let _call = self.inner.activity.begin(&self.inner.device)?;
+            let _call = self.inner.activity.begin(&self.inner.device);
             call(streams, stream)
         })
     }

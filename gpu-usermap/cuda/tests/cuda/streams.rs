@@ -104,6 +104,35 @@ fn operations_of_a_stream_happen_in_order() {
 }
 
 #[test]
+fn a_stream_waits_for_another_and_memory_says_where_it_is() {
+    on_gpu!(device);
+    let Some(first) = stream(&device, StreamPriority::Normal) else { return };
+    let second = device.create_stream(StreamPriority::Normal).expect("a stream");
+    let words = Shared::new(&device);
+    let buffer = device.alloc_uninit(4096).expect("memory");
+    assert_eq!(device.location_of(buffer.ptr() + 100), Ok(device.ordinal()));
+    wait(&first, words.at(0), 1);
+    second.wait_for(&first).expect("a wait");
+    let event = second.record().expect("an event");
+    write(&second, words.at(8), 1);
+    wait(&second, words.at(16), 1);
+    assert!(!event.has_passed().expect("no fault"));
+    assert_eq!(second.is_device_busy_otherwise(), Ok(true), "the first one waits");
+    assert_eq!(words.get(8), 0);
+    words.set(0, 1);
+    let deadline = Instant::now() + KERNEL_LIMIT;
+    while !event.has_passed().expect("no fault") {
+        assert!(Instant::now() < deadline, "the event does not pass");
+    }
+    finish(&first, "the first");
+    assert_eq!(second.is_device_busy_otherwise(), Ok(false), "only itself");
+    assert_eq!(device.is_busy(), Ok(true));
+    words.set(16, 1);
+    finish(&second, "the second");
+    assert_eq!((words.get(8), device.is_busy()), (1, Ok(false)));
+}
+
+#[test]
 fn everybody_ends_a_pending_wait() {
     on_gpu!(device);
     let Some(waiting) = stream(&device, StreamPriority::Normal) else { return };

@@ -24,11 +24,8 @@ fn offers(arrays: usize) -> impl Strategy<Value = Offer> {
         .prop_map(|(base, len, id, plain)| Offered { base, len, id, handle: plain.then_some([7; 64]) });
     let gpu = (any::<u64>(), vec(allocation, 0..4))
         .prop_map(|(address, allocations)| GpuOffer { address, allocations });
-    prop_oneof![
-        Just(Offer::None(Reason::OtherMachine)),
-        vec(any::<u64>(), arrays).prop_map(Offer::Process),
-        vec(gpu, arrays).prop_map(Offer::Gpu)
-    ]
+    let place = prop_oneof![any::<u64>().prop_map(Place::Process), gpu.prop_map(Place::Gpu)];
+    prop_oneof![Just(Offer::None(Reason::OtherMachine)), vec(place, arrays).prop_map(Offer::Places)]
 }
 
 fn headers() -> impl Strategy<Value = Header> {

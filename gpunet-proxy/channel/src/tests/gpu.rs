@@ -85,11 +85,300 @@ fn memory_of_gpus_goes_over_connections_through_pinned_memory() {
             if len > 65_536 {
                 let count = streams.min(len.div_ceil(65_536)) as u16;
                 assert_eq!(via, Via::Connections { count, reason: Reason::SameProcess });
-                assert_eq!(mixed, Via::Connections { count, reason: Reason::MixedMemory });
+                assert_eq!(mixed, Via::Copy, "the receiver reads this process's memory");
             } else {
                 assert_eq!((via, mixed), (Via::Header, Via::Header));
             }
         }
+    }
+}
+
+/// From the CPU to a GPU the receiver reads the sender's memory; from a GPU to the CPU it maps the
+/// sender's, for which it needs a GPU.
+#[test]
+fn between_cpu_and_gpu_the_receiver_copies_once() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    for piece in [4096, 64 << 10] {
+        let settings = ChannelOptions { piece, ..options(3) };
+        let (mut near, mut far) = pair(&settings, true);
+        let (first, second) = (pattern(1_000_003, 1), pattern(300_001, 2));
+        let (from, to) = (filled(&gpu, &first), gpu.alloc(second.len()).expect("memory"));
+        let mut here = vec![0; first.len()];
+        let via = move_once(&mut near, &mut far, &on_gpu(&gpu, &from), &mut ArrayMut::of(&mut here));
+        assert_eq!(via, Via::Connections { count: 3, reason: Reason::MixedMemory });
+        assert!(here == first);
+        let via = move_once(&mut near, &mut far, &Array::of(&second), &mut into_gpu(&gpu, &to));
+        assert_eq!((via, content(&gpu, &to) == second), (Via::Copy, true));
+        drop((near, far));
+
+        let settings = ChannelOptions { device: Some(gpu.clone()), ..settings };
+        let (mut near, mut far) = pair(&settings, true);
+        here.fill(0);
+        let via = move_once(&mut near, &mut far, &on_gpu(&gpu, &from), &mut ArrayMut::of(&mut here));
+        assert_eq!((via, here == first), (Via::Copy, true));
+        // Memory that a copy engine reaches is written by it.
+        let pinned = gpu
+            .register(gpu_usermap::PinnedRegion::create("gpunet-channel", 1 << 20).expect("memory"))
+            .expect("registered");
+        // SAFETY: the region lives as long as `pinned`, and nobody else uses it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(pinned.region().base().as_ptr(), first.len()) };
+        let via = move_once(&mut near, &mut far, &on_gpu(&gpu, &from), &mut ArrayMut::of(&mut *bytes));
+        assert_eq!((via, bytes == &first[..]), (Via::Copy, true));
+        // All four in one transfer, and an empty one.
+        let back = gpu.alloc(first.len()).expect("memory");
+        let mut there = vec![0; second.len()];
+        thread::scope(|scope| {
+            let none: &[u8] = &[];
+            let arrays = [
+                on_gpu(&gpu, &from),
+                Array::of(&second),
+                Array::of(none),
+                on_gpu(&gpu, &from),
+                Array::of(&second),
+            ];
+            let near = &mut near;
+            let sent =
+                scope.spawn(move || near.send_all(&arrays, &TransferOptions::default()).expect("sent"));
+            here.fill(0);
+            let arrays = vec![
+                ArrayMut::of(&mut here),
+                into_gpu(&gpu, &to),
+                ArrayMut::of::<u8>(&mut []),
+                into_gpu(&gpu, &back),
+                ArrayMut::of(&mut there),
+            ];
+            let incoming = far.next().expect("a transfer").expect("one");
+            incoming.into_arrays(arrays, &TransferOptions::default()).expect("received");
+            assert_eq!(sent.join().expect("no panic").via, Via::Copy);
+        });
+        assert!(here == first && there == second);
+        assert!(content(&gpu, &back) == first && content(&gpu, &to) == second);
+    }
+}
+
+/// Transfers between GPUs are copied together; others come between, and some are refused.
+#[test]
+fn several_transfers_are_copied_at_once_and_end_in_their_order() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    for (apart, launch) in [(true, false), (true, true), (false, false)] {
+        let (mut near, far) = pair(&options(2), apart);
+        let (_sender, mut receiver) = far.split();
+        let lens = [100_000, 70_000, 10, 200_000, 65_537, 1 << 20, 300, 90_000, 80_000, 0];
+        // With a launch each transfer waits for it a while.
+        let from: Vec<(Vec<u8>, Option<GpuBuffer>)> = (0..if launch { 10u8 } else { 30 })
+            .map(|seed| {
+                let bytes = pattern(lens[usize::from(seed) % lens.len()], seed);
+                let buffer = (seed % 5 != 4 && !bytes.is_empty()).then(|| filled(&gpu, &bytes));
+                (bytes, buffer)
+            })
+            .collect();
+        let to: Vec<GpuBuffer> =
+            from.iter().map(|(bytes, _)| gpu.alloc(bytes.len().max(1)).expect("memory")).collect();
+        let running = launch.then(|| gpu.announce_launches().expect("the agent is there"));
+        let is_refused = |at: usize| at % 7 == 5;
+        let (sent, received) = thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let mut pipeline = near.pipeline(4);
+                for (bytes, buffer) in &from {
+                    let array =
+                        buffer.as_ref().map_or_else(|| Array::of(bytes), |buffer| on_gpu(&gpu, buffer));
+                    pipeline.send(&[array], &TransferOptions::default()).expect("begun");
+                }
+                std::iter::from_fn(|| pipeline.next()).collect::<Vec<_>>()
+            });
+            let mut pipeline = receiver.pipeline(3);
+            let mut refused = 0;
+            for (at, buffer) in to.iter().enumerate() {
+                let choose = |about: &[crate::Description]| {
+                    let len = about[0].bytes();
+                    // SAFETY: within the buffer, which outlives the pipeline.
+                    let array = unsafe { ArrayMut::on_gpu(&gpu, buffer.ptr(), Dtype::U8, &[len]) };
+                    if is_refused(at) { Vec::new() } else { vec![array.expect("an array")] }
+                };
+                match pipeline.recv_with(choose, &TransferOptions::default()) {
+                    Ok(more) => assert!(more && !is_refused(at)),
+                    Err(error) => {
+                        assert!(is_refused(at) && error.errno() == libc::EMSGSIZE, "{at}: {error}");
+                        refused += 1;
+                    }
+                }
+            }
+            assert_eq!(refused, (0..to.len()).filter(|&at| is_refused(at)).count());
+            let received = pipeline.finish().expect("received");
+            (sending.join().expect("no panic"), received)
+        });
+        drop(running);
+        let whole: Vec<_> = sent.iter().filter_map(|result| result.as_ref().ok().copied()).collect();
+        assert_eq!((sent.len(), whole), (from.len(), received));
+        for (at, ((bytes, buffer), to)) in from.iter().zip(&to).enumerate() {
+            match &sent[at] {
+                Err(error) => assert!(is_refused(at) && error.errno() == libc::EMSGSIZE, "{at}: {error}"),
+                Ok(outcome) => {
+                    assert!(content(&gpu, to)[..bytes.len()] == bytes[..], "{at}, {}", outcome.via);
+                    let copies = buffer.is_none() || apart && !launch;
+                    assert_eq!(
+                        outcome.via == Via::Copy,
+                        copies && bytes.len() > 65_536,
+                        "{at}, {}",
+                        outcome.via
+                    );
+                }
+            }
+        }
+        while gpu.is_busy().expect("the agent is there") {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_gives_up_ends_what_is_copied_at_once() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (near, far) = pair(&options(1), true);
+    let (_sender, mut receiver) = far.split();
+    let from = filled(&gpu, &pattern(1 << 20, 1));
+    let to: Vec<GpuBuffer> = (0..3).map(|_| gpu.alloc(1 << 20).expect("memory")).collect();
+    let mut pipeline = receiver.pipeline(3);
+    thread::scope(|scope| {
+        let mut near = near;
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (told, may_end) = std::sync::mpsc::channel();
+        let sending = scope.spawn(move || {
+            let soon = std::time::Instant::now() + Duration::from_millis(500);
+            let transfer = TransferOptions { deadline: Some(soon), ..TransferOptions::default() };
+            let mut pipeline = near.pipeline(3);
+            for _ in 0..3 {
+                pipeline.send(&[on_gpu(&gpu, &from)], &transfer).expect("begun");
+            }
+            begun.send(()).expect("it is waited for");
+            // Nobody answers: it gives up.
+            let error = pipeline.next().expect("one").expect_err("no answer");
+            assert_eq!(error.errno(), libc::ETIMEDOUT, "{error}");
+            told.send(()).expect("it is waited for");
+            drop(pipeline);
+        });
+        // All headers are there, so that no wait for one ends those before.
+        has_begun.recv().expect("it sends");
+        for to in &to {
+            let arrays = vec![into_gpu(to.device(), to)];
+            if pipeline.recv_into(arrays, &TransferOptions::default()).is_err() {
+                break;
+            }
+        }
+        may_end.recv().expect("it gives up");
+        while let Some(result) = pipeline.next() {
+            result.expect_err("it is not known to be whole");
+        }
+        sending.join().expect("no panic");
+    });
+}
+
+#[test]
+fn arrays_are_received_into_memory_of_a_gpu_that_is_allocated_for_them() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let settings = ChannelOptions { most: 2 << 20, ..options(2) };
+    let (mut near, mut far) = pair(&settings, true);
+    let bytes = pattern(1 << 20, 5);
+    let from = filled(&gpu, &bytes);
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let arrays = [
+                on_gpu(&gpu, &from).named("weights"),
+                Array::of(&bytes).named("again"),
+                Array::of::<f32>(&[]).named("none"),
+            ];
+            let outcome = near.send_all(&arrays, &TransferOptions::default()).expect("sent");
+            assert_eq!(outcome.via, Via::Copy);
+            near.send(&Array::of(&vec![0u8; 3 << 20])).expect_err("more than is allowed")
+        });
+        let arrays = far.recv_on(&gpu).expect("received").expect("a transfer");
+        let names: Vec<&str> = arrays.iter().map(|array| array.name.as_str()).collect();
+        assert_eq!(names, ["weights", "again", "none"]);
+        for array in &arrays[..2] {
+            assert!(content(&gpu, array.buffer.as_ref().expect("memory")) == bytes, "{}", array.name);
+        }
+        assert!(arrays[2].buffer.is_none() && arrays[2].dtype == Dtype::F32 && arrays[2].shape == [0]);
+        far.recv_on(&gpu).expect_err("more than is allowed");
+        assert_eq!(sending.join().expect("no panic").errno(), libc::EFBIG);
+    });
+    drop(near);
+    assert!(far.recv_on(&gpu).expect("the end").is_none());
+}
+
+/// Only a copy within one GPU waits for kernels.
+#[test]
+fn a_copy_from_another_gpu_passes_a_launch() {
+    let fake = Fake::new();
+    fake.locate(1);
+    let gpu = fake.cuda().device(0).expect("a device");
+    let bytes = pattern(1 << 20, 3);
+    let from = filled(&gpu, &bytes);
+    fake.locate(0);
+    let to = gpu.alloc(bytes.len()).expect("memory");
+    let (mut near, mut far) = pair(&options(1), true);
+    let running = gpu.announce_launches().expect("the agent is there");
+    let via = move_once(&mut near, &mut far, &on_gpu(&gpu, &from), &mut into_gpu(&gpu, &to));
+    assert_eq!((via, content(&gpu, &to) == bytes), (Via::Copy, true));
+    drop(running);
+}
+
+/// What is on the stream writes the array that is sent, and reads the memory that is received into.
+#[test]
+fn a_transfer_follows_what_is_on_a_stream_at_either_end() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let words =
+        gpu.register(gpu_usermap::PinnedRegion::create("words", 4096).expect("memory")).expect("registered");
+    // SAFETY: the region's first word, which all access atomically.
+    let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(words.region().base().as_ptr().cast()) };
+    for (apart, sender_waits, len) in [
+        (true, true, 1 << 20),
+        (false, true, 1 << 20),
+        (false, true, 1000),
+        (true, false, 1 << 20),
+        (false, false, 1000),
+    ] {
+        let (mut near, mut far) = pair(&options(2), apart);
+        let (old, new) = (pattern(len, 1), pattern(len, 2));
+        let (from, source) = (filled(&gpu, &old), filled(&gpu, &new));
+        let (to, copy) = (filled(&gpu, &old), gpu.alloc(len).expect("memory"));
+        let stream = gpu.create_stream(gpu_usermap::cuda::StreamPriority::Normal).expect("a stream");
+        word.store(0, std::sync::atomic::Ordering::SeqCst);
+        // SAFETY: the word and the buffers outlive the stream's work.
+        unsafe { stream.wait_value_geq(words.device_ptr(), 1) }.expect("enqueued");
+        // SAFETY: as above.
+        unsafe {
+            match sender_waits {
+                true => stream.copy(from.ptr(), source.ptr(), len),
+                false => stream.copy(copy.ptr(), to.ptr(), len),
+            }
+        }
+        .expect("enqueued");
+        let with = TransferOptions { after: Some(&stream), ..TransferOptions::default() };
+        let without = TransferOptions::default();
+        thread::scope(|scope| {
+            let (near, far) = (&mut near, &mut far);
+            let (sending, receiving) = if sender_waits { (&with, &without) } else { (&without, &with) };
+            let sent = scope.spawn(|| near.send_all(&[on_gpu(&gpu, &from)], sending).expect("sent"));
+            let received = scope.spawn(|| {
+                let incoming = far.next().expect("a transfer").expect("one");
+                incoming.into_arrays(vec![into_gpu(&gpu, &to)], receiving).expect("received")
+            });
+            // Nothing can have ended before; what would overtake the stream has time to.
+            thread::sleep(Duration::from_millis(20));
+            assert!(!sent.is_finished() && !received.is_finished());
+            word.store(1, std::sync::atomic::Ordering::SeqCst);
+            sent.join().expect("no panic");
+            received.join().expect("no panic");
+        });
+        stream.synchronize().expect("idle");
+        let expected = if sender_waits { &new } else { &old };
+        assert!(content(&gpu, &to) == *expected, "{apart} {sender_waits} {len}");
+        assert!(sender_waits || content(&gpu, &copy) == old, "it was read before it was overwritten");
     }
 }
 

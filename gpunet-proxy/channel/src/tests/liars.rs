@@ -1,10 +1,10 @@
 //! Other ends that do not follow the protocol: each lie is an error of the end that hears it, and
 //! nothing is seen as whole.
 
-use crate::array::Dtype;
+use crate::array::{Description, Dtype};
 use crate::error::Reason;
 use crate::handshake::{HELLO, Hello};
-use crate::header::{Answer, Description, Header, INLINE, Offer, PROLOGUE, PieceFrame, bye};
+use crate::header::{Answer, Header, INLINE, Offer, PROLOGUE, PieceFrame, bye};
 use crate::local::Identity;
 use crate::{Array, Channel, ChannelError, ChannelListener, ChannelOptions};
 use std::io::{Read, Write};
@@ -137,6 +137,46 @@ fn pieces_that_lie_are_errors() {
         // The other connection may have been first to notice that its end is gone.
         assert!([libc::EPROTO, libc::ECONNRESET].contains(&error.errno()), "{what}: {error}");
     }
+}
+
+/// Headers of later transfers come between the pieces of an earlier one; so many, and no more.
+#[test]
+fn headers_that_come_early_are_kept_and_bounded() {
+    let small = |number: u64| {
+        let mut header = Header { number, flags: INLINE, total: 8, ..header() };
+        header.arrays[0].shape = vec![8];
+        [header.encode().unwrap(), vec![number as u8; 8]].concat()
+    };
+    let second = [piece(0, 3 * 4096, 100), piece(0, 4096, PIECE), last(0)].concat();
+    let early = |count: u64| -> Vec<u8> {
+        let headers: Vec<u8> = (1..=count).flat_map(small).collect();
+        let pieces = [piece(0, 0, PIECE), headers, piece(0, 2 * 4096, PIECE), last(0), bye().to_vec()];
+        [vec![header().encode().unwrap()], pieces.to_vec()].concat().concat()
+    };
+    let most = crate::header::MAX_AHEAD as u64;
+    assert_eq!(after_handshake([early(most), second.clone()]).expect("it is whole"), 1);
+    let lies = [
+        ("too many", early(most + 1)),
+        ("out of turn", [header().encode().unwrap(), small(2), piece(0, 0, PIECE)].concat()),
+        ("garbage", [header().encode().unwrap(), small(1)[..40].to_vec(), vec![0x55; 5000]].concat()),
+        ("too large", {
+            let mut large = Header { number: 1, ..header() };
+            large.arrays[0].name = "n".repeat(1000);
+            large.arrays.resize(4100, large.arrays[0].clone());
+            large.total *= 4100;
+            let large = large.encode().unwrap();
+            let next = Header { number: 2, ..header() };
+            [header().encode().unwrap(), large, next.encode().unwrap(), vec![0; 1 << 20]].concat()
+        }),
+    ];
+    for (what, said) in lies {
+        let error = after_handshake([said, second.clone()]).expect_err(what);
+        assert!([libc::EPROTO, libc::ECONNRESET].contains(&error.errno()), "{what}: {error}");
+    }
+    // By another connection than the first none may come.
+    let first = [header().encode().unwrap(), piece(0, 0, PIECE), piece(0, 2 * 4096, PIECE), last(0)].concat();
+    let error = after_handshake([first, [small(1), second].concat()]).expect_err("by the second");
+    assert!([libc::EPROTO, libc::ECONNRESET].contains(&error.errno()), "{error}");
 }
 
 #[test]

@@ -231,6 +231,15 @@ impl<'a> Streams<'a> {
         self.driver.check("cuEventRecord", unsafe { (self.calls.event_record)(event, stream) })
     }
 
+    /// Lets all later work of `stream` wait until what `event` was recorded behind has passed.
+    ///
+    /// # Safety
+    /// `event` and `stream` are live, and the stream is not capturing.
+    pub(crate) unsafe fn wait_event(self, stream: StreamHandle, event: EventHandle) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise; no flags.
+        self.driver.check("cuStreamWaitEvent", unsafe { (self.calls.wait_event)(stream, event, 0) })
+    }
+
     /// Returns whether an event has passed; one that was never recorded has.
     ///
     /// # Safety

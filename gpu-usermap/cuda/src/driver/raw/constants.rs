@@ -40,6 +40,7 @@ pub(crate) const RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: c_ulonglong = 1;
 pub(crate) const POINTER_ATTRIBUTE_MEMORY_TYPE: c_uint = 2;
 pub(crate) const POINTER_SYNC_MEMOPS: c_uint = 6;
 pub(crate) const POINTER_ATTRIBUTE_BUFFER_ID: c_uint = 7;
+pub(crate) const POINTER_ATTRIBUTE_DEVICE_ORDINAL: c_uint = 9;
 pub(crate) const POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE: c_uint = 10;
 pub(crate) const POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: c_uint = 14;
 
@@ -147,6 +148,7 @@ mod tests {
         assert_eq!(POINTER_ATTRIBUTE_MEMORY_TYPE, Pointer::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as u32);
         assert_eq!(POINTER_SYNC_MEMOPS, Pointer::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as u32);
         assert_eq!(POINTER_ATTRIBUTE_BUFFER_ID, Pointer::CU_POINTER_ATTRIBUTE_BUFFER_ID as u32);
+        assert_eq!(POINTER_ATTRIBUTE_DEVICE_ORDINAL, Pointer::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as u32);
         assert_eq!(
             POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE,
             Pointer::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as u32

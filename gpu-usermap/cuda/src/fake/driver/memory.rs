@@ -4,11 +4,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{event, lock, put, unless_refused};
 use crate::driver::raw::constants::{
-    ERROR_INVALID_VALUE, POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE, SUCCESS,
+    ERROR_INVALID_VALUE, POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE, SUCCESS,
 };
 use crate::driver::raw::{CUdeviceptr, CUresult, IpcHandle};
 
@@ -20,6 +21,9 @@ static ALLOCATIONS: Mutex<BTreeMap<CUdeviceptr, Allocation>> = Mutex::new(BTreeM
 /// Numbers of allocations, none of which is given twice.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+/// The number of the GPU on which memory is allocated.
+static LOCATION: AtomicU32 = AtomicU32::new(0);
+
 /// What is mapped of other processes: the address, and the number of the allocation.
 static OPENED: Mutex<Vec<(CUdeviceptr, u64)>> = Mutex::new(Vec::new());
 
@@ -30,6 +34,7 @@ const ERROR_ALREADY_MAPPED: CUresult = 208;
 struct Allocation {
     layout: Layout,
     id: u64,
+    location: u32,
 }
 
 /// Allocates zeroed bytes; `None` where there are not so many, or none were asked for.
@@ -42,8 +47,14 @@ pub(super) fn allocate(len: usize, alignment: usize) -> Option<CUdeviceptr> {
     }
     let address = memory.expose_provenance() as CUdeviceptr;
     let id = NEXT_ID.fetch_add(1, Ordering::SeqCst);
-    lock(&ALLOCATIONS).insert(address, Allocation { layout, id });
+    let location = LOCATION.load(Ordering::SeqCst);
+    lock(&ALLOCATIONS).insert(address, Allocation { layout, id, location });
     Some(address)
+}
+
+/// Says on which GPU memory is allocated from now on.
+pub(super) fn locate(ordinal: u32) {
+    LOCATION.store(ordinal, Ordering::SeqCst);
 }
 
 /// Frees what was allocated at `address`.
@@ -72,6 +83,7 @@ pub(super) unsafe extern "C" fn pointer_attribute(
     match attribute {
         POINTER_ATTRIBUTE_BUFFER_ID => put(value.cast(), found.id),
         POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE => put(value.cast(), 1 as c_uint),
+        POINTER_ATTRIBUTE_DEVICE_ORDINAL => put(value.cast(), found.location),
         _ => put(value.cast(), 2 as c_uint),
     }
 }

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ enum Operation {
     Write32 { address: CUdeviceptr, value: u32 },
     Copy { to: CUdeviceptr, from: CUdeviceptr, len: usize },
     Call { function: unsafe extern "C" fn(*mut c_void), data: usize },
-    Record { event: usize },
+    Record { passed: Arc<AtomicU64> },
+    WaitEvent { passed: Arc<AtomicU64>, records: u64 },
 }
 
 struct Stream {
@@ -48,7 +49,8 @@ struct Stream {
 #[derive(Default)]
 struct Event {
     recorded: u64,
-    passed: u64,
+    /// It outlives the event for those who wait.
+    passed: Arc<AtomicU64>,
 }
 
 struct State {
@@ -110,9 +112,12 @@ impl Stream {
         if self.busy {
             return None;
         }
-        if let Operation::WaitGeq { address, value } = *self.operations.front()?
-            && !has_reached(address, value)
-        {
+        let is_due = match self.operations.front()? {
+            Operation::WaitGeq { address, value } => has_reached(*address, *value),
+            Operation::WaitEvent { passed, records } => passed.load(Ordering::SeqCst) >= *records,
+            _ => true,
+        };
+        if !is_due {
             return None;
         }
         self.busy = true;
@@ -162,7 +167,7 @@ fn serve() {
 
 fn perform(operation: Operation) {
     match operation {
-        Operation::WaitGeq { .. } => {}
+        Operation::WaitGeq { .. } | Operation::WaitEvent { .. } => {}
         Operation::Write { address, value } => word(address).store(value, Ordering::SeqCst),
         // SAFETY: aligned, and mapped until the operation has passed: the promise of who enqueued.
         // All access is atomic.
@@ -179,11 +184,7 @@ fn perform(operation: Operation) {
             unsafe { function(std::ptr::with_exposed_provenance_mut(data)) };
             IN_HOST_FUNCTION.set(false);
         }
-        Operation::Record { event } => {
-            if let Some(event) = lock(&STATE).events.get_mut(&event) {
-                event.passed += 1;
-            }
-        }
+        Operation::Record { passed } => _ = passed.fetch_add(1, Ordering::SeqCst),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use super::{
@@ -36,6 +37,7 @@ pub(in super::super) const CALLS: StreamCalls = StreamCalls {
     event_record,
     event_query,
     event_destroy,
+    wait_event,
 };
 
 pub(in super::super) unsafe extern "C" fn stream_create(
@@ -227,13 +229,25 @@ unsafe extern "C" fn event_record(event: EventHandle, stream: StreamHandle) -> C
     if let code @ 1.. = fault() {
         return code;
     }
-    let event = event.0.addr();
     unless_refused(|| {
-        match lock(&STATE).events.get_mut(&event) {
-            Some(found) => found.recorded += 1,
+        let passed = match lock(&STATE).events.get_mut(&event.0.addr()) {
+            Some(found) => {
+                found.recorded += 1;
+                found.passed.clone()
+            }
             None => return ERROR_INVALID_HANDLE,
-        }
-        enqueue(stream, [Operation::Record { event }])
+        };
+        enqueue(stream, [Operation::Record { passed }])
+    })
+}
+
+unsafe extern "C" fn wait_event(stream: StreamHandle, event: EventHandle, _: c_uint) -> CUresult {
+    unless_refused(|| {
+        let (passed, records) = match lock(&STATE).events.get(&event.0.addr()) {
+            Some(found) => (found.passed.clone(), found.recorded),
+            None => return ERROR_INVALID_HANDLE,
+        };
+        enqueue(stream, [Operation::WaitEvent { passed, records }])
     })
 }
 
@@ -242,7 +256,7 @@ unsafe extern "C" fn event_query(event: EventHandle) -> CUresult {
         return code;
     }
     match lock(&STATE).events.get(&event.0.addr()) {
-        Some(event) if event.passed == event.recorded => SUCCESS,
+        Some(event) if event.passed.load(Ordering::SeqCst) == event.recorded => SUCCESS,
         Some(_) => ERROR_NOT_READY,
         None => ERROR_INVALID_HANDLE,
     }

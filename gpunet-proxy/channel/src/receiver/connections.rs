@@ -1,0 +1,125 @@
+//! Pieces that come over several connections at once.
+
+use super::{Receiver, wrong};
+use crate::array::{ArrayMut, Memory};
+use crate::error::ChannelError;
+use crate::header::{CHECKED, Header, Malformed, PIECE, PieceFrame, is_transfer};
+use crate::pieces::{FirstError, Incoming as Arriving, Table, targets};
+use crate::sender::crc_of;
+use crate::shared::{Lane, TransferOptions};
+use crate::wire::{Wire, lost, read_all, read_exact};
+use gpu_usermap::threads;
+use std::io::IoSliceMut;
+use std::time::Instant;
+
+impl Receiver {
+    /// Receives all pieces, over several connections at once.
+    pub(super) fn pieces(
+        &self,
+        header: &Header,
+        arrays: Vec<ArrayMut<'_>>,
+        options: &TransferOptions<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<(), ChannelError> {
+        let size = header.piece as usize;
+        let table = Table::new(targets(arrays, size), size);
+        let failed = FirstError::default();
+        let wires = &self.shared.wires.data()[..usize::from(header.streams)];
+        let receive = |at: usize| {
+            let lane = Lane::new(&self.stages, size, options.after);
+            // Headers of later transfers come by the first.
+            let early = if at == 0 { Some(self) } else { None };
+            let wire = wires[at].as_ref();
+            if let Err(error) = receive_pieces(wire, early, lane, &table, header, options, deadline) {
+                failed.set(error.at(table.progress().done(), header.total));
+                // What this connection was to bring does not come by another one.
+                wires.iter().for_each(|wire| wire.shut_down());
+            }
+        };
+        let started = threads::scope(|scope| {
+            for at in 1..wires.len() {
+                let receive = &receive;
+                threads::spawn_scoped(scope, "gpunet-channel", move || receive(at)).inspect_err(|_| {
+                    // The sender waits for a thread that there is not.
+                    wires.iter().for_each(|wire| wire.shut_down());
+                })?;
+            }
+            receive(0);
+            Ok(())
+        });
+        started.map_err(|error| ChannelError::failed("starting a thread", error))?;
+        failed.result()?;
+        match table.progress().done() {
+            done if done == header.total => Ok(()),
+            _ => Err(ChannelError::Protocol("the last piece came before all others".into())),
+        }
+    }
+}
+
+/// Receives pieces over one connection until it brings the last one. While one travels, the one
+/// before is copied into the GPU.
+fn receive_pieces(
+    wire: &dyn Wire,
+    early: Option<&Receiver>,
+    mut lane: Lane<'_>,
+    table: &Table<Arriving<'_>>,
+    header: &Header,
+    options: &TransferOptions<'_>,
+    deadline: Option<Instant>,
+) -> Result<(), ChannelError> {
+    let receiving = |error| lost("receiving", error);
+    let mut slot = 0;
+    loop {
+        let mut bytes = [0; PIECE];
+        read_exact(wire, &mut bytes, deadline).map_err(receiving)?;
+        if let Some(receiver) = early.filter(|_| is_transfer(&bytes)) {
+            receiver.headers().read_early(wire, &bytes, deadline)?;
+            continue;
+        }
+        let (number, offset, len, crc) = match PieceFrame::decode(&bytes).map_err(wrong)? {
+            PieceFrame::Last { number } if number == header.number => break,
+            PieceFrame::Piece { number, offset, len, crc } => (number, offset, len, crc),
+            PieceFrame::Last { .. } => return Err(wrong(Malformed("the end of another transfer"))),
+        };
+        if number != header.number {
+            return Err(wrong(Malformed("a piece of another transfer")));
+        }
+        let mut piece = table.take_at(offset, len).map_err(wrong)?;
+        let found = match lane.stage(&piece.segments)? {
+            Some(stage) => {
+                stage.wait(slot)?;
+                let room = stage.bytes(slot, piece.len);
+                read_exact(wire, room, deadline).map_err(receiving)?;
+                let found = if header.has(CHECKED) { crc32fast::hash(room) } else { 0 };
+                stage.store(slot, &mut piece.segments)?;
+                slot ^= 1;
+                found
+            }
+            None => {
+                let mut slices: Vec<IoSliceMut<'_>> = piece
+                    .segments
+                    .iter_mut()
+                    .filter_map(|segment| match segment {
+                        Memory::Host(bytes) => Some(IoSliceMut::new(bytes)),
+                        Memory::Gpu { .. } => None,
+                    })
+                    .collect();
+                read_all(wire, &mut slices, deadline).map_err(receiving)?;
+                let parts = piece.segments.iter().filter_map(|segment| match segment {
+                    Memory::Host(bytes) => Some(&**bytes),
+                    Memory::Gpu { .. } => None,
+                });
+                if header.has(CHECKED) { crc_of(parts) } else { 0 }
+            }
+        };
+        if header.has(CHECKED) && found != crc {
+            return Err(ChannelError::Checksum { offset });
+        }
+        options.show(table.progress().add(piece.len), header.total);
+    }
+    if let Some(stage) = lane.current() {
+        stage.wait(0)?;
+        stage.wait(1)?;
+    }
+    Ok(())
+}

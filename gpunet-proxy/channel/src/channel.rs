@@ -149,6 +149,12 @@ impl Channel {
         (self.sender, self.receiver)
     }
 
+    /// Returns what ends the channel from another thread.
+    #[must_use]
+    pub fn aborter(&self) -> Aborter {
+        self.sender.aborter()
+    }
+
     /// Returns why the two ends do not read each other's memory; `None` if they can.
     #[must_use]
     pub fn why_not_local(&self) -> Option<Reason> {
@@ -198,6 +204,49 @@ impl Channel {
     #[allow(clippy::should_implement_trait, reason = "what it returns borrows the channel")]
     pub fn next(&mut self) -> Result<Option<Incoming<'_>>, ChannelError> {
         self.receiver.next()
+    }
+}
+
+/// Ends a channel while other threads wait in its calls. It keeps the connections open until it is
+/// dropped.
+///
+/// # Examples
+/// ```
+/// use gpunet_channel::{Channel, ChannelListener, ChannelOptions};
+///
+/// let options = ChannelOptions::default();
+/// let listener = ChannelListener::bind("127.0.0.1:0".parse()?, &options)?;
+/// let addr = listener.local_addr()?;
+/// let other = std::thread::spawn(move || listener.accept());
+/// let mut channel = Channel::connect(addr, &options)?;
+/// let other = other.join().unwrap()?;
+/// let aborter = channel.aborter();
+/// let waiting = std::thread::spawn(move || channel.recv());
+/// aborter.abort();
+/// assert!(waiting.join().unwrap().is_err());
+/// # drop(other);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Aborter {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Aborter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Aborter").finish_non_exhaustive()
+    }
+}
+
+impl Aborter {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Ends the channel at both ends. Transfers under way fail here soon, and at the other end.
+    pub fn abort(&self) {
+        let ended = io::Error::from_raw_os_error(libc::ECANCELED);
+        self.shared.end(&ChannelError::failed("the program has ended the channel", ended));
     }
 }
 

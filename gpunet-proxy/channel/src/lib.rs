@@ -60,7 +60,7 @@ mod shared;
 mod wire;
 
 pub use array::{Array, ArrayMut, Dtype, MAX_DIMS, Received};
-pub use channel::{Channel, ChannelListener, Side};
+pub use channel::{Aborter, Channel, ChannelListener, Side};
 pub use error::{ChannelError, Reason};
 pub use handshake::MAX_STREAMS;
 pub use header::{Description, MAX_ARRAYS, MAX_NAME};

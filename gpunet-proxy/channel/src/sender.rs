@@ -1,6 +1,7 @@
 //! The sending half of a channel.
 
 use crate::array::{Array, Source};
+use crate::channel::Aborter;
 use crate::error::{ChannelError, Reason};
 use crate::gpu;
 use crate::header::{
@@ -51,6 +52,10 @@ impl std::fmt::Debug for Sender {
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, number: 0, stages: Stages::default(), handles: gpu::Handles::default() }
+    }
+
+    pub(crate) fn aborter(&self) -> Aborter {
+        Aborter::new(self.shared.clone())
     }
 
     /// Sends an array, and returns when the other end has it.

@@ -175,12 +175,17 @@ impl Shared {
         if let Err(error) = &result
             && !error.leaves_the_channel()
         {
-            if let Ok(local) = &self.local {
-                local.shut_down();
-            }
-            self.wires.abort(error);
+            self.end(error);
         }
         result
+    }
+
+    /// Ends the channel.
+    pub(crate) fn end(&self, why: &ChannelError) {
+        if let Ok(local) = &self.local {
+            local.shut_down();
+        }
+        self.wires.abort(why);
     }
 
     /// Returns the connection to the other end's process, or why there is none.

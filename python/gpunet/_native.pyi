@@ -45,8 +45,10 @@ class _Tensor(Protocol):
 Array: TypeAlias = Buffer | _CudaArray | _Tensor
 """Contiguous memory: an object with a buffer (numpy, bytearray), a CUDA array (torch, CuPy, Numba), or a DLPack tensor."""
 
-PassedArray: TypeAlias = tuple[str, Any, Any, tuple[int, int, int] | None, list[int] | None]
-"""An array of a channel: name, the array, its stream, and its type and shape if its protocol has others."""
+_Kind: TypeAlias = tuple[int, int, int]
+
+PassedArray: TypeAlias = tuple[str, Any, Any, _Kind | None, tuple[_Kind, list[int]] | None]
+"""An array of a channel: name, the array, its stream, its type if its protocol has no name for it, and what bytes are."""
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -670,7 +672,7 @@ class RawChannel:
     ) -> Transfer[Outcome]: ...
     def recv(
         self,
-        make: Callable[[list[tuple[str, tuple[int, int, int], list[int], bool]]], tuple[Sequence[PassedArray], Any]],
+        make: Callable[[list[tuple[str, _Kind, list[int], bool]]], tuple[Sequence[PassedArray], Any]],
         progress: Callable[[int, int], object] | None,
         timeout: float | None,
     ) -> Transfer[Any]: ...

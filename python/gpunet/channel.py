@@ -26,7 +26,7 @@ __all__ = ["Channel", "ChannelListener", "Outcome", "Transfer", "send_safetensor
 Arrays: TypeAlias = "Array | Mapping[str, Array]"
 Progress: TypeAlias = "bool | Callable[[int, int], object] | None"
 Make: TypeAlias = "Callable[[str, str, tuple[int, ...]], Any]"
-"""Makes the array for a name, a type and a shape."""
+"""Makes the array, or bytes for it, for a name, a type and a shape."""
 
 Kind: TypeAlias = "tuple[int, int, int]"
 
@@ -133,7 +133,8 @@ class _Bar:
     def __call__(self, moved: int, total: int) -> None:
         part, took = moved / max(total, 1), max(time.monotonic() - self._began, 1e-9)
         end = "\n" if moved == total else ""
-        text = f"\r{part:4.0%} [{'#' * int(30 * part):<30}] {moved / 1e6:.0f} of {total / 1e6:.0f} MB, {moved / took / 1e9:.2f} GB/s "
+        rate = f"{moved / 1e6:.0f} of {total / 1e6:.0f} MB, {moved / took / 1e9:.2f} GB/s"
+        text = f"\r{part:4.0%} [{'#' * int(30 * part):<30}] {rate} "
         try:
             sys.stderr.write(text + end)
             sys.stderr.flush()
@@ -177,8 +178,8 @@ def _by_memoryview(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
     size = _KINDS[dtype][1] // 8
     for extent in shape:
         size *= extent
-    view = memoryview(bytearray(size))
-    return view.cast(code) if size == 0 else view.cast(code, shape) if shape else view.cast(code, ())
+    view: Any = memoryview(bytearray(size))
+    return view.cast(code, shape) if size else view.cast(code)
 
 
 def _by_torch(device: Any, stream: Any) -> Make:
@@ -268,7 +269,8 @@ def _make_all(make: Make, stream: Any) -> Callable[[list[tuple[str, Kind, list[i
             if (dtype := _NAMES.get(kind)) is None:
                 raise TypeError(f"the array {name!r} is of a type that has no name here: {kind} of DLPack")
             made.append((name, make(name, dtype, tuple(shape)), kind, shape))
-        passed = [_passed(name, array, stream) for name, array, _, _ in made]
+        # Memory that is bytes takes any type.
+        passed: list[PassedArray] = [(*_passed(name, array, stream)[:4], (kind, shape)) for name, array, kind, shape in made]
         if len(made) == 1 and not made[0][0]:
             return passed, made[0][1]
         return passed, {name: array for name, array, _, _ in made}
@@ -410,9 +412,9 @@ class Channel:
     ) -> Any:
         """Receives the next transfer into new arrays: one array, or a dict where they have names; None: the other end closed.
 
-        `to`: "numpy", "memoryview", "torch", "cupy", or a function of name, type and shape that makes an array. `device`: the
-        GPU for torch or CuPy, as a number, an attachment or a device of theirs. By default numpy's, or a GPU's of whichever is
-        imported. What cannot be made is refused, and the sender is told.
+        `to`: "numpy", "memoryview", "torch", "cupy", or a function of name, type and shape that makes an array, or bytes for
+        it. `device`: the GPU for torch or CuPy, as a number, an attachment or a device of theirs. By default they are numpy's,
+        or on a GPU of whichever is imported. What cannot be made is refused, and the sender is told.
         """
         return _over(self.recv_async(to=to, device=device, stream=stream, progress=progress, timeout=timeout))
 
@@ -524,7 +526,7 @@ def _safetensors(path: str | PathLike[str]) -> list[PassedArray]:
     for name, _, _, begin, end in entries:
         if not (isinstance(begin, int) and isinstance(end, int) and 0 <= begin <= end <= len(data)):
             raise malformed(f"the array {name!r} lies outside of it")
-    return [(name, data[begin:end], None, kind, shape) for name, kind, shape, begin, end in entries]
+    return [(name, data[begin:end], None, None, (kind, shape)) for name, kind, shape, begin, end in entries]
 
 
 def send_safetensors(

@@ -40,9 +40,13 @@ const SLICE: Duration = Duration::from_millis(50);
 const CLOSE_WITHIN: f64 = 5.0;
 
 /// An array as the package's Python code passes it: its name, itself, the stream that it is ordered
-/// by, and its type and shape if they are not what its protocol says.
+/// by, its type if that is not what its protocol says, and the type and shape for which memory that
+/// is bytes is taken.
 pub(crate) type Passed<'py> =
-    (String, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<(u8, u8, u16)>, Option<Vec<u64>>);
+    (String, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<RawKind>, Option<(RawKind, Vec<u64>)>);
+
+/// DLPack's numbers of a type.
+pub(crate) type RawKind = (u8, u8, u16);
 
 /// What `gpunet.Channel` is made of.
 #[pyclass(frozen, weakref, module = "gpunet", name = "RawChannel")]
@@ -93,9 +97,9 @@ impl Core {
         // Ordering: Relaxed; who sees it late fails with the channel's own error.
         self.closed.store(true, Ordering::Relaxed);
         self.sending.close();
-        // A receive that waits returns; its half is dropped by its thread.
-        self.abort();
         self.receiving.close();
+        // What goes on returns; its half is dropped by its thread.
+        self.abort();
         drop(lock(&self.aborter).take());
     }
 }

@@ -264,6 +264,7 @@ fn send(sender: &mut Sender, op: &Op, arrays: &[Held], how: &How) -> Result<Fini
         array.is_ready()?;
     }
     let sources = arrays.iter().map(Held::source).collect::<Result<Vec<_>, _>>()?;
+    op.begin(sources.iter().map(gpunet_channel::Array::bytes).sum());
     let show = |moved, total| how.show(op, moved, total);
     let options = TransferOptions {
         checksum: how.checksum,
@@ -386,6 +387,7 @@ fn receive(
     until_ready(arrays, op, is_closed)?;
     let targets =
         arrays.iter_mut().map(Held::target).collect::<Result<Vec<_>, _>>().map_err(Fault::Channel)?;
+    op.begin(incoming.bytes());
     let show = |moved, total| how.show(op, moved, total);
     let options =
         TransferOptions { progress: Some(&show), deadline: op.deadline, ..TransferOptions::default() };

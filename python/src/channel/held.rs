@@ -1,6 +1,6 @@
 //! The arrays of a transfer. They are kept, and what was put on their streams before is waited for.
 
-use super::Passed;
+use super::{Passed, RawKind};
 use crate::array::{Access, Array, Runner};
 use crate::cuda::{Context, Event, stream_of};
 use crate::error::made;
@@ -10,6 +10,9 @@ use gpunet_channel::{Array as Source, ArrayMut as Target, ChannelError, Dtype};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex};
+
+/// Unsigned integers of 8 bits.
+const BYTES: RawKind = (1, 8, 1);
 
 /// The GPUs that a channel's arrays are on: their primary contexts, which are kept.
 #[derive(Clone, Default)]
@@ -67,7 +70,7 @@ impl Held {
     fn new(
         devices: &Devices,
         events: &mut Vec<(u32, u64, Arc<Event>)>,
-        (name, object, stream, kind, shape): Passed<'_>,
+        (name, object, stream, kind, bytes_as): Passed<'_>,
         access: Access,
     ) -> PyResult<Self> {
         let py = object.py();
@@ -80,14 +83,18 @@ impl Held {
         };
         let array = Array::new(&object, access, Runner::Anywhere).map_err(named)?;
         let own = array.kind.map(|kind| (kind.code, kind.bits, kind.lanes));
-        let Some((code, bits, lanes)) = kind.or(own) else {
-            let kind = object.get_type().name()?;
-            let text = format!(
-                "{kind} has elements of a type that has no number in DLPack; pass its bytes: a.view(\"uint8\")"
-            );
-            return Err(named(made::<PyTypeError>(py, text)));
+        let shape = || array.shape.iter().map(|&extent| extent as u64).collect();
+        let ((code, bits, lanes), shape) = match (kind.or(own), bytes_as) {
+            (Some(BYTES), Some(other)) => other,
+            (Some(kind), _) => (kind, shape()),
+            (None, _) => {
+                let kind = object.get_type().name()?;
+                let text = format!(
+                    "{kind} has elements of a type that has no number in DLPack; pass its bytes: a.view(\"uint8\")"
+                );
+                return Err(named(made::<PyTypeError>(py, text)));
+            }
         };
-        let shape = shape.unwrap_or_else(|| array.shape.iter().map(|&extent| extent as u64).collect());
         let (device, before) = if array.on_gpu && array.len > 0 {
             let (ordinal, context, device) = devices.of(py, array.address).map_err(named)?;
             let stream = stream_of(&stream)?;

@@ -154,6 +154,12 @@ impl Op {
         self.given_up.load(Ordering::Relaxed)
     }
 
+    /// Notes that it begins.
+    pub(crate) fn begin(&self, total: u64) {
+        // Ordering: Relaxed; as in `progress`.
+        self.total.store(total, Ordering::Relaxed);
+    }
+
     /// How many bytes are through, and of how many.
     pub(crate) fn progress(&self) -> (u64, u64) {
         // Ordering: Relaxed; numbers to show.
@@ -213,7 +219,6 @@ impl How {
     /// more often than somebody reads.
     pub(crate) fn show(&self, op: &Op, moved: u64, total: u64) {
         // Ordering: Relaxed; as in `Op::progress`.
-        op.total.store(total, Ordering::Relaxed);
         op.moved.fetch_max(moved, Ordering::Relaxed);
         let Some(callback) = &self.progress else { return };
         let is_last = moved == total;

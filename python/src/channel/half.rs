@@ -167,18 +167,19 @@ impl<H: Send + 'static, W: Send + 'static> Half<H, W> {
         Waker::from(self.idle.clone()).wake();
     }
 
-    /// Waits until there is something in the queue, and takes the half; `None` once it is closed.
-    fn take(&self) -> Option<H> {
-        let mut state = self.lock();
-        loop {
-            if state.is_closed {
-                return None;
-            }
-            if !state.queue.is_empty() {
-                return state.half.take();
-            }
+    /// Waits until there is something in the queue; returns whether there is, and not the close.
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State<H, W>>) -> (MutexGuard<'a, State<H, W>>, bool) {
+        while state.queue.is_empty() && !state.is_closed {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        let is_open = !state.is_closed;
+        (state, is_open)
+    }
+
+    /// Waits until there is something in the queue, and takes the half; `None` once it is closed.
+    fn take(&self) -> Option<H> {
+        let (mut state, is_open) = self.wait(self.lock());
+        is_open.then(|| state.half.take()).flatten()
     }
 
     /// Gives the half back; drops it once it is closed.
@@ -203,14 +204,22 @@ impl<H: Send + 'static, W: Send + 'static> Half<H, W> {
         first
     }
 
-    /// The same when it is ready. `None` if there is none any more.
-    fn begin_when(&self, is_ready: impl Fn(&W) -> bool) -> Option<(Arc<Op>, W)> {
+    /// Waits for a transfer that is ready, and begins it: takes it and the half. `None` once it is
+    /// closed.
+    fn begin_when(&self, is_ready: impl Fn(&W) -> bool) -> Option<(H, Arc<Op>, W)> {
         let mut pause = LOOKS[0];
         loop {
             self.expire();
-            if self.lock().queue.front().is_none_or(|(_, work)| is_ready(work)) {
-                return self.begin();
+            let (mut state, is_open) = self.wait(self.lock());
+            if !is_open {
+                return None;
             }
+            if state.queue.front().is_some_and(|(_, work)| is_ready(work)) {
+                state.is_busy = true;
+                let (op, work) = state.queue.pop_front()?;
+                return state.half.take().map(|half| (half, op, work));
+            }
+            drop(state);
             std::thread::sleep(pause);
             pause = (2 * pause).min(LOOKS[1]);
         }
@@ -231,18 +240,21 @@ impl<H: Send + 'static, W: Send + 'static> Half<H, W> {
         self.lock().is_closed
     }
 
-    /// Lets the arrays go, and then tells who waits.
-    fn end(&self, op: &Op, how: How, result: Result<Finished, Fault>, arrays: impl Sized) {
+    /// Lets the arrays go, gives the half back, and then tells who waits: who closes the channel at
+    /// once finds it idle.
+    fn end(&self, half: H, op: &Op, how: How, result: Result<Finished, Fault>, arrays: impl Sized) {
         let raised = how.raised();
         let_go((arrays, how));
-        op.end(match (result, raised) {
+        let result = match (result, raised) {
             (_, Some(error)) => Err(Fault::raised(error)),
             (Err(Fault::Channel(_)), None) if op.is_given_up() || self.is_closed() => {
                 let (moved, total) = op.progress();
                 Err(Fault::Given { moved, total })
             }
             (result, None) => result,
-        });
+        };
+        self.give_back(half);
+        op.end(result);
     }
 }
 
@@ -250,12 +262,9 @@ impl<H: Send + 'static, W: Send + 'static> Half<H, W> {
 pub(crate) fn serve_sending(half: &Half<Sender, Sending>) {
     // A fault of the stream is the send's own.
     let is_ready = |sending: &Sending| sending.arrays.iter().all(|array| array.is_ready().unwrap_or(true));
-    while let Some(mut sender) = half.take() {
-        if let Some((op, Sending { arrays, how })) = half.begin_when(is_ready) {
-            let result = send(&mut sender, &op, &arrays, &how);
-            half.end(&op, how, result.map_err(Fault::Channel), arrays);
-        }
-        half.give_back(sender);
+    while let Some((mut sender, op, Sending { arrays, how })) = half.begin_when(is_ready) {
+        let result = send(&mut sender, &op, &arrays, &how);
+        half.end(sender, &op, how, result.map_err(Fault::Channel), arrays);
     }
 }
 
@@ -278,42 +287,39 @@ fn send(sender: &mut Sender, op: &Op, arrays: &[Held], how: &How) -> Result<Fini
 
 /// The thread of a receiving half.
 pub(crate) fn serve_receiving(half: &Half<Receiver, Receiving>) {
-    while let Some(mut receiver) = half.take() {
-        receive_next(half, &mut receiver);
-        half.give_back(receiver);
+    while let Some(receiver) = half.take() {
+        receive_next(half, receiver);
     }
 }
 
 /// Waits for a transfer of the other end as long as one of this end wants it, and receives it.
-fn receive_next(half: &Half<Receiver, Receiving>, receiver: &mut Receiver) {
+fn receive_next(half: &Half<Receiver, Receiving>, mut receiver: Receiver) {
     let came = loop {
         half.expire();
         if half.is_closed() || half.lock().queue.is_empty() {
-            return;
+            return half.give_back(receiver);
         }
         match receiver.next_until(Some(Instant::now() + SLICE)) {
             Err(error) if is_nothing_yet(&error) => {}
             Ok(Some(incoming)) => break incoming,
             ended => {
                 let result = ended.map(|_| Finished { outcome: None, value: None });
-                if let Some((op, Receiving { into, how, .. })) = half.begin() {
-                    half.end(&op, how, result.map_err(Fault::Channel), into);
-                }
-                return;
+                return match half.begin() {
+                    Some((op, Receiving { into, how, .. })) => {
+                        half.end(receiver, &op, how, result.map_err(Fault::Channel), into);
+                    }
+                    None => half.give_back(receiver),
+                };
             }
         }
     };
     // Who wanted it may have given up meanwhile: it is for the next one.
     let (op, Receiving { into, most, devices, how }) = loop {
-        let mut state = half.lock();
-        while state.queue.is_empty() && !state.is_closed {
-            state = half.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
         // To drop what came refuses it.
-        if state.is_closed {
-            return;
+        if !half.wait(half.lock()).1 {
+            drop(came);
+            return half.give_back(receiver);
         }
-        drop(state);
         if let Some(begun) = half.begin() {
             break begun;
         }
@@ -325,6 +331,7 @@ fn receive_next(half: &Half<Receiver, Receiving>, receiver: &mut Receiver) {
             let why = format!("{} bytes in one transfer, where {most} are allowed", came.bytes());
             let refused = came.refuse(libc::EFBIG, &why);
             return half.end(
+                receiver,
                 &op,
                 how,
                 Err(Fault::Channel(refused.err().unwrap_or(ChannelError::Mismatch(why)))),
@@ -341,13 +348,13 @@ fn receive_next(half: &Half<Receiver, Receiving>, receiver: &mut Receiver) {
         Ok((mut arrays, value)) => {
             let result = receive(came, &op, &mut arrays, &how, || half.is_closed());
             let result = result.map(|outcome| Finished { outcome: Some(outcome), value });
-            half.end(&op, how, result, arrays);
+            half.end(receiver, &op, how, result, arrays);
         }
         Err(error) => {
             let text = attach(|py| error.value(py).to_string()).unwrap_or_default();
             let refused = came.refuse(libc::ENOMEM, &format!("it is not received: {text}"));
             let result = refused.map_err(Fault::Channel).and(Err(Fault::raised(error)));
-            half.end(&op, how, result, ());
+            half.end(receiver, &op, how, result, ());
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::handshake::{self, Foreign, HELLO, Hello, MAX_STREAMS, refusal};
 use crate::local::{Identity, Local, random};
 use crate::receiver::{Incoming, Receiver};
 use crate::sender::Sender;
-use crate::shared::{ChannelOptions, Outcome, Shared, TransferOptions};
+use crate::shared::{Aborter, ChannelOptions, Outcome, Shared, TransferOptions};
 use crate::wire::{Hosted, Tcp, Wire, Wires, lost, read_exact, write_all};
 use gpunet_proxy::host::Stream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -204,49 +204,6 @@ impl Channel {
     #[allow(clippy::should_implement_trait, reason = "what it returns borrows the channel")]
     pub fn next(&mut self) -> Result<Option<Incoming<'_>>, ChannelError> {
         self.receiver.next()
-    }
-}
-
-/// Ends a channel while other threads wait in its calls. It keeps the connections open until it is
-/// dropped.
-///
-/// # Examples
-/// ```
-/// use gpunet_channel::{Channel, ChannelListener, ChannelOptions};
-///
-/// let options = ChannelOptions::default();
-/// let listener = ChannelListener::bind("127.0.0.1:0".parse()?, &options)?;
-/// let addr = listener.local_addr()?;
-/// let other = std::thread::spawn(move || listener.accept());
-/// let mut channel = Channel::connect(addr, &options)?;
-/// let other = other.join().unwrap()?;
-/// let aborter = channel.aborter();
-/// let waiting = std::thread::spawn(move || channel.recv());
-/// aborter.abort();
-/// assert!(waiting.join().unwrap().is_err());
-/// # drop(other);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone)]
-pub struct Aborter {
-    shared: Arc<Shared>,
-}
-
-impl std::fmt::Debug for Aborter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Aborter").finish_non_exhaustive()
-    }
-}
-
-impl Aborter {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-
-    /// Ends the channel at both ends. Transfers under way fail here soon, and at the other end.
-    pub fn abort(&self) {
-        let ended = io::Error::from_raw_os_error(libc::ECANCELED);
-        self.shared.end(&ChannelError::failed("the program has ended the channel", ended));
     }
 }
 

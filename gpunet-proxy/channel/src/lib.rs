@@ -60,13 +60,13 @@ mod shared;
 mod wire;
 
 pub use array::{Array, ArrayMut, Dtype, MAX_DIMS, Received};
-pub use channel::{Aborter, Channel, ChannelListener, Side};
+pub use channel::{Channel, ChannelListener, Side};
 pub use error::{ChannelError, Reason};
 pub use handshake::MAX_STREAMS;
 pub use header::{Description, MAX_ARRAYS, MAX_NAME};
 pub use receiver::{Incoming, Receiver};
 pub use sender::Sender;
-pub use shared::{ChannelOptions, Outcome, TransferOptions, Via};
+pub use shared::{Aborter, ChannelOptions, Outcome, TransferOptions, Via};
 
 /// The program of docs/tensors.md is compiled with the tests.
 #[cfg(doctest)]

@@ -1,7 +1,6 @@
 //! The sending half of a channel.
 
 use crate::array::{Array, Source};
-use crate::channel::Aborter;
 use crate::error::{ChannelError, Reason};
 use crate::gpu;
 use crate::header::{
@@ -10,7 +9,7 @@ use crate::header::{
 };
 use crate::local::BATCH;
 use crate::pieces::{FirstError, Outgoing, Piece, Segment, Table, sources};
-use crate::shared::{Lane, Outcome, Shared, Stages, TransferOptions, Via};
+use crate::shared::{Aborter, Lane, Outcome, Shared, Stages, TransferOptions, Via};
 use crate::wire::{Wire, lost, read_exact, write_all};
 use gpu_usermap::threads;
 use std::io::IoSlice;

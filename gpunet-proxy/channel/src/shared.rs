@@ -6,7 +6,8 @@ use crate::local::Local;
 use crate::pieces::Segment;
 use crate::wire::Wires;
 use gpu_usermap::cuda::{CudaStream, Device};
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The settings of a channel. The two ends need not have the same.
@@ -191,6 +192,49 @@ impl Shared {
     /// Returns the connection to the other end's process, or why there is none.
     pub(crate) fn local(&self) -> Result<&Local, Reason> {
         self.local.as_ref().map_err(|reason| *reason)
+    }
+}
+
+/// Ends a channel while other threads wait in its calls. It keeps the connections open until it is
+/// dropped.
+///
+/// # Examples
+/// ```
+/// use gpunet_channel::{Channel, ChannelListener, ChannelOptions};
+///
+/// let options = ChannelOptions::default();
+/// let listener = ChannelListener::bind("127.0.0.1:0".parse()?, &options)?;
+/// let addr = listener.local_addr()?;
+/// let other = std::thread::spawn(move || listener.accept());
+/// let mut channel = Channel::connect(addr, &options)?;
+/// let other = other.join().unwrap()?;
+/// let aborter = channel.aborter();
+/// let waiting = std::thread::spawn(move || channel.recv());
+/// aborter.abort();
+/// assert!(waiting.join().unwrap().is_err());
+/// # drop(other);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Aborter {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Aborter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Aborter").finish_non_exhaustive()
+    }
+}
+
+impl Aborter {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Ends the channel at both ends. Transfers under way fail here soon, and at the other end.
+    pub fn abort(&self) {
+        let ended = io::Error::from_raw_os_error(libc::ECANCELED);
+        self.shared.end(&ChannelError::failed("the program has ended the channel", ended));
     }
 }
 

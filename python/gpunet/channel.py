@@ -83,6 +83,10 @@ def _passed(name: str, array: Any, stream: Any) -> PassedArray:
     if _is_of("torch", "Tensor", array):
         torch: Any = sys.modules["torch"]
         dtype = str(array.dtype).removeprefix("torch.")
+        if array.is_conj() or array.is_neg():
+            raise BufferError(
+                "the tensor is a view of conjugates, which are not in memory; pass a.resolve_conj().resolve_neg()"
+            )
         kind = _KINDS.get(dtype)
         # The same memory, as what every DLPack has.
         array = array.detach()
@@ -182,35 +186,48 @@ def _by_memoryview(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
     return view.cast(code, shape) if size else view.cast(code)
 
 
-def _by_torch(device: Any, stream: Any) -> Make:
+def _by_torch(device: int | None, stream: Any) -> tuple[Make, Any]:
     import torch  # type: ignore[import-not-found, unused-ignore]
 
     if device is None:
-        return lambda name, dtype, shape: torch.empty(shape, dtype=getattr(torch, dtype))
+        return lambda name, dtype, shape: torch.empty(shape, dtype=getattr(torch, dtype)), None
     where = torch.device("cuda", device)
-    # The allocator gives memory for the stream of whoever receives, whose thread this is and which makes it is not.
+    # That of the thread that calls: another one makes the arrays.
     if stream is None:
         stream = torch.cuda.current_stream(where)
+    elif not isinstance(stream, torch.cuda.Stream):
+        stream = torch.cuda.ExternalStream(_handle(stream), where)
 
     def make(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
         with torch.cuda.stream(stream):
             return torch.empty(shape, dtype=getattr(torch, dtype), device=where)
 
-    return make
+    return make, stream
 
 
-def _by_cupy(device: int | None, stream: Any) -> Make:
+def _by_cupy(device: int | None, stream: Any) -> tuple[Make, Any]:
     import cupy
 
     with cupy.cuda.Device(device) as where:
         number = where.id
-        stream = cupy.cuda.get_current_stream() if stream is None else stream
+        if stream is None:
+            stream = cupy.cuda.get_current_stream()
+        elif not isinstance(stream, cupy.cuda.Stream | cupy.cuda.ExternalStream):
+            stream = cupy.cuda.ExternalStream(_handle(stream))
 
     def make(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
         with cupy.cuda.Device(number), stream:
             return cupy.empty(shape, dtype if dtype in _NATIVE else _dtype_of_numpy(dtype))
 
-    return make
+    return make, stream
+
+
+def _handle(stream: Any) -> int:
+    """The handle of a stream, for another library."""
+    for name in ("cuda_stream", "ptr", "handle"):
+        if (handle := getattr(stream, name, None)) is not None:
+            return int(handle)
+    return int(stream)
 
 
 def _device_number(device: Any) -> int | None:
@@ -241,9 +258,9 @@ def _maker(to: str | Make | None, device: Any, stream: Any) -> tuple[Make, Any]:
         loaded = [library for library in choices if library in sys.modules]
         to = loaded[0] if loaded else _first_installed(choices)
     if to == "torch":
-        return _by_torch(number, stream), stream
+        return _by_torch(number, stream)
     if to == "cupy":
-        return _by_cupy(number, stream), stream
+        return _by_cupy(number, stream)
     if number is not None:
         raise ValueError(f"arrays of {to} are not on a GPU; receive to='torch' or to='cupy'")
     if to == "numpy":

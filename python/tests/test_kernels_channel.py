@@ -87,6 +87,26 @@ def test_types_that_numpy_lacks() -> None:
         assert not got["box"].any()
 
 
+@pytest.mark.skipif(not HAS_TORCH, reason="NOT RUN: torch is not installed; tests/gpu.py does it on a GPU")
+def test_types_of_torch() -> None:
+    import torch  # type: ignore[import-not-found, unused-ignore]
+
+    kinds = "bfloat16 float16 float32 float64 int8 int16 int32 int64 uint8 uint16 bool complex64 float8_e4m3fn float8_e5m2"
+    arrays = {kind: (torch.arange(60_000).reshape(300, 200) % 50).to(getattr(torch, kind)) for kind in kinds.split()}
+    arrays |= {"scalar": torch.tensor(2.0), "none": torch.empty(0, 3), "weight": torch.nn.Linear(3, 3).weight}
+    got = exchange(arrays, to="torch")
+    for name, tensor in arrays.items():
+        same = got[name].dtype == tensor.dtype and got[name].shape == tensor.shape
+        assert same and got[name].tolist() == tensor.tolist(), name
+    for tensor, text in (
+        (arrays["float32"].T, "not C-contiguous"),
+        (arrays["bfloat16"][:, ::2], "not C-contiguous"),
+        (arrays["complex64"].conj(), "resolve_conj"),
+    ):
+        with pytest.raises(BufferError, match=text):
+            exchange(tensor)
+
+
 def run(example: str, *arguments: str) -> str:
     path = EXAMPLES / "python/examples" / example
     assert len(path.read_text().splitlines()) < 80

@@ -1073,6 +1073,7 @@ def channel_rounds(library, arrays, same, more, strided):
             with listener.accept(timeout=60) as channel:
                 for checksum in (False, True):
                     outcome = channel.send(arrays, checksum=checksum, timeout=60)
+                    check(outcome.copied != checksum, outcome.via)
                     got = channel.recv(to=library, device=0, timeout=60)
                     check(got.keys() == arrays.keys(), got.keys())
                     for name, array in arrays.items():

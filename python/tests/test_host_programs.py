@@ -93,8 +93,6 @@ def test_tensors_says_what_limits_a_path() -> None:
         assert found["rows"][-1]["via"] == "1 connection (it is switched off)"
         by_copy = "One copy moves the bytes" in found["limits"][0]
         assert by_copy == (found["why_not_copied"] is None) and (by_copy or found["why_not_copied"] in found["limits"][0])
-        words = run("tensors", "127.0.0.1", "--port", port, "--quick").stdout
-        assert "GB/s" in words and ("One copy moves" in words or "not by one copy" in words)
     gone = run("tensors", "127.0.0.1", "--port", port)
     assert gone.returncode == 2 and gone.stderr.startswith("gpunet: ") and "refused" in gone.stderr
     assert run("tensors").returncode == 64

@@ -57,10 +57,13 @@ impl Held {
     /// What one of them is, and what to pass instead.
     pub(crate) fn all(devices: &Devices, arrays: Vec<Passed<'_>>, access: Access) -> PyResult<Vec<Self>> {
         let mut events: Vec<(u32, u64, Arc<Event>)> = Vec::new();
-        let held: Vec<Self> = arrays
+        let mut held: Vec<Self> = arrays
             .into_iter()
             .map(|passed| Self::new(devices, &mut events, passed, access))
             .collect::<PyResult<_>>()?;
+        // What has no bytes is nowhere: it does not keep the others from one copy.
+        let device = held.iter().find_map(|held| held.device.clone());
+        held.iter_mut().filter(|held| held.array.len == 0).for_each(|held| held.device.clone_from(&device));
         if access == Access::Write {
             no_overlap(&held)?;
         }

@@ -8,7 +8,7 @@
 `open`, `embed` and `attach` give a `Proxy`. It connects and listens for the program itself (`Proxy.connect`,
 `Proxy.listen`), and attaches devices whose kernels have sockets (`Proxy.attach_cuda`, `Proxy.attach_cpu`). `connect` and
 `start_server` are the same for asyncio. A `Queue` moves arrays in the order of a stream; the members of a `Team` store into
-each other's memory. docs/python.md leads through it.
+each other's memory. A `Channel` moves whole arrays to another process. docs/python.md leads through it.
 """
 
 import atexit as _atexit
@@ -35,18 +35,22 @@ from gpunet._native import (
     embed,
     open,
 )
+from gpunet.channel import Channel, ChannelListener, Outcome, Transfer
 
 __version__ = _native.version
 
 __all__ = [
     "AsyncSocket",
     "Attachment",
+    "Channel",
+    "ChannelListener",
     "DeviceListener",
     "DeviceSocket",
     "Done",
     "Launch",
     "Listener",
     "Memory",
+    "Outcome",
     "Proxy",
     "Queue",
     "Server",
@@ -56,6 +60,7 @@ __all__ = [
     "SymmetricPart",
     "Team",
     "TeamListener",
+    "Transfer",
     "attach",
     "connect",
     "embed",

@@ -1,4 +1,4 @@
-"""Programs: ``python -m gpunet echo | probe | diagnose``. docs/python.md has them."""
+"""Programs: ``python -m gpunet echo | probe | diagnose | tensors``. docs/python.md has them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import gpunet
 from gpunet import _native
+from gpunet._tensors import tensors
 
 OK, LACKS, FAILS, USAGE = 0, 1, 2, 64
 """Exit codes, as gpunet-diagnose's."""
@@ -245,8 +246,8 @@ def parser() -> Parser:
     codes = "Exit codes: 0 all is well; 1 (diagnose) it works, without a GPU; 2 it does not work; 64 bad command line."
     parser = Parser(prog="python -m gpunet", description="Sockets for GPU kernels.", epilog=codes)
     parser.add_argument("--version", action="version", version=f"gpunet {gpunet.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="echo | probe | diagnose")
-    for program in (echo, probe, diagnose):
+    commands = parser.add_subparsers(dest="command", required=True, metavar="echo | probe | diagnose | tensors")
+    for program in (echo, probe, diagnose, tensors):
         command = commands.add_parser(program.__name__, help=program.__doc__, description=program.__doc__, epilog=codes)
         command.set_defaults(program=program)
         command.add_argument("--json", action="store_true", help="print JSON")
@@ -256,6 +257,13 @@ def parser() -> Parser:
             command.add_argument("--device", type=number(0, 1023), metavar="N", help="the GPU [the CPU]")
             command.add_argument("--blocks", type=number(1, 128), default=4, help="connections at a time [%(default)s]")
             command.add_argument("--daemon", metavar="PATH", help="the socket of gpunetd [where it listens, if it does]")
+        if program is tensors:
+            command.add_argument("host", nargs="?", metavar="HOST", help="where the other end listens; with --listen: here")
+            command.add_argument("--listen", action="store_true", help="be the other end")
+            command.add_argument("--port", type=number(0, 65535), default=7778, help="the port [%(default)s]")
+            command.add_argument("--device", type=number(0, 1023), metavar="N", help="arrays of this GPU [of the CPU]")
+            command.add_argument("--streams", type=number(1, 64), metavar="N", help="connections [half the CPUs, at most 8]")
+            command.add_argument("--quick", action="store_true", help="smaller arrays")
     return parser
 
 

@@ -81,6 +81,21 @@ async def ended(done: _native.Done) -> None:
         os.close(fd)
 
 
+async def transferred(transfer: _native.Transfer[_T]) -> _T:
+    """Waits for a transfer of a channel. A task that is cancelled gives it up."""
+    import asyncio
+    import os
+
+    fd = os.dup(transfer.fileno())
+    try:
+        return await _until_ready(partial(transfer.wait, 0), lambda: fd)
+    except (asyncio.CancelledError, GeneratorExit):
+        transfer.cancel()
+        raise
+    finally:
+        os.close(fd)
+
+
 class AsyncSocket:
     """A connected stream, for the tasks of one event loop. One task may send while another receives."""
 

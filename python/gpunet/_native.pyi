@@ -1,9 +1,9 @@
 """The native module. What is public is in `gpunet`; docs/python.md leads through it."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import IO, Any, Literal, Protocol, TypeAlias
+from typing import IO, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import Buffer as Buffer  # PEP 688
 
@@ -44,6 +44,13 @@ class _Tensor(Protocol):
 
 Array: TypeAlias = Buffer | _CudaArray | _Tensor
 """Contiguous memory: an object with a buffer (numpy, bytearray), a CUDA array (torch, CuPy, Numba), or a DLPack tensor."""
+
+_Kind: TypeAlias = tuple[int, int, int]
+
+PassedArray: TypeAlias = tuple[str, Any, Any, _Kind | None, tuple[_Kind, list[int]] | None]
+"""An array of a channel: name, the array, its stream, its type if its protocol has no name for it, and what bytes are."""
+
+_T_co = TypeVar("_T_co", covariant=True)
 
 version: str
 
@@ -645,3 +652,89 @@ class SymmetricPart(Buffer):
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class RawChannel:
+    """What `Channel` is made of."""
+
+    @staticmethod
+    def connect(
+        address: Address, streams: int | None, piece: int | None, timeout: float | None, rendezvous: bool, most: int | None
+    ) -> RawChannel: ...
+    def send(
+        self,
+        arrays: Sequence[PassedArray],
+        checksum: bool,
+        progress: Callable[[int, int], object] | None,
+        timeout: float | None,
+    ) -> Transfer[Outcome]: ...
+    def recv_into(
+        self, arrays: Sequence[PassedArray], progress: Callable[[int, int], object] | None, timeout: float | None
+    ) -> Transfer[Outcome]: ...
+    def recv(
+        self,
+        make: Callable[[list[tuple[str, _Kind, list[int], bool]]], tuple[Sequence[PassedArray], Any]],
+        progress: Callable[[int, int], object] | None,
+        timeout: float | None,
+    ) -> Transfer[Any]: ...
+    def finish_sends(self) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def why_not_local(self) -> str | None: ...
+
+class RawChannelListener:
+    """What `ChannelListener` is made of."""
+
+    def __init__(
+        self,
+        address: Address,
+        streams: int | None,
+        piece: int | None,
+        timeout: float | None,
+        rendezvous: bool,
+        most: int | None,
+    ) -> None: ...
+    def accept(self, timeout: float | None) -> RawChannel: ...
+    def getsockname(self) -> ReturnedAddress: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+
+class Transfer(Generic[_T_co]):
+    """A transfer of a channel that was begun: `await transfer`, or `transfer.wait()`.
+
+    A task that is cancelled while it awaits one gives it up, as `cancel` does.
+    """
+
+    def wait(self, timeout: float | None = None) -> _T_co:
+        """Waits until it is over, and returns what it gives; TimeoutError: it goes on."""
+    def done(self) -> bool: ...
+    def cancel(self) -> bool:
+        """Gives it up; returns whether it was not over. One that has not begun leaves the channel as it is.
+
+        One that has begun ends the channel: OSError with ECANCELED here, and an error at the other end.
+        """
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many bytes are through, and of how many."""
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it went, once it has succeeded."""
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable when it is over."""
+    def __await__(self) -> Generator[Any, Any, _T_co]: ...
+
+class Outcome:
+    """How a transfer went."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def via(self) -> str:
+        """How, in words: "one copy", "4 connections (the two ends are on different machines)"."""
+    @property
+    def copied(self) -> bool:
+        """Whether it was one copy from memory to memory."""
+    @property
+    def why_not_copied(self) -> str | None: ...

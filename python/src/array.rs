@@ -3,7 +3,7 @@
 
 use crate::buffer::View;
 use crate::cuda::{Context, Event};
-use crate::dlpack;
+use crate::dlpack::{self, Kind};
 use crate::error::made;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -22,6 +22,8 @@ pub(crate) enum Access {
 pub(crate) enum Runner<'a> {
     Cpu,
     Gpu(&'a OnStream),
+    /// Where the array is. Who runs them orders them behind what uses it.
+    Anywhere,
 }
 
 /// A stream of a GPU.
@@ -41,6 +43,11 @@ pub(crate) struct OnStream {
 pub(crate) struct Array {
     pub(crate) address: u64,
     pub(crate) len: usize,
+    pub(crate) shape: Vec<usize>,
+    /// `None`: of a type for which its protocol has no name.
+    pub(crate) kind: Option<Kind>,
+    /// GPU memory.
+    pub(crate) on_gpu: bool,
     _keep: Keep,
 }
 
@@ -54,6 +61,8 @@ enum Keep {
 pub(crate) struct Described {
     pub(crate) address: u64,
     pub(crate) len: usize,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) kind: Option<Kind>,
     pub(crate) is_contiguous: bool,
     pub(crate) is_read_only: bool,
     /// GPU memory.
@@ -76,33 +85,48 @@ impl Array {
         };
         if let Some(interface) = interface {
             let described = cuda_array(object, &interface)?;
-            described.check(object, access, runner)?;
-            if let Runner::Gpu(on) = runner {
-                follow(&interface, on)?;
+            // Who needs the type asks the protocol that has more of them.
+            let is_named = described.kind.is_some() || !matches!(runner, Runner::Anywhere) || !has_dlpack()?;
+            if is_named {
+                described.check(object, access, runner)?;
+                if let Runner::Gpu(on) = runner {
+                    follow(&interface, on)?;
+                }
+                return Ok(Self::of(described, Keep::Object(object.clone().unbind())));
             }
-            return Ok(Self::of(&described, Keep::Object(object.clone().unbind())));
         }
         // SAFETY: a live object.
         if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } != 0 {
             let view = View::array(object, access == Access::Write)?;
-            let (address, len) = (view.address(), view.len());
-            return Ok(Self { address, len, _keep: Keep::View(view) });
+            let (address, len, kind) = (view.address(), view.len(), view.kind());
+            let shape = match view.shape() {
+                Some(shape) => shape,
+                // What has no name for its type has a shape nevertheless.
+                None => object.getattr("shape").and_then(|shape| shape.extract()).unwrap_or(vec![len]),
+            };
+            return Ok(Self { address, len, shape, kind, on_gpu: false, _keep: Keep::View(view) });
         }
         if has_dlpack()? {
-            let stream = if let Runner::Gpu(on) = runner { Some(on.stream) } else { None };
-            if stream.is_none() && dlpack::device_of(object)?.is_gpu() {
-                return Err(wrong_device(object, "is GPU memory, and the queue is of the CPU device"));
-            }
+            let stream = match runner {
+                Runner::Gpu(on) => Some(on.stream.cast_signed()),
+                // The protocol's number for a consumer that orders itself.
+                Runner::Anywhere => Some(-1),
+                Runner::Cpu if dlpack::device_of(object)?.is_gpu() => {
+                    return Err(wrong_device(object, "is GPU memory, and the queue is of the CPU device"));
+                }
+                Runner::Cpu => None,
+            };
             let capsule = dlpack::ask(object, stream)?;
             let described = dlpack::describe(&capsule)?;
             described.check(object, access, runner)?;
-            return Ok(Self::of(&described, Keep::Object(capsule.unbind())));
+            return Ok(Self::of(described, Keep::Object(capsule.unbind())));
         }
         Err(no_array(object))
     }
 
-    const fn of(described: &Described, keep: Keep) -> Self {
-        Self { address: described.address, len: described.len, _keep: keep }
+    fn of(described: Described, keep: Keep) -> Self {
+        let Described { address, len, shape, kind, on_gpu, .. } = described;
+        Self { address, len, shape, kind, on_gpu, _keep: keep }
     }
 }
 
@@ -198,7 +222,17 @@ fn cuda_array(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyAny>) -> PyResu
     if address == 0 && len > 0 {
         return Err(malformed("data"));
     }
-    Ok(Described { address, len, is_contiguous, is_read_only, on_gpu: true })
+    let of_cuda = |code| Kind { code, bits: u8::try_from(8 * size).unwrap_or(0), lanes: 1 };
+    let kind = match kind.as_bytes() {
+        [b'>', ..] => None,
+        [_, b'i', ..] => Some(of_cuda(0)),
+        [_, b'u', ..] => Some(of_cuda(1)),
+        [_, b'f', ..] => Some(of_cuda(2)),
+        [_, b'c', ..] => Some(of_cuda(5)),
+        [_, b'b', ..] => Some(of_cuda(6)),
+        _ => None,
+    };
+    Ok(Described { address, len, shape, kind, is_contiguous, is_read_only, on_gpu: true })
 }
 
 /// How many bytes an array has.

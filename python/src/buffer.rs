@@ -1,5 +1,6 @@
 //! The memory of Python objects, by the buffer protocol, without a copy.
 
+use crate::dlpack::Kind;
 use crate::error::made;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -68,6 +69,36 @@ impl View {
 
     pub(crate) fn len(&self) -> usize {
         self.view.len.unsigned_abs()
+    }
+
+    /// The shape, of a view that has one.
+    pub(crate) fn shape(&self) -> Option<Vec<usize>> {
+        let ndim = usize::try_from(self.view.ndim).unwrap_or(0);
+        match self.view.shape.is_null() {
+            true if self.view.format.is_null() || ndim > 0 => None,
+            true => Some(Vec::new()),
+            // SAFETY: an array of `ndim` numbers, by the protocol.
+            false => Some((0..ndim).map(|at| unsafe { *self.view.shape.add(at) }.unsigned_abs()).collect()),
+        }
+    }
+
+    /// What the elements are, of a view that says it: numbers of this machine.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        if self.view.format.is_null() {
+            return None;
+        }
+        // SAFETY: a C string of the object, which the view keeps.
+        let format = unsafe { CStr::from_ptr(self.view.format) }.to_bytes();
+        let format = format.strip_prefix(b"@").or(format.strip_prefix(b"=")).unwrap_or(format);
+        let code = match format.strip_prefix(b"<").unwrap_or(format) {
+            [b'b' | b'h' | b'i' | b'l' | b'q' | b'n'] => 0,
+            [b'B' | b'H' | b'I' | b'L' | b'Q' | b'N' | b'c'] => 1,
+            [b'e' | b'f' | b'd'] => 2,
+            [b'Z', b'f' | b'd'] => 5,
+            [b'?'] => 6,
+            _ => return None,
+        };
+        Some(Kind { code, bits: u8::try_from(8 * self.view.itemsize).ok()?, lanes: 1 })
     }
 
     pub(crate) fn address(&self) -> u64 {

@@ -136,7 +136,8 @@ impl Context {
         Ok(Self(Arc::new(Inner { handle, held: None })))
     }
 
-    fn primary(ordinal: c_int) -> PyResult<Self> {
+    /// The primary context of a device.
+    pub(crate) fn primary(ordinal: c_int) -> PyResult<Self> {
         let (driver, mut device, mut handle) = (driver()?, 0, null_mut());
         // SAFETY: room for a number.
         check(driver, &format!("device {ordinal}: cuDeviceGet"), unsafe {

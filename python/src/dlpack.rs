@@ -53,7 +53,7 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Kind {
-    /// kDLInt (0), kDLUInt (1), kDLFloat (2), kDLBfloat (4), kDLComplex (5), kDLBool (6).
+    /// kDLInt (0), kDLUInt (1), kDLFloat (2), kDLBfloat (4), kDLComplex (5), kDLBool (6), ...
     pub(crate) code: u8,
     pub(crate) bits: u8,
     pub(crate) lanes: u16,
@@ -95,7 +95,7 @@ pub(crate) fn device_of(object: &Bound<'_, PyAny>) -> PyResult<Place> {
 
 /// Asks an object for its tensor, to be used on a stream if it is on a GPU. The capsule keeps the
 /// data: who drops it without having taken the tensor calls its deleter.
-pub(crate) fn ask<'py>(object: &Bound<'py, PyAny>, stream: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn ask<'py>(object: &Bound<'py, PyAny>, stream: Option<i64>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let keywords = PyDict::new(py);
     if let Some(stream) = stream.filter(|_| device_of(object).is_ok_and(Place::is_gpu)) {
@@ -175,6 +175,8 @@ pub(crate) fn describe(capsule: &Bound<'_, PyAny>) -> PyResult<Described> {
     Ok(Described {
         address: (tensor.data as u64).wrapping_add(tensor.byte_offset),
         len,
+        shape,
+        kind: Some(tensor.kind),
         is_contiguous,
         is_read_only: flags & READ_ONLY != 0,
         on_gpu: tensor.place.is_gpu(),

@@ -11,6 +11,7 @@
 //! | `socket` | sockets of the host program |
 //! | `attachment`, `launch`, `cpu`, `device_socket`, `memory`, `cuda` | a device: launches of its kernels, their sockets and memory |
 //! | `queue`, `team`, `cpu_team` | operations in the order of a stream; devices that store into each other's memory, also in kernels on the CPU |
+//! | `channel` | whole arrays to another process |
 //! | `array`, `export`, `dlpack` | arrays of other libraries as memory, and memory as their arrays |
 //! | `address`, `buffer`, `plain`, `error` | Python's values: addresses, memory, dicts, exceptions |
 //! | `wait`, `detach`, `job`, `fork`, `log` | how calls wait; work without the GIL; what goes on behind them; children of `fork`; the log |
@@ -19,6 +20,7 @@ mod address;
 mod array;
 mod attachment;
 mod buffer;
+mod channel;
 mod cpu;
 mod cpu_team;
 mod cuda;
@@ -86,6 +88,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<team::TeamListener>()?;
     module.add_class::<team::Symmetric>()?;
     module.add_class::<team::Part>()?;
+    module.add_class::<channel::RawChannel>()?;
+    module.add_class::<channel::RawChannelListener>()?;
+    module.add_class::<channel::Transfer>()?;
+    module.add_class::<channel::Outcome>()?;
     module.add_function(wrap_pyfunction!(proxy::open, module)?)?;
     module.add_function(wrap_pyfunction!(proxy::embed, module)?)?;
     module.add_function(wrap_pyfunction!(proxy::attach, module)?)?;

@@ -1043,6 +1043,136 @@ def members(command, seconds):
     say(*said, f"({min(count, 2)} GPUs)")
 
 
+CHANNEL_PEER = """
+import sys, gpunet
+library, port = sys.argv[1], int(sys.argv[2])
+with gpunet.Channel.connect(("127.0.0.1", port)) as channel:
+    while (arrays := channel.recv(to=library, device=0)) is not None:
+        channel.send(arrays)
+        if library == "torch":
+            # The next arrays come while these kernels run: the channel waits for the stream.
+            import torch
+            back = {name: torch.empty_like(array) for name, array in arrays.items()}
+        else:
+            import cupy
+            back = {name: cupy.empty_like(array) for name, array in arrays.items()}
+        channel.recv_into(back)
+        for name, array in back.items():
+            array += 1
+        channel.send(back)
+"""
+
+
+def channel_rounds(library, arrays, same, more, strided):
+    """Another process on the same GPU sends back what it gets, and then what it has added 1 to by a kernel."""
+    import gpunet
+
+    with gpunet.Channel.listen(("127.0.0.1", 0)) as listener:
+        command = [sys.executable, "-c", CHANNEL_PEER, library, str(listener.getsockname()[1])]
+        with subprocess.Popen(command) as process:
+            with listener.accept(timeout=60) as channel:
+                for checksum in (False, True):
+                    outcome = channel.send(arrays, checksum=checksum, timeout=60)
+                    check(outcome.copied != checksum, outcome.via)
+                    got = channel.recv(to=library, device=0, timeout=60)
+                    check(got.keys() == arrays.keys(), got.keys())
+                    for name, array in arrays.items():
+                        check(same(got[name], array), f"{name} came back wrong")
+                    say(f"{outcome.nbytes} bytes by {outcome.via}: every byte came back")
+                    channel.send(arrays, timeout=60)
+                    for name, array in channel.recv(to=library, device=0, timeout=60).items():
+                        check(same(array, more(arrays[name])), f"{name} has not what a kernel added")
+            check(process.wait(60) == 0, "the other process failed")
+    with gpunet.Channel.listen(("127.0.0.1", 0)) as listener:
+        command = [sys.executable, "-c", CHANNEL_VICTIM, str(listener.getsockname()[1])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            with listener.accept(timeout=60) as channel:
+                check(process.stdout.readline() == "ready\n", "it is not ready")
+                sending = channel.send_async(arrays)
+                process.kill()
+                began = time.monotonic()
+                try:
+                    sending.wait(20)
+                    check(False, "a transfer to a dead process has succeeded")
+                except ConnectionError as error:
+                    say(f"killed: {error} after {time.monotonic() - began:.2f} s")
+    # From the GPU into the CPU's memory, and back.
+    with gpunet.Channel.listen(("127.0.0.1", 0)) as listener:
+        near = gpunet.Channel.connect(listener.getsockname())
+        with near, listener.accept(timeout=20) as far:
+            sending = near.send_async(arrays)
+            got = far.recv(to="torch" if library == "torch" else "numpy", timeout=60)
+            say(f"to the CPU: {sending.wait(60).via}")
+            sending = far.send_async(got)
+            for name, array in near.recv(to=library, device=0, timeout=60).items():
+                check(same(array, arrays[name]), f"{name} came back wrong from the CPU")
+            sending.wait(60)
+            for wrong in (strided(arrays), "text"):
+                try:
+                    near.send(wrong)
+                    check(False, "it was sent")
+                except (BufferError, TypeError) as error:
+                    say(error)
+
+
+CHANNEL_VICTIM = """
+import sys, time, gpunet
+with gpunet.Channel.connect(("127.0.0.1", int(sys.argv[1]))) as channel:
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@step(180, "torch")
+def channel_torch():
+    """State dicts of every type between two processes on one GPU, in the order of torch's streams; a kill; the example."""
+    import torch
+
+    torch.manual_seed(7)
+    arrays = {"large": torch.randint(-9, 9, (64 << 20,), device="cuda", dtype=torch.int32)}
+    for kind in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8):
+        arrays[str(kind)] = torch.randint(0, 99, (300, 1001), device="cuda").to(kind)
+    arrays |= {"scalar": torch.tensor(2.0, device="cuda"), "none": torch.empty((0, 3), device="cuda")}
+    same = lambda a, b: a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)  # noqa: E731
+    with torch.cuda.stream(torch.cuda.Stream()):
+        channel_rounds("torch", arrays, same, lambda a: a + 1, lambda arrays: arrays["large"][::2])
+    import gpunet
+
+    with gpunet.Channel.listen(("127.0.0.1", 0)) as listener:
+        with gpunet.Channel.connect(listener.getsockname()) as near, listener.accept(timeout=20) as far:
+            small = torch.rand(1000, 100, device="cuda").to(torch.float8_e4m3fn)
+            sending = near.send_async({"fp8": small})
+            got = far.recv(device=0, timeout=20)["fp8"]
+            sending.wait(20)
+            check(got.dtype == small.dtype and torch.equal(got.view(torch.uint8), small.view(torch.uint8)), "float8 is wrong")
+    for device in ("cpu", "cuda"):
+        command = [sys.executable, str(EXAMPLES / "channel_torch.py"), device]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=80)
+        check(done.returncode == 0 and done.stdout.count("serving with") == 3, done.stdout + done.stderr[-2000:])
+        check("serving with 2.0" in done.stdout, done.stdout)
+        say(done.stdout.strip().splitlines()[-1])
+
+
+@step(120, "cupy")
+def channel_cupy():
+    """The same with CuPy's arrays, and how fast arrays go."""
+    import cupy
+
+    cupy.random.seed(7)
+    arrays = {"large": cupy.random.randint(0, 99, 32 << 20).astype(cupy.float32)}
+    arrays |= {kind: cupy.random.randint(0, 99, (100, 1001)).astype(kind) for kind in ("i1", "u2", "i8", "f2", "f8", "c8")}
+    same = lambda a, b: a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())  # noqa: E731
+    channel_rounds("cupy", arrays, same, lambda a: a + 1, lambda arrays: arrays["large"][::2])
+    listen = [sys.executable, "-m", "gpunet", "tensors", "--listen", "127.0.0.1", "--port", "0", "--device", "0", "--json"]
+    with subprocess.Popen(listen, stdout=subprocess.PIPE, text=True) as process:
+        port = json.loads(process.stdout.readline())["port"]
+        send = [sys.executable, "-m", "gpunet", "tensors", "127.0.0.1", "--port", str(port), "--device", "0"]
+        done = subprocess.run(send, capture_output=True, text=True, timeout=80)
+        process.send_signal(signal.SIGINT)
+        check(done.returncode == 0 and process.wait(20) == 0, done.stdout + done.stderr[-2000:])
+        say(*done.stdout.splitlines(), sep="\n    ")
+
+
 @step(120, "torch", "triton")
 def team_triton():
     """Two processes whose Triton kernels put, signal and meet."""

@@ -58,7 +58,7 @@ def test_the_servers(part: str) -> None:
         assert "KeyboardInterrupt" in errors
 
 
-@pytest.mark.parametrize("part", ["asyncio.run", "queue.recv("])
+@pytest.mark.parametrize("part", ["asyncio.run", "queue.recv(", "gpunet.Channel.connect"])
 def test_the_programs_that_end(part: str) -> None:
     done = subprocess.run([sys.executable, "-c", block(part, free_port())], timeout=30)
     assert done.returncode == 0

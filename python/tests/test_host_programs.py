@@ -1,4 +1,4 @@
-"""The programs: `python -m gpunet echo | probe | diagnose`, and the example under gpunetd."""
+"""The programs: `python -m gpunet echo | probe | diagnose | tensors`, and the example under gpunetd."""
 
 from __future__ import annotations
 
@@ -79,6 +79,23 @@ def test_diagnose_tries_echo() -> None:
         assert found["exit_code"] == 1
         assert "gpunet works, without a GPU" in run("diagnose").stdout
     assert done.returncode == found["exit_code"]
+
+
+def test_tensors_says_what_limits_a_path() -> None:
+    with serving("-m", "gpunet", "tensors", "--listen", "127.0.0.1", "--port", "0", "--json") as line:
+        port = str(json.loads(line)["port"])
+        done = run("tensors", "127.0.0.1", "--port", port, "--quick", "--json", "--streams", "2")
+        assert done.stderr == "" and done.returncode == 0
+        found = json.loads(done.stdout)
+        ways = {row["way"] for row in found["rows"]}
+        assert ways == {"as it comes", "connections", "one connection"} and len(found["rows"]) == 6
+        assert all(row["gigabytes_per_s"] > 0 for row in found["rows"])
+        assert found["rows"][-1]["via"] == "1 connection (it is switched off)"
+        by_copy = "One copy moves the bytes" in found["limits"][0]
+        assert by_copy == (found["why_not_copied"] is None) and (by_copy or found["why_not_copied"] in found["limits"][0])
+    gone = run("tensors", "127.0.0.1", "--port", port)
+    assert gone.returncode == 2 and gone.stderr.startswith("gpunet: ") and "refused" in gone.stderr
+    assert run("tensors").returncode == 64
 
 
 def test_a_bad_command_line_has_an_exit_code_of_its_own() -> None:

@@ -310,8 +310,8 @@ cpu = net.attach_cpu()
 near = cpu.connect(server.getsockname(), timeout=10, transport="tcp", linger=0.1)
 queue = gpunet.Queue(cpu)
 queue.recv(near, bytearray(4))
-print("waits", flush=True)
 try:
+    print("waits", flush=True)
     queue.synchronize()
 except KeyboardInterrupt:
     print("interrupted", flush=True)

@@ -22,11 +22,12 @@
 //! # Why this crate parses by itself
 //!
 //! `httparse` and `serde-json-core` read `&[u8]`. Received bytes lie in a ring that another program
-//! may be able to write, in two pieces if they wrap around its end: there is no such reference to
-//! them, and a GPU would load through one without coherence. A copy of each head into the memory of
-//! each lane would cost more than the parser. `httparse` accepts lines that end with a bare LF and
-//! leaves lengths, chunks and Expect to its caller; `serde-json-core` does not bound the depth of
-//! what it skips, and needs a type for each shape.
+//! may be able to write, in two pieces if they wrap around its end. There is no such reference to
+//! them, and a GPU would load through one without coherence. Each lane would need a copy.
+//! `httparse` 1.10 also leaves panics with formatted messages in the PTX, which the rules of the
+//! PTX build refuse. It accepts lines that end with a bare LF, begins each look from the first
+//! byte, and leaves lengths, chunks and Expect to its caller. `serde-json-core` needs a type for
+//! each shape. `httparse` and `serde_json` are what `utils/fuzz` compares this crate with.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![forbid(unsafe_code)]
 

@@ -27,7 +27,7 @@
 //! loads there how often the host has rung, and relays it ([`HostRelay`]).
 #![allow(unsafe_code)]
 
-use crate::memory::{Carve, Memory};
+use crate::memory::{BellMemory, Carve, Memory};
 use crate::word::{Word64, fence};
 use core::cell::Cell;
 use gpunet_device::abi::atomic::{self, Ordering};
@@ -139,9 +139,6 @@ pub struct HostBells {
 }
 
 impl HostBells {
-    const NONE: Self =
-        Self { memory: Memory::EMPTY, shape: Shape { serving: 0, blocks: 0, room: 0, reserved: 0 } };
-
     /// Bytes for a server of `blocks` blocks. The last `workers` of them serve no connections, the
     /// others `room` each.
     #[must_use]
@@ -208,16 +205,22 @@ pub struct Bells {
 }
 
 impl Bells {
-    /// Those of no server: rings do nothing.
-    pub(crate) const NONE: Self = Self { places: Memory::EMPTY, wakes: Memory::EMPTY, host: HostBells::NONE };
+    /// The bells of the server whose memory is divided, for structures that ring. Outside of a
+    /// server they ring for nobody.
+    #[must_use]
+    pub const fn of(carve: &Carve) -> Self {
+        let BellMemory { places, wakes, host, shape: [blocks, serving, room] } = carve.bells;
+        let shape = Shape { serving, blocks, room, reserved: 0 };
+        Self { places, wakes, host: HostBells { memory: host, shape } }
+    }
 
     pub(crate) fn carve(carve: &mut Carve, host: HostBells) -> Self {
         let shape = host.shape;
-        Self {
-            places: carve.take(shape.places() * place::LEN),
-            wakes: carve.take(shape.blocks as usize * LINE),
-            host,
-        }
+        let places = carve.take(shape.places() * place::LEN);
+        let wakes = carve.take(shape.blocks as usize * LINE);
+        let numbers = [shape.blocks, shape.serving, shape.room];
+        carve.bells = BellMemory { places, wakes, host: host.memory, shape: numbers };
+        Self { places, wakes, host }
     }
 
     /// Gives the bell's connection a turn: within microseconds, if its block is idle. Rings between
@@ -419,8 +422,8 @@ impl Doorbell {
     }
 
     /// Takes what was rung so far for known; returns who has rung since the last call. The host is
-    /// asked only if `by_host`. All lanes; begins and ends with a barrier. What was stored before a ring that counts is there for all
-    /// of them.
+    /// asked only if `by_host`. All lanes; begins and ends with a barrier. What was stored before a
+    /// ring that counts is there for all of them.
     pub(crate) fn look<G: Group>(&self, g: &G, by_host: bool) -> Rung {
         let (bells, block) = (&self.bells, self.block);
         let mut found = 0;

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use crate::Bytes;
-use crate::bells::Bells;
 use crate::bytes::{copy_all, total};
 use crate::word::{HostWord64, Word32, Word64};
 use gpunet_device::{Buffer, Group};
@@ -204,8 +203,23 @@ pub struct Carve {
     used: usize,
     blocks: usize,
     places: usize,
-    bells: Bells,
+    pub(crate) bells: BellMemory,
     seed: [u64; 2],
+}
+
+/// What the bells of a server lie in, and its blocks, those that serve, and the room of each:
+/// [`crate::Bells::of`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BellMemory {
+    pub(crate) places: Memory,
+    pub(crate) wakes: Memory,
+    pub(crate) host: Memory,
+    pub(crate) shape: [u32; 3],
+}
+
+impl BellMemory {
+    const NONE: Self =
+        Self { places: Memory::EMPTY, wakes: Memory::EMPTY, host: Memory::EMPTY, shape: [0; 3] };
 }
 
 impl Carve {
@@ -219,13 +233,13 @@ impl Carve {
     /// As [`Carve::measure`], for a launch of `blocks` blocks.
     #[must_use]
     pub const fn measure_for(blocks: usize) -> Self {
-        Self { memory: None, used: 0, blocks, places: 0, bells: Bells::NONE, seed: [0; 2] }
+        Self { memory: None, used: 0, blocks, places: 0, bells: BellMemory::NONE, seed: [0; 2] }
     }
 
     /// Gives out parts of this memory, in a launch of `blocks` blocks.
     #[must_use]
     pub const fn new(memory: Memory, blocks: usize) -> Self {
-        Self { memory: Some(memory), used: 0, blocks, places: 0, bells: Bells::NONE, seed: [0; 2] }
+        Self { memory: Some(memory), used: 0, blocks, places: 0, bells: BellMemory::NONE, seed: [0; 2] }
     }
 
     /// With a secret by which maps hash their keys.
@@ -256,17 +270,6 @@ impl Carve {
     #[must_use]
     pub const fn places(&self) -> usize {
         self.places
-    }
-
-    /// The bells of the server, for structures that ring. Outside of a server they ring for nobody.
-    #[must_use]
-    pub const fn bells(&self) -> Bells {
-        self.bells
-    }
-
-    /// With the bells of a server.
-    pub(crate) const fn set_bells(&mut self, bells: Bells) {
-        self.bells = bells;
     }
 
     /// Bytes given out so far.

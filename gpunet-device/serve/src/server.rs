@@ -135,7 +135,6 @@ impl<S: Service> Parts<S> {
         let carve = &mut carve.with_places(places);
         let host = HostBells::new(host, carve.blocks(), service.workers(), settings.room);
         let bells = Bells::carve(carve, host);
-        carve.set_bells(bells);
         let parts = Self {
             loads: Connections::carve(carve, serving),
             bells,

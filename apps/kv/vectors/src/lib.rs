@@ -119,7 +119,7 @@ impl Vectors {
     #[must_use]
     #[allow(unsafe_code)]
     pub fn new(carve: &mut Carve, map: Map) -> Self {
-        let (blocks, bells) = (carve.blocks(), carve.bells());
+        let (blocks, bells) = (carve.blocks(), Bells::of(carve));
         // SAFETY: every block makes them here, in the same order. `open`, desks and lists are used
         // as words; what is in `best` is a block's own.
         let mut take = |len| unsafe { carve.memory(len) };

@@ -1,6 +1,5 @@
 //! A plain echo server, to compare with: kernel TCP and threads.
 
-use super::server::LISTENING;
 use crate::outcome::Outcome;
 use crate::process::more_descriptors;
 use crate::sockets::{are_cores_few, spin};
@@ -15,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+/// What a server prints before its address.
+pub const LISTENING: &str = "listening on ";
 /// Bytes that a connection reads at a time.
 const PIECE: usize = 256 << 10;
 /// The pause between two polls of a thread that has no connections.

@@ -1,6 +1,6 @@
 //! Servers as processes of their own: `gpunet-echo server`, and the plain ones.
 
-use super::plain::Threads;
+use super::plain::{LISTENING, Threads};
 use crate::measure::Run;
 use crate::outcome::Outcome;
 use crate::process::{Owned, start_bound};
@@ -8,9 +8,6 @@ use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-
-/// What a server prints before its address.
-pub const LISTENING: &str = "listening on ";
 
 /// A running server. It ends when it is dropped.
 pub struct Server {

@@ -1,5 +1,6 @@
-//! Closing a socket: its handle dies at once, and the proxy learns of it: of a stream that it drives
-//! by a word that the stream's data thread scans, of any other socket by a request.
+//! Closing a socket: its handle dies at once, and the proxy learns of it. Of a stream that it
+//! drives it learns by a word that the stream's data thread scans, of any other socket by a
+//! request.
 
 use crate::group::outcome::by_leader;
 use crate::socket::accept_queue;

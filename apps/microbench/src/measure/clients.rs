@@ -6,6 +6,7 @@ mod plain;
 
 use super::Run;
 use crate::outcome::Outcome;
+use crate::process::Profile;
 use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::are_cores_few;
 use clap::{Args, ValueEnum};
@@ -32,6 +33,9 @@ pub struct ClientsArgs {
     /// Measure these parts only.
     #[arg(value_enum, value_name = "PART")]
     parts: Vec<Part>,
+    /// Note after the rows of a gpunet server how busy its threads were, percent of a core.
+    #[arg(long)]
+    threads: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,11 +56,11 @@ pub fn clients(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
         if args.parts.is_empty() || args.parts.contains(&part) {
             match part {
                 Part::Latency => {
-                    latency(run)?;
-                    in_turn(run)?;
+                    latency(run, args)?;
+                    in_turn(run, args)?;
                 }
-                Part::Bandwidth => bandwidth(run)?,
-                Part::Connects => connects(run)?,
+                Part::Bandwidth => bandwidth(run, args)?,
+                Part::Connects => connects(run, args)?,
                 Part::Silence => silence(run)?,
             }
         }
@@ -82,17 +86,43 @@ fn each_server(
     run: &mut Run<'_>,
     plain: &[Threads],
     blocks: impl IntoIterator<Item = Option<u32>>,
-    one: impl Fn(&mut Run<'_>, Role, &str, SocketAddr) -> Outcome<()>,
+    args: &ClientsArgs,
+    one: impl Fn(&mut Run<'_>, Role, &str, &Server) -> Outcome<()>,
 ) -> Outcome<()> {
     for &threads in plain {
         let server = Plain::start(threads)?;
-        one(run, Role::Reference, &threads.name(), server.addr)?;
+        one(run, Role::Reference, &threads.name(), &Server { addr: server.addr, process: None })?;
     }
     for blocks in blocks {
         let server = Echo::start(run, blocks)?;
-        one(run, Role::Gpunet, &name(blocks), server.addr)?;
+        let process = args.threads.then(|| server.process());
+        one(run, Role::Gpunet, &name(blocks), &Server { addr: server.addr, process })?;
     }
     Ok(())
+}
+
+/// A server that is measured.
+struct Server {
+    addr: SocketAddr,
+    /// Its process, if it is to be noted how busy the threads were.
+    process: Option<u32>,
+}
+
+impl Server {
+    /// Runs a load, and notes how busy the server's threads were.
+    fn under<T>(
+        &self,
+        run: &mut Run<'_>,
+        what: &str,
+        load: impl FnOnce(SocketAddr) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let profile = self.process.map(Profile::begin).transpose()?;
+        let result = load(self.addr)?;
+        if let Some(profile) = profile {
+            run.recorder.note(format!("{what}: {}", profile.end()?));
+        }
+        Ok(result)
+    }
 }
 
 fn table(run: &mut Run<'_>, what: &str, axis: Axis, rows: usize) -> Outcome<()> {
@@ -109,11 +139,12 @@ fn table(run: &mut Run<'_>, what: &str, axis: Axis, rows: usize) -> Outcome<()> 
     run.recorder.table("clients", title, axis, setting, rows)
 }
 
-fn latency(run: &mut Run<'_>) -> Outcome<()> {
+fn latency(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     let rounds = run.effort.of(2000, 10_000, 50_000);
     table(run, &format!("{SIZE} B round trip, one connection busy"), Axis::None, 14)?;
-    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
-        let samples = load::latency(addr, CONNECTIONS, rounds)?;
+    let one = |run: &mut Run<'_>, role, name: &str, server: &Server| -> Outcome<()> {
+        let load = |addr| load::latency(addr, CONNECTIONS, rounds);
+        let samples = server.under(run, name, load)?;
         let median = |samples: &[u64]| {
             let mut samples = samples.to_vec();
             samples.sort_unstable();
@@ -127,57 +158,53 @@ fn latency(run: &mut Run<'_>) -> Outcome<()> {
         run.recorder.row(row.at(name, 1));
         Ok(())
     };
-    each_server(run, &[Threads::Each], shapes(), one)
+    each_server(run, &[Threads::Each], shapes(), args, one)
 }
 
-fn in_turn(run: &mut Run<'_>) -> Outcome<()> {
+fn in_turn(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     let rounds = run.effort.of(2000, 10_000, 50_000);
     let what = format!("{SIZE} B round trip, one connection after the other");
     table(run, &what, Axis::TimeByConnections, 4 * COUNTS.len())?;
-    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+    let one = |run: &mut Run<'_>, role, name: &str, server: &Server| -> Outcome<()> {
         for connections in COUNTS {
-            let samples = load::in_turn(addr, connections, rounds)?;
             let what = format!("{}, {name}", counted(connections as u64, "connection"));
+            let samples = server.under(run, &what, |addr| load::in_turn(addr, connections, rounds))?;
             run.recorder.row(Row::times(role, what, &samples).at(name, connections as u64));
         }
         Ok(())
     };
-    each_server(run, &[Threads::EachBlocks, Threads::Shared(1)], [Some(1), None], one)
+    each_server(run, &[Threads::EachBlocks, Threads::Shared(1)], [Some(1), None], args, one)
 }
 
-fn bandwidth(run: &mut Run<'_>) -> Outcome<()> {
+fn bandwidth(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     let time = Duration::from_millis(run.effort.of(300, 1000, 3000));
     table(run, "bytes that come back", Axis::RateByConnections, 6 * COUNTS.len())?;
-    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+    let one = |run: &mut Run<'_>, role, name: &str, server: &Server| -> Outcome<()> {
         for connections in COUNTS {
-            let (bytes, took) = load::bandwidth(addr, connections, time)?;
-            let row = Row::rate(
-                role,
-                format!("{}, {name}", counted(connections as u64, "connection")),
-                bytes,
-                took,
-            );
-            run.recorder.row(row.at(name, connections as u64));
+            let what = format!("{}, {name}", counted(connections as u64, "connection"));
+            let load = |addr| load::bandwidth(addr, connections, time);
+            let (bytes, took) = server.under(run, &what, load)?;
+            run.recorder.row(Row::rate(role, what, bytes, took).at(name, connections as u64));
         }
         Ok(())
     };
     // If there are more spinning threads than cores, they take the cores from each other.
     let each = if are_cores_few() { Threads::EachBlocks } else { Threads::Each };
-    each_server(run, &[each, Threads::Shared(1), Threads::Shared(4)], [Some(1), Some(4), None], one)
+    each_server(run, &[each, Threads::Shared(1), Threads::Shared(4)], [Some(1), Some(4), None], args, one)
 }
 
-fn connects(run: &mut Run<'_>) -> Outcome<()> {
+fn connects(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     let rounds = run.effort.of(1000, 5000, 50_000);
     table(run, "connect, a byte there and back, close", Axis::ConnectsByClients, 4 * CONNECTORS.len())?;
-    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+    let one = |run: &mut Run<'_>, role, name: &str, server: &Server| -> Outcome<()> {
         for threads in CONNECTORS {
-            let rate = load::connects(addr, threads, rounds)?;
             let what = format!("{name}, {}", counted(threads as u64, "client thread"));
+            let rate = server.under(run, &what, |addr| load::connects(addr, threads, rounds))?;
             run.recorder.row(Row::number(role, what, rate, "connections a second").at(name, threads as u64));
         }
         Ok(())
     };
-    each_server(run, &[Threads::EachBlocks, Threads::Shared(4)], [Some(1), None], one)
+    each_server(run, &[Threads::EachBlocks, Threads::Shared(4)], [Some(1), None], args, one)
 }
 
 fn silence(run: &mut Run<'_>) -> Outcome<()> {

@@ -14,7 +14,8 @@ pub(super) struct Streams<S> {
     positions: Vec<u32>,
 }
 
-/// The words that a device writes for its streams: [`gpunet_core::memory::SharedMemory`] names them.
+/// The words that a device writes for its streams
+/// ([`gpunet_core::memory::SharedMemory::stream_words`]).
 pub(super) type Words = [WordArray; STREAM_WORDS];
 
 /// The same words of each stream, as last scanned.

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 /// A running server. It ends when it is dropped.
 pub struct Echo {
     pub addr: SocketAddr,
-    _process: Owned,
+    process: Owned,
 }
 
 impl Echo {
@@ -36,6 +36,11 @@ impl Echo {
         let Some(addr) = addr.and_then(|addr| addr.parse().ok()) else {
             return Err(format!("{} does not serve: it said {line:?}", program.display()).into());
         };
-        Ok(Self { addr, _process: process })
+        Ok(Self { addr, process })
+    }
+
+    /// The number of its process.
+    pub fn process(&self) -> u32 {
+        self.process.0.id()
     }
 }

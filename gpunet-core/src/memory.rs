@@ -31,6 +31,9 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// Words of a driven stream that the device writes and a data thread scans.
+pub const STREAM_WORDS: usize = 3;
+
 /// Tries to name the socket that changed, while others move the epoch on at the same time.
 const EPOCH_TRIES: u32 = 4;
 
@@ -168,6 +171,26 @@ impl SharedMemory {
     #[must_use]
     pub fn consumed_words(&self) -> WordArray {
         WordArray { first: self.word(self.layout.consumed), len: self.geometry.slots() as usize }
+    }
+
+    /// The first `closed` word.
+    #[must_use]
+    pub fn closed_words(&self) -> WordArray {
+        WordArray { first: self.word(self.layout.closed), len: self.geometry.slots() as usize }
+    }
+
+    /// All words that the device writes of its driven streams: `published`, `consumed`, `closed`.
+    #[must_use]
+    pub fn stream_words(&self) -> [WordArray; STREAM_WORDS] {
+        [self.published_words(), self.consumed_words(), self.closed_words()]
+    }
+
+    /// Returns whether the device has closed the driven stream of that generation. If so, all that
+    /// it has published of the stream is visible.
+    #[must_use]
+    pub fn is_closed(&self, slot: u32, generation: u32) -> bool {
+        // Pairs with the device's publish, which is its last access to the slot.
+        self.closed_words().get(slot as usize).observe() == u64::from(generation)
     }
 
     /// The request words of the control slots.

@@ -166,6 +166,12 @@ impl Net {
         self.shared_word(self.context().shared_layout.consumed + slot as u64 * 8)
     }
 
+    /// `closed` of a proxy-driven socket, which this device writes.
+    #[inline(always)]
+    pub(crate) fn closed(self, slot: u32) -> Word {
+        self.shared_word(self.context().shared_layout.closed + slot as u64 * 8)
+    }
+
     /// A listener's ready count (a stream's `landed`), which the proxy writes.
     #[inline(always)]
     pub(crate) fn ready(self, slot: u32) -> Word {

@@ -47,17 +47,69 @@ impl Spent {
 }
 
 fn proxy_time() -> Outcome<Duration> {
-    let mut sum = Duration::ZERO;
-    for task in std::fs::read_dir("/proc/self/task")? {
+    let times = thread_times("self")?;
+    Ok(times
+        .iter()
+        .filter(|(name, _)| PROXY.iter().any(|proxy| name.starts_with(proxy)))
+        .map(|(_, t)| t)
+        .sum())
+}
+
+/// The names of a process's threads, and the processor time of each.
+fn thread_times(process: &str) -> Outcome<Vec<(String, Duration)>> {
+    let mut times = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
         let task = task?.path();
         // A thread may end in the meantime. It is not one of the proxy's threads, which live
         // longer.
         let Ok(name) = std::fs::read_to_string(task.join("comm")) else { continue };
-        if PROXY.iter().any(|proxy| name.starts_with(proxy)) {
-            sum += thread_time(&task)?;
+        if let Ok(time) = thread_time(&task) {
+            times.push((name.trim().to_owned(), time));
         }
     }
-    Ok(sum)
+    Ok(times)
+}
+
+/// What the threads of another process do in the meantime: which of them have no time left.
+pub struct Profile {
+    process: String,
+    start: Instant,
+    before: Vec<(String, Duration)>,
+}
+
+impl Profile {
+    /// Starts measuring.
+    pub fn begin(process: u32) -> Outcome<Self> {
+        let process = process.to_string();
+        Ok(Self { before: thread_times(&process)?, process, start: Instant::now() })
+    }
+
+    /// Returns, in words, how busy the threads were since then: data threads, the control thread,
+    /// blocks on the CPU, and the others together.
+    pub fn end(&self) -> Outcome<String> {
+        let (after, elapsed) = (thread_times(&self.process)?, self.start.elapsed());
+        Ok(in_words(&self.before, &after, elapsed))
+    }
+}
+
+fn in_words(before: &[(String, Duration)], after: &[(String, Duration)], elapsed: Duration) -> String {
+    const KINDS: [(&str, &str); 3] =
+        [("gpunet-data-", "data threads"), ("gpunet-control", "control thread"), ("gpunet-block-", "blocks")];
+    let kind_of = |name: &str| KINDS.iter().position(|(prefix, _)| name.starts_with(prefix));
+    let mut shares: [Vec<f64>; KINDS.len() + 1] = Default::default();
+    for (name, time) in after {
+        // Names are the threads' own, but for those of no kind, which only their sum is told of.
+        let earlier = before.iter().filter(|(other, _)| other == name).map(|(_, time)| *time).max();
+        let busy = time.saturating_sub(earlier.unwrap_or_default());
+        let share = 100.0 * busy.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+        shares[kind_of(name).unwrap_or(KINDS.len())].push(share);
+    }
+    let names = KINDS.iter().map(|(_, name)| *name).chain(["other threads"]);
+    let told = names.zip(&shares).filter(|(_, shares)| !shares.is_empty()).map(|(name, shares)| {
+        let most = shares.iter().copied().fold(0.0, f64::max);
+        format!("{} {name}: {:.0} %, the busiest {most:.0} %", shares.len(), shares.iter().sum::<f64>())
+    });
+    told.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns a thread's processor time: the scheduler's in nanoseconds if the kernel counts it,
@@ -159,6 +211,23 @@ mod tests {
         let mut child = std::thread::spawn(start).join().unwrap();
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::TERM.as_raw()));
+    }
+
+    #[test]
+    fn a_profile_tells_which_threads_have_no_time_left() {
+        let ms = Duration::from_millis;
+        let times = |of: [u64; 4]| {
+            let names = ["gpunet-data-0", "gpunet-data-1", "gpunet-control", "gpunet-echo"];
+            names.into_iter().map(str::to_owned).zip(of.map(ms)).collect::<Vec<_>>()
+        };
+        let told = in_words(&times([10, 20, 30, 40]), &times([110, 60, 35, 40]), ms(100));
+        assert_eq!(
+            told,
+            "2 data threads: 140 %, the busiest 100 %; 1 control thread: 5 %, the busiest 5 %; \
+             1 other threads: 0 %, the busiest 0 %"
+        );
+        let own = Profile::begin(std::process::id()).unwrap().end().unwrap();
+        assert!(own.contains("other threads"), "{own}");
     }
 
     #[test]

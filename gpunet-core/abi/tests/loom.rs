@@ -584,6 +584,59 @@ fn a_slot_has_one_owner() {
     });
 }
 
+/// A group closes a driven stream by its word, last of all; the data thread finds the close, sends
+/// what was published, and gives the slot back; another group takes it. Nothing that was published
+/// is missed, and the slot has one owner, although the first group publishes without END.
+#[test]
+fn a_closed_stream_has_sent_all_and_its_slot_is_the_next_ones() {
+    const GENERATION: u64 = 1;
+    struct Stream {
+        published: AtomicU64,
+        closed: AtomicU64,
+        slots: Slots,
+    }
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let (published, closed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let stream = Arc::new(Stream { published, closed, slots: Slots::new() });
+        let slot = recycle::take(&stream.slots).unwrap();
+        let closer = {
+            let stream = stream.clone();
+            thread::spawn(move || {
+                stream.published.store(1, Ordering::Release);
+                stream.slots.used[slot as usize].with_mut(|entry| unsafe { *entry += 1 });
+                stream.published.store(2, Ordering::Release);
+                stream.closed.store(GENERATION, Ordering::Release);
+            })
+        };
+        let data_thread = {
+            let stream = stream.clone();
+            thread::spawn(move || {
+                // The scan's hint, the observed word, and what was published, in this order.
+                if stream.closed.load(Ordering::Relaxed) == 0
+                    || stream.closed.load(Ordering::Acquire) != GENERATION
+                {
+                    return false;
+                }
+                assert_eq!(stream.published.load(Ordering::Acquire), 2, "sent and not found");
+                stream.slots.push(slot);
+                true
+            })
+        };
+        // The other slot is free, too.
+        let mut taken = vec![recycle::take(&stream.slots), recycle::take(&stream.slots)];
+        for &slot in taken.iter().flatten() {
+            // Words of the last socket are reset before a request names the slot.
+            stream.slots.used[slot as usize].with_mut(|entry| unsafe { *entry = 0 });
+        }
+        let found = data_thread.join().unwrap();
+        closer.join().unwrap();
+        taken.extend([recycle::take(&stream.slots)]);
+        assert_eq!(taken.iter().flatten().count(), 1 + usize::from(found));
+    });
+}
+
 /// A claim on loom's atomics, with the orderings of gpunet-device's `request`.
 struct Claim(AtomicU32);
 

@@ -1,4 +1,6 @@
-//! Closing a socket: its handle dies at once, and the proxy learns of it by a request.
+//! Closing a socket: its handle dies at once, and the proxy learns of it. Of a stream that it
+//! drives it learns by a word that the stream's data thread scans, of any other socket by a
+//! request.
 
 use crate::group::outcome::by_leader;
 use crate::socket::accept_queue;
@@ -6,7 +8,8 @@ use crate::socket::half::{wake_own_pollers, wake_waiting};
 use crate::socket::recv::RecvHalf;
 use crate::socket::request::{self, Claim};
 use crate::socket::send::SendHalf;
-use crate::table::{entry, membership, slots};
+use crate::table::entry::{self, Deferred};
+use crate::table::{membership, slots};
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Group, Net, platform};
@@ -18,9 +21,24 @@ use gpunet_abi::{Direction, Error, Handle, Result};
 pub(crate) struct Closing {
     net: Net,
     handle: Handle,
-    claim: Claim,
-    /// Of the request.
-    flags: u32,
+    via: Via,
+}
+
+/// How the proxy learns of a close.
+enum Via {
+    /// By the socket's word, which this data thread scans.
+    Word { thread: u32 },
+    /// By a request.
+    Request { claim: Claim, flags: u32 },
+}
+
+impl Via {
+    /// Gives back what was taken for the close.
+    fn release(&self) {
+        if let Self::Request { claim, .. } = self {
+            claim.release();
+        }
+    }
 }
 
 impl Closing {
@@ -41,9 +59,9 @@ impl Closing {
         }
         // The claim first, and what prepares: they may have to be waited for, and the handle is
         // good until the close is sure to be posted.
-        let claim = Claim::for_close(net, handle)?;
+        let via = Via::of(net, handle, kind)?;
         if let Err(error) = retire(net, handle, kind) {
-            claim.release();
+            via.release();
             return Err(error);
         }
         membership::forget(net, handle);
@@ -51,23 +69,57 @@ impl Closing {
             membership::close_lists(net, handle);
         }
         wake_waiters(net, handle, kind);
-        // The close of a stream leaves nothing to report. The port of another socket is free when
-        // its close is answered.
-        let flags = if kind == Kind::Stream { Request::ANSWER_FIRST } else { 0 };
-        Ok(Self { net, handle, claim, flags })
+        Ok(Self { net, handle, via })
     }
 
-    /// Posts the close to the proxy, with a stream's positions. By the same lane; in a cancelled
-    /// launch, too.
+    /// Posts the close to the proxy, with a stream's positions. By the same lane, which has the
+    /// slot no longer then; in a cancelled launch, too.
     ///
     /// # Errors
     /// As [`Claim::post_close`].
     #[inline(never)]
     pub(crate) fn post(self, sent: u64, consumed: u64) -> Result<u64> {
-        let mut request = request::new(self.net, Op::Close, self.handle);
-        (request.send_position, request.recv_position) = (sent, consumed);
-        request.flags = self.flags;
-        self.claim.post_close(&request, self.handle).map(|()| 0)
+        let Self { net, handle, via } = self;
+        match via {
+            Via::Word { thread } => {
+                // Pairs with the data thread's observe in `is_closed`: it finds all that was
+                // published of the stream. The slot is the next socket's from here on.
+                net.closed(handle.slot()).publish(u64::from(handle.generation()));
+                let (sleeping, doorbell) = net.data_thread(thread);
+                platform::ring_doorbell(sleeping, doorbell);
+                Ok(0)
+            }
+            Via::Request { claim, flags } => {
+                let mut request = request::new(net, Op::Close, handle);
+                (request.send_position, request.recv_position) = (sent, consumed);
+                request.flags = flags;
+                claim.post_close(&request, handle).map(|()| 0)
+            }
+        }
+    }
+}
+
+impl Via {
+    /// How the proxy is to learn of the close of a socket that is `kind`. By one lane.
+    ///
+    /// # Errors
+    /// TimedOut; NetworkDown.
+    #[inline(never)]
+    fn of(net: Net, handle: Handle, kind: Kind) -> Result<Self> {
+        // If another group closes the socket meanwhile, the link may be the next one's; then this
+        // close fails.
+        let driver = match kind {
+            Kind::Stream => entry::link_of(net.entry(handle.slot())).data_thread(),
+            _ => None,
+        };
+        if let Some(thread) = driver {
+            WaitGuard::new(net, Deadline::NEVER).ignoring_cancel(true).check()?;
+            return Ok(Self::Word { thread });
+        }
+        // The close of a stream leaves nothing to report. The port of another socket is free when
+        // its close is answered.
+        let flags = if kind == Kind::Stream { Request::ANSWER_FIRST } else { 0 };
+        Ok(Self::Request { claim: Claim::for_close(net, handle)?, flags })
     }
 }
 
@@ -116,15 +168,19 @@ fn end_and_close(net: Net, handle: Handle) -> Result<u64> {
         Err(error) => {
             // The proxy does not learn of it, so the slot and its words stay this socket's until
             // the launch that took it is finished.
-            closing.claim.release();
+            closing.via.release();
             return Err(error);
         }
     };
     let mut send = SendHalf::load_at(net, handle, entry, link, false);
     let mut recv = RecvHalf::load_at(net, handle, entry, link);
-    // A close that resets (SO_LINGER 0) does not announce the end of the stream before.
-    if entry::options(net, handle).linger_ms != 0 {
+    // A close that resets (SO_LINGER 0) does not announce the end of the stream before. What the
+    // proxy drives ends with the close, and only bytes that are in the ring unpublished need more.
+    let (resets, direct) = (entry::options(net, handle).linger_ms == 0, link.is_direct());
+    if !resets && (direct || entry::deferred(entry) != Deferred::None) {
         send.end();
+    }
+    if !resets && direct {
         recv.end();
     }
     // The slot is the next socket's once the close is posted.

@@ -112,6 +112,7 @@ fn open(net: Net, slot: u32, kind: Kind, options: &Options) -> Result<Handle> {
     // The words this device writes start at 0 before any request names the slot.
     net.published(slot).set(0);
     net.consumed(slot).set(0);
+    net.closed(slot).set(0);
     net.lines_sent(slot).set(0);
     let (published, consumed) = own_words(net.own_words(slot));
     published.set(0);

@@ -105,6 +105,19 @@ impl ControlSender {
     /// # Errors
     /// [`Closed`]: it is dropped.
     pub(crate) fn send(&self, message: Message) -> Result<(), Closed> {
+        self.push(message, true)
+    }
+
+    /// Sends a message for which the control thread need not wake up: it finds it when it wakes up
+    /// for something else, or when [`ControlSender::wake`] is called.
+    ///
+    /// # Errors
+    /// [`Closed`]: it is dropped.
+    pub(crate) fn leave(&self, message: Message) -> Result<(), Closed> {
+        self.push(message, false)
+    }
+
+    fn push(&self, message: Message, wakes: bool) -> Result<(), Closed> {
         let mut state = self.0.lock();
         if state.closed {
             return Err(Closed);
@@ -115,7 +128,7 @@ impl ControlSender {
             _ => VecDeque::new(),
         };
         state.push(message);
-        let wakes = std::mem::take(&mut state.asleep);
+        let wakes = wakes && std::mem::take(&mut state.asleep);
         drop(state);
         // Not under the lock: dropping a message wakes the task that waits for its answer, and that
         // task may use the queue.
@@ -124,6 +137,13 @@ impl ControlSender {
             self.0.wake.notify_one();
         }
         Ok(())
+    }
+
+    /// Wakes the control thread if it sleeps.
+    pub(crate) fn wake(&self) {
+        if std::mem::take(&mut self.0.lock().asleep) {
+            self.0.wake.notify_one();
+        }
     }
 
     /// Forgets the user of an attachment.
@@ -256,6 +276,7 @@ mod tests {
     use super::*;
     use gpunet_abi::control::{Op, Request};
     use gpunet_core::ids::{HostRequestId, RequestId};
+    use std::task::Poll;
 
     fn state(messages: impl IntoIterator<Item = Message>) -> State {
         let mut state = State::default();
@@ -370,6 +391,33 @@ mod tests {
             assert!(matches!(state.pop(now), Some(Message::Gone { .. })));
             assert!(state.pop(now).is_none() && state.turns.is_empty());
         }
+    }
+
+    #[test]
+    fn what_is_left_wakes_nobody_and_is_found_by_whoever_is_woken() {
+        let (sender, mut receiver) = control_queue();
+        receiver.spin = Duration::ZERO;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            for wakes in [false, true] {
+                let mut next = Box::pin(receiver.recv());
+                let sleeps = std::future::poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx).is_pending()));
+                assert!(sleeps.await && sender.0.lock().asleep);
+                sender.leave(abandon(1, 0)).unwrap();
+                sender.leave(abandon(1, 1)).unwrap();
+                assert!(sender.0.lock().asleep);
+                if wakes {
+                    sender.wake()
+                } else {
+                    sender.send(abandon(1, 2)).unwrap()
+                }
+                assert!(!sender.0.lock().asleep);
+                assert_eq!(taken(Some(next.as_mut().await)), Some((1, 0)));
+                drop(next);
+                assert_eq!(taken(receiver.try_recv()), Some((1, 1)));
+                assert_eq!(receiver.try_recv().is_some(), !wakes);
+            }
+        });
     }
 
     #[test]

@@ -50,6 +50,10 @@ use watched::WatchedWords;
 const REQUESTS: usize = 512;
 /// Transports that one turn polls without a system call.
 const POLLS: usize = 64;
+/// How long a stream that has ended is left for the control thread to find, unless this thread
+/// sleeps before: where connections come and go, the next one wakes it within that time, and of
+/// many that end together only the first would.
+const LEFT_ALONE: Duration = Duration::from_micros(200);
 /// The setup of a data thread.
 pub(crate) struct ShardSetup {
     pub(crate) index: usize,
@@ -85,6 +89,10 @@ pub(crate) struct Shard {
     others_busy_ns: u64,
     /// When thread 0 next polls the words of threads in a long sleep.
     next_watch: Instant,
+    /// The last scan found streams that their device has closed.
+    found_close: bool,
+    /// Since when messages lie in the control thread's queue for which it was not woken.
+    unannounced: Option<Instant>,
     stop: bool,
 }
 
@@ -105,6 +113,8 @@ impl Shard {
             was_busy: false,
             others_busy_ns: 0,
             next_watch: Instant::now(),
+            found_close: false,
+            unannounced: None,
             stop: false,
         })
     }
@@ -136,7 +146,7 @@ impl Shard {
     fn turn(&mut self) {
         self.setup.pulse.beat();
         let mut busy = self.take_commands();
-        busy |= self.scan(Extent::Slice);
+        busy |= self.look();
         busy |= self.poll_streams();
         busy |= self.drive();
         busy |= self.poll_network(Duration::ZERO);
@@ -145,6 +155,9 @@ impl Shard {
         self.was_busy = busy || !self.ready.is_empty();
         let now = Instant::now();
         let began = std::mem::replace(&mut self.turn_began, now);
+        if self.unannounced.is_some_and(|since| now.saturating_duration_since(since) >= LEFT_ALONE) {
+            self.announce();
+        }
         if self.setup.index == 0 && now >= self.next_watch {
             // Each sleep is one of `latency` at most.
             self.next_watch = now + self.setup.latency / 2;
@@ -161,6 +174,7 @@ impl Shard {
             self.idle.stay_alert();
         }
         if let Some(limit) = self.idle.sleep_for(now, polled) {
+            self.announce();
             let watched =
                 if polled && self.setup.index > 0 { self.idle.watched_sleep(now, limit) } else { None };
             self.was_busy = self.sleep(watched.unwrap_or(limit), watched.is_some());
@@ -184,8 +198,8 @@ impl Shard {
     /// The words that this thread's streams wait for.
     fn words(&self) -> Vec<WatchedWords> {
         let watched = |attachment: &ServedAttachment| {
-            let (slots, published, consumed) = attachment.streams.seen();
-            WatchedWords { state: attachment.state.clone(), slots, published, consumed }
+            let (slots, seen) = attachment.streams.seen();
+            WatchedWords { state: attachment.state.clone(), slots, seen }
         };
         self.served().map(watched).collect()
     }
@@ -236,6 +250,13 @@ impl Shard {
         found
     }
 
+    /// Wakes the control thread for what was left for it.
+    fn announce(&mut self) {
+        if self.unannounced.take().is_some() {
+            self.setup.control.wake();
+        }
+    }
+
     fn stream(
         &mut self,
         attachment: AttachmentId,
@@ -254,11 +275,21 @@ impl Shard {
         }
     }
 
+    /// Scans some of the words that devices write.
+    fn look(&mut self) -> bool {
+        let busy = self.scan(Extent::Slice);
+        if std::mem::take(&mut self.found_close) {
+            // Options that a device has set before it closed have come meanwhile.
+            self.take_commands();
+        }
+        busy
+    }
+
     /// Scans the words that devices write. Queues the streams whose words changed, and hands
     /// control requests on.
     fn scan(&mut self, extent: Extent) -> bool {
         let mut busy = false;
-        let Self { attachments, ready, setup, .. } = self;
+        let Self { attachments, ready, setup, found_close, .. } = self;
         let sharing = attachments.len();
         let requests = match extent {
             Extent::Whole => usize::MAX,
@@ -268,7 +299,8 @@ impl Shard {
             Extent::Slice => 0,
         };
         for (&id, attachment) in attachments.iter_mut() {
-            busy |= attachment.scan_streams(extent, sharing, |slot, stream| {
+            busy |= attachment.scan_streams(extent, sharing, |state, slot, stream| {
+                *found_close |= stream.look_for_close(state, slot);
                 if !std::mem::replace(&mut stream.queued, true) {
                     ready.push_back((id, slot));
                 }
@@ -334,7 +366,9 @@ impl Shard {
                     attachment.state.totals.close(undelivered);
                     let message =
                         Message::Finished { attachment: attachment_id, socket, undelivered, counts };
-                    let _ = self.setup.control.send(message);
+                    // Nobody waits for it but who is short of slots or of ring memory.
+                    let _ = self.setup.control.leave(message);
+                    self.unannounced.get_or_insert(self.turn_began);
                 }
             }
         }

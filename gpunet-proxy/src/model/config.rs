@@ -12,8 +12,10 @@ use std::time::Duration;
 
 /// As [`Config::data_threads`]: the number is chosen for the machine.
 pub const AUTO_THREADS: usize = 0;
-/// The largest number of data threads that is chosen automatically.
-const MOST_AUTO_THREADS: usize = 8;
+/// The largest number of data threads that is chosen automatically: all that there can be. With 8
+/// of them, 32 connections carried 9.4 GB/s back on 16 cores and 10.8 on 32, where a plain server
+/// of a thread for each went from 7.5 to 25.7.
+const MOST_AUTO_THREADS: usize = SHARDS;
 
 /// Settings of a proxy and of the attachments made by it.
 ///
@@ -51,7 +53,7 @@ pub struct Config {
     pub device_rings: u64,
     /// Data threads, at most 16. Each stream belongs to one of them, and those without streams
     /// sleep. Default [`AUTO_THREADS`]: half the cores that this process may use (of `cpus`, if
-    /// that names fewer: one for each), at least 1 and at most 8.
+    /// that names fewer: one for each), at least 1 and at most 16.
     pub data_threads: usize,
     /// CPUs that data threads are pinned to: thread N to the Nth, starting over if there are fewer
     /// CPUs than threads. Default none: the scheduler knows what else the machine does.
@@ -254,7 +256,7 @@ impl Config {
     /// use gpunet_proxy::Config;
     ///
     /// assert_eq!(Config { data_threads: 3, ..Config::default() }.thread_count(), 3);
-    /// assert!((1..=8).contains(&Config::default().thread_count()));
+    /// assert!((1..=16).contains(&Config::default().thread_count()));
     /// ```
     #[must_use]
     pub fn thread_count(&self) -> usize {
@@ -300,7 +302,8 @@ mod tests {
             (2, &[], 1),
             (3, &[], 1),
             (8, &[], 4),
-            (64, &[], 8),
+            (16, &[], 8),
+            (64, &[], 16),
             (16, &[3, 5], 2),
             (2, &[3, 5], 1),
         ] {

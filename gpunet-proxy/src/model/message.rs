@@ -30,12 +30,12 @@ pub(crate) enum Command {
     Detach { attachment: AttachmentId, done: UnboundedSender<()> },
     /// Drive a new stream.
     Open { attachment: AttachmentId, slot: u32, stream: OpenStream },
-    /// Close a stream: the device has closed it, or it is reaped.
+    /// Close a stream for its device. What the device has closed itself it closes by a word.
     Close { attachment: AttachmentId, slot: u32, linger_ns: u64 },
     /// The device's process is gone and closed nothing: send what it published, then reset.
     Gone { attachment: AttachmentId, slot: u32, bound_ns: u64 },
     /// Change an open stream's options.
-    SetOptions { attachment: AttachmentId, slot: u32, options: Options },
+    SetOptions { attachment: AttachmentId, slot: u32, options: Options, linger_ns: u64 },
     /// Count the bytes that are not acknowledged yet. Answered by [`Message::OutQueue`].
     OutQueue { attachment: AttachmentId, slot: u32, id: RequestId },
     /// Report the progress of this thread's streams: of one user's, or of all.
@@ -76,6 +76,8 @@ pub(crate) struct OpenStream {
     pub(crate) rings: Rings,
     /// SO_SNDLOWAT, bytes.
     pub(crate) send_low: u32,
+    /// How long what was sent before a close may take, nanoseconds.
+    pub(crate) linger_ns: u64,
     /// Its span, for the log.
     pub(crate) span: tracing::Span,
 }

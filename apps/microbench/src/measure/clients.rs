@@ -14,7 +14,6 @@ use load::SIZE;
 use plain::Threads;
 pub use plain::{PlainServerArgs, plain_server};
 use server::Server;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Connections whose round trips are measured, one after the other.
@@ -37,6 +36,9 @@ pub struct ClientsArgs {
     /// Measure these parts only.
     #[arg(value_enum, value_name = "PART")]
     parts: Vec<Part>,
+    /// Note after each row how busy the server's threads were, percent of a core.
+    #[arg(long)]
+    threads: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -57,12 +59,12 @@ pub fn clients(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
         if args.parts.is_empty() || args.parts.contains(&part) {
             match part {
                 Part::Latency => {
-                    latency(run)?;
-                    in_turn(run)?;
+                    latency(run, args)?;
+                    in_turn(run, args)?;
                 }
-                Part::Bandwidth => bandwidth(run)?,
-                Part::Connects => connects(run)?,
-                Part::Silence => silence(run)?,
+                Part::Bandwidth => bandwidth(run, args)?,
+                Part::Connects => connects(run, args)?,
+                Part::Silence => silence(run, args)?,
             }
         }
     }
@@ -94,15 +96,14 @@ fn each_server(
     run: &mut Run<'_>,
     plain: &[Threads],
     blocks: impl IntoIterator<Item = Option<u32>>,
-    one: impl Fn(&mut Run<'_>, Role, &str, SocketAddr) -> Outcome<()>,
+    args: &ClientsArgs,
+    one: impl Fn(&mut Run<'_>, Role, &str, &Server) -> Outcome<()>,
 ) -> Outcome<()> {
     for &threads in plain {
-        let server = Server::plain(threads)?;
-        one(run, Role::Reference, &threads.name(), server.addr)?;
+        one(run, Role::Reference, &threads.name(), &Server::plain(threads)?.noted(args.threads))?;
     }
     for blocks in blocks {
-        let server = Server::echo(run, blocks)?;
-        one(run, Role::Gpunet, &name(blocks), server.addr)?;
+        one(run, Role::Gpunet, &name(blocks), &Server::echo(run, blocks)?.noted(args.threads))?;
     }
     Ok(())
 }
@@ -117,11 +118,11 @@ fn table(run: &mut Run<'_>, what: &str, axis: Axis, rows: usize) -> Outcome<()> 
     run.recorder.table("clients", title, axis, setting, rows)
 }
 
-fn latency(run: &mut Run<'_>) -> Outcome<()> {
+fn latency(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     let rounds = run.effort.of(2000, 10_000, 50_000);
     table(run, &format!("{SIZE} B round trip, one connection busy"), Axis::None, 2 * (3 + BLOCKS.len() + 1))?;
-    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
-        let samples = load::latency(addr, CONNECTIONS, rounds)?;
+    let one = |run: &mut Run<'_>, role, name: &str, server: &Server| -> Outcome<()> {
+        let samples = server.under(run, name, |addr| load::latency(addr, CONNECTIONS, rounds))?;
         let median = |samples: &[u64]| {
             let mut samples = samples.to_vec();
             samples.sort_unstable();
@@ -135,59 +136,54 @@ fn latency(run: &mut Run<'_>) -> Outcome<()> {
         run.recorder.row(row.at(name, 1));
         Ok(())
     };
-    each_server(run, &plain_of_one(), shapes(), one)
+    each_server(run, &plain_of_one(), shapes(), args, one)
 }
 
-fn in_turn(run: &mut Run<'_>) -> Outcome<()> {
+fn in_turn(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     let rounds = run.effort.of(2000, 10_000, 50_000);
     let what = format!("{SIZE} B round trip, one connection after the other");
     table(run, &what, Axis::TimeByConnections, 6 * COUNTS.len())?;
-    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+    let one = |run: &mut Run<'_>, role, name: &str, server: &Server| -> Outcome<()> {
         for connections in COUNTS {
-            let samples = load::in_turn(addr, connections, rounds)?;
             let what = format!("{}, {name}", counted(connections as u64, "connection"));
+            let samples = server.under(run, &what, |addr| load::in_turn(addr, connections, rounds))?;
             run.recorder.row(Row::times(role, what, &samples).at(name, connections as u64));
         }
         Ok(())
     };
-    each_server(run, &plain_of_one(), [Some(1), Some(8), None], one)
+    each_server(run, &plain_of_one(), [Some(1), Some(8), None], args, one)
 }
 
-fn bandwidth(run: &mut Run<'_>) -> Outcome<()> {
+fn bandwidth(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     let time = Duration::from_millis(run.effort.of(300, 1000, 3000));
     table(run, "bytes that come back", Axis::RateByConnections, 7 * COUNTS.len())?;
-    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+    let one = |run: &mut Run<'_>, role, name: &str, server: &Server| -> Outcome<()> {
         for connections in COUNTS {
-            let (bytes, took) = load::bandwidth(addr, connections, time)?;
-            let row = Row::rate(
-                role,
-                format!("{}, {name}", counted(connections as u64, "connection")),
-                bytes,
-                took,
-            );
-            run.recorder.row(row.at(name, connections as u64));
+            let what = format!("{}, {name}", counted(connections as u64, "connection"));
+            let (bytes, took) = server.under(run, &what, |addr| load::bandwidth(addr, connections, time))?;
+            run.recorder.row(Row::rate(role, what, bytes, took).at(name, connections as u64));
         }
         Ok(())
     };
     let plain: Vec<_> = plain_of_one().into_iter().chain([Threads::Shared(4)]).collect();
-    each_server(run, &plain, [Some(1), Some(4), None], one)
+    each_server(run, &plain, [Some(1), Some(4), None], args, one)
 }
 
-fn connects(run: &mut Run<'_>) -> Outcome<()> {
+fn connects(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     let rounds = run.effort.of(1000, 5000, 50_000);
     table(run, "connect, a byte there and back, close", Axis::ConnectsByClients, 4 * CONNECTORS.len())?;
-    let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
+    let one = |run: &mut Run<'_>, role, name: &str, server: &Server| -> Outcome<()> {
         for threads in CONNECTORS {
-            let rate = load::connects(addr, threads, rounds)?;
             let what = format!("{name}, {}", counted(threads as u64, "client thread"));
+            let rate = server.under(run, &what, |addr| load::connects(addr, threads, rounds))?;
             run.recorder.row(Row::number(role, what, rate, "connections a second").at(name, threads as u64));
         }
         Ok(())
     };
-    each_server(run, &[Threads::EachBlocks, Threads::Shared(4)], [Some(1), None], one)
+    each_server(run, &[Threads::EachBlocks, Threads::Shared(4)], [Some(1), None], args, one)
 }
 
-fn silence(run: &mut Run<'_>) -> Outcome<()> {
+fn silence(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     let rounds = run.effort.of(20, 50, 200);
     let few = more_descriptors() < SILENT + DESCRIPTORS;
     for beside in [0, SILENT] {
@@ -202,16 +198,18 @@ fn silence(run: &mut Run<'_>) -> Outcome<()> {
         };
         let what = format!("{SIZE} B round trip after a silence, a blocking client{what}");
         table(run, &what, Axis::TimeByInterval, 2 * PAUSES.len())?;
-        let one = |run: &mut Run<'_>, role, name: &str, addr: SocketAddr| -> Outcome<()> {
-            let _silent = load::silent(addr, beside as usize)?;
+        let one = |run: &mut Run<'_>, role, name: &str, server: &Server| -> Outcome<()> {
+            let _silent = load::silent(server.addr, beside as usize)?;
             for pause in PAUSES {
-                let samples = load::after_silence(addr, Duration::from_millis(pause), rounds)?;
-                let row = Row::all_times(role, format!("{name}, after {pause} ms"), &samples);
+                let (what, pause_for) = (format!("{name}, after {pause} ms"), Duration::from_millis(pause));
+                let samples =
+                    server.under(run, &what, |addr| load::after_silence(addr, pause_for, rounds))?;
+                let row = Row::all_times(role, what, &samples);
                 run.recorder.row(row.at(name, pause));
             }
             Ok(())
         };
-        each_server(run, &[Threads::EachBlocks], [None], one)?;
+        each_server(run, &[Threads::EachBlocks], [None], args, one)?;
     }
     Ok(())
 }

@@ -148,6 +148,9 @@ pub struct SharedLayout {
     pub published: u64,
     /// `u64` per socket: consumed. Device writes, proxy scans.
     pub consumed: u64,
+    /// `u64` per socket: the generation of the driven stream that the device has closed. Device
+    /// writes, proxy scans.
+    pub closed: u64,
     /// `u64` per control slot: request sequence. Device writes, proxy scans.
     pub requests: u64,
     /// `u64` per control slot: sequence given up. Device writes, proxy scans.
@@ -191,7 +194,8 @@ impl SharedLayout {
         let controls = geometry.controls as u64;
         let published = size_of::<SharedHeader>() as u64;
         let consumed = published + round_up(sockets * 8);
-        let requests = consumed + round_up(sockets * 8);
+        let closed = consumed + round_up(sockets * 8);
+        let requests = closed + round_up(sockets * 8);
         let abandons = requests + round_up(controls * 8);
         let slots = abandons + round_up(controls * 8);
         let lines = slots + round_up(controls * size_of::<ControlSlot>() as u64);
@@ -207,6 +211,7 @@ impl SharedLayout {
         Self {
             published,
             consumed,
+            closed,
             requests,
             abandons,
             controls: slots,
@@ -345,6 +350,7 @@ mod tests {
             0,
             s.published,
             s.consumed,
+            s.closed,
             s.requests,
             s.abandons,
             s.controls,

@@ -96,7 +96,7 @@ settings! {
     /// allow_groups, from what the kernel says of each client.
     socket_mode: Mode, "MODE", "GPUNETD_SOCKET_MODE", Some(Mode(0o666));
     /// Data threads, 1 to 16. Default 0, automatic: half the cores that the daemon may use (of
-    /// cpus, if that names fewer: one for each), at least 1 and at most 8. Those without streams
+    /// cpus, if that names fewer: one for each), at least 1 and at most 16. Those without streams
     /// sleep.
     threads: usize, "N", "GPUNETD_THREADS", Some(Config::default().data_threads);
     /// CPUs that data threads are pinned to, such as "2-5,8": thread N to the Nth, from the first

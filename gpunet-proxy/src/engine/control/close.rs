@@ -34,7 +34,6 @@ impl At<'_> {
 
     /// Closes a stream; `linger_ms` overrides the socket's own.
     pub(super) fn close_stream(&mut self, slot: u32, linger_ms: Option<i32>) {
-        let default_linger = self.control.linger.as_nanos() as u64;
         let Role::Stream(stream) = &mut self.slots[slot].role else { return };
         if std::mem::replace(&mut stream.closed, true) {
             return;
@@ -43,7 +42,7 @@ impl At<'_> {
         let Some(thread) = stream.thread else {
             return self.close_direct(slot, linger_ms);
         };
-        let linger_ns = u64::try_from(linger_ms).map_or(default_linger, |ms| ms * 1_000_000);
+        let linger_ns = self.control.linger_ns(linger_ms);
         self.control.threads.link(thread).send(Command::Close { attachment: self.state.id, slot, linger_ns });
     }
 
@@ -152,6 +151,11 @@ impl At<'_> {
 }
 
 impl Control {
+    /// How long a socket with that linger time may take to deliver what it has sent.
+    pub(super) fn linger_ns(&self, linger_ms: i32) -> u64 {
+        u64::try_from(linger_ms).map_or(self.linger.as_nanos() as u64, |ms| ms * 1_000_000)
+    }
+
     /// Returns whether that end of a direct stream still exists, open, closed or retired.
     fn holds_rings(&self, end: Partner) -> bool {
         let attachment = self.attachments.get(end.attachment);

@@ -212,7 +212,8 @@ impl At<'_> {
         let descriptor = self.driven_descriptor(slot, thread, rings, &opened);
         let span = self.enter_span(slot, opened.kind, addrs);
         let send_low = options.low_water().0;
-        let stream = OpenStream { generation, io: opened.io, rings, send_low, span };
+        let linger_ns = self.control.linger_ns(options.linger_ms);
+        let stream = OpenStream { generation, io: opened.io, rings, send_low, linger_ns, span };
         self.control.threads.link(thread).send(Command::Open { attachment: self.state.id, slot, stream });
         hand_off::at(HandOff::StreamGiven);
         descriptor

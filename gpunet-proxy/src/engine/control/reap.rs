@@ -79,10 +79,10 @@ impl At<'_> {
     /// The slots of the sockets that a launch left open, and of those that were closed when it
     /// failed.
     fn left_by(&mut self, launch: LaunchId) -> Vec<u32> {
-        let left = self.slots.iter().filter(|(_, entry)| {
+        let left = self.slots.iter().filter(|&(slot, entry)| {
             let open = match &entry.role {
                 Role::Free | Role::Opening | Role::Prepared | Role::Retired(_) => false,
-                Role::Stream(stream) => !stream.closed,
+                Role::Stream(stream) => !self.is_closed(slot, stream),
                 Role::Bound(_) | Role::Listener(_) | Role::Group(_) => true,
             };
             entry.launch == Some(launch) && (open || entry.retiring)

@@ -92,10 +92,11 @@ impl At<'_> {
             }
             Op::SetOptions => {
                 let (attachment, options) = (self.state.id, request.options);
+                let linger_ns = self.control.linger_ns(options.linger_ms);
                 if let Role::Stream(stream) = &mut self.slots[slot].role {
                     stream.linger_ms = options.linger_ms;
                     if let Some(thread) = stream.thread {
-                        let command = Command::SetOptions { attachment, slot, options };
+                        let command = Command::SetOptions { attachment, slot, options, linger_ns };
                         self.control.threads.link(thread).send(command);
                     }
                 }

@@ -151,14 +151,15 @@ impl Control {
                 socket.waiting = listener.waiting + attachment.untaken(&listener.ahead).count() as u64;
             }
             Role::Stream(stream) => {
-                socket.state = if stream.closed { State::Closing } else { State::Established };
+                let is_closed = attachment.is_closed(slot, stream);
+                socket.state = if is_closed { State::Closing } else { State::Established };
                 socket.transport = transport(stream.transport);
                 socket.placement = placement(stream, &self.arenas);
                 (socket.local, socket.peer) = (Some(stream.addrs.0), Some(stream.addrs.1));
                 let (send, recv) = stream.memory.rings();
                 (socket.send_capacity, socket.recv_capacity) = (send.capacity(), recv.capacity());
                 // A closed direction no longer counts as taken, whatever its program has stored.
-                let is_taken = |direction| !stream.closed && memory.is_taken(slot, direction);
+                let is_taken = |direction| !is_closed && memory.is_taken(slot, direction);
                 socket.send_taken = is_taken(Direction::Send);
                 socket.recv_taken = is_taken(Direction::Recv);
                 if stream.partner.is_some() {

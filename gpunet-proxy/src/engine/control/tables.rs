@@ -150,7 +150,8 @@ pub(super) struct Waiter {
 pub(super) struct StreamEntry {
     pub(super) memory: StreamMemory,
     pub(super) linger_ms: i32,
-    /// The device has closed it; the slot comes back when the rest has ended.
+    /// It was closed by a request, or for its device; the slot comes back when the rest has ended.
+    /// A driven stream that its device has closed, `AttachmentEntry::is_closed` finds.
     pub(super) closed: bool,
     /// The data thread that moves its bytes; `None` of a direct stream.
     pub(super) thread: Option<Assignment>,

@@ -43,18 +43,18 @@ impl Shard {
             Command::Close { attachment, slot, linger_ns } => {
                 let now = self.now();
                 let Some((state, stream)) = self.stream(attachment, slot) else { return };
-                stream.observe_words(state, slot);
-                stream.connection.handle_close(now, linger_ns);
+                stream.close(state, slot, now, linger_ns);
                 self.enqueue(attachment, slot);
             }
             Command::Gone { attachment, slot, bound_ns } => {
                 let now = self.now();
                 let Some((state, stream)) = self.stream(attachment, slot) else { return };
-                stream.observe_words(state, slot);
-                stream.connection.handle_gone(now, bound_ns);
+                stream.abandon(state, slot, now, bound_ns);
                 self.enqueue(attachment, slot);
             }
-            Command::SetOptions { attachment, slot, options } => self.set_options(attachment, slot, &options),
+            Command::SetOptions { attachment, slot, options, linger_ns } => {
+                self.set_options(attachment, slot, &options, linger_ns);
+            }
             Command::OutQueue { attachment, slot, id } => {
                 // The words first: what the device sent before it asked counts.
                 let bytes = self.stream(attachment, slot).map(|(state, stream)| {
@@ -80,9 +80,9 @@ impl Shard {
         self.attachments.insert(state.id, ServedAttachment::new(state));
     }
 
-    fn set_options(&mut self, attachment: AttachmentId, slot: u32, options: &Options) {
+    fn set_options(&mut self, attachment: AttachmentId, slot: u32, options: &Options, linger_ns: u64) {
         if let Some((_, stream)) = self.stream(attachment, slot)
-            && let Err(error) = stream.set_options(options)
+            && let Err(error) = stream.set_options(options, linger_ns)
         {
             tracing::debug!(slot, %error, "socket options not applied");
         }

@@ -70,7 +70,7 @@ impl ServedAttachment {
         let memory = &state.memory;
         let controls = memory.geometry().controls as usize;
         Self {
-            words: Words { published: memory.published_words(), consumed: memory.consumed_words() },
+            words: memory.stream_words(),
             requests: memory.request_words(),
             abandons: memory.abandon_words(),
             seen_requests: vec![0; controls],
@@ -109,17 +109,17 @@ impl ServedAttachment {
         &mut self,
         extent: Extent,
         sharing: usize,
-        mut ready: impl FnMut(u32, &mut DrivenStream),
+        mut ready: impl FnMut(&AttachmentState, u32, &mut DrivenStream),
     ) -> bool {
         let mut busy = false;
-        let Self { streams, recent, slices, words, .. } = self;
+        let Self { state, streams, recent, slices, words, .. } = self;
         let mut newly_active = VecDeque::new();
         let mut changed = |slot: u32, stream: &mut Box<DrivenStream>| {
             busy = true;
             if !std::mem::replace(&mut stream.recent, true) {
                 newly_active.push_back(slot);
             }
-            ready(slot, stream);
+            ready(state, slot, stream);
         };
         let (len, slice) = (streams.len(), (SLICE / sharing).max(MIN_SLICE));
         if extent == Extent::Whole || len <= slice {

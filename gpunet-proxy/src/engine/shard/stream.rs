@@ -58,6 +58,10 @@ pub(super) struct DrivenStream {
     became_writable: bool,
     /// The device has shut a direction down, and pollers have not been told yet.
     was_shut: bool,
+    /// The device has closed it.
+    is_closed: bool,
+    /// How long what was sent before a close may take, nanoseconds.
+    linger_ns: u64,
     rings: Rings,
     /// The data thread that drives it.
     thread: usize,
@@ -81,6 +85,8 @@ impl DrivenStream {
             send_low: u64::from(opened.send_low).min(opened.rings.send.capacity()),
             became_writable: false,
             was_shut: false,
+            is_closed: false,
+            linger_ns: opened.linger_ns,
             rings: opened.rings,
             thread,
             span: opened.span,
@@ -100,6 +106,38 @@ impl DrivenStream {
         if let Err(violation) = checked {
             self.violate(state, slot, violation);
         }
+    }
+
+    /// Looks whether the device has closed it; returns whether it has since the last look. What it
+    /// has published is read afterwards, and the options that it has set are in the thread's queue.
+    pub(super) fn look_for_close(&mut self, state: &AttachmentState, slot: u32) -> bool {
+        !self.is_closed && {
+            self.is_closed = state.memory.is_closed(slot, self.generation);
+            self.is_closed
+        }
+    }
+
+    /// Closes it for the control plane; if the device has closed it before, as the device would.
+    pub(super) fn close(&mut self, state: &AttachmentState, slot: u32, now: u64, linger_ns: u64) {
+        if !self.observe_close(state, slot, now) {
+            self.connection.handle_close(now, linger_ns);
+        }
+    }
+
+    /// Ends it for a device that is gone.
+    pub(super) fn abandon(&mut self, state: &AttachmentState, slot: u32, now: u64, bound_ns: u64) {
+        self.observe_close(state, slot, now);
+        self.connection.handle_gone(now, bound_ns);
+    }
+
+    /// Takes in all that the device has written; returns whether it has closed the stream.
+    fn observe_close(&mut self, state: &AttachmentState, slot: u32, now: u64) -> bool {
+        self.look_for_close(state, slot);
+        self.observe_words(state, slot);
+        if self.is_closed {
+            self.connection.handle_close(now, self.linger_ns);
+        }
+        self.is_closed
     }
 
     fn violate(&mut self, state: &AttachmentState, slot: u32, violation: Violation) {
@@ -129,7 +167,8 @@ impl DrivenStream {
         self.connection.unsent() + self.unacknowledged()
     }
 
-    pub(super) fn set_options(&mut self, options: &Options) -> io::Result<()> {
+    pub(super) fn set_options(&mut self, options: &Options, linger_ns: u64) -> io::Result<()> {
+        self.linger_ns = linger_ns;
         let send_low = u64::from(options.low_water().0).min(self.rings.send.capacity());
         if std::mem::replace(&mut self.send_low, send_low) != send_low {
             // By the new mark, bytes that were released in the meantime may be what a poller waits
@@ -154,6 +193,9 @@ impl DrivenStream {
     /// Carries out actions until there are none or the budget is spent.
     pub(super) fn drive(&mut self, state: &AttachmentState, slot: u32, now: u64) -> Progress {
         self.observe_words(state, slot);
+        if self.is_closed {
+            self.connection.handle_close(now, self.linger_ns);
+        }
         let (mut landed, mut released) = (false, self.turn(state, slot, now));
         let mut result = Progress::More;
         for _ in 0..BUDGET {
@@ -226,7 +268,8 @@ impl DrivenStream {
         }
         let (writable, shut) =
             (std::mem::take(&mut self.became_writable), std::mem::take(&mut self.was_shut));
-        if landed || writable || shut {
+        // A closed one nobody polls.
+        if !self.is_closed && (landed || writable || shut) {
             memory.tell_pollers(slot, Some(self.thread));
         }
         result

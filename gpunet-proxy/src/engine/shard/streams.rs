@@ -1,6 +1,6 @@
 //! The streams of one attachment that a data thread drives.
 
-use gpunet_core::memory::WordArray;
+use gpunet_core::memory::{STREAM_WORDS, WordArray};
 use std::ops::Range;
 
 /// A dense list of streams with an index by slot: scanning it costs as much as there are streams,
@@ -9,25 +9,25 @@ pub(super) struct Streams<S> {
     streams: Vec<S>,
     /// By position in the list: the slots, and the words of the device as last scanned.
     slots: Vec<u32>,
-    published: Vec<u64>,
-    consumed: Vec<u64>,
+    seen: Seen,
     /// By slot: the stream's position in the list. As long as the highest slot that ever had one.
     positions: Vec<u32>,
 }
 
-/// The words that a device writes for its streams.
-pub(super) struct Words {
-    pub(super) published: WordArray,
-    pub(super) consumed: WordArray,
-}
+/// The words that a device writes for its streams
+/// ([`gpunet_core::memory::SharedMemory::stream_words`]).
+pub(super) type Words = [WordArray; STREAM_WORDS];
+
+/// The same words of each stream, as last scanned.
+pub(super) type Seen = [Vec<u64>; STREAM_WORDS];
 
 /// No stream in that slot.
 const NONE: u32 = u32::MAX;
 
 impl<S> Default for Streams<S> {
     fn default() -> Self {
-        let (slots, published, consumed, positions) = Default::default();
-        Self { streams: Vec::new(), slots, published, consumed, positions }
+        let (slots, seen, positions) = Default::default();
+        Self { streams: Vec::new(), slots, seen, positions }
     }
 }
 
@@ -47,9 +47,9 @@ impl<S> Streams<S> {
         Some(&mut self.streams[at])
     }
 
-    /// The slots, and the words `published` and `consumed` that were last seen of each.
-    pub(super) fn seen(&self) -> (Vec<u32>, Vec<u64>, Vec<u64>) {
-        (self.slots.clone(), self.published.clone(), self.consumed.clone())
+    /// The slots, and the words that were last seen of each.
+    pub(super) fn seen(&self) -> (Vec<u32>, Seen) {
+        (self.slots.clone(), self.seen.clone())
     }
 
     /// All of them, with their slots.
@@ -67,8 +67,7 @@ impl<S> Streams<S> {
         self.slots.push(slot);
         // Words of the slot's earlier stream must not count as new, nor those of this stream as
         // seen.
-        self.published.push(u64::MAX);
-        self.consumed.push(u64::MAX);
+        self.seen.iter_mut().for_each(|seen| seen.push(u64::MAX));
     }
 
     /// Takes the stream out of that slot.
@@ -76,8 +75,7 @@ impl<S> Streams<S> {
         let at = self.position(slot)?;
         self.positions[slot as usize] = NONE;
         self.slots.swap_remove(at);
-        self.published.swap_remove(at);
-        self.consumed.swap_remove(at);
+        self.seen.iter_mut().for_each(|seen| _ = seen.swap_remove(at));
         if let Some(&moved) = self.slots.get(at) {
             self.positions[moved as usize] = at as u32;
         }
@@ -100,8 +98,7 @@ impl<S> Streams<S> {
         changed: &mut impl FnMut(u32, &mut S),
     ) {
         let (slots, streams) = (&self.slots[which.clone()], &mut self.streams[which.clone()]);
-        let seen = [(&words.published, &mut self.published), (&words.consumed, &mut self.consumed)];
-        for (words, seen) in seen {
+        for (words, seen) in words.iter().zip(&mut self.seen) {
             words.scan(slots, &mut seen[which.clone()], |at, _| changed(slots[at], &mut streams[at]));
         }
     }
@@ -116,7 +113,8 @@ mod tests {
     fn a_stream_is_found_by_its_slot_and_in_the_list() {
         let config = Config { sockets: 1 << 16, ..Config::small() };
         let memory = crate::engine::region::shared_memory(config.geometry(0)).unwrap();
-        let words = Words { published: memory.published_words(), consumed: memory.consumed_words() };
+        let words = memory.stream_words();
+        let [published, consumed, closed] = words;
         let mut streams = Streams::default();
         let slots = [65_535, 7, 0, 40_000, 8];
         slots.iter().for_each(|&slot| streams.insert(slot, slot * 10));
@@ -126,16 +124,16 @@ mod tests {
             changed
         };
         // The earlier values of a slot's words do not matter.
-        assert_eq!(changed(&mut streams, 0..5).len(), 2 * 5);
+        assert_eq!(changed(&mut streams, 0..5).len(), STREAM_WORDS * 5);
         assert_eq!(changed(&mut streams, 0..5), []);
-        words.published.get(40_000).publish(5);
-        words.consumed.get(7).publish(6);
-        words.consumed.get(6).publish(6);
+        published.get(40_000).publish(5);
+        consumed.get(7).publish(6);
+        consumed.get(6).publish(6);
         assert_eq!(changed(&mut streams, 2..5), [(40_000, 400_000)]);
         assert_eq!(changed(&mut streams, 0..5), [(7, 70)]);
         assert_eq!((streams.remove(7), streams.remove(7), streams.remove(9)), (Some(70), None, None));
         assert_eq!((streams.len(), streams.get_mut(8).copied(), streams.get_mut(7)), (4, Some(80), None));
-        words.published.get(8).publish(1);
+        closed.get(8).publish(1);
         let mut found = Vec::new();
         for slot in [7, 8, 65_535, 69_999] {
             streams.scan_slot(slot, &words, &mut |slot, _| found.push(slot));

@@ -72,6 +72,8 @@ struct TestIo {
     ready: Ready,
     fd: Option<std::os::fd::OwnedFd>,
     completed: u64,
+    /// Hears of each end of what is sent: `true` is a reset.
+    ends: Option<crossbeam_channel::Sender<bool>>,
 }
 
 impl TestIo {
@@ -83,7 +85,13 @@ impl TestIo {
         };
         let nothing = |_| Err(io::ErrorKind::WouldBlock.into());
         let ready = Ready::default();
-        Self { offer: Box::new(offer), take: Box::new(nothing), ready, fd: None, completed: 0 }
+        Self { offer: Box::new(offer), take: Box::new(nothing), ready, fd: None, completed: 0, ends: None }
+    }
+
+    fn end(&self, is_reset: bool) {
+        if let Some(ends) = &self.ends {
+            let _ = ends.send(is_reset);
+        }
     }
 }
 
@@ -111,10 +119,13 @@ impl StreamIo for TestIo {
     }
 
     fn shutdown_write(&mut self) -> io::Result<()> {
+        self.end(false);
         Ok(())
     }
 
-    fn reset(&mut self) {}
+    fn reset(&mut self) {
+        self.end(true);
+    }
 
     fn set_options(&mut self, _: &gpunet_abi::Options) -> io::Result<()> {
         Ok(())
@@ -129,6 +140,9 @@ impl StreamIo for TestIo {
     }
 }
 
+/// How long the streams of tests linger.
+const LINGER_NS: u64 = 5_000_000_000;
+
 /// Gives the thread a stream with rings of `1 << log2` bytes. All streams have the same memory: no
 /// test's transport touches it.
 fn open(shard: &mut Shard, state: &AttachmentState, slot: u32, log2: u8, io: TestIo) {
@@ -136,8 +150,8 @@ fn open(shard: &mut Shard, state: &AttachmentState, slot: u32, log2: u8, io: Tes
     let region = gpunet_abi::region::SHARED;
     let rings = Rings { region, send: ring, recv: ring, registered: false, driven: true };
     let span = tracing::Span::none();
-    let stream =
-        crate::model::message::OpenStream { generation: 1, io: Box::new(io), rings, send_low: 1, span };
+    let (io, linger_ns) = (Box::new(io), LINGER_NS);
+    let stream = crate::model::message::OpenStream { generation: 1, io, rings, send_low: 1, linger_ns, span };
     shard.open(state.id, slot, stream);
 }
 
@@ -320,4 +334,118 @@ fn an_end_that_came_with_the_last_bytes_is_found() {
         assert_eq!((landed.position(), landed.end()), (100, !failed));
         assert_eq!(gpunet_abi::Status(state.memory.status(7).observe()).error().is_some(), failed);
     }
+}
+
+/// A stream of generation 1 in slot 7 whose peer has ended, and what becomes of it: the bytes that
+/// are sent, and its ends.
+fn ending(
+    shard: &mut Shard,
+    state: &Arc<AttachmentState>,
+) -> (crossbeam_channel::Receiver<usize>, crossbeam_channel::Receiver<bool>) {
+    shard.attach(state.clone());
+    let ((sent, received), (ends, ended)) = (crossbeam_channel::unbounded(), crossbeam_channel::unbounded());
+    let take = Box::new(|_| Ok(0));
+    open(shard, state, 7, 16, TestIo { take, ends: Some(ends), ..TestIo::sink(sent) });
+    shard.turn();
+    (received, ended)
+}
+
+fn is_finished(message: Option<Message>) -> bool {
+    matches!(message, Some(Message::Finished { socket: SocketId { slot: 7, generation: 1 }, .. }))
+}
+
+#[test]
+fn a_stream_that_its_device_has_closed_sends_all_and_ends() {
+    for extent in [Extent::Slice, Extent::Whole] {
+        let (mut shard, mut requests) = shard(0);
+        let state = gpu(&Config::default());
+        let (received, ended) = ending(&mut shard, &state);
+        // Of the sockets that had the slot before, or will have it.
+        for generation in [2, u64::MAX, 0] {
+            state.memory.closed_words().get(7).publish(generation);
+            shard.turn();
+            assert!(requests.try_recv().is_none() && ended.is_empty(), "{generation}");
+        }
+        state.memory.published_words().get(7).publish(100);
+        state.memory.closed_words().get(7).publish(1);
+        assert!(shard.scan(extent));
+        shard.turn();
+        assert_eq!((received.try_recv(), ended.try_recv()), (Ok(100), Ok(false)));
+        assert!(is_finished(requests.try_recv()) && ended.is_empty());
+    }
+}
+
+/// Its options came by the thread's queue, its close by a word.
+#[test]
+fn a_stream_ends_by_the_options_that_were_set_before_it_was_closed() {
+    let (mut shard, mut requests) = shard(0);
+    let (commands, receiver) = crossbeam_channel::unbounded();
+    shard.setup.commands = receiver;
+    let state = gpu(&Config::default());
+    let (_received, ended) = ending(&mut shard, &state);
+    shard.take_commands();
+    let (attachment, slot, options) = (state.id, 7, gpunet_abi::Options::DEFAULT);
+    assert!(commands.send(Command::SetOptions { attachment, slot, options, linger_ns: 0 }).is_ok());
+    state.memory.closed_words().get(7).publish(1);
+    shard.look();
+    shard.drive();
+    assert_eq!(ended.try_recv(), Ok(true));
+    assert!(is_finished(requests.try_recv()));
+}
+
+/// The thread has not found the close yet when the control plane ends the stream: its launch was
+/// finished, or its process is gone.
+#[test]
+fn a_stream_that_was_closed_ends_as_its_device_said_whoever_ends_it_then() {
+    let (attachment, slot) = (AttachmentId(1), 7);
+    let commands = [
+        Command::Close { attachment, slot, linger_ns: 0 },
+        Command::Gone { attachment, slot, bound_ns: LINGER_NS },
+    ];
+    for command in commands {
+        let (mut shard, mut requests) = shard(0);
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        shard.setup.commands = receiver;
+        let state = gpu(&Config::default());
+        let (received, ended) = ending(&mut shard, &state);
+        state.memory.published_words().get(7).publish(100);
+        state.memory.closed_words().get(7).publish(1);
+        assert!(sender.send(command).is_ok());
+        shard.take_commands();
+        shard.drive();
+        assert_eq!((received.try_recv(), ended.try_recv()), (Ok(100), Ok(false)));
+        assert!(is_finished(requests.try_recv()));
+    }
+}
+
+/// Whether it finds the end of a stream at once, or has no other message for an hour.
+#[test]
+fn the_control_thread_hears_of_a_stream_that_has_ended() {
+    let (mut shard, mut requests) = shard(0);
+    let state = device(&Config::default(), false);
+    let (_received, _ended) = ending(&mut shard, &state);
+    let (told, finished) = crossbeam_channel::unbounded();
+    let control = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _ = told.send(is_finished(Some(runtime.block_on(requests.recv()))));
+    });
+    let (bell, stop) = (shard.setup.bell.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let stopped = stop.clone();
+    let thread = std::thread::spawn(move || {
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            shard.turn();
+        }
+    });
+    // As a CPU block does.
+    use gpunet_abi::park::ParkFlag;
+    while !state.memory.sleeping(0).load() {
+        std::thread::yield_now();
+    }
+    state.memory.closed_words().get(7).publish(1);
+    bell.ring();
+    assert_eq!(finished.recv_timeout(Duration::from_secs(20)), Ok(true));
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    bell.ring();
+    thread.join().unwrap();
+    control.join().unwrap();
 }

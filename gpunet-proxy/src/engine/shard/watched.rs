@@ -5,28 +5,26 @@
 //! polls for all: eight threads that each poll their own words would cost eight times as much, for
 //! streams that are silent.
 
+use super::streams::Seen;
 use crate::model::attachment_state::AttachmentState;
 use crate::os::doorbell::Bell;
 use gpunet_abi::hand_off::{self, HandOff};
-use gpunet_core::memory::WordArray;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The words of one attachment's streams, as their thread saw them last.
 pub(super) struct WatchedWords {
     pub(super) state: Arc<AttachmentState>,
     pub(super) slots: Vec<u32>,
-    pub(super) published: Vec<u64>,
-    pub(super) consumed: Vec<u64>,
+    pub(super) seen: Seen,
 }
 
 impl WatchedWords {
     /// Returns whether a word differs from what was seen.
     fn has_changed(&mut self) -> bool {
         let mut changed = false;
-        let mut scan =
-            |words: WordArray, seen: &mut [u64]| words.scan(&self.slots, seen, |_, _| changed = true);
-        scan(self.state.memory.published_words(), &mut self.published);
-        scan(self.state.memory.consumed_words(), &mut self.consumed);
+        for (words, seen) in self.state.memory.stream_words().iter().zip(&mut self.seen) {
+            words.scan(&self.slots, seen, |_, _| changed = true);
+        }
         changed
     }
 }

@@ -3,7 +3,7 @@
 use super::plain::{LISTENING, Threads};
 use crate::measure::Run;
 use crate::outcome::Outcome;
-use crate::process::{Owned, start_bound};
+use crate::process::{Owned, Profile, start_bound};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -12,7 +12,9 @@ use std::process::{Command, Stdio};
 /// A running server. It ends when it is dropped.
 pub struct Server {
     pub addr: SocketAddr,
-    _process: Owned,
+    process: Owned,
+    /// It is noted after each load how busy its threads were.
+    is_noted: bool,
 }
 
 impl Server {
@@ -48,6 +50,27 @@ impl Server {
         let Some(addr) = line.trim().strip_prefix(LISTENING).and_then(|addr| addr.parse().ok()) else {
             return Err(format!("{} does not serve: it said {line:?}", program.display()).into());
         };
-        Ok(Self { addr, _process: process })
+        Ok(Self { addr, process, is_noted: false })
+    }
+
+    /// The same server; if `is_noted`, [`under`](Self::under) notes how busy its threads were.
+    pub fn noted(self, is_noted: bool) -> Self {
+        Self { is_noted, ..self }
+    }
+
+    /// Runs a load on the server.
+    pub fn under<T>(
+        &self,
+        run: &mut Run<'_>,
+        what: &str,
+        load: impl FnOnce(SocketAddr) -> Outcome<T>,
+    ) -> Outcome<T> {
+        if !self.is_noted {
+            return load(self.addr);
+        }
+        let profile = Profile::begin(self.process.0.id())?;
+        let result = load(self.addr)?;
+        run.recorder.note(format!("{what}: {}", profile.end()?));
+        Ok(result)
     }
 }

@@ -294,3 +294,37 @@ fn the_streams_of_an_attachment_that_is_forgotten_no_longer_count() {
         });
     }
 }
+
+/// Closes come by words, and launches end by messages: a launch has not left what its kernel has
+/// closed, although the data thread has not found the close yet.
+#[test]
+fn a_stream_that_a_kernel_has_closed_is_not_left_by_its_launch() {
+    const TCP: Options = Options::DEFAULT.with_transport(TransportKind::Tcp).with_rings(4096, 4096);
+    let (listener, launch, slots) = (1, LaunchId(3), [10, 11]);
+    run(async {
+        let mut plane = Plane::new();
+        plane.attach(MANY, false);
+        let mut bind = Request::new(Op::Bind, listener, 1, 0);
+        (bind.address, bind.options) = (SockAddr::v4([127, 0, 0, 1], 0), TCP);
+        (bind.flags, bind.backlog) = (Request::LISTEN, 8);
+        let bound = plane.ask(MANY, HostRequestId::new(0), bind).try_recv().expect("an answer at once");
+        let address = bound.descriptor.local.to_std().expect("bound");
+        let mut clients = Vec::new();
+        for slot in slots {
+            clients.push(std::net::TcpStream::connect(address).expect("it listens"));
+            let mut accept = Request::new(Op::Accept, listener, 1, launch.0);
+            (accept.target, accept.target_generation, accept.value) = (slot, 1, Request::UNCOUNTED);
+            let accepted = plane.ask(MANY, HostRequestId::new(slot), accept);
+            let socket = SocketId { slot: listener, generation: 1 };
+            plane.control.handle(Message::ListenerReady { attachment: MANY, socket });
+            assert_eq!(accepted.try_recv().expect("a connection waits").errno, 0);
+        }
+        let memory = plane.at(MANY).state.memory.clone();
+        memory.closed_words().get(10).publish(1);
+        // Of the socket that had the slot before.
+        memory.closed_words().get(11).publish(2);
+        let finished = plane.at(MANY).finish_launch(launch, FinishPolicy::Close, &[]);
+        assert_eq!(finished.closed, [Handle::new(11, 1)]);
+        assert!(!plane.at(MANY).slots[10].retiring && plane.at(MANY).slots[11].retiring);
+    });
+}

@@ -214,6 +214,11 @@ impl AttachmentEntry {
         self.slots[slot].retiring || other.is_some_and(|other| other.retiring)
     }
 
+    /// Returns whether the stream in that slot is closed: by its device, or for it.
+    pub(in crate::engine::control) fn is_closed(&self, slot: u32, stream: &StreamEntry) -> bool {
+        stream.closed || self.state.memory.is_closed(slot, self.slots[slot].generation)
+    }
+
     /// The retired stream that is this end, on this device.
     pub(in crate::engine::control) fn retired(&self, end: Partner) -> Option<StreamEntry> {
         match self.slots.socket(end.socket)?.role {

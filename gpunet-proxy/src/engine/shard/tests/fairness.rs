@@ -44,7 +44,7 @@ impl Flooded {
                 &state,
                 slot,
                 FLOOD_LOG2,
-                TestIo { offer, take, ready: Ready::default(), fd: None, completed: 0 },
+                TestIo { offer, take, ready: Ready::default(), fd: None, completed: 0, ends: None },
             );
             moved
         });
@@ -95,6 +95,7 @@ fn many_streams_make_their_round_trips_while_others_flood() {
                 ready: Ready::default(),
                 fd: Some(ours.into()),
                 completed: 0,
+                ends: None,
             };
             open(&mut flooded.shard, &flooded.state, slot, 12, io);
             peer

@@ -70,7 +70,8 @@ pub(crate) fn await_line<F: Front>(
     mut look: impl FnMut() -> u64,
     mut late: impl FnMut(),
 ) -> u64 {
-    // Before the first look is over, all that follows may turn out to be needless.
+    // Before the first look is over, all that follows may turn out to be needless. What is seldom
+    // needed is called: a waiter's code is fetched anew when its message is there.
     let mut patience = None;
     let (mut polls, mut limit, mut is_late) = (0, 1, false);
     loop {
@@ -82,38 +83,38 @@ pub(crate) fn await_line<F: Front>(
         if polls < limit && found != GO_ON {
             continue;
         }
-        let Some(patience) = &mut patience else {
-            let timeout =
-                if front.is_first() { entry::resolve_timeout(entry, timeout, wait.half).packed() } else { 0 };
-            let timeout = Timeout::unpacked(front.first_of(timeout));
-            if timeout.is_non_blocking() {
-                let found = if front.is_first() {
-                    late();
-                    look_once(wait)
-                } else {
-                    0
-                };
-                return front.first_of(found);
-            }
-            patience = Some(Patience::new(&wait, Deadline::of(timeout)));
-            limit = platform::slow_check_every();
-            continue;
-        };
-        polls = 0;
-        let found = if front.is_first() {
+        let is_begun = limit > 1;
+        (polls, limit) = (0, platform::slow_check_every() + 1);
+        let found = if !front.is_first() {
+            0
+        } else if !is_begun && begin(&wait, entry, timeout, &mut patience) {
+            NOTHING_YET
+        } else {
             if !is_late {
                 late();
                 is_late = true;
             }
-            go_on(wait, patience)
-        } else {
-            0
+            match &mut patience {
+                Some(patience) => go_on(wait, patience),
+                None => look_once(wait),
+            }
         };
         let found = front.first_of(found);
         if found != NOTHING_YET {
             return found;
         }
     }
+}
+
+/// Makes the patience of a wait, and returns whether there is any: a call that does not wait has
+/// none. By one lane.
+#[inline(never)]
+fn begin(wait: &Wait, entry: *mut Entry, timeout: Timeout, patience: &mut Option<Patience>) -> bool {
+    let timeout = entry::resolve_timeout(entry, timeout, wait.half);
+    if !timeout.is_non_blocking() {
+        *patience = Some(Patience::new(wait, Deadline::of(timeout)));
+    }
+    patience.is_some()
 }
 
 /// Returns whether a word says that data or space has come, and nothing else. A receiver that is

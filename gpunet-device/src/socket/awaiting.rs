@@ -72,6 +72,8 @@ pub(crate) fn await_line<F: Front>(
 ) -> u64 {
     // Before the first look is over, all that follows may turn out to be needless. What is seldom
     // needed is called: a waiter's code is fetched anew when its message is there.
+    // These loads are under way while the first look's are.
+    let timeout = if front.is_first() { entry::resolve_timeout(entry, timeout, wait.half) } else { timeout };
     let mut patience = None;
     let (mut polls, mut limit, mut is_late) = (0, 1, false);
     loop {
@@ -83,21 +85,20 @@ pub(crate) fn await_line<F: Front>(
         if polls < limit && found != GO_ON {
             continue;
         }
-        let is_begun = limit > 1;
-        (polls, limit) = (0, platform::slow_check_every() + 1);
-        let found = if !front.is_first() {
-            0
-        } else if !is_begun && begin(&wait, entry, timeout, &mut patience) {
-            NOTHING_YET
-        } else {
+        let is_first_look = limit == 1;
+        limit = platform::slow_check_every();
+        if is_first_look && found != GO_ON && front.all(!front.is_first() || !timeout.is_non_blocking()) {
+            continue;
+        }
+        polls = 0;
+        let found = if front.is_first() {
             if !is_late {
                 late();
                 is_late = true;
             }
-            match &mut patience {
-                Some(patience) => go_on(wait, patience),
-                None => look_once(wait),
-            }
+            go_on_or_not(wait, timeout, &mut patience)
+        } else {
+            0
         };
         let found = front.first_of(found);
         if found != NOTHING_YET {
@@ -106,15 +107,14 @@ pub(crate) fn await_line<F: Front>(
     }
 }
 
-/// Makes the patience of a wait, and returns whether there is any: a call that does not wait has
-/// none. By one lane.
+/// As [`go_on`], with the patience of a wait that may not have any yet; of a call that does not
+/// wait, [`look_once`]. By one lane.
 #[inline(never)]
-fn begin(wait: &Wait, entry: *mut Entry, timeout: Timeout, patience: &mut Option<Patience>) -> bool {
-    let timeout = entry::resolve_timeout(entry, timeout, wait.half);
-    if !timeout.is_non_blocking() {
-        *patience = Some(Patience::new(wait, Deadline::of(timeout)));
+fn go_on_or_not(wait: Wait, timeout: Timeout, patience: &mut Option<Patience>) -> u64 {
+    if timeout.is_non_blocking() {
+        return look_once(wait);
     }
-    patience.is_some()
+    go_on(wait, patience.get_or_insert_with(|| Patience::new(&wait, Deadline::of(timeout))))
 }
 
 /// Returns whether a word says that data or space has come, and nothing else. A receiver that is

@@ -75,7 +75,7 @@ pub(crate) fn await_line<F: Front>(
     // These loads are under way while the first look's are.
     let timeout = if front.is_first() { entry::resolve_timeout(entry, timeout, wait.half) } else { timeout };
     let mut patience = None;
-    let (mut polls, mut limit, mut is_late) = (0, 1, false);
+    let (mut polls, mut limit, mut is_first, mut is_late) = (0, 1, true, false);
     loop {
         let found = look();
         if found < GO_ON {
@@ -85,12 +85,11 @@ pub(crate) fn await_line<F: Front>(
         if polls < limit && found != GO_ON {
             continue;
         }
-        let is_first_look = limit == 1;
-        limit = platform::slow_check_every();
+        (polls, limit) = (0, platform::slow_check_every());
+        let is_first_look = core::mem::replace(&mut is_first, false);
         if is_first_look && found != GO_ON && front.all(!front.is_first() || !timeout.is_non_blocking()) {
             continue;
         }
-        polls = 0;
         let found = if front.is_first() {
             if !is_late {
                 late();

@@ -127,7 +127,7 @@ pub trait Group {
     /// Gives every lane the sum of all lanes' values. Also a [`Group::sync`].
     fn sum(&self, value: u32) -> u32;
     /// As [`Group::broadcast`], with one barrier instead of two. In return the group meets at least
-    /// once more, in any call, between two of these calls with the same `PLACE` (0 or 1). So a call
+    /// once more, in any call, between two of these calls with the same `PLACE` (0 to 2). So a call
     /// on a socket meets once more after its last use of either place.
     #[doc(hidden)]
     fn broadcast_once<const PLACE: u32>(&self, lane: Lane, value: u64) -> u64 {

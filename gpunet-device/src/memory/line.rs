@@ -85,6 +85,17 @@ unsafe fn load_bytes(from: *const u8, len: usize) -> u64 {
         // SAFETY: aligned, and inside the bytes.
         return unsafe { from.cast::<u64>().read() };
     }
+    // SAFETY: the caller's contract.
+    unsafe { load_each(from, len) }
+}
+
+/// As [`load_bytes`], byte by byte.
+///
+/// # Safety
+/// As [`load_bytes`].
+#[cold]
+#[inline(never)]
+unsafe fn load_each(from: *const u8, len: usize) -> u64 {
     let (mut value, mut at) = (0, 0);
     while at < CHUNK_BYTES && at < len {
         // SAFETY: inside the bytes.
@@ -104,6 +115,17 @@ unsafe fn store_bytes(to: *mut u8, value: u64, len: usize) {
         // SAFETY: aligned, and inside the bytes.
         return unsafe { to.cast::<u64>().write(value) };
     }
+    // SAFETY: the caller's contract.
+    unsafe { store_each(to, value, len) };
+}
+
+/// As [`store_bytes`], byte by byte.
+///
+/// # Safety
+/// As [`store_bytes`].
+#[cold]
+#[inline(never)]
+unsafe fn store_each(to: *mut u8, value: u64, len: usize) {
     let mut at = 0;
     while at < CHUNK_BYTES && at < len {
         // SAFETY: inside the bytes.

@@ -70,9 +70,12 @@ pub(crate) fn await_line<F: Front>(
     mut look: impl FnMut() -> u64,
     mut late: impl FnMut(),
 ) -> u64 {
-    // Before the first look is over, all that follows may turn out to be needless.
+    // Before the first look is over, all that follows may turn out to be needless. What is seldom
+    // needed is called: a waiter's code is fetched anew when its message is there.
+    // These loads are under way while the first look's are.
+    let timeout = if front.is_first() { entry::resolve_timeout(entry, timeout, wait.half) } else { timeout };
     let mut patience = None;
-    let (mut polls, mut limit, mut is_late) = (0, 1, false);
+    let (mut polls, mut limit, mut is_first, mut is_late) = (0, 1, true, false);
     loop {
         let found = look();
         if found < GO_ON {
@@ -82,30 +85,17 @@ pub(crate) fn await_line<F: Front>(
         if polls < limit && found != GO_ON {
             continue;
         }
-        let Some(patience) = &mut patience else {
-            let timeout =
-                if front.is_first() { entry::resolve_timeout(entry, timeout, wait.half).packed() } else { 0 };
-            let timeout = Timeout::unpacked(front.first_of(timeout));
-            if timeout.is_non_blocking() {
-                let found = if front.is_first() {
-                    late();
-                    look_once(wait)
-                } else {
-                    0
-                };
-                return front.first_of(found);
-            }
-            patience = Some(Patience::new(&wait, Deadline::of(timeout)));
-            limit = platform::slow_check_every();
+        (polls, limit) = (0, platform::slow_check_every());
+        let is_first_look = core::mem::replace(&mut is_first, false);
+        if is_first_look && found != GO_ON && front.all(!front.is_first() || !timeout.is_non_blocking()) {
             continue;
-        };
-        polls = 0;
+        }
         let found = if front.is_first() {
             if !is_late {
                 late();
                 is_late = true;
             }
-            go_on(wait, patience)
+            go_on_or_not(wait, timeout, &mut patience)
         } else {
             0
         };
@@ -114,6 +104,16 @@ pub(crate) fn await_line<F: Front>(
             return found;
         }
     }
+}
+
+/// As [`go_on`], with the patience of a wait that may not have any yet; of a call that does not
+/// wait, [`look_once`]. By one lane.
+#[inline(never)]
+fn go_on_or_not(wait: Wait, timeout: Timeout, patience: &mut Option<Patience>) -> u64 {
+    if timeout.is_non_blocking() {
+        return look_once(wait);
+    }
+    go_on(wait, patience.get_or_insert_with(|| Patience::new(&wait, Deadline::of(timeout))))
 }
 
 /// Returns whether a word says that data or space has come, and nothing else. A receiver that is

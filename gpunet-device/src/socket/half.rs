@@ -110,7 +110,8 @@ pub(crate) fn mirror(net: Net, slot: u32, half: Direction, link: Link, before: u
 
 /// Shows the proxy the position of a half of a direct stream, and how many lines it has sent.
 /// Nobody acts on it.
-#[inline(always)]
+#[cold]
+#[inline(never)]
 pub(crate) fn show(net: Net, slot: u32, half: Direction, position: u64) {
     match half {
         Direction::Send => net.published(slot).set(position),
@@ -165,4 +166,18 @@ pub(crate) fn announce(net: Net, slot: u32, entry: *mut Entry, end: RingEnd, wor
     mirror(net, slot, Direction::Recv, end.link, before, word.position());
     entry::announced(entry).set(word.position());
     notify(net, slot, end, Direction::Recv);
+}
+
+/// As [`announce`], where it is seldom needed.
+#[cold]
+#[inline(never)]
+pub(crate) fn announce_late(
+    net: Net,
+    slot: u32,
+    entry: *mut Entry,
+    end: RingEnd,
+    word: StreamWord,
+    before: u64,
+) {
+    announce(net, slot, entry, end, word, before);
 }

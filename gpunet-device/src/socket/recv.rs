@@ -238,7 +238,7 @@ impl RecvHalf {
         match self.await_data(g, lane, timeout, if keep { None } else { Some(buffer) })? {
             Found::End => return Ok(0),
             Found::Taken(len) => {
-                self.pop(g, lane, 0);
+                self.pop_line(lane);
                 return Ok(len);
             }
             Found::Landed => {}
@@ -297,37 +297,19 @@ impl RecvHalf {
     /// [`awaited`] unpack. All lanes.
     #[inline(always)]
     fn await_line<G: Group>(&mut self, g: &G, lane: Lane, timeout: Timeout, buffer: Buffer) -> u64 {
-        let front = g.front(lane);
-        // Lanes may still read what an earlier call put into the buffer. Those of a warp keep the
-        // message in registers until all have met.
-        if !G::Front::IS_WARP {
-            g.sync();
-        }
-        let mut units = [0; 2];
-        let found = match front {
-            Some(front) => self.await_line_by(&front, timeout, buffer, &mut units),
+        // Lanes may still read what an earlier call put into the buffer. The front waits for them
+        // before it looks, so that one barrier is left between a message's arrival and the return.
+        g.sync();
+        let found = match g.front(lane) {
+            Some(front) => self.await_line_by(&front, timeout, buffer),
             None => 0,
         };
-        let found = g.broadcast_once::<0>(lane, found);
-        if G::Front::IS_WARP
-            && let (Some(front), Some(len)) = (front, taken_len(found))
-        {
-            // SAFETY: `look` has taken no message longer than the buffer.
-            unsafe { line::store_chunk(units, front.rank(), buffer.as_ptr(), len) };
-        }
-        found
+        g.broadcast_once::<2>(lane, found)
     }
 
-    /// As [`RecvHalf::await_line`], by the front. A warp leaves each lane's part of a message in
-    /// `units`.
+    /// As [`RecvHalf::await_line`], by the front, which leaves a message that it takes in `buffer`.
     #[inline(always)]
-    fn await_line_by<F: Front>(
-        &mut self,
-        front: &F,
-        timeout: Timeout,
-        buffer: Buffer,
-        units: &mut [u64; 2],
-    ) -> u64 {
+    fn await_line_by<F: Front>(&mut self, front: &F, timeout: Timeout, buffer: Buffer) -> u64 {
         if self.deferred && front.is_first() {
             publish_deferred(self.net, self.handle);
         }
@@ -338,43 +320,46 @@ impl RecvHalf {
             self.consumer.line_room(if buffer.len() < abi_line::MAX { buffer.len() } else { abi_line::MAX })
                 as u64;
         let look = || {
-            // Before what it announces.
             let header = line.header().peek();
-            if F::IS_WARP {
+            let units = if F::IS_WARP {
                 // SAFETY: one of the line's chunks.
-                *units = unsafe { platform::load_units(line.chunk(front.rank())) };
-            }
-            // Last: what follows an acquire waits for it.
-            let word = end.observe();
+                unsafe { platform::load_units(line.chunk(front.rank())) }
+            } else {
+                [0; 2]
+            };
+            // A hint only: an acquire would keep the next look's loads waiting.
+            let word = end.peek();
             let len = abi_line::len_within(header, empty, room);
             let is_news = differs(word, seen, ahead);
-            // All lanes look. If they find nothing, they need little more than this.
-            if !front.any((len > 0) | is_news) {
+            // More than this message is better taken from the ring.
+            let is_wanted = len > 0 && (!is_news || word.position() == position + len);
+            let len = len as usize;
+            if F::IS_WARP {
+                // One vote decides. The header of a position has one length, so all lanes have it.
+                if front.all(is_wanted & line::is_there(units, front.rank(), position, len)) {
+                    // SAFETY: the buffer has room for the message.
+                    unsafe { line::store_chunk(units, front.rank(), buffer.as_ptr(), len) };
+                    return taken(len);
+                }
+            // SAFETY: the buffer has room for the message.
+            } else if is_wanted && unsafe { line::take(line, position, buffer.as_ptr(), len) } {
+                return taken(len);
+            }
+            if !front.any(is_news) {
                 return NOTHING_YET;
             }
-            // More than this message is better taken from the ring.
-            let found = if len > 0 && (!is_news || word.position() == position + len) {
-                taken(len as usize)
-            } else if !is_news {
+            let word = end.observe();
+            // Lanes may see different words: the first one's counts.
+            front.first_of(if !differs(word, seen, ahead) {
                 NOTHING_YET
             } else if word.end() {
                 GO_ON
             } else {
                 word.0
-            };
-            // They may have seen different things: what the first has counts.
-            let found = front.first_of(found);
-            let Some(len) = taken_len(found) else { return found };
-            let is_taken = if F::IS_WARP {
-                front.all(line::is_there(*units, front.rank(), position, len))
-            } else {
-                // SAFETY: the buffer has room for the message.
-                unsafe { line::take(line, position, buffer.as_ptr(), len) }
-            };
-            if is_taken { found } else { NOTHING_YET }
+            })
         };
         let wait = Wait { net: self.net, handle: self.handle, half: Direction::Recv, end, seen, ahead };
-        await_line(front, self.entry, wait, timeout, look, || self.announce_all())
+        await_line(front, self.entry, wait, timeout, look, || self.announce_late())
     }
 
     /// How the stream has ended, when no byte is available: in good order (also by a shutdown of
@@ -428,6 +413,18 @@ impl RecvHalf {
         }
     }
 
+    /// Keeps, and may announce, the position behind a message that was taken from a line. The lanes
+    /// have met since.
+    #[inline(always)]
+    fn pop_line(&mut self, lane: Lane) {
+        if lane.is_last() {
+            self.keep();
+        }
+        if lane.is_leader() && self.consumer.position() - self.announced >= self.consumer.capacity() / 4 {
+            self.announce_late();
+        }
+    }
+
     /// Bytes in the ring, as far as the half knows.
     #[inline(always)]
     #[doc(hidden)]
@@ -448,6 +445,17 @@ impl RecvHalf {
         let (slot, end) = (self.handle.slot(), self.consumer.end());
         half::announce(self.net, slot, self.entry, end, self.consumer.word(), self.announced);
         self.announced = self.consumer.position();
+    }
+
+    /// As [`RecvHalf::announce_all`], where a message of a line goes by: by a called function, so
+    /// that a kernel has little code to skip.
+    #[inline(always)]
+    fn announce_late(&mut self) {
+        if self.consumer.position() != self.announced {
+            let (slot, end) = (self.handle.slot(), self.consumer.end());
+            half::announce_late(self.net, slot, self.entry, end, self.consumer.word(), self.announced);
+            self.announced = self.consumer.position();
+        }
     }
 
     /// Announces what has not been announced yet. By one lane.

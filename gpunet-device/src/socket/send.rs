@@ -57,6 +57,10 @@ pub struct SendHalf {
     entry: *mut Entry,
     /// Messages of this end that had a line.
     lines_sent: u64,
+    /// A message that ends here or before may have a line, as far as the ring decides: it has one,
+    /// both ends are open, half of the ring is free, nothing is deferred, and no poll is due. 0 if
+    /// that is to be found out.
+    line_until: u64,
     /// Some of what is in the ring is not published.
     deferred: bool,
     /// It is a call by handle that uses the half, under its lock.
@@ -83,7 +87,7 @@ impl SendHalf {
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
         let lines_sent = entry::lines_sent(entry);
-        Self { net, handle, producer, entry, lines_sent, deferred, by_handle: false }
+        Self { net, handle, producer, entry, lines_sent, line_until: 0, deferred, by_handle: false }
     }
 
     /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has
@@ -281,8 +285,18 @@ impl SendHalf {
         more: bool,
     ) -> Result<usize> {
         let _call = CallGuard::enter(self.net, self.producer.end().mine);
+        let lane = Lane::of(g);
         // Lanes may have written the source just now.
         g.sync();
+        // First, and by few instructions: a line is there sooner than they are through.
+        if source.len.wrapping_sub(1) < line::MAX
+            && self.producer.position() + source.len as u64 <= self.line_until
+            && !more
+            && g.has_front(lane)
+        {
+            self.send_line(g, lane, source);
+            return Ok(source.len);
+        }
         self.check()?;
         if source.len == 0 {
             if !more {
@@ -290,7 +304,6 @@ impl SendHalf {
             }
             return check_handle(g, self.net, self.handle);
         }
-        let lane = Lane::of(g);
         let most = self.publish_most(source.len);
         let is_small = source.len <= line::MAX
             && self.producer.end().has_line()
@@ -299,6 +312,7 @@ impl SendHalf {
         let want = if is_small { self.space_for_line(source.len) } else { piece(source.len, most) };
         self.await_space(g, lane, want, timeout)?;
         if is_small && self.producer.free() >= self.producer.capacity() / 2 {
+            self.line_until = self.line_limit();
             self.send_line(g, lane, source);
             return Ok(source.len);
         }
@@ -359,6 +373,17 @@ impl SendHalf {
         let next = position + len as u64;
         // The capacity is a power of two. So much lasts until the next poll.
         if (position ^ next) & !(capacity / 8 - 1) == 0 { len as u64 } else { capacity / 8 * 5 + len as u64 }
+    }
+
+    /// What [`SendHalf::line_until`] is while the other end's word is not looked at again, of an
+    /// open stream whose ring has a line: the end of this eighth of the ring, and of the half that
+    /// is free.
+    #[inline(always)]
+    fn line_limit(&self) -> u64 {
+        let (position, capacity) = (self.producer.position(), self.producer.capacity());
+        let poll_due = position | (capacity / 8 - 1);
+        let half_full = position + self.producer.free().saturating_sub(capacity / 2);
+        if half_full < poll_due { half_full } else { poll_due }
     }
 
     /// Sends a small message, for which there is room, in a line and through the ring.
@@ -461,6 +486,7 @@ impl SendHalf {
         g.sync();
         self.producer.advance(len);
         self.deferred = true;
+        self.line_until = 0;
         if lane.is_last() {
             self.keep();
         }
@@ -566,6 +592,7 @@ impl SendHalf {
     /// Believes a word of the other end that the leader has observed. All lanes.
     #[inline(always)]
     fn accept<G: Group>(&mut self, g: &G, lane: Lane, word: StreamWord) -> Result<()> {
+        self.line_until = 0;
         if self.producer.accept(word).is_ok() {
             return Ok(());
         }
@@ -727,6 +754,7 @@ impl SendHalf {
             return;
         }
         self.producer.finish();
+        self.line_until = 0;
         self.deferred = false;
         g.sync();
         if g.is_leader() {
@@ -740,6 +768,7 @@ impl SendHalf {
     pub(crate) fn end(&mut self) {
         if !self.producer.finished() {
             self.producer.finish();
+            self.line_until = 0;
             self.deferred = false;
             self.tell();
         }

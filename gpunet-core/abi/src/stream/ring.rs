@@ -62,6 +62,14 @@ impl RingEnd {
         })
     }
 
+    /// Looks at the other end's word without ordering anything: a hint, to be confirmed by
+    /// [`RingEnd::observe`].
+    #[inline(always)]
+    #[must_use]
+    pub fn peek(&self) -> StreamWord {
+        StreamWord::read(self.theirs.peek())
+    }
+
     /// Publishes this end's word.
     #[inline(always)]
     pub fn publish(&self, word: StreamWord) {

@@ -21,7 +21,7 @@ use crate::fork::Owned;
 use crate::job;
 use crate::socket::checked;
 use crate::wait::{Limit, lock, until_ready};
-use gpunet_channel::{Ender, Channel, ChannelError, ChannelListener, ChannelOptions, Receiver, Sender};
+use gpunet_channel::{Channel, ChannelError, ChannelListener, ChannelOptions, Ender, Receiver, Sender};
 use half::{Half, Into, Receiving, Sending};
 use held::{Devices, Held};
 use pyo3::prelude::*;

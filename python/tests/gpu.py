@@ -7,6 +7,7 @@ a step failed. A step whose packages are missing says NOT RUN.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -1098,8 +1099,11 @@ def channel_rounds(library, arrays, same, more, strided):
                     say(f"killed: {error} after {time.monotonic() - began:.2f} s")
     # From the GPU into the CPU's memory, and back.
     with gpunet.Channel.listen(("127.0.0.1", 0)) as listener:
-        near = gpunet.Channel.connect(listener.getsockname())
-        with near, listener.accept(timeout=20) as far:
+        # Opening takes both ends.
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            connecting = pool.submit(gpunet.Channel.connect, listener.getsockname())
+            far = listener.accept(timeout=20)
+        with connecting.result(20) as near, far:
             sending = near.send_async(arrays)
             got = far.recv(to="torch" if library == "torch" else "numpy", timeout=60)
             say(f"to the CPU: {sending.wait(60).via}")

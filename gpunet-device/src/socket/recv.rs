@@ -58,6 +58,8 @@ pub struct RecvHalf {
     /// Calls by handle had left bytes of the other direction unpublished when this half was loaded.
     /// Those that were left later are published once a wait has lasted a while.
     deferred: bool,
+    /// The last message came by the ring, and so the next one may.
+    was_in_ring: bool,
     /// The slot's entry in the table: to find it takes two loads.
     entry: *mut Entry,
 }
@@ -80,7 +82,7 @@ impl RecvHalf {
             unsafe { Consumer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
         let announced = entry::announced(entry).peek();
         let deferred = entry::deferred(entry) == Deferred::ByHandle;
-        Self { net, handle, consumer, announced, deferred, entry }
+        Self { net, handle, consumer, announced, deferred, was_in_ring: false, entry }
     }
 
     /// The receiving half of the stream that a handle names, as [`crate::Stream::from_handle`] has
@@ -238,10 +240,11 @@ impl RecvHalf {
         match self.await_data(g, lane, timeout, if keep { None } else { Some(buffer) })? {
             Found::End => return Ok(0),
             Found::Taken(len) => {
+                self.was_in_ring = false;
                 self.pop_line(lane);
                 return Ok(len);
             }
-            Found::Landed => {}
+            Found::Landed => self.was_in_ring = true,
         }
         let span = self.consumer.span(buffer.len() as u64);
         // SAFETY: the span is what has landed, and the buffer is writable by its constructor's
@@ -319,6 +322,7 @@ impl RecvHalf {
         let room =
             self.consumer.line_room(if buffer.len() < abi_line::MAX { buffer.len() } else { abi_line::MAX })
                 as u64;
+        let was_in_ring = self.was_in_ring;
         let look = || {
             let header = line.header().peek();
             let units = if F::IS_WARP {
@@ -327,8 +331,9 @@ impl RecvHalf {
             } else {
                 [0; 2]
             };
-            // A hint only: an acquire would keep the next look's loads waiting.
-            let word = end.peek();
+            // A hint only, unless it is likely to be news: the loads of the next look wait for an
+            // acquire, and bytes of the ring need one.
+            let word = if was_in_ring { end.observe() } else { end.peek() };
             let len = abi_line::len_within(header, empty, room);
             let is_news = differs(word, seen, ahead);
             // More than this message is better taken from the ring.
@@ -348,7 +353,7 @@ impl RecvHalf {
             if !front.any(is_news) {
                 return NOTHING_YET;
             }
-            let word = end.observe();
+            let word = if was_in_ring { word } else { end.observe() };
             // Lanes may see different words: the first one's counts.
             front.first_of(if !differs(word, seen, ahead) {
                 NOTHING_YET

@@ -2,7 +2,6 @@
 
 use crate::world::{GENERATION, World, buffer, held as locked};
 use gpunet_device::abi::Status;
-use gpunet_device::abi::control::{Op, Reply};
 use gpunet_device::abi::entry::{SlotState, lock};
 use gpunet_device::abi::layout::{HEARTBEAT_DOWN, SocketLine};
 use gpunet_device::abi::position::StreamWord;
@@ -44,15 +43,9 @@ fn a_call_that_moves_nothing_still_tells_a_dead_handle() {
     world.open_driven(1);
     // The slot of the next socket.
     world.give_slots(&[1]);
-    let mut seen = [0; 4];
     // Another group's, which does not learn of it.
     let mut copy = Stream::from_handle(&G, world.net(), handle).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            world.serve(&mut seen, |_| Some(gpunet_device::abi::control::Reply::new(0, 0)));
-        });
-        stream.close(&G).unwrap();
-    });
+    stream.close(&G).unwrap();
     assert_eq!(copy.send(&G, b""), Err(Error::BadHandle));
     assert_eq!(copy.recv(&G, buffer(&mut [])), Err(Error::BadHandle));
     assert_eq!(copy.close(&G), Err(Error::BadHandle));
@@ -258,9 +251,9 @@ fn who_finds_a_stream_waits_for_a_group_that_announces_and_for_no_other() {
 }
 
 /// A poller that found the handle open announces, and publishes, while another group closes: the
-/// ends come after that.
+/// proxy learns of the close after that.
 #[test]
-fn an_end_comes_after_what_a_poller_announces() {
+fn a_close_comes_after_what_a_poller_announces() {
     for direction in [Direction::Send, Direction::Recv] {
         let world = World::new();
         let net = world.net();
@@ -286,13 +279,12 @@ fn an_end_comes_after_what_a_poller_announces() {
             while !closer.is_finished() && Instant::now() < late {
                 std::thread::yield_now();
             }
+            assert_eq!(world.closed(3).observe(), 0, "{direction:?}");
             word.publish(0);
             held.store(locked(lock::FREE), Ordering::SeqCst);
-            let close = world.serve(&mut [0; 4], |_| Some(Reply::new(0, 0)));
-            assert_eq!(close.op, Op::Close as u32);
             assert_eq!(closer.join().unwrap(), Ok(()));
         });
-        assert_eq!(word.observe(), StreamWord::at(0).with_end().0, "{direction:?}");
+        assert_eq!(world.closed(3).observe(), u64::from(GENERATION), "{direction:?}");
     }
 }
 
@@ -304,7 +296,7 @@ fn a_cancelled_close_is_not_posted_while_another_group_announces() {
     for direction in [Direction::Send, Direction::Recv] {
         let world = World::new();
         let (net, handle) = (world.net(), world.open_driven(3));
-        let (held, mut seen) = (world.direction_lock(3, direction), [0; 4]);
+        let held = world.direction_lock(3, direction);
         held.store(locked(lock::ANNOUNCE), Ordering::SeqCst);
         world.cancel().publish(1);
         std::thread::scope(|scope| {
@@ -314,16 +306,13 @@ fn a_cancelled_close_is_not_posted_while_another_group_announces() {
             }
             // The handle is dead. Time for a close that does not wait.
             let late = Instant::now() + Duration::from_millis(20);
-            let mut posted = None;
-            while posted.is_none() && Instant::now() < late {
-                posted = world.request(&mut seen);
+            while world.closed(3).observe() == 0 && Instant::now() < late {
+                std::thread::yield_now();
             }
+            let early = world.closed(3).observe();
             held.store(locked(lock::FREE), Ordering::SeqCst);
-            let is_early = posted.is_some();
-            let posted = posted.unwrap_or_else(|| world.next_request(&mut seen));
-            world.reply(&posted, Reply::new(0, 0));
             assert_eq!(closer.join().unwrap(), Ok(()));
-            assert!(!is_early, "{direction:?}");
+            assert_eq!((early, world.closed(3).observe()), (0, u64::from(GENERATION)), "{direction:?}");
         });
     }
 }
@@ -343,6 +332,7 @@ fn a_close_that_cannot_wait_for_who_announces_posts_nothing() {
         assert_eq!(closer.join().unwrap(), Err(Error::NetworkDown));
     });
     assert!(world.request(&mut [0; 4]).is_none());
+    assert_eq!(world.closed(3).observe(), 0);
     let holders =
         [Direction::Send, Direction::Recv].map(|half| world.direction_lock(3, half).load(Ordering::SeqCst));
     assert_eq!(holders, [locked(lock::FREE), locked(lock::ANNOUNCE)]);

@@ -200,6 +200,10 @@ impl World {
         self.word(self.layout.consumed + u64::from(slot) * 8)
     }
 
+    pub fn closed(&self, slot: u32) -> Word {
+        self.word(self.layout.closed + u64::from(slot) * 8)
+    }
+
     pub fn heartbeat(&self) -> Word {
         self.word(offset_of!(SharedHeader, heartbeat) as u64)
     }

@@ -10,10 +10,12 @@ import sys
 import threading
 from typing import Any
 
-import numpy as np
 import pytest
+from kernel_lanes import lane
 
 import gpunet
+
+np = lane("numpy")
 
 EXAMPLES = pathlib.Path(os.environ.get("GPUNET_DOCUMENT", pathlib.Path(__file__).parents[2] / "docs/python.md")).parents[1]
 HAS_TORCH = importlib.util.find_spec("torch") is not None

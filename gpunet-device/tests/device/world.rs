@@ -8,13 +8,15 @@ use gpunet_device::abi::context::Context;
 use gpunet_device::abi::control::{Descriptor, Reply, Request};
 use gpunet_device::abi::entry::{Entry, HalfEntry, Kind, LINE_STEP, OwnWords, SlotState, lock};
 use gpunet_device::abi::layout::{
-    DeviceHeader, DeviceLayout, Geometry, HOST_SOCKETS, SharedHeader, SharedLayout, SocketLine,
+    DeviceHeader, DeviceLayout, Geometry, HEARTBEAT_DOWN, HOST_SOCKETS, SharedHeader, SharedLayout,
+    SocketLine,
 };
 use gpunet_device::abi::line::Line;
 use gpunet_device::abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_device::abi::{MAGIC, VERSION, Word};
 use gpunet_device::{Buffer, Direction, Handle, Net, Options, SockAddr};
 use std::mem::offset_of;
+use std::time::{Duration, Instant};
 
 /// The generation of the slots that tests open by hand.
 pub const GENERATION: u32 = 7;
@@ -599,11 +601,17 @@ impl World {
         posted.request
     }
 
-    /// Waits for the next request in any control slot.
+    /// Waits for the next request in any control slot. If none comes, the test fails, and so does
+    /// what its kernels wait for.
     pub fn next_request(&self, seen: &mut [u64; 4]) -> PostedRequest {
+        let limit = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(posted) = self.request(seen) {
                 return posted;
+            }
+            if Instant::now() > limit {
+                self.heartbeat().publish(HEARTBEAT_DOWN);
+                panic!("no request came");
             }
             std::thread::yield_now();
         }

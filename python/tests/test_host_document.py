@@ -34,7 +34,7 @@ def free_port() -> int:
 def ask(port: int, data: bytes) -> bytes:
     for _ in range(1000):
         try:
-            with socket.create_connection(("127.0.0.1", port)) as client:
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
                 client.sendall(data)
                 client.shutdown(socket.SHUT_WR)
                 return client.makefile("rb").read()
@@ -54,7 +54,12 @@ def test_the_servers(part: str) -> None:
                 assert subprocess.run(client, timeout=30).returncode == 0
         finally:
             server.send_signal(signal.SIGINT)
-            _, errors = server.communicate(timeout=30)
+            try:
+                _, errors = server.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                # Leaving the block would wait for it.
+                server.kill()
+                raise
         assert "KeyboardInterrupt" in errors
 
 

@@ -226,7 +226,7 @@ impl Http<'_, '_> {
         Ok(piece.len())
     }
 
-    /// Sends an event, all or nothing: its name if it has one, and its data, of which each line
+    /// Sends an event, all or nothing: its name if it has one, and its data. Each line of the data
     /// becomes one of the event. Returns whether there was room; if not, the service returns
     /// [`gpunet_serve::Next::Output`].
     ///

@@ -153,8 +153,8 @@ pub struct Format<A> {
 }
 
 impl<A: Arguments> Format<A> {
-    /// Format `number`, of which a launch prints one each `interval_ns` nanoseconds at most, and
-    /// which kernels print if `most` is not less important.
+    /// Format `number`. A launch prints one each `interval_ns` nanoseconds at most. Kernels print
+    /// it if `most` is not less important.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(number: u16, level: Level, most: Level, interval_ns: u64) -> Self {

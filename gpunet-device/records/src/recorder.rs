@@ -126,7 +126,7 @@ impl Recorder {
                     let word = if at < HEAD {
                         word_at(&head, at)
                     } else {
-                        // SAFETY: the caller's buffer, of which `word_of` reads no byte beyond its
+                        // SAFETY: the caller's buffer; `word_of` reads no byte beyond its
                         // end.
                         unsafe { word_of(bytes, at - HEAD) }
                     };

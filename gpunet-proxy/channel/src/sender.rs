@@ -111,7 +111,7 @@ impl Sender {
         shared.settle(self.transfer(arrays, options))
     }
 
-    /// Sends transfers one after the other, of which up to `most` are under way at once: the next
+    /// Sends transfers one after the other. Up to `most` are under way at once: the next
     /// header travels while the receiver still has to do with the one before. They arrive in the
     /// order in which they were sent.
     pub fn pipeline<'a>(&mut self, most: usize) -> Pipeline<'_, 'a> {

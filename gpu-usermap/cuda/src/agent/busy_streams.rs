@@ -67,7 +67,7 @@ impl Stillness<'_> {
         self.0.streams > own
     }
 
-    /// Says whether the agent wants to be told when no stream counts any more.
+    /// Sets whether the agent is told when no stream counts any more.
     pub(crate) fn await_end(&mut self, is_awaited: bool) {
         self.0.is_awaited = is_awaited;
     }

@@ -106,7 +106,7 @@ impl Iterator for Decoded<'_> {
     }
 }
 
-/// The character of an escape, of which the backslash is taken, and how many bytes it has.
+/// The character of an escape whose backslash is taken, and how many bytes it has.
 pub(super) fn escape(bytes: Bytes<'_>) -> Option<(u32, usize)> {
     let character = match bytes.get(0) {
         byte @ (b'"' | b'\\' | b'/') => byte,

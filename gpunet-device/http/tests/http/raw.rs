@@ -6,7 +6,7 @@ use crate::hyper_server;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// What is compared: how often there was an answer, of which class, and what it had if it was good.
+/// What is compared of each answer: its class, and what it had if it was good.
 fn summary(answers: &[Answer]) -> Vec<(u16, Option<Vec<u8>>)> {
     let last = |answer: &Answer| (answer.status / 100, (answer.status == 200).then(|| answer.body.clone()));
     answers.iter().filter(|answer| answer.status != 100).map(last).collect()

@@ -56,7 +56,7 @@ impl std::fmt::Debug for Under {
 }
 
 impl Receiver {
-    /// Receives transfers one after the other, of which up to `most` are copied at once: the next
+    /// Receives transfers one after the other. Up to `most` are copied at once: the next
     /// copy is enqueued while the one before runs.
     pub fn pipeline<'a>(&mut self, most: usize) -> ReceivePipeline<'_, 'a> {
         let most = most.clamp(1, MAX_AHEAD);

@@ -378,7 +378,7 @@ impl Net {
     /// Until when a group asks for the only connection that waits at a listener.
     #[inline(always)]
     pub(crate) fn accept_turn(self, slot: u32) -> *mut u64 {
-        self.entry(slot).cast::<u8>().wrapping_add(offset_of!(Entry, accept_turn)).cast()
+        self.entry(slot).cast::<u8>().wrapping_add(offset_of!(Entry, turn_or_units)).cast()
     }
 
     /// The words a socket writes when its other end is a socket of this device.

@@ -19,6 +19,7 @@ pub(crate) mod awaiting;
 pub mod close;
 pub mod half;
 pub mod listener;
+pub(crate) mod next_units;
 pub mod ownership;
 pub mod recv;
 pub mod request;

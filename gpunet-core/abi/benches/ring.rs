@@ -31,6 +31,7 @@ impl Ring {
             mine,
             theirs,
             link: gpunet_abi::Link::driven(0),
+            units: false,
         };
         // SAFETY: as above; each end writes its own word only.
         let producer = unsafe { Producer::new(end(published, consumed), StreamWord(0), StreamWord(0)) };

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | sync | [`atomic`] (what words are made of), [`word`] (loads and stores with a named partner), [`device_scope`] (the same among threads of one device), [`park`] (sleeping and waking), [`epoch`] (counting changes), [`hand_off`] (where tests make threads pause) |
 //! | types | [`addr`], [`options`], [`errno`], [`handle`], [`status`], [`region`] (region numbers and offsets), [`link`] (who is at the other side) |
-//! | stream | [`position`] (what a stream word means), [`span`] (pieces of a ring), `socket_line` (what the proxy reports to a socket), [`line`](mod@line) (small messages), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host gives to kernels) |
+//! | stream | [`position`] (what a stream word means), [`span`] (pieces of a ring), `socket_line` (what the proxy reports to a socket), [`line`](mod@line) and [`units`] (small messages), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host gives to kernels) |
 //! | table | [`entry`] (the device's own socket table), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead) |
 //! | request | [`control`] (requests and replies), [`claim`] (who may use a control slot) |
 //! | poll | [`poll_group`] (what the device and the proxy tell each other), [`ready_list`] (which sockets have changed), [`poll_stack`] (groups that wait) |
@@ -36,7 +36,7 @@ mod types;
 pub use placement::{arena, context, layout, opened, panic_record};
 pub use poll::{poll_group, poll_stack, ready_list};
 pub use request::{claim, control};
-pub use stream::{line, position, ring, span, trigger};
+pub use stream::{line, position, ring, span, trigger, units};
 pub use sync::{atomic, device_scope, epoch, hand_off, park, word};
 pub use table::{accept, entry, recycle};
 pub use types::{addr, direction, errno, handle, link, options, region, status, timeout};
@@ -57,6 +57,6 @@ pub use trigger::{Gate, Prepared, Trigger};
 pub use word::Word;
 
 /// Version of this contract; a device and a proxy of different versions reject each other.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

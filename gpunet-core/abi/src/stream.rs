@@ -8,6 +8,7 @@
 //! | [`socket_line`] | What the proxy tells a socket, in one line. |
 //! | [`span`] | Pieces of a ring. |
 //! | [`trigger`] | What a host hands to kernels, so that they play messages. |
+//! | [`units`] | Small messages that travel by their own tags alone. |
 
 pub mod line;
 pub mod position;
@@ -15,3 +16,4 @@ pub mod ring;
 pub mod socket_line;
 pub mod span;
 pub mod trigger;
+pub mod units;

@@ -41,7 +41,7 @@ proptest! {
         let consumed = published.wrapping_add(1);
         // SAFETY: both words and the ring live on this stack frame and outlive the two ends.
         let (published, consumed) = unsafe { (Word::from_ptr(published), Word::from_ptr(consumed)) };
-        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, line: std::ptr::null_mut(), mine, theirs, link: gpunet_abi::Link::driven(0) };
+        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, line: std::ptr::null_mut(), mine, theirs, link: gpunet_abi::Link::driven(0), units: false };
         // SAFETY: as above; each end writes its own word only.
         let mut producer = unsafe { Producer::new(end(published, consumed), StreamWord(0), StreamWord(0)) };
         // SAFETY: as above.
@@ -140,7 +140,7 @@ proptest! {
         let (base, first) = (memory.as_mut_ptr(), shared.as_mut_ptr());
         // SAFETY: four words on this stack frame.
         let word = |i: usize| unsafe { Word::from_ptr(first.wrapping_add(i)) };
-        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, line: std::ptr::null_mut(), mine, theirs, link: gpunet_abi::Link::driven(0) };
+        let end = |mine, theirs| RingEnd { base, capacity: CAPACITY, line: std::ptr::null_mut(), mine, theirs, link: gpunet_abi::Link::driven(0), units: false };
         // SAFETY: as above.
         let mut producer = unsafe { Producer::new(end(word(0), word(1)), StreamWord(0), StreamWord(0)) };
         // SAFETY: as above.
@@ -182,6 +182,7 @@ fn ends() -> (Producer, Consumer, Box<Memory>) {
         mine,
         theirs,
         link: gpunet_abi::Link::driven(0),
+        units: false,
     };
     // SAFETY: as above; each end writes its own word only.
     let producer = unsafe { Producer::new(end(word(0), word(1)), StreamWord(0), StreamWord(0)) };

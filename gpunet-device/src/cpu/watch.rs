@@ -10,6 +10,7 @@
 use crate::platform::CallGuard;
 use crate::socket::awaiting::differs;
 use crate::socket::half::remote_park;
+use crate::socket::next_units::NextUnits;
 use crate::table::slots;
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
@@ -49,7 +50,14 @@ pub struct Watch {
 enum What {
     /// The other end's word moves past `seen`, and further than a receiver is `ahead` of it by
     /// lines; or the status gets an error, or what ends that half.
-    Half { theirs: Word, seen: StreamWord, ahead: u64, half: Direction, link: Link },
+    Half {
+        theirs: Word,
+        seen: StreamWord,
+        ahead: u64,
+        half: Direction,
+        link: Link,
+        units: Option<NextUnits>,
+    },
     /// The ready count is not 0.
     Listener,
 }
@@ -59,7 +67,7 @@ impl Watch {
     #[must_use]
     pub fn space(half: &SendHalf) -> Self {
         let (RingEnd { theirs, link, .. }, seen) = (half.producer.end(), half.producer.released());
-        let what = What::Half { theirs, seen, ahead: 0, half: Direction::Send, link };
+        let what = What::Half { theirs, seen, ahead: 0, half: Direction::Send, link, units: None };
         Self { net: half.net, handle: half.handle, what }
     }
 
@@ -68,7 +76,8 @@ impl Watch {
     pub fn bytes(half: &RecvHalf) -> Self {
         let (RingEnd { theirs, link, .. }, seen) = (half.consumer.end(), half.consumer.landed());
         let ahead = half.consumer.ahead();
-        let what = What::Half { theirs, seen, ahead, half: Direction::Recv, link };
+        let units = half.consumer.end().has_units().then(|| half.next_units());
+        let what = What::Half { theirs, seen, ahead, half: Direction::Recv, link, units };
         Self { net: half.net, handle: half.handle, what }
     }
 
@@ -83,9 +92,12 @@ impl Watch {
     pub fn is_over(&self) -> bool {
         let (slot, generation) = (self.handle.slot(), self.handle.generation());
         match self.what {
-            What::Half { theirs, seen, ahead, half, .. } => {
+            What::Half { theirs, seen, ahead, half, units, .. } => {
                 let status = self.net.status(slot, generation);
-                differs(StreamWord::read(theirs.observe()), seen, ahead)
+                let word = StreamWord::read(theirs.observe());
+                let word = units.map_or(word, |units| units.before(word, seen));
+                differs(word, seen, ahead)
+                    || units.is_some_and(|units| units.are_next(seen))
                     || status.is_some_and(|status| status.error().is_some() || status.has(end_of(half)))
             }
             What::Listener => self.net.ready(slot).observe() > 0,

@@ -80,7 +80,7 @@ pub(crate) unsafe fn take(line: Line, position: u64, to: *mut u8, len: usize) ->
 /// # Safety
 /// `from` is readable for `len` bytes.
 #[inline(always)]
-unsafe fn load_bytes(from: *const u8, len: usize) -> u64 {
+pub(crate) unsafe fn load_bytes(from: *const u8, len: usize) -> u64 {
     if len >= CHUNK_BYTES && (from as usize).is_multiple_of(CHUNK_BYTES) {
         // SAFETY: aligned, and inside the bytes.
         return unsafe { from.cast::<u64>().read() };
@@ -110,7 +110,7 @@ unsafe fn load_each(from: *const u8, len: usize) -> u64 {
 /// # Safety
 /// `to` is writable for `len` bytes.
 #[inline(always)]
-unsafe fn store_bytes(to: *mut u8, value: u64, len: usize) {
+pub(crate) unsafe fn store_bytes(to: *mut u8, value: u64, len: usize) {
     if len >= CHUNK_BYTES && (to as usize).is_multiple_of(CHUNK_BYTES) {
         // SAFETY: aligned, and inside the bytes.
         return unsafe { to.cast::<u64>().write(value) };

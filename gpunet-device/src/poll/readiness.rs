@@ -3,11 +3,13 @@
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
 use crate::Net;
 use crate::socket::accept_turn;
+use crate::socket::next_units::NextUnits;
 use crate::table::{accepted, entry, slots};
 use gpunet_abi::entry::{HalfEntry, Kind};
 use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;
-use gpunet_abi::{Direction, Error, Handle, Status, Word};
+use gpunet_abi::units::COMPILED;
+use gpunet_abi::{Direction, Error, Handle, Link, Status, Word};
 
 /// The events of one entry of a set.
 pub(crate) struct Readiness {
@@ -44,9 +46,10 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         _ => return found((POLLOUT & fd.events) | POLLHUP),
     };
     let (mut send, mut recv, mut is_direct) = (HalfEntry::default(), HalfEntry::default(), false);
+    let mut link = Link::default();
     if !is_listener {
-        let (half, link) = entry::half(net, handle, Direction::Send);
-        (send, is_direct) = (half, link.is_direct());
+        (send, link) = entry::half(net, handle, Direction::Send);
+        is_direct = link.is_direct();
         if !may_have_changed && !is_direct {
             return None;
         }
@@ -73,11 +76,15 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         let revents = if landed > 0 && !is_deferred { POLLIN & fd.events } else { 0 };
         return Some(Readiness { is_deferred, ..Readiness::of(revents) });
     }
+    let (mut landed, received) = (StreamWord::read(landed), StreamWord(recv.position));
+    if COMPILED && recv.has_units() {
+        landed = landed_with_units(net, handle, &recv, link, landed);
+    }
     let ends = Ends {
         sent: StreamWord(send.position),
         released: StreamWord::read(released),
-        received: StreamWord(recv.position),
-        landed: StreamWord::read(landed),
+        received,
+        landed,
         send_capacity: send.capacity as u64,
         recv_capacity: recv.capacity as u64,
         low_water: entry::low_water(net.entry(handle.slot())),
@@ -91,6 +98,20 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     }
     let waits_for_space = !is_direct && fd.events & !revents & POLLOUT != 0;
     Some(Readiness { is_direct, waits_for_space, ..Readiness::of(revents) })
+}
+
+/// What has landed of a stream with units, by its word and by the units that have come.
+#[inline(never)]
+fn landed_with_units(net: Net, handle: Handle, recv: &HalfEntry, link: Link, word: StreamWord) -> StreamWord {
+    if word.end() || StreamWord(recv.seen).end() {
+        // It covers all that was sent.
+        return word;
+    }
+    let entry = net.entry(handle.slot());
+    let next = NextUnits::new(entry::ring_end(recv, link).unit_ring(), entry::unit_slots(entry, Direction::Recv));
+    let (_, enough) = entry::low_water(entry);
+    let come = next.come(StreamWord(recv.seen), word, enough as u64);
+    StreamWord::at(come)
 }
 
 /// The four words of a stream and its status.

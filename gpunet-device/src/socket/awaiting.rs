@@ -2,6 +2,7 @@
 
 use crate::group::Front;
 use crate::socket::half::{remote_park, show};
+use crate::socket::next_units::NextUnits;
 use crate::socket::unpublished::publish_deferred;
 use crate::table::{entry, slots};
 use crate::wait::deadline::Deadline;
@@ -34,7 +35,7 @@ pub(crate) fn await_word(
     if is_news(word, seen, ahead) {
         return word.0;
     }
-    let wait = Wait { net, handle, half, end, seen, ahead };
+    let wait = Wait { net, handle, half, end, seen, ahead, units: None };
     let timeout = entry::resolve_timeout(entry, timeout, half);
     if timeout.is_non_blocking() {
         return look_once(wait);
@@ -106,6 +107,71 @@ pub(crate) fn await_line<F: Front>(
     }
 }
 
+/// As [`await_word`], for a receiving half with units. It also returns [`UNITS`]. By one lane.
+#[inline(never)]
+pub(crate) fn await_units(wait: Wait, entry: *mut Entry, timeout: Timeout) -> u64 {
+    if let Some(found) = wait.poll() {
+        return found;
+    }
+    let timeout = entry::resolve_timeout(entry, timeout, wait.half);
+    if timeout.is_non_blocking() {
+        return look_once(wait);
+    }
+    let mut patience = Patience::new(&wait, Deadline::of(timeout));
+    loop {
+        for _ in 0..platform::slow_check_every() {
+            if let Some(found) = wait.poll() {
+                return found;
+            }
+        }
+        let found = go_on(wait, &mut patience);
+        if found != NOTHING_YET {
+            return found;
+        }
+    }
+}
+
+/// How long the rest of a message has been waited for.
+pub(crate) struct Unfinished {
+    guard: WaitGuard,
+    is_over: bool,
+}
+
+/// Checks whether to wait for the rest of a message whose first slot is there: returns
+/// [`NOTHING_YET`], or why it is given up. By one lane, after a look at all of the message.
+///
+/// A message of which a sender that is gone has stored a part was never sent: its `send` did not
+/// return.
+#[inline(never)]
+pub(crate) fn await_rest(
+    wait: Wait,
+    entry: *mut Entry,
+    timeout: Timeout,
+    state: &mut Option<Unfinished>,
+) -> u64 {
+    let timeout = entry::resolve_timeout(entry, timeout, wait.half);
+    if timeout.is_non_blocking() {
+        return failed(Error::WouldBlock);
+    }
+    let state = state.get_or_insert_with(|| Unfinished {
+        guard: WaitGuard::new(wait.net, Deadline::of(timeout)),
+        is_over: false,
+    });
+    if state.is_over {
+        return wait.end_status().map_or(NO_WORD, |status| wait.ends_by(status));
+    }
+    state.guard.count(platform::slow_check_every());
+    if let Err(error) = slots::kind_of(wait.net, wait.handle).and_then(|_| state.guard.check()) {
+        return failed(error);
+    }
+    // Ordering: Acquire, pairs with the proxy's publish of the status: what was stored before it is
+    // visible to the next look.
+    fence(Ordering::Acquire);
+    state.is_over = wait.end_status().is_some();
+    platform::back_off();
+    NOTHING_YET
+}
+
 /// As [`go_on`], with the patience of a wait that may not have any yet; of a call that does not
 /// wait, [`look_once`]. By one lane.
 #[inline(never)]
@@ -165,6 +231,9 @@ pub(crate) const GO_ON: u64 = NOTHING_YET - 1;
 /// Marks, beside [`NO_WORD`], the length of a message that was taken from a line. No errno has it.
 const TAKEN: u64 = 1 << 62;
 
+/// In place of what was found: the next message lies in units, and is to be taken by all lanes.
+pub(crate) const UNITS: u64 = taken(0);
+
 /// Packs that a message of that length was taken from a line.
 #[inline(always)]
 pub(crate) const fn taken(len: usize) -> u64 {
@@ -183,7 +252,7 @@ pub(crate) const fn taken_len(packed: u64) -> Option<usize> {
 
 /// Packs why a wait ended.
 #[inline(always)]
-fn failed(error: Error) -> u64 {
+const fn failed(error: Error) -> u64 {
     NO_WORD | error.errno() as u32 as u64
 }
 
@@ -213,6 +282,8 @@ pub(crate) struct Wait {
     pub(crate) seen: StreamWord,
     /// How far a receiver is ahead of it.
     pub(crate) ahead: u64,
+    /// Where the next message of a receiver's unit ring begins.
+    pub(crate) units: Option<NextUnits>,
 }
 
 /// How long it has been waited, and what was done meanwhile.
@@ -254,7 +325,9 @@ impl Wait {
             Direction::Send => self.net.send_park(self.handle.slot()),
             Direction::Recv => self.net.recv_park(self.handle.slot()),
         };
-        let changed = || self.poll_word().is_some() || self.end_status().is_some() || self.is_closed();
+        let changed = || {
+            self.units_are_next() || self.poll_word().is_some() || self.end_status().is_some() || self.is_closed()
+        };
         // At the gates of a direction that the host has taken, several groups may wait. They share
         // a flag, and each of them clears it.
         let is_shared = platform::may_sleep() && slots::is_taken(self.net, self.handle, self.half);
@@ -273,7 +346,10 @@ impl Wait {
     /// The other end's word, if it is new, packed. An end is reported only while the handle is
     /// valid: it may be the answer to a close.
     #[inline(always)]
-    fn poll(&self) -> Option<u64> {
+    pub(crate) fn poll(&self) -> Option<u64> {
+        if self.units_are_next() {
+            return Some(UNITS);
+        }
         let word = self.poll_word()?;
         if word.end()
             && let Err(closed) = self.check_open()
@@ -295,7 +371,13 @@ impl Wait {
     #[inline(always)]
     fn poll_word(&self) -> Option<StreamWord> {
         let word = self.end.observe();
+        let word = self.units.map_or(word, |units| units.before(word, self.seen));
         if differs(word, self.seen, self.ahead) { Some(word) } else { None }
+    }
+
+    #[inline(always)]
+    fn units_are_next(&self) -> bool {
+        self.units.is_some_and(|units| units.are_next(self.seen))
     }
 
     fn is_closed(&self) -> bool {
@@ -327,10 +409,15 @@ impl Wait {
         if let Err(closed) = self.check_open() {
             return Some(failed(closed));
         }
-        Some(match (status.error(), self.half) {
+        Some(self.ends_by(status))
+    }
+
+    /// How a status ends this half, packed.
+    const fn ends_by(&self, status: Status) -> u64 {
+        match (status.error(), self.half) {
             (Some(error), _) => failed(error),
             (None, Direction::Send) => failed(Error::BrokenPipe),
             (None, Direction::Recv) => NO_WORD,
-        })
+        }
     }
 }

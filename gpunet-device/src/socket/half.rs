@@ -2,24 +2,15 @@
 
 use crate::group::outcome::by_leader;
 use crate::platform::CallGuard;
+pub use crate::table::entry::ring_end;
 use crate::table::{entry, membership, slots};
 use crate::{Group, Net, platform};
 use core::mem::offset_of;
-use gpunet_abi::entry::{Entry, GroupId, HalfEntry, lock};
+use gpunet_abi::entry::{Entry, GroupId, lock};
 use gpunet_abi::layout::SocketLine;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
 use gpunet_abi::{Direction, Error, Handle, Link, Result, Word};
-
-/// The ring's end that a direction in the table describes.
-pub fn ring_end(d: &HalfEntry, link: Link) -> RingEnd {
-    // SAFETY: addresses that `entry::open` checked against the regions; they stay mapped while the
-    // attachment lives.
-    let (mine, theirs) =
-        unsafe { (Word::from_ptr(d.mine as *mut u64), Word::from_ptr(d.theirs as *mut u64)) };
-    let line = d.line_at() as *mut u8;
-    RingEnd { base: d.base as *mut u8, capacity: d.capacity as u64, line, mine, theirs, link }
-}
 
 /// Checks the handle for a call that moves nothing.
 #[cold]

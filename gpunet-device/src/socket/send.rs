@@ -16,7 +16,7 @@ use gpunet_abi::entry::Entry;
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::Producer;
-use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, Timeout, line, ring};
+use gpunet_abi::{Direction, Error, Handle, Link, Result, RingSpan, Timeout, line, ring, units};
 
 /// Bytes published at a time, at least. Larger: fewer system-scope releases (1.7 us each on an H200
 /// while a piece's stores arrive); smaller: the other end starts earlier.
@@ -33,6 +33,9 @@ pub const DIRECT_CHUNK: u64 = 2 << 20;
 const SPARES_LEADER: u32 = 512;
 /// Lanes of a warp.
 const WARP: u32 = 32;
+/// How often a sender without credit for units asks for it before it sends by the ring: on a GPU
+/// for as long as some releases take, which are 2.5 us each between two of them.
+const CREDIT_POLLS: u32 = if platform::RELEASE_WAITS { 16 } else { 1 };
 
 /// The sending half of a stream. One group uses it at a time.
 ///
@@ -55,12 +58,16 @@ pub struct SendHalf {
     pub(crate) producer: Producer,
     /// The slot's entry in the table: to find it takes two loads.
     entry: *mut Entry,
-    /// Messages of this end that had a line.
+    /// Messages of this end that had a line, or went by units.
     lines_sent: u64,
     /// A message that ends here or before may have a line, as far as the ring decides: it has one,
     /// both ends are open, half of the ring is free, nothing is deferred, and no poll is due. 0 if
-    /// that is to be found out.
+    /// that is to be found out. Of a ring with units likewise, but a free byte is enough.
     line_until: u64,
+    /// Slots of the unit ring that were used.
+    units: u32,
+    /// How many more may be used, as far as is known.
+    credit: u32,
     /// Some of what is in the ring is not published.
     deferred: bool,
     /// It is a call by handle that uses the half, under its lock.
@@ -87,7 +94,9 @@ impl SendHalf {
         let producer =
             unsafe { Producer::new(ring_end(&d, link), StreamWord(d.position), StreamWord(d.seen)) };
         let lines_sent = entry::lines_sent(entry);
-        Self { net, handle, producer, entry, lines_sent, line_until: 0, deferred, by_handle: false }
+        let units = if units::COMPILED { entry::unit_slots(entry, Direction::Send) } else { 0 };
+        let (line_until, credit, by_handle) = (0, 0, false);
+        Self { net, handle, producer, entry, lines_sent, line_until, units, credit, deferred, by_handle }
     }
 
     /// The sending half of the stream that a handle names, as [`crate::Stream::from_handle`] has
@@ -293,8 +302,18 @@ impl SendHalf {
             && self.producer.position() + source.len as u64 <= self.line_until
             && !more
             && g.has_front(lane)
+            && !self.producer.end().has_units()
         {
             self.send_line(g, lane, source);
+            return Ok(source.len);
+        }
+        if self.producer.end().has_units()
+            && self.goes_by_units(source.len)
+            && self.producer.position() + source.len as u64 <= self.line_until
+            && !more
+            && units::slots_of(source.len as u32) <= self.credit
+        {
+            self.send_units(g, lane, source);
             return Ok(source.len);
         }
         self.check()?;
@@ -314,6 +333,16 @@ impl SendHalf {
         if is_small && self.producer.free() >= self.producer.capacity() / 2 {
             self.line_until = self.line_limit();
             self.send_line(g, lane, source);
+            return Ok(source.len);
+        }
+        if self.producer.end().has_units()
+            && self.goes_by_units(source.len)
+            && !(more | self.deferred)
+            && self.producer.free() >= source.len as u64
+            && self.has_credit(g, lane, units::slots_of(source.len as u32))
+        {
+            self.line_until = self.producer.position() + self.producer.free();
+            self.send_units(g, lane, source);
             return Ok(source.len);
         }
         let (mut sent, mut spared, mut odd) = (0, 0, false);
@@ -409,6 +438,60 @@ impl SendHalf {
         g.sync();
         self.lines_sent += 1;
         self.publish(lane, len as u64, lane.is_last());
+    }
+
+    /// Returns whether a message of that length goes by units, if there is credit.
+    #[inline(always)]
+    const fn goes_by_units(&self, len: usize) -> bool {
+        (len as u64).wrapping_sub(1) < units::longest(self.producer.capacity())
+    }
+
+    /// Returns whether the receiver has granted so many slots; asks it, if that is not known. All
+    /// lanes.
+    ///
+    /// It asks a receiver that has begun several times: a release costs more than it takes until a
+    /// receiver at work has taken the next messages.
+    #[inline(always)]
+    fn has_credit<G: Group>(&mut self, g: &G, lane: Lane, slots: u32) -> bool {
+        if self.credit < slots {
+            let end = self.producer.end();
+            let (mut word, mut polls) = (0, 0);
+            while lane.is_leader() && polls < CREDIT_POLLS {
+                // Ordering: Acquire, pairs with the Release in `entry::begin_units`.
+                word = end.grant().observe();
+                let is_enough = end.unit_ring().credit(word, self.units) >= slots;
+                polls = if is_enough || word == 0 { CREDIT_POLLS } else { polls + 1 };
+            }
+            self.credit = end.unit_ring().credit(g.broadcast(word), self.units);
+        }
+        self.credit >= slots
+    }
+
+    /// Sends a small message, for which there is room and credit, by units.
+    #[inline(always)]
+    fn send_units<G: Group>(&mut self, g: &G, lane: Lane, source: Source) {
+        let (end, before) = (self.producer.end(), self.producer.position());
+        let slots = units::slots_of(source.len as u32);
+        // SAFETY: the source is readable by its constructor's contract; this half's owner is the
+        // one that writes the unit ring, and has credit.
+        unsafe {
+            crate::memory::units::store(lane, end.unit_ring(), self.units, before, source.ptr, source.len)
+        };
+        hand_off::at(HandOff::LineStored);
+        self.units = self.units.wrapping_add(slots);
+        self.credit -= slots;
+        self.lines_sent += 1;
+        self.producer.advance(source.len as u64);
+        if lane.is_last() {
+            self.keep();
+            let (net, slot, after) = (self.net, self.handle.slot(), self.producer.position());
+            mirror(net, slot, Direction::Send, end.link, before, after);
+        }
+        // The caller may write the source again.
+        g.sync();
+        if lane.is_leader() {
+            notify(self.net, self.handle.slot(), end, Direction::Send);
+        }
     }
 
     /// What is known of the other end once `len` more bytes are in the ring: its word is polled
@@ -517,7 +600,7 @@ impl SendHalf {
         self.producer.advance(len);
         self.deferred = false;
         if is_publisher {
-            if line::passes_segment(before, len) {
+            if line::passes_segment(before, len) && self.producer.end().has_line() {
                 // Before tags repeat.
                 // SAFETY: the ring's line, which this half's owner alone writes.
                 unsafe { line::clear(self.producer.end().line) };
@@ -555,6 +638,9 @@ impl SendHalf {
             (true, true) => Deferred::ByHandle,
         };
         entry::set_lines_sent(self.entry, self.lines_sent, deferred);
+        if self.producer.end().has_units() {
+            entry::set_unit_slots(self.entry, Direction::Send, self.units);
+        }
     }
 
     /// Publishes the position and wakes who waits for it. By one lane.

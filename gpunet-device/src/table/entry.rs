@@ -8,6 +8,8 @@ use gpunet_abi::control::Descriptor;
 use gpunet_abi::entry::{DEFERRED, DEFERRED_BY_HANDLE, Entry, GroupId, HalfEntry, Kind};
 use gpunet_abi::opened::Opened;
 use gpunet_abi::position::StreamWord;
+use gpunet_abi::ring::RingEnd;
+use gpunet_abi::units::COMPILED;
 use gpunet_abi::{
     Direction, Error, Handle, Link, Options, Result, SockAddr, Timeout, Word, device_scope, line, options,
 };
@@ -23,6 +25,7 @@ pub fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Resu
     let entry = net.entry(handle.slot());
     let context = net.context();
     let opened = Opened::of(d, context.slots, context.shards, |place, len| net.resolve(place, len))?;
+    let opened = if COMPILED { opened } else { opened.without_units() };
     // Field by field: other groups may try the locks beside them.
     // SAFETY: fields of the table's entry, which this thread opens; nobody else reads them yet.
     unsafe {
@@ -34,7 +37,9 @@ pub fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Resu
         (&raw mut (*entry).remote_part).write_volatile(opened.remote_part);
         (&raw mut (*entry).transport).write_volatile(d.transport);
     }
-    if !d.link.is_remote() {
+    if opened.recv.has_units() {
+        begin_units(&opened.recv, d.link);
+    } else if !d.link.is_remote() {
         // Clears what an earlier stream has left there. In an arena, the side that gives the rings
         // back clears them.
         // SAFETY: the line was found inside its region, and this device reads it from now on.
@@ -42,6 +47,52 @@ pub fn open(net: Net, handle: Handle, d: &Descriptor, receiver: GroupId) -> Resu
     }
     self::receiver(entry).set(receiver.0);
     if slots::turn_into(net, handle, Kind::Stream) { Ok(()) } else { Err(Error::BadHandle) }
+}
+
+/// The ring's end that a direction in the table describes.
+pub fn ring_end(d: &HalfEntry, link: Link) -> RingEnd {
+    // SAFETY: addresses that `entry::open` checked against the regions; they stay mapped while the
+    // attachment lives.
+    let (mine, theirs) =
+        unsafe { (Word::from_ptr(d.mine as *mut u64), Word::from_ptr(d.theirs as *mut u64)) };
+    let line = d.line_at() as *mut u8;
+    let units = d.has_units();
+    RingEnd { base: d.base as *mut u8, capacity: d.capacity as u64, line, mine, theirs, link, units }
+}
+
+/// Sets the unit ring that this end reads to zero, and grants its slots to the other end.
+#[cold]
+fn begin_units(recv: &HalfEntry, link: Link) {
+    let end = ring_end(recv, link);
+    let units = end.unit_ring();
+    units.clear();
+    // Ordering: Release, pairs with the sender's observe in `SendHalf::ask_credit`: its slots are
+    // stored after the zeros.
+    end.granted().publish(units.grant(0));
+}
+
+/// How many slots of unit rings this end of a stream has used for sending, or taken.
+#[inline(always)]
+pub(crate) fn unit_slots(entry: *mut Entry, half: Direction) -> u32 {
+    // SAFETY: inside the entry; written by the group that uses the half.
+    unsafe { unit_slots_at(entry, half).read_volatile() }
+}
+
+/// Keeps how many slots of unit rings this end has used, or taken. By one lane.
+#[inline(always)]
+pub(crate) fn set_unit_slots(entry: *mut Entry, half: Direction, slots: u32) {
+    // SAFETY: a plain integer of the half that the calling group owns.
+    unsafe { unit_slots_at(entry, half).write_volatile(slots) };
+}
+
+#[inline(always)]
+fn unit_slots_at(entry: *mut Entry, half: Direction) -> *mut u32 {
+    // SAFETY: a field address inside the table's entry.
+    let both = unsafe { &raw mut (*entry).turn_or_units }.cast::<u32>();
+    both.wrapping_add(match half {
+        Direction::Send => 0,
+        Direction::Recv => 1,
+    })
 }
 
 /// One half of a stream as the table has it, and who is at the other side. The handle was checked.

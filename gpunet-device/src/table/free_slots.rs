@@ -114,9 +114,9 @@ fn open(net: Net, slot: u32, kind: Kind, options: &Options) -> Result<Handle> {
     net.consumed(slot).set(0);
     net.closed(slot).set(0);
     net.lines_sent(slot).set(0);
-    let (published, consumed) = own_words(net.own_words(slot));
-    published.set(0);
-    consumed.set(0);
+    for word in own_words(net.own_words(slot)) {
+        word.set(0);
+    }
     let launch = net.context().launch;
     // A group that prepares a slot for a connection does not use it.
     let known = if kind == Kind::Prepared { 0 } else { 1 << launch };
@@ -126,7 +126,10 @@ fn open(net: Net, slot: u32, kind: Kind, options: &Options) -> Result<Handle> {
     Ok(handle)
 }
 
-fn own_words(words: *mut OwnWords) -> (Word, Word) {
-    // SAFETY: two aligned words of the table in device memory.
-    unsafe { (Word::from_ptr(&raw mut (*words).published), Word::from_ptr(&raw mut (*words).consumed)) }
+fn own_words(words: *mut OwnWords) -> [Word; 3] {
+    // SAFETY: addresses of fields.
+    let all =
+        unsafe { [&raw mut (*words).published, &raw mut (*words).consumed, &raw mut (*words).unit_limit] };
+    // SAFETY: aligned words of the table in device memory.
+    all.map(|word| unsafe { Word::from_ptr(word) })
 }

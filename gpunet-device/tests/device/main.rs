@@ -14,4 +14,5 @@ mod polling;
 mod posix;
 mod streams;
 mod triggers;
+mod units;
 mod world;

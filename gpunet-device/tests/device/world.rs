@@ -12,6 +12,7 @@ use gpunet_device::abi::layout::{
     SocketLine,
 };
 use gpunet_device::abi::line::Line;
+use gpunet_device::abi::units::{self, UnitRing};
 use gpunet_device::abi::region::{DEVICE, Region, RegionOffset, SHARED};
 use gpunet_device::abi::{MAGIC, VERSION, Word};
 use gpunet_device::{Buffer, Direction, Handle, Net, Options, SockAddr};
@@ -32,7 +33,7 @@ pub const LARGE: u64 = 256 << 10;
 
 #[repr(C, align(4096))]
 #[derive(Clone)]
-pub struct Page([u64; 512]);
+pub struct Page(pub [u64; 512]);
 
 /// The memory of one attachment.
 pub struct World {
@@ -351,7 +352,7 @@ impl World {
     /// Until when a group has the turn to ask for a listener's only connection; 0: no group has it.
     pub fn accept_turn(&self, slot: u32) -> &AtomicU64 {
         // SAFETY: a field of the slot's entry, which everybody accesses atomically.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.entry(slot)).accept_turn) }
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.entry(slot)).turn_or_units) }
     }
 
     /// The words a slot writes as one end of a direct stream: (published, consumed), in the device
@@ -468,7 +469,7 @@ impl World {
         let line = |ring: RegionOffset| {
             let far =
                 self.layout.line_of(ring.offset()).wrapping_sub(ring.offset()).cast_signed() / LINE_STEP;
-            if has_lines { i32::try_from(far).unwrap() } else { 0 }
+            if has_lines { 2 * i32::try_from(far).unwrap() } else { 0 }
         };
         let direction = |ring, mine, theirs| HalfEntry {
             base: at(ring),
@@ -517,6 +518,43 @@ impl World {
         self.open_pair_of_large(a, b, true)
     }
 
+    /// As [`World::open_lined_pair`], but with units; both ends grant all slots.
+    pub fn open_pair_with_units(&self, a: u32, b: u32) -> (Handle, Handle) {
+        let pair = self.open_pair_of_large(a, b, true);
+        for slot in [a, b] {
+            // SAFETY: the entry of a slot that nobody uses now.
+            let entry = unsafe { &mut *self.entry(slot) };
+            (entry.send.line, entry.recv.line) = (entry.send.line | 1, entry.recv.line | 1);
+            self.unit_limit(slot).set(self.units_to(slot).grant(0));
+        }
+        pair
+    }
+
+    /// The unit ring of the ring that a slot receives from.
+    pub fn units_to(&self, slot: u32) -> UnitRing {
+        // SAFETY: the slot's entry, which nobody writes now.
+        let at = unsafe { (*self.entry(slot)).recv.line_at() };
+        // SAFETY: a unit ring that the world, or a test, keeps.
+        unsafe { UnitRing::from_ptr(at as *mut u8, LARGE) }
+    }
+
+    /// The word in which a slot grants slots of the unit ring that it reads.
+    pub fn unit_limit(&self, slot: u32) -> Word {
+        // SAFETY: an aligned word of the device region.
+        unsafe { Word::from_ptr(self.own_consumed(slot).as_ptr().wrapping_byte_add(units::LIMIT_AT)) }
+    }
+
+    /// Makes slot `b` read a unit ring and a word of its own, into which a test copies what slot
+    /// `a` writes when it likes. `memory` is zero, and as long as a unit ring.
+    pub fn apart(&self, b: u32, memory: &mut [Page]) -> (Word, UnitRing) {
+        let (word, _) = self.part_words(b);
+        let at = memory.as_mut_ptr() as u64;
+        // SAFETY: the entry of a slot that nobody uses now.
+        let recv = unsafe { &mut (*self.entry(b)).recv };
+        recv.line = 2 * i32::try_from(at.wrapping_sub(recv.base).cast_signed() / LINE_STEP).unwrap() + 1;
+        (word, self.units_to(b))
+    }
+
     /// How many lines a slot has sent, as the proxy is shown.
     pub fn lines_sent(&self, slot: u32) -> Word {
         self.word(self.layout.lines_sent + u64::from(slot) * 8)
@@ -549,7 +587,7 @@ impl World {
         // SAFETY: the entry of a slot that nobody uses now.
         let recv = unsafe { &mut (*self.entry(b)).recv };
         recv.theirs = word.as_ptr() as u64;
-        recv.line = i32::try_from(line.wrapping_sub(recv.base).cast_signed() / LINE_STEP).unwrap();
+        recv.line = 2 * i32::try_from(line.wrapping_sub(recv.base).cast_signed() / LINE_STEP).unwrap();
         (word, self.line_to(b))
     }
 

@@ -111,6 +111,11 @@ pub enum Lines {
     On,
     /// None.
     Off,
+    /// Small messages of direct streams that kernels open go by [units](gpunet_abi::units) instead:
+    /// through memory in which they carry their own flags, and not through the ring. Nothing is
+    /// published for them, so a sender never waits for a release. The host API's own sockets have
+    /// neither lines nor units then.
+    Units,
 }
 
 impl FromStr for Lines {
@@ -121,7 +126,8 @@ impl FromStr for Lines {
             "auto" => Ok(Self::Auto),
             "on" => Ok(Self::On),
             "off" => Ok(Self::Off),
-            _ => Err("expected auto, on or off"),
+            "units" => Ok(Self::Units),
+            _ => Err("expected auto, on, off or units"),
         }
     }
 }
@@ -133,7 +139,7 @@ impl Lines {
         let wanted = ends[0].has(gpunet_abi::Options::LINES) && ends[1].has(gpunet_abi::Options::LINES);
         match self {
             Self::Auto => wanted && polls,
-            Self::On => wanted,
+            Self::On | Self::Units => wanted,
             Self::Off => false,
         }
     }

@@ -90,7 +90,7 @@ impl Config {
     /// | `spin_us`, `latency_us`, `heartbeat_ms`, `linger_s`, `rc_keepalive_ms` | `spin`, `latency`, `heartbeat`, `linger`, `rc_keepalive` |
     /// | `rc` ("system", "off"), `rc_peers` (an array of addresses) | `rdma`, `rc_peers` |
     /// | `placement` ("auto", "pinned", "dma-buf", "peer-mem") | `placement` |
-    /// | `lines` ("auto", "on", "off") | `lines` |
+    /// | `lines` ("auto", "on", "off", "units") | `lines` |
     ///
     /// # Errors
     /// [`SettingsError`] says in which line, and what is expected there. The result is checked as

@@ -181,6 +181,7 @@ impl AttachedDevice {
         let resolve = |place, len| self.table.resolve(place, len);
         let entered = Opened::of(d, geometry.slots(), geometry.shards, resolve)
             .map_err(SocketError::from)
+            .map(Opened::without_units)
             .and_then(|opened| {
                 let mut entry = Entry::fresh(handle.generation(), options);
                 (entry.send, entry.recv, entry.remote_part) = (opened.send, opened.recv, opened.remote_part);

@@ -9,3 +9,4 @@ mod opening;
 mod queues;
 mod signals;
 mod taking;
+mod units;

@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The environment's choice: `GPUNET_TEST_LINES=on` (or `off`) gives all streams of the CPU device
+/// The environment's choice: `GPUNET_TEST_LINES=on` (or `off`, `units`) gives all streams of the CPU device
 /// lines.
 fn lines_of_environment() -> Lines {
     std::env::var("GPUNET_TEST_LINES").map_or(Lines::Auto, |which| which.parse().expect("GPUNET_TEST_LINES"))
@@ -88,7 +88,13 @@ impl World {
         let (data_threads, spin) =
             if case.lanes == 2 { (3, Duration::from_micros(50)) } else { (1, small().spin) };
         // Half of the cases have lines, in which small messages travel a second time.
-        let lines = if case.apart || case.lanes > 1 { Lines::On } else { small().lines };
+        let lines = match small().lines {
+            Lines::Units => Lines::Units,
+            // Some have units instead.
+            Lines::Auto if case.apart && case.lanes == 1 || !case.apart && case.lanes == 2 => Lines::Units,
+            _ if case.apart || case.lanes > 1 => Lines::On,
+            lines => lines,
+        };
         let config =
             Config { data_threads, spin, lines, rdma: case.rdma(), placement: case.placement, ..small() };
         let home = if case.home == Home::Embedded { Home::of_environment() } else { case.home };

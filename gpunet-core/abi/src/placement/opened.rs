@@ -2,7 +2,7 @@
 
 use crate::placement::arena::PartHeader;
 use crate::request::control::Descriptor;
-use crate::stream::line;
+use crate::stream::{line, units};
 use crate::stream::socket_line::SocketLine;
 use crate::table::entry::{HalfEntry, LINE_STEP};
 use crate::types::errno::Error;
@@ -35,8 +35,10 @@ impl Opened {
         shards: u32,
         resolve: impl Fn(RegionOffset, u64) -> Option<u64>,
     ) -> Result<Self> {
-        let send = half(&resolve, d.send_ring, d.send_log2, d.send_line, (d.published, d.released))?;
-        let recv = half(&resolve, d.recv_ring, d.recv_log2, d.recv_line, (d.consumed, d.landed))?;
+        let has_units = d.send_log2 & Descriptor::UNITS != 0;
+        let (sends, receives) = ((d.send_line, has_units), (d.recv_line, has_units));
+        let send = half(&resolve, d.send_ring, d.send_log2 & !Descriptor::UNITS, sends, (d.published, d.released))?;
+        let recv = half(&resolve, d.recv_ring, d.recv_log2, receives, (d.consumed, d.landed))?;
         if d.link.partner().is_some_and(|slot| slot >= slots)
             || d.link.data_thread().is_some_and(|thread| thread >= shards)
         {
@@ -57,6 +59,16 @@ impl Opened {
         };
         Ok(Self { send, recv, remote_part })
     }
+
+    /// The same stream for an end that does without [units](crate::units): it never grants slots,
+    /// so the other end sends it none.
+    #[must_use]
+    pub const fn without_units(mut self) -> Self {
+        if self.send.has_units() {
+            (self.send.line, self.recv.line) = (0, 0);
+        }
+        self
+    }
 }
 
 /// Returns whether the whole line that a word lies in is inside its region.
@@ -71,7 +83,7 @@ fn half(
     resolve: &impl Fn(RegionOffset, u64) -> Option<u64>,
     ring: RegionOffset,
     log2: u32,
-    line: RegionOffset,
+    (line, has_units): (RegionOffset, bool),
     (mine, theirs): (RegionOffset, RegionOffset),
 ) -> Result<HalfEntry> {
     if log2 < MIN_RING_LOG2 as u32 || log2 > MAX_RING_LOG2 as u32 {
@@ -80,7 +92,7 @@ fn half(
     let capacity = 1u64 << log2;
     match (resolve(ring, capacity), resolve(mine, 8), resolve(theirs, 8)) {
         (Some(base), Some(mine), Some(theirs)) if mine % 8 == 0 && theirs % 8 == 0 => {
-            let line = line_beside(resolve, base, capacity, line)?;
+            let line = line_beside(resolve, base, capacity, line, has_units)?;
             Ok(HalfEntry { base, capacity: capacity as u32, line, mine, theirs, position: 0, seen: 0 })
         }
         _ => Err(Error::Protocol),
@@ -97,16 +109,19 @@ fn line_beside(
     base: u64,
     capacity: u64,
     line: RegionOffset,
+    has_units: bool,
 ) -> Result<i32> {
     if line.0 == 0 {
         return Ok(0);
     }
-    let at = resolve(line, line::LEN as u64).ok_or(Error::Protocol)?;
+    let len = if has_units { units::len(capacity) } else { line::LEN as u64 };
+    let at = resolve(line, len).ok_or(Error::Protocol)?;
     let distance = at.wrapping_sub(base).cast_signed();
     let steps = distance / LINE_STEP;
     if !line::fits(capacity) || distance % LINE_STEP != 0 {
         return Err(Error::Protocol);
     }
-    // In a region of more than 128 GiB it may be too far from its ring: then this end has none.
-    Ok(if steps >= i32::MIN as i64 && steps <= i32::MAX as i64 { steps as i32 } else { 0 })
+    // In a region of more than 64 GiB it may be too far from its ring: then this end has none.
+    let (least, most) = (i32::MIN as i64 / 2, i32::MAX as i64 / 2);
+    Ok(if steps >= least && steps <= most { steps as i32 * 2 + has_units as i32 } else { 0 })
 }

@@ -171,7 +171,7 @@ pub struct Descriptor {
     pub send_line: RegionOffset,
     /// The line of the receive ring, likewise.
     pub recv_line: RegionOffset,
-    /// log2 of the send ring's size.
+    /// log2 of the send ring's size, and perhaps [`Descriptor::UNITS`].
     pub send_log2: u32,
     /// log2 of the receive ring's size.
     pub recv_log2: u32,
@@ -184,6 +184,9 @@ pub struct Descriptor {
 const _: () = assert!(size_of::<Descriptor>() == 144);
 
 impl Descriptor {
+    /// Beside [`Descriptor::send_log2`]: the two lines are [unit rings](crate::units).
+    pub const UNITS: u32 = 1 << 8;
+
     /// Returns whether it describes no stream: the slot was prepared for a connection, and the
     /// proxy has refused it.
     #[must_use]

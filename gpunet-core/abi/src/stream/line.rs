@@ -25,6 +25,7 @@
 //! never repeat within what a line can still have. A ring's line is zero when a stream begins.
 
 use crate::stream::socket_line::SocketLine;
+use crate::stream::units;
 use crate::sync::word::Word;
 use crate::types::options::MIN_RING_LOG2;
 
@@ -63,11 +64,17 @@ pub const fn fits(capacity: u64) -> bool {
 }
 
 /// The first bytes beside a ring, which are used: a socket's line, and behind it the line of
-/// messages.
+/// messages or the [unit ring](crate::units). They are zero while the ring is free: smaller rings in
+/// its place have their words there.
 #[inline(always)]
 #[must_use]
 pub const fn used(capacity: u64) -> u64 {
-    if fits(capacity) { PER_PAGE + LEN as u64 } else { PER_PAGE }
+    let units = units::len(capacity);
+    match fits(capacity) {
+        true if units > LEN as u64 => PER_PAGE + units,
+        true => PER_PAGE + LEN as u64,
+        false => PER_PAGE,
+    }
 }
 
 /// The tag of the message at `position`; never 0.

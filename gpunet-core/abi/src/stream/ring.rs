@@ -12,6 +12,7 @@
 use crate::stream::line::Line;
 use crate::stream::position::{StreamWord, Violation, advance};
 use crate::stream::span::RingSpan;
+use crate::stream::units::{COMPILED, LIMIT_AT, UnitRing};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::device_scope;
 use crate::sync::word::Word;
@@ -25,7 +26,7 @@ pub struct RingEnd {
     pub base: *mut u8,
     /// Bytes in the ring, a power of two, at most 2^30.
     pub capacity: u64,
-    /// The ring's [line](crate::line); null: it has none.
+    /// The ring's [line](crate::line), or its [unit ring](crate::units); null: it has none.
     pub line: *mut u8,
     /// The word this end writes: `published` of a producer, `consumed` of a consumer.
     pub mine: Word,
@@ -33,6 +34,8 @@ pub struct RingEnd {
     pub theirs: Word,
     /// Who is at the other side.
     pub link: Link,
+    /// Small messages travel in a [unit ring](crate::units): ask [`RingEnd::has_units`].
+    pub units: bool,
 }
 
 impl RingEnd {
@@ -40,7 +43,38 @@ impl RingEnd {
     #[inline(always)]
     #[must_use]
     pub const fn has_line(&self) -> bool {
-        !self.line.is_null()
+        !self.line.is_null() && !self.has_units()
+    }
+
+    /// Returns whether small messages travel in a [unit ring](crate::units); never in kernels that
+    /// are compiled [without](crate::units::COMPILED) them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_units(&self) -> bool {
+        COMPILED && self.units
+    }
+
+    /// The ring of units of a ring that has one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn unit_ring(&self) -> UnitRing {
+        // SAFETY: the ring's units, which the maker of this value keeps mapped.
+        unsafe { UnitRing::from_ptr(self.line, self.capacity) }
+    }
+
+    /// The word in which the receiver tells how far the unit ring may be used: beside the word that
+    /// it writes, as the receiver has it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn granted(&self) -> Word {
+        limit_beside(self.mine)
+    }
+
+    /// The same word, as the sender has it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn grant(&self) -> Word {
+        limit_beside(self.theirs)
     }
 
     /// The line of a ring that has one.
@@ -79,6 +113,14 @@ impl RingEnd {
             self.mine.publish(word.0);
         }
     }
+}
+
+/// The word behind one that a receiver writes, in which it tells how far units may be sent.
+#[inline(always)]
+const fn limit_beside(consumed: Word) -> Word {
+    // SAFETY: both places where such a word lies have this one behind it: a `SocketLine`, and the
+    // `OwnWords` of a socket.
+    unsafe { Word::from_ptr(consumed.as_ptr().wrapping_byte_add(LIMIT_AT)) }
 }
 
 /// Bytes that the sender of a proxy-driven stream leaves unpublished at most, although they are in
@@ -341,12 +383,37 @@ impl Consumer {
     /// bytes than the ring holds.
     #[inline(always)]
     pub fn accept(&mut self, seen: StreamWord) -> Result<(), Violation> {
-        self.landed = advance(self.landed, seen, self.position() + self.end.capacity)?;
+        self.landed = advance(self.landed, self.up_to_date(seen), self.position() + self.end.capacity)?;
         if self.landed.end() && self.ahead() > 0 && !self.finished() {
             // The end comes before what a line has brought already.
             return Err(Violation::MovedAfterEnd { end: seen.position(), to: self.position() });
         }
         Ok(())
+    }
+
+    /// A word of the other end, or what is believed already if the word lags behind it: of a stream
+    /// with units, `published` tells of a small message only with the next large one.
+    #[inline(always)]
+    fn up_to_date(&self, seen: StreamWord) -> StreamWord {
+        let lags = self.end.has_units() && !seen.end() && seen.0 < self.landed.position();
+        if lags { self.landed } else { seen }
+    }
+
+    /// Moves past the next `len` bytes, which all lanes have taken from units. Nothing of the ring
+    /// may be available.
+    #[inline(always)]
+    pub const fn take_units(&mut self, len: u64) {
+        self.word = self.word.moved_by(len);
+        if self.landed.position() < self.word.position() {
+            self.landed = StreamWord::at(self.word.position());
+        }
+    }
+
+    /// Notes that the next `len` bytes behind what has landed are in the ring: all lanes have
+    /// copied them there from units.
+    #[inline(always)]
+    pub const fn unpacked(&mut self, len: u64) {
+        self.landed = self.landed.moved_by(len);
     }
 
     /// How far this end is ahead of what has landed: bytes that it has taken from lines.

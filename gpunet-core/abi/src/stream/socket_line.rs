@@ -13,7 +13,9 @@ pub struct SocketLine {
     pub released: u64,
     /// A [`crate::Status`].
     pub status: u64,
-    reserved: u64,
+    /// Of a stream with [units](crate::units): how many slots of its unit ring the sender may have
+    /// used, written by the receiver. 0: none yet.
+    pub unit_limit: u64,
     /// Not 0 while a CPU thread block, or threads of a host program, sleep until they can send.
     pub send_park: u32,
     /// Not 0 while a CPU thread block, or threads of a host program, sleep until something lands.
@@ -25,4 +27,9 @@ const _: () = assert!(size_of::<SocketLine>() == 64);
 // An agent sets both words of a stream in an arena back by one write.
 const _: () = assert!(
     core::mem::offset_of!(SocketLine, landed) == 0 && core::mem::offset_of!(SocketLine, released) == 8
+);
+// Where `RingEnd::unit_limit` finds it.
+const _: () = assert!(
+    core::mem::offset_of!(SocketLine, unit_limit)
+        == core::mem::offset_of!(SocketLine, released) + crate::stream::units::LIMIT_AT
 );

@@ -147,8 +147,8 @@ pub struct HalfEntry {
     pub base: u64,
     /// Bytes in the ring: at most 2^24.
     pub capacity: u32,
-    /// Where the ring's [line](crate::line) lies, in steps of [`LINE_STEP`] bytes from `base`; 0:
-    /// it has none.
+    /// Where the ring's [line](crate::line) or [unit ring](crate::units) lies: twice the steps of
+    /// [`LINE_STEP`] bytes from `base`, and 1 more for a unit ring; 0: it has none.
     pub line: i32,
     /// Address of the word this end writes.
     pub mine: u64,
@@ -163,11 +163,18 @@ pub struct HalfEntry {
 }
 
 impl HalfEntry {
-    /// Address of the ring's [line](crate::line); 0: it has none.
+    /// Address of the ring's [line](crate::line), or of its unit ring; 0: it has none.
     #[inline(always)]
     #[must_use]
     pub const fn line_at(&self) -> u64 {
-        if self.line == 0 { 0 } else { self.base.wrapping_add_signed(self.line as i64 * LINE_STEP) }
+        if self.line == 0 { 0 } else { self.base.wrapping_add_signed((self.line >> 1) as i64 * LINE_STEP) }
+    }
+
+    /// Returns whether small messages travel in a [unit ring](crate::units).
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_units(&self) -> bool {
+        self.line & 1 != 0
     }
 }
 
@@ -206,8 +213,10 @@ pub struct Entry {
     /// A stream in an arena: address of the other device's part ([`crate::arena::PartHeader`]).
     pub remote_part: u64,
     /// Of a listener: until when, by the device's clock, its only waiting connection is left to the
-    /// group that asks for it without waiting; 0: no group asks. Changed by compare-exchange.
-    pub accept_turn: u64,
+    /// group that asks for it without waiting; 0: no group asks. Changed by compare-exchange. Of a
+    /// stream with [units](crate::units): how many slots this end has used of the unit ring it
+    /// writes (low half), and how many it has taken of the one it reads.
+    pub turn_or_units: u64,
     /// How many [lines](crate::line) this end of the stream has sent, [`DEFERRED`] and
     /// [`DEFERRED_BY_HANDLE`].
     pub lines_sent: u64,
@@ -294,7 +303,7 @@ impl Entry {
             error: 0,
             prepare_lock: 0,
             remote_part: 0,
-            accept_turn: 0,
+            turn_or_units: 0,
             lines_sent: 0,
         }
     }
@@ -310,10 +319,19 @@ pub struct OwnWords {
     reserved: [u64; 7],
     /// Bytes consumed.
     pub consumed: u64,
-    reserved2: [u64; 7],
+    reserved2: u64,
+    /// Of a stream with [units](crate::units): how many slots of its unit ring the other end may
+    /// have used. 0: none yet.
+    pub unit_limit: u64,
+    reserved3: [u64; 5],
 }
 
 const _: () = assert!(size_of::<OwnWords>() == 128);
+// Where `RingEnd::unit_limit` finds it.
+const _: () = assert!(
+    core::mem::offset_of!(OwnWords, unit_limit)
+        == core::mem::offset_of!(OwnWords, consumed) + crate::stream::units::LIMIT_AT
+);
 
 #[cfg(test)]
 mod tests {

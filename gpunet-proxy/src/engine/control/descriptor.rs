@@ -1,10 +1,13 @@
 //! Descriptors: they tell a device where the rings and words of a stream lie.
 
+use super::Control;
 use super::tables::Assignment;
 use super::tables::AttachmentEntry;
 use super::tables::regions::ArenaRings;
+use crate::model::config::Lines;
 use crate::model::message::{Ring, Rings};
 use gpunet_abi::Link;
+use gpunet_abi::Options;
 use gpunet_abi::SockAddr;
 use gpunet_abi::arena::PartLayout;
 use gpunet_abi::control::Descriptor;
@@ -20,10 +23,40 @@ use std::net::SocketAddr;
 /// In place of a line: the stream has none.
 const NO_LINE: RegionOffset = RegionOffset(0);
 
+/// What a direct stream has for small messages, beside rings that are large enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HasLines {
+    None,
+    Lines,
+    Units,
+}
+
+impl HasLines {
+    /// The flag in a descriptor.
+    const fn flag(self) -> u32 {
+        match self {
+            Self::Units => Descriptor::UNITS,
+            Self::None | Self::Lines => 0,
+        }
+    }
+}
+
+impl Control {
+    /// What a stream between two devices has, by the options of its ends; `polls`: one of them is a
+    /// GPU.
+    pub(super) fn has_lines(&self, ends: [&Options; 2], polls: bool) -> HasLines {
+        match self.lines {
+            lines if !lines.has(ends, polls) => HasLines::None,
+            Lines::Units => HasLines::Units,
+            _ => HasLines::Lines,
+        }
+    }
+}
+
 /// The line of a ring, which lies at `offset`, if the stream has lines and the ring is large
 /// enough.
-fn line_at(has_lines: bool, region: u8, offset: u64, ring: Ring) -> RegionOffset {
-    if has_lines && line::fits(ring.capacity()) { RegionOffset::new(region, offset) } else { NO_LINE }
+fn line_at(lines: HasLines, region: u8, offset: u64, ring: Ring) -> RegionOffset {
+    if lines != HasLines::None && line::fits(ring.capacity()) { RegionOffset::new(region, offset) } else { NO_LINE }
 }
 
 impl AttachmentEntry {
@@ -65,7 +98,7 @@ impl AttachmentEntry {
         layout: &PartLayout,
         peer_polls: bool,
         rings: &ArenaRings,
-        has_lines: bool,
+        lines: HasLines,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
         let mine = |field: usize| RegionOffset::new(peer, layout.line(rings.send.offset) + field as u64);
@@ -79,9 +112,9 @@ impl AttachmentEntry {
             consumed: mine(offset_of!(SocketLine, released)),
             landed: theirs(offset_of!(SocketLine, landed)),
             released: theirs(offset_of!(SocketLine, released)),
-            send_line: line_at(has_lines, peer, layout.line_of(rings.send.offset), rings.send),
-            recv_line: line_at(has_lines, own, layout.line_of(rings.recv.offset), rings.recv),
-            send_log2: u32::from(rings.send.log2),
+            send_line: line_at(lines, peer, layout.line_of(rings.send.offset), rings.send),
+            recv_line: line_at(lines, own, layout.line_of(rings.recv.offset), rings.recv),
+            send_log2: u32::from(rings.send.log2) | lines.flag(),
             recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(addrs.0),
             peer: SockAddr::from_std(addrs.1),
@@ -95,7 +128,7 @@ impl AttachmentEntry {
         slot: u32,
         partner: u32,
         rings: Rings,
-        has_lines: bool,
+        lines: HasLines,
         addrs: (SocketAddr, SocketAddr),
     ) -> Descriptor {
         let device = DeviceLayout::new(self.state.memory.geometry());
@@ -106,7 +139,7 @@ impl AttachmentEntry {
             } else {
                 self.state.memory.layout().line_of(ring.offset)
             };
-            line_at(has_lines, rings.region, at, ring)
+            line_at(lines, rings.region, at, ring)
         };
         let own = |of: u32, offset: usize| {
             RegionOffset::new(DEVICE, words + u64::from(of) * size_of::<OwnWords>() as u64 + offset as u64)
@@ -122,7 +155,7 @@ impl AttachmentEntry {
             released: own(partner, offset_of!(OwnWords, consumed)),
             send_line: line(rings.send),
             recv_line: line(rings.recv),
-            send_log2: u32::from(rings.send.log2),
+            send_log2: u32::from(rings.send.log2) | lines.flag(),
             recv_log2: u32::from(rings.recv.log2),
             local: SockAddr::from_std(addrs.0),
             peer: SockAddr::from_std(addrs.1),

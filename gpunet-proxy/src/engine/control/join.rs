@@ -137,7 +137,7 @@ impl Control {
             }
         }
         let options = [&pairing.client.options, &pairing.server.options];
-        let has_lines = self.lines.has(options, polled[0] || polled[1]);
+        let has_lines = self.has_lines(options, polled[0] || polled[1]);
         for ((end, other, rings), peer_polls) in ends.into_iter().zip([polled[1], polled[0]]) {
             let numbers = self.arenas.regions(rings.arena, end.partner.attachment);
             let layout = self.arenas.layout(rings.arena);

@@ -76,7 +76,7 @@ impl At<'_> {
             return Ok(());
         }
         let Pairing { client, server, at, .. } = &pairing;
-        let has_lines = self.control.lines.has([&client.options, &server.options], self.state.polled);
+        let has_lines = self.control.has_lines([&client.options, &server.options], self.state.polled);
         let (asked, least) = (pairing.sizes(AUTO_RING), pairing.sizes(MIN_RING_LOG2));
         let (region, sizes) = (self.direct_region(), pairing.sizes(self.direct_ring()));
         match self.take_up_to(region, sizes, asked) {

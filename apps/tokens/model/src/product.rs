@@ -70,7 +70,8 @@ impl Product {
         }
     }
 
-    /// Some columns of `N` rows, which are 1 or [`ROWS`]. Each sum is over the inputs in their order, whatever `N` is.
+    /// Some columns of `N` rows, which are 1 or [`ROWS`]. Each sum is over the inputs in their
+    /// order, whatever `N` is.
     ///
     /// # Safety
     /// As [`Product::compute`]; rows and columns are there.

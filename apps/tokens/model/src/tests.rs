@@ -1,4 +1,5 @@
-//! The model on CPU blocks: beside numpy, in batches, with any number of lanes, and what it refuses.
+//! The model on CPU blocks: beside numpy, in batches, with any number of lanes, and what it
+//! refuses.
 #![allow(unsafe_code)]
 
 use crate::{

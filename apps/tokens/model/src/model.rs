@@ -20,8 +20,8 @@ use gpunet_device::Group;
 /// use gpunet_device::Group;
 /// use gpunet_tokens_model::{Model, Sampling, SequenceId, Step, StepError};
 ///
-/// /// Feeds one token of sequence 0 to the model, and returns the next. fn next_token<G: Group>(g:
-/// &G, model: &Model, token: u8, position: u32) -> Result<u8, StepError> {
+/// /// Feeds one token of sequence 0 to the model, and returns the next.
+/// fn next_token<G: Group>(g: &G, model: &Model, token: u8, position: u32) -> Result<u8, StepError> {
 ///     if g.is_leader() {
 ///         let (sequence, sampling) = (SequenceId(0), Sampling::GREEDY);
 ///         model.put(0, Step { sequence, token, position, sampling });

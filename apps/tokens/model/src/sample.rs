@@ -4,7 +4,7 @@
 use crate::cache::{Cache, Numbers};
 use crate::config::VOCABULARY;
 use crate::math::{exp, random};
-use crate::memory::{Lane, load};
+use crate::memory::{Lane, load_four};
 use crate::{Sampling, Step};
 
 /// Chooses each row's next token: the lane's share, without a barrier.
@@ -16,42 +16,58 @@ pub(crate) unsafe fn choose(lane: Lane, cache: &Cache, rows: u32) {
     let mut row = lane.rank;
     while row < rows {
         let logits = cache.numbers(Numbers::Logits).wrapping_add(row as usize * Cache::ROW_STRIDE);
-        // SAFETY: the caller's contract.
-        let logit = |token: usize| unsafe { load(logits.wrapping_add(token)) };
+        // SAFETY: the caller's contract; a row's logits are aligned.
+        let four = |token: usize| unsafe { load_four(logits.wrapping_add(token)) };
         let Step { position, sampling, .. } = cache.get(row as usize);
-        cache.set_next(row as usize, token_of(logit, sampling, position));
+        cache.set_next(row as usize, token_of(four, sampling, position));
         row += lane.size;
     }
 }
 
+/// Chooses a token. `four` loads the logits of four tokens, from a multiple of 4 on: a load has a
+/// long latency, so several are under way.
 #[inline(always)]
-fn token_of(logit: impl Fn(usize) -> f32, sampling: Sampling, position: u32) -> u8 {
-    let (mut best, mut most, mut token) = (0, logit(0), 1);
+fn token_of(four: impl Fn(usize) -> [f32; 4], sampling: Sampling, position: u32) -> u8 {
+    let (mut best, mut most, mut token) = (0, four(0)[0], 0);
     while token < VOCABULARY {
-        let number = logit(token);
-        if number > most {
-            (best, most) = (token, number);
+        let (first, second) = (four(token), four(token + 4));
+        let mut i = 0;
+        while i < 8 {
+            let logit = if i < 4 { first[i] } else { second[i - 4] };
+            if logit > most {
+                (best, most) = (token + i, logit);
+            }
+            i += 1;
         }
-        token += 1;
+        token += 8;
     }
     if sampling.temperature.is_nan() || sampling.temperature < Sampling::MIN_TEMPERATURE {
         return best as u8;
     }
     let scale = 1.0 / sampling.temperature;
-    let power = |token| exp((logit(token) - most) * scale);
+    let powers = |token| {
+        let [a, b, c, d] = four(token);
+        let power = |logit: f32| exp((logit - most) * scale);
+        [power(a), power(b), power(c), power(d)]
+    };
     let (mut total, mut token) = (0.0, 0);
     while token < VOCABULARY {
-        total += power(token);
-        token += 1;
+        let [a, b, c, d] = powers(token);
+        total += (a + b) + (c + d);
+        token += 4;
     }
     let limit = random(sampling.seed, position) * total;
     let (mut sum, mut token) = (0.0, 0);
     while token < VOCABULARY {
-        sum += power(token);
-        if sum > limit {
-            return token as u8;
+        let [a, b, c, d] = powers(token);
+        let next = sum + ((a + b) + (c + d));
+        if next > limit {
+            let left = limit - sum;
+            let ahead = u8::from(a <= left) + u8::from(a + b <= left) + u8::from((a + b) + c <= left);
+            return token as u8 + ahead;
         }
-        token += 1;
+        sum = next;
+        token += 4;
     }
     // The limit was rounded up to the total.
     best as u8
@@ -62,7 +78,8 @@ mod tests {
     use super::*;
 
     fn choose(logits: &[f32; VOCABULARY], temperature: f32, seed: u64) -> u8 {
-        token_of(|token| logits[token], Sampling { temperature, seed }, 7)
+        let four = |token| [logits[token], logits[token + 1], logits[token + 2], logits[token + 3]];
+        token_of(four, Sampling { temperature, seed }, 7)
     }
 
     #[test]

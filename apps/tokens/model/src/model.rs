@@ -92,7 +92,8 @@ impl Model {
         }
         let (lane, cache, rows) = (Lane::of(g), &self.cache, rows as u32);
         self.admit(g, lane, rows)?;
-        // SAFETY: the weights were checked, and the rows were admitted. A barrier is after each phase.
+        // SAFETY: the weights were checked, and the rows were admitted. Each phase ends with a
+        // barrier.
         unsafe { embed(lane, cache, rows, self.matrix(self.weights.embedding)) };
         g.sync();
         let mut layer = 0;
@@ -152,8 +153,8 @@ impl Model {
     /// Multiplies the admitted rows with a matrix of the file, and meets.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn multiply<G: Group>(&self, g: &G, lane: Lane, rows: u32, product: Product) {
-        // SAFETY: the shapes are those that the check of the weights compares, the rows were admitted,
-        // and a barrier is before and after.
+        // SAFETY: the shapes are those that the check of the weights compares, the rows were
+        // admitted, and a barrier is before and after.
         unsafe { product.compute(lane, &self.cache, rows) };
         g.sync();
     }

@@ -94,17 +94,39 @@ mod tests {
 
     #[test]
     fn tokens_are_drawn_by_their_shares() {
-        let mut logits = [f32::NEG_INFINITY; VOCABULARY];
-        (logits[3], logits[200]) = (0.0, 1.0);
-        for (temperature, share) in [(1.0, 0.7311), (0.5, 0.8808), (f32::INFINITY, 0.5)] {
-            if temperature == f32::INFINITY {
-                // Zero times an infinite difference is no number; real logits are finite.
-                logits = [0.0; VOCABULARY];
+        let mut logits = [0.0; VOCABULARY];
+        for (token, logit) in logits.iter_mut().enumerate() {
+            *logit = (token * token % 97) as f32 / 20.0 - 2.0;
+        }
+        for temperature in [0.25, 1.0, 2.0, f32::MAX] {
+            let powers = logits.map(|logit| (f64::from(logit) / f64::from(temperature)).exp());
+            let total: f64 = powers.iter().sum();
+            let mut compared = 0;
+            for seed in 0..2000 {
+                let place = f64::from(random(seed, 7)) * total;
+                let (mut sum, mut expected) = (powers[0], 0);
+                while sum <= place {
+                    expected += 1;
+                    sum += powers[expected];
+                }
+                let edge = (sum - place).min(place - (sum - powers[expected]));
+                // Sums of 32 bits are not exact.
+                if edge > total * 1e-5 {
+                    let drawn = choose(&logits, temperature, seed);
+                    assert_eq!(usize::from(drawn), expected, "temperature {temperature}, seed {seed}");
+                    compared += 1;
+                }
             }
-            let drawn: Vec<u8> = (0..4000).map(|seed| choose(&logits, temperature, seed)).collect();
-            let high = drawn.iter().filter(|&&token| token >= 128).count() as f64 / 4000.0;
-            // Five times the standard deviation of 4000 draws is at most 0.04.
-            assert!((high - share).abs() < 0.04, "{temperature}: {high} instead of {share}");
+            assert!(compared > 1900, "only {compared} draws are sure");
+        }
+    }
+
+    #[test]
+    fn what_has_no_share_is_not_drawn() {
+        let mut logits = [-300.0; VOCABULARY];
+        (logits[3], logits[254]) = (0.0, 0.5);
+        for seed in 0..2000 {
+            assert!(matches!(choose(&logits, 1.0, seed), 3 | 254), "seed {seed}");
         }
     }
 }

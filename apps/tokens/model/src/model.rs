@@ -1,0 +1,249 @@
+//! A step of the model.
+#![allow(unsafe_code)]
+
+use crate::attention::{merge, mix, score};
+use crate::cache::{Cache, Numbers, no_such_row};
+use crate::config::{CONTEXT, HIDDEN, LAYERS, VOCABULARY, WIDTH};
+use crate::memory::{Lane, load};
+use crate::product::{Product, Target, embed};
+use crate::sample::choose;
+use crate::{Step, StepError, Weights};
+use gpunet_device::Group;
+
+/// A model with its weights and its cache. Copies are the same model.
+///
+/// # Examples
+///
+/// A block that continues a text; all lanes call it.
+///
+/// ```
+/// use gpunet_device::Group;
+/// use gpunet_tokens_model::{Model, Sampling, SequenceId, Step, StepError};
+///
+/// /// Feeds one token of sequence 0 to the model, and returns the next.
+/// fn next_token<G: Group>(g: &G, model: &Model, token: u8, position: u32) -> Result<u8, StepError> {
+///     if g.is_leader() {
+///         let (sequence, sampling) = (SequenceId(0), Sampling::GREEDY);
+///         model.put(0, Step { sequence, token, position, sampling });
+///     }
+///     model.step(g, 1)?;
+///     Ok(model.next(0))
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Model {
+    weights: Weights,
+    file: *const u8,
+    cache: Cache,
+}
+
+// SAFETY: an address beside values; `new`'s contract covers all lanes.
+unsafe impl Send for Model {}
+// SAFETY: as above.
+unsafe impl Sync for Model {}
+
+impl Model {
+    /// Makes a model of checked weights and a cache.
+    ///
+    /// # Safety
+    /// `file` is the address of the bytes that were checked, in reach of the device and 16-aligned.
+    /// Nobody writes them while any copy of the value is used.
+    #[must_use]
+    pub const unsafe fn new(weights: Weights, file: *const u8, cache: Cache) -> Self {
+        Self { weights, file, cache }
+    }
+
+    /// The cache.
+    #[must_use]
+    pub const fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Sets a row of the next step.
+    ///
+    /// # Panics
+    /// The cache has no such row.
+    ///
+    /// # Cooperation
+    /// One lane calls it for a row; several lanes may set different rows. No barrier is needed
+    /// before [`Model::step`], nor after it.
+    pub fn put(&self, row: usize, step: Step) {
+        self.cache.put(row, step);
+    }
+
+    /// Computes the first `rows` rows that were set with [`Model::put`]: each token is added to its
+    /// sequence, and the token after it is chosen.
+    ///
+    /// The rows of a sequence stand together and have positions one after another; the first is 0,
+    /// which begins the sequence anew, or follows the last one that was computed. All rows get a
+    /// next token; who gives a prompt needs the last one only.
+    ///
+    /// # Errors
+    /// [`StepError`], and nothing was computed; all lanes get the same.
+    ///
+    /// # Cooperation
+    /// All lanes call it with the same number. Afterwards all lanes may call [`Model::next`] and
+    /// [`Model::logit`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn step<G: Group>(&self, g: &G, rows: usize) -> Result<(), StepError> {
+        if rows == 0 || rows > self.cache.rows() {
+            return Err(StepError::Rows);
+        }
+        let (lane, cache, rows) = (Lane::of(g), &self.cache, rows as u32);
+        self.admit(g, lane, rows)?;
+        // SAFETY: the weights were checked, and the rows were admitted. Each phase ends with a
+        // barrier.
+        unsafe { embed(lane, cache, rows, self.matrix(self.weights.embedding)) };
+        g.sync();
+        let mut layer = 0;
+        while layer < LAYERS {
+            self.compute_layer(g, lane, rows, layer);
+            layer += 1;
+        }
+        self.multiply(
+            g,
+            lane,
+            rows,
+            Product {
+                input: Numbers::Residual,
+                inputs: WIDTH,
+                normalized: true,
+                matrix: self.matrix(self.weights.unembedding),
+                outputs: VOCABULARY,
+                target: Target::Store(Numbers::Logits),
+            },
+        );
+        // SAFETY: the rows have logits.
+        unsafe { choose(lane, cache, rows) };
+        g.sync();
+        Ok(())
+    }
+
+    /// Computes a layer for rows that were admitted. It meets after each phase.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn compute_layer<G: Group>(&self, g: &G, lane: Lane, rows: u32, layer: usize) {
+        use Numbers::{Hidden, Mixed, Residual};
+        use Target::{Add, Attention, StorePositive};
+        let (cache, weights) = (&self.cache, self.weights.layers[layer]);
+        let multiply = |input, inputs, normalized, at, outputs, target| {
+            let matrix = self.matrix(at);
+            self.multiply(g, lane, rows, Product { input, inputs, normalized, matrix, outputs, target });
+        };
+        multiply(Residual, WIDTH, true, weights.qkv, 3 * WIDTH, Attention(layer));
+        // SAFETY: the rows were admitted, and have queries and keys in this layer.
+        unsafe { score(lane, cache, rows, layer) };
+        g.sync();
+        // SAFETY: the rows have scores, and a barrier is between.
+        unsafe { mix(lane, cache, rows, layer) };
+        g.sync();
+        // SAFETY: the rows have partial sums, and a barrier is between.
+        unsafe { merge(lane, cache, rows) };
+        g.sync();
+        multiply(Mixed, WIDTH, false, weights.out, WIDTH, Add(Residual));
+        multiply(Residual, WIDTH, true, weights.up, HIDDEN, StorePositive(Hidden));
+        multiply(Hidden, HIDDEN, false, weights.down, WIDTH, Add(Residual));
+    }
+
+    /// A matrix of the file.
+    const fn matrix(&self, at: u32) -> *const u16 {
+        self.file.wrapping_add(at as usize).cast()
+    }
+
+    /// Multiplies the admitted rows with a matrix of the file, and meets.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn multiply<G: Group>(&self, g: &G, lane: Lane, rows: u32, product: Product) {
+        // SAFETY: the shapes are those that the check of the weights compares, the rows were
+        // admitted, and a barrier is before and after.
+        unsafe { product.compute(lane, &self.cache, rows) };
+        g.sync();
+    }
+
+    /// Checks the rows, and counts their tokens as cached. It meets before and after.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn admit<G: Group>(&self, g: &G, lane: Lane, rows: u32) -> Result<(), StepError> {
+        // What is wrong, in fields of a sum: each has room for a count of all rows.
+        const FIELD: u32 = 10;
+        const {
+            assert!(crate::MAX_ROWS < 1 << FIELD);
+        }
+        let cache = &self.cache;
+        g.sync();
+        let begins = |row: u32| row == 0 || cache.place(row as usize - 1).0 != cache.place(row as usize).0;
+        let mut row = lane.rank;
+        while row < rows {
+            let (sequence, _) = cache.place(row as usize);
+            if sequence < cache.sequences() as u32 && begins(row) {
+                cache.set_first_row(sequence, row);
+            }
+            row += lane.size;
+        }
+        g.sync();
+        let (mut wrong, mut row) = (0, lane.rank);
+        while row < rows {
+            let (sequence, position) = cache.place(row as usize);
+            if sequence >= cache.sequences() as u32 {
+                wrong += 1;
+            } else if position >= CONTEXT as u32 {
+                wrong += 1 << FIELD;
+            } else {
+                let follows = if begins(row) {
+                    // Of two groups of rows of one sequence, the word has one.
+                    let state = cache.state(sequence);
+                    state.first_row == row && (position == 0 || position == state.cached)
+                } else {
+                    position == cache.place(row as usize - 1).1.wrapping_add(1)
+                };
+                wrong += u32::from(!follows) << (2 * FIELD);
+            }
+            row += lane.size;
+        }
+        let wrong = g.sum(wrong);
+        let has = |field: u32| wrong >> (field * FIELD) & ((1 << FIELD) - 1) != 0;
+        if wrong != 0 {
+            return Err(match () {
+                () if has(0) => StepError::UnknownSequence,
+                () if has(1) => StepError::ContextFull,
+                () => StepError::OutOfOrder,
+            });
+        }
+        let mut row = lane.rank;
+        while row < rows {
+            let (sequence, position) = cache.place(row as usize);
+            if row + 1 == rows || begins(row + 1) {
+                cache.set_cached(sequence, position + 1);
+            }
+            row += lane.size;
+        }
+        Ok(())
+    }
+
+    /// The token that the last step has chosen to follow that of a row.
+    ///
+    /// # Panics
+    /// The cache has no such row.
+    ///
+    /// # Cooperation
+    /// Any lane, after a step.
+    #[must_use]
+    pub fn next(&self, row: usize) -> u8 {
+        self.cache.next(row)
+    }
+
+    /// The logit of a token to follow that of a row, as the last step has computed it.
+    ///
+    /// # Panics
+    /// The cache has no such row.
+    ///
+    /// # Cooperation
+    /// Any lane, after a step.
+    #[must_use]
+    pub fn logit(&self, row: usize, token: u8) -> f32 {
+        if row >= self.cache.rows() {
+            no_such_row();
+        }
+        let logits = self.cache.numbers(Numbers::Logits).wrapping_add(row * Cache::ROW_STRIDE);
+        // SAFETY: a number of a row of the cache; nobody writes it between two steps.
+        unsafe { load(logits.wrapping_add(token as usize)) }
+    }
+}

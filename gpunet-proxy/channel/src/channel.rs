@@ -7,7 +7,7 @@ use crate::local::{Identity, Local, random};
 use crate::receiver::{Incoming, ReceivePipeline, Receiver};
 use crate::sender::{Pipeline, Sender};
 use crate::shared::{ChannelOptions, Ender, Outcome, Shared, TransferOptions};
-use crate::wire::{Hosted, Tcp, Wire, Wires, lost, read_exact, write_all};
+use crate::wire::{Hosted, ReadAhead, Socket, Wire, Wires, lost, read_exact, write_all};
 use gpu_usermap::cuda::Device;
 use gpunet_proxy::host::Stream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -93,7 +93,7 @@ impl Channel {
         let mut wires: Vec<Box<dyn Wire>> = Vec::new();
         for _ in 0..=streams(options)? {
             let stream = dial(&addrs, deadline).map_err(opening)?;
-            wires.push(Box::new(Tcp::new(stream).map_err(opening)?));
+            wires.push(Box::new(Socket::tcp(stream).map_err(opening)?));
         }
         Self::over(wires, Side::Connects, options, Some(deadline))
     }
@@ -149,8 +149,13 @@ impl Channel {
         }
     }
 
-    fn made((wires, local): (Vec<Box<dyn Wire>>, Result<Local, Reason>), options: &ChannelOptions) -> Self {
+    fn made(
+        (mut wires, local): (Vec<Box<dyn Wire>>, Result<Local, Reason>),
+        options: &ChannelOptions,
+    ) -> Self {
         let reason = local.as_ref().err().copied();
+        let headers = wires.remove(0);
+        wires.insert(0, Box::new(ReadAhead::new(headers)));
         let shared = Arc::new(Shared { wires: Wires::new(wires), local, options: options.clone() });
         Self { sender: Sender::new(shared.clone()), receiver: Receiver::new(shared), local: reason }
     }
@@ -487,7 +492,7 @@ impl Pending {
     }
 
     fn join(&mut self, hello: Hello, arriving: Arriving) {
-        let Ok(wire) = Tcp::new(arriving.stream) else { return };
+        let Ok(wire) = Socket::tcp(arriving.stream) else { return };
         let wire: Box<dyn Wire> = Box::new(wire);
         let most = usize::from(hello.connections);
         match self.groups.iter_mut().find(|group| group.came[0].0.channel == hello.channel) {

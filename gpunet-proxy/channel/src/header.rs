@@ -27,8 +27,8 @@ pub const MAX_NAME: usize = 1024;
 pub(crate) const MAX_TEXT: usize = 1024;
 /// The sizes between which a piece lies, unless the transfer is smaller.
 pub(crate) const PIECES: std::ops::RangeInclusive<u32> = 4096..=64 << 20;
-/// A payload that travels behind its header.
-pub(crate) const SMALL: u64 = 64 << 10;
+/// The longest payload that travels behind its header.
+pub(crate) const SMALL: u64 = 1 << 20;
 /// The most transfers of one direction that have begun and not ended, and the most bytes of headers
 /// and small payloads that travel while an earlier one is under way.
 pub(crate) const MAX_AHEAD: usize = 32;

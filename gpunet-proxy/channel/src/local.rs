@@ -171,7 +171,7 @@ impl Local {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Passes descriptors, at most [`BATCH`].
+    /// Passes descriptors, at most [`BATCH`], or the word that there are none.
     ///
     /// # Errors
     /// The system's.
@@ -179,7 +179,7 @@ impl Local {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(BATCH))];
         loop {
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            if !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+            if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             match sendmsg(&self.socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL) {

@@ -1,7 +1,8 @@
 //! Several transfers of one direction that this end copies at once.
 
+use super::fit::in_order;
 use super::rendezvous::{Copying, died};
-use super::{Arrived, Receiver, in_order};
+use super::{Arrived, Receiver};
 use crate::array::{ArrayMut, Description};
 use crate::error::ChannelError;
 use crate::header::{Answer, MAX_AHEAD};
@@ -112,7 +113,7 @@ impl<'a> ReceivePipeline<'_, 'a> {
         }
         // Answers come in the order of the transfers.
         self.complete_all();
-        self.results.push_back(shared.settle(self.receiver.take(&arrived, arrays, options)));
+        self.results.push_back(shared.settle(self.receiver.take(arrived, arrays, options)));
         Ok(true)
     }
 

@@ -3,8 +3,8 @@
 use super::Receiver;
 use crate::array::{ArrayMut, Memory};
 use crate::error::{ChannelError, Reason, errno_of};
-use crate::gpu::{Copier, Mapped, runs};
-use crate::header::{Answer, Header, MAX_NEEDED, Offer, Offered, Place};
+use crate::gpu::{Copier, Mapped, PATIENCE, runs};
+use crate::header::{Answer, Header, MAX_NEEDED, Offer, Offered, Place, SMALL};
 use crate::local::{BATCH, Local};
 use crate::pieces::Progress;
 use crate::process_memory;
@@ -36,6 +36,12 @@ impl From<ChannelError> for NotCopied {
     }
 }
 
+/// What goes through pinned memory goes in parts of so many bytes: while the copy engine has one,
+/// the CPU copies the one before, and the last one is copied when all else is done.
+const STAGED: usize = 256 << 10;
+/// A thread that has fewer bytes to copy ends before the next one has started.
+const PER_THREAD: u64 = 1 << 20;
+
 /// What a thread copies: at most a piece.
 enum Job<'a> {
     /// From the other process's memory.
@@ -62,7 +68,7 @@ impl Receiver {
         let local = shared.local()?;
         let copiers = self.copiers_for(arrays, places)?;
         let mapped = self.map_all(local, header.number, places, &copiers, deadline)?;
-        self.avoid_launches(arrays, &copiers, &mapped)?;
+        self.avoid_launches(header, arrays, &copiers, &mapped)?;
         let copied = self.copy_all(local, header, arrays, places, &copiers, &mapped, options);
         // All of them, also those before one that was refused: they use the caller's memory.
         let finished = self.finish_copies();
@@ -108,7 +114,7 @@ impl Receiver {
                 return Ok(None);
             }
             let mapped = self.map_all(local, header.number, places, &copiers, None)?;
-            self.avoid_launches(arrays, &copiers, &mapped)?;
+            self.avoid_launches(header, arrays, &copiers, &mapped)?;
             self.copy_all(local, header, arrays, places, &copiers, &mapped, options)?;
             let mut events = Vec::new();
             for (at, copier) in self.copiers.iter().enumerate() {
@@ -223,15 +229,18 @@ impl Receiver {
     /// Waits for launches where a copy would wait for them: within one GPU.
     fn avoid_launches(
         &self,
+        header: &Header,
         arrays: &[ArrayMut<'_>],
         copiers: &[Option<usize>],
         mapped: &[Vec<Mapped>],
     ) -> Result<(), Reason> {
+        // A small transfer is sooner through the connections.
+        let patience = if header.total <= SMALL { 0 } else { PATIENCE };
         for ((array, copier), mapped) in arrays.iter().zip(copiers).zip(mapped) {
             if let (Some(at), Memory::Gpu { .. }) = (copier, &array.memory)
                 && mapped.iter().any(|mapped| self.copiers[*at].is_near(mapped))
             {
-                self.copiers[*at].wait_for_launches()?;
+                self.copiers[*at].wait_for_launches(patience)?;
             }
         }
         Ok(())
@@ -249,30 +258,44 @@ impl Receiver {
         options: &TransferOptions<'_>,
     ) -> Result<(), NotCopied> {
         let size = header.piece as usize;
+        let staged = size.min(STAGED);
         let mut jobs = Vec::new();
+        // Of each copier, in one call.
+        let mut copies: Vec<Vec<(u64, u64, usize)>> = vec![Vec::new(); self.copiers.len()];
         for (at, (array, place)) in arrays.iter_mut().zip(places).enumerate() {
             let len = array.memory.len();
             match (place, &mut array.memory) {
                 (Place::Process(from), memory) => {
+                    let size = if memory.device().is_some() { staged } else { size };
                     let parts = parts(memory, size).into_iter();
                     jobs.extend((*from..).step_by(size).zip(parts).map(|(from, to)| Job::Read { from, to }));
                 }
                 (Place::Gpu(offer), memory) => {
-                    let Some(copier) = copiers[at] else { continue };
-                    let copier = &mut self.copiers[copier];
+                    let Some(at_copier) = copiers[at] else { continue };
+                    let copier = &self.copiers[at_copier];
                     let runs = runs(offer, &mapped[at], len)?;
-                    match memory {
-                        Memory::Gpu { address, .. } => copier.copy(*address, &runs, options.after)?,
+                    let to = match memory {
+                        Memory::Gpu { address, .. } => *address,
                         Memory::Host(bytes) if copier.is_pinned(bytes) => {
-                            copier.copy(
-                                bytes.as_mut_ptr().expose_provenance() as u64,
-                                &runs,
-                                options.after,
-                            )?;
+                            bytes.as_mut_ptr().expose_provenance() as u64
                         }
-                        Memory::Host(bytes) => jobs.extend(fetches(copier.device(), &runs, bytes, size)),
-                    }
+                        Memory::Host(bytes) => {
+                            jobs.extend(fetches(copier.device(), &runs, bytes, staged));
+                            continue;
+                        }
+                    };
+                    let mut offset = 0;
+                    copies[at_copier].extend(runs.iter().map(|&(from, len)| {
+                        let here = to + offset;
+                        offset += len as u64;
+                        (here, from, len)
+                    }));
                 }
+            }
+        }
+        for (copier, copies) in self.copiers.iter_mut().zip(&copies) {
+            if !copies.is_empty() {
+                copier.copy(copies, options.after)?;
             }
         }
         if jobs.is_empty() {
@@ -283,7 +306,8 @@ impl Receiver {
             None if reads => return Err(Reason::HiddenProcess.into()),
             pid => pid,
         };
-        let threads = jobs.len().min(self.shared.wires.data().len());
+        let busy = usize::try_from(header.total.div_ceil(PER_THREAD)).unwrap_or(usize::MAX);
+        let threads = jobs.len().min(self.shared.wires.data().len()).min(busy);
         let progress = Progress::default();
         match self.run(jobs, threads, pid, size, header.total, &progress, options)? {
             None => Ok(()),

@@ -72,7 +72,7 @@ impl<'s, 'a> Pipeline<'s, 'a> {
         while !self.under_way.is_empty() && self.ahead() + prepared.ahead() > MAX_AHEAD_BYTES {
             self.complete_oldest();
         }
-        let flight = shared.settle(self.sender.begin(prepared))?;
+        let flight = shared.settle(self.sender.begin(prepared, arrays))?;
         self.under_way.push_back(Under { flight, arrays: arrays.to_vec(), options: *options });
         Ok(())
     }

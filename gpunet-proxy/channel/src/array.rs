@@ -258,6 +258,42 @@ pub struct ArrayMut<'a> {
     pub(crate) memory: Memory<&'a mut [u8]>,
 }
 
+/// What both kinds of arrays are given.
+macro_rules! builders {
+    ($type:ident, $name:literal) => {
+        impl<'a> $type<'a> {
+            /// Gives the same bytes another shape.
+            ///
+            /// # Errors
+            /// [`ChannelError::Invalid`]: the array would have another number of bytes.
+            pub fn with_shape(self, shape: &[u64]) -> Result<Self, ChannelError> {
+                Ok(Self { about: self.about.reshaped(shape, self.memory.len())?, memory: self.memory })
+            }
+
+            #[doc = $name]
+            #[must_use]
+            pub fn named(mut self, name: impl Into<String>) -> Self {
+                self.about.name = name.into();
+                self
+            }
+
+            /// Takes memory of a GPU, of which the caller has made the promises of `on_gpu`.
+            fn of_gpu(
+                device: &Device,
+                address: u64,
+                dtype: Dtype,
+                shape: &[u64],
+            ) -> Result<Self, ChannelError> {
+                let (about, len) = Description::on_gpu(dtype, shape)?;
+                Ok(Self { about, memory: Memory::Gpu { device: device.clone(), address, len } })
+            }
+        }
+    };
+}
+
+builders!(Array, "Gives the array a name, by which the other end finds it among several.");
+builders!(ArrayMut, "Says which of several arrays goes here.");
+
 impl<'a> Array<'a> {
     /// Takes numbers as an array of one dimension.
     #[allow(private_bounds, reason = "the types are listed")]
@@ -291,23 +327,7 @@ impl<'a> Array<'a> {
         dtype: Dtype,
         shape: &[u64],
     ) -> Result<Self, ChannelError> {
-        let (about, len) = Description::on_gpu(dtype, shape)?;
-        Ok(Self { about, memory: Memory::Gpu { device: device.clone(), address, len } })
-    }
-
-    /// Gives the same bytes another shape.
-    ///
-    /// # Errors
-    /// [`ChannelError::Invalid`]: the array would have another number of bytes.
-    pub fn with_shape(self, shape: &[u64]) -> Result<Self, ChannelError> {
-        Ok(Self { about: self.about.reshaped(shape, self.memory.len())?, memory: self.memory })
-    }
-
-    /// Gives the array a name, by which the other end finds it among several.
-    #[must_use]
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.about.name = name.into();
-        self
+        Self::of_gpu(device, address, dtype, shape)
     }
 
     /// Returns what the elements are.
@@ -362,23 +382,7 @@ impl<'a> ArrayMut<'a> {
         dtype: Dtype,
         shape: &[u64],
     ) -> Result<Self, ChannelError> {
-        let (about, len) = Description::on_gpu(dtype, shape)?;
-        Ok(Self { about, memory: Memory::Gpu { device: device.clone(), address, len } })
-    }
-
-    /// Gives the same bytes another shape.
-    ///
-    /// # Errors
-    /// As [`Array::with_shape`].
-    pub fn with_shape(self, shape: &[u64]) -> Result<Self, ChannelError> {
-        Ok(Self { about: self.about.reshaped(shape, self.memory.len())?, memory: self.memory })
-    }
-
-    /// Says which of several arrays goes here.
-    #[must_use]
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.about.name = name.into();
-        self
+        Self::of_gpu(device, address, dtype, shape)
     }
 
     /// Borrows it for a shorter time.

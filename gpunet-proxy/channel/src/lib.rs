@@ -40,7 +40,9 @@
 //! | `mappings`, `gpu` | its GPU memory that is mapped here; copies of GPU memory |
 //! | `handshake` | several connections become a channel |
 //! | `tuner` | how many connections a transfer goes over |
-//! | `shared`, `sender`, `receiver`, `channel` | what programs use |
+//! | `shared` | settings, and what both halves of a channel have |
+//! | `under_way` | the transfers of a pipeline |
+//! | `sender`, `receiver`, `channel` | what programs use |
 
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
@@ -59,6 +61,7 @@ mod receiver;
 mod sender;
 mod shared;
 mod tuner;
+mod under_way;
 mod wire;
 
 pub use array::{Array, ArrayMut, Description, Dtype, MAX_DIMS, Received, ReceivedOnGpu};

@@ -3,9 +3,9 @@
 use super::{Flight, Sender};
 use crate::array::Array;
 use crate::error::ChannelError;
-use crate::header::{MAX_AHEAD, MAX_AHEAD_BYTES};
+use crate::header::MAX_AHEAD_BYTES;
 use crate::shared::{Outcome, TransferOptions};
-use std::collections::VecDeque;
+use crate::under_way::{UnderWay, results};
 
 /// Transfers that are sent one after the other, of which several are under way
 /// ([`Sender::pipeline`]).
@@ -32,9 +32,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub struct Pipeline<'s, 'a> {
     sender: &'s mut Sender,
-    most: usize,
-    under_way: VecDeque<Under<'a>>,
-    results: VecDeque<Result<Outcome, ChannelError>>,
+    under_way: UnderWay<Under<'a>>,
 }
 
 /// One that is under way.
@@ -52,8 +50,7 @@ impl std::fmt::Debug for Under<'_> {
 
 impl<'s, 'a> Pipeline<'s, 'a> {
     pub(super) fn new(sender: &'s mut Sender, most: usize) -> Self {
-        let most = most.clamp(1, MAX_AHEAD);
-        Self { sender, most, under_way: VecDeque::new(), results: VecDeque::new() }
+        Self { sender, under_way: UnderWay::new(most) }
     }
 
     /// Begins a transfer. Waits for the oldest ones, until few enough are under way.
@@ -63,7 +60,7 @@ impl<'s, 'a> Pipeline<'s, 'a> {
     /// [`Invalid`](ChannelError::Invalid) only.
     pub fn send(&mut self, arrays: &[Array<'a>], options: &TransferOptions<'a>) -> Result<(), ChannelError> {
         self.sender.shared.wires.check()?;
-        while self.under_way.len() >= self.most {
+        while self.under_way.is_full() {
             self.complete_oldest();
         }
         let shared = self.sender.shared.clone();
@@ -73,33 +70,11 @@ impl<'s, 'a> Pipeline<'s, 'a> {
             self.complete_oldest();
         }
         let flight = shared.settle(self.sender.begin(prepared, arrays))?;
-        self.under_way.push_back(Under { flight, arrays: arrays.to_vec(), options: *options });
+        self.under_way.push(Under { flight, arrays: arrays.to_vec(), options: *options });
         Ok(())
     }
 
-    /// Returns whether [`next`](Self::next) has a result without a wait.
-    #[must_use]
-    pub fn has_result(&self) -> bool {
-        !self.results.is_empty()
-    }
-
-    /// Waits for the oldest transfer whose result was not returned yet; `None` if there is none.
-    #[allow(clippy::should_implement_trait, reason = "a transfer can begin between two results")]
-    pub fn next(&mut self) -> Option<Result<Outcome, ChannelError>> {
-        if self.results.is_empty() {
-            self.complete_oldest();
-        }
-        self.results.pop_front()
-    }
-
-    /// Waits for all transfers, and returns the outcomes of those whose results were not returned
-    /// yet.
-    ///
-    /// # Errors
-    /// The first transfer's that failed.
-    pub fn finish(mut self) -> Result<Vec<Outcome>, ChannelError> {
-        std::iter::from_fn(|| self.next()).collect()
-    }
+    results!();
 
     /// The bytes behind the oldest header that wait at the other end, if it takes them one by one.
     fn ahead(&self) -> usize {
@@ -107,20 +82,18 @@ impl<'s, 'a> Pipeline<'s, 'a> {
     }
 
     fn complete_oldest(&mut self) {
-        let Some(Under { flight, arrays, options }) = self.under_way.pop_front() else { return };
+        let Some(Under { flight, arrays, options }) = self.under_way.take_oldest() else { return };
         let shared = self.sender.shared.clone();
         let result = match shared.wires.check() {
             Ok(()) => shared.settle(self.sender.complete(&flight, &arrays, &options)),
             Err(broken) => Err(broken),
         };
-        self.results.push_back(result);
+        self.under_way.push_result(result);
     }
 }
 
 impl Drop for Pipeline<'_, '_> {
     fn drop(&mut self) {
-        while !self.under_way.is_empty() {
-            self.complete_oldest();
-        }
+        self.complete_all();
     }
 }

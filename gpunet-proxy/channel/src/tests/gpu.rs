@@ -217,13 +217,14 @@ fn several_transfers_are_copied_at_once_and_end_in_their_order() {
                 Err(error) => assert!(is_refused(at) && error.errno() == libc::EMSGSIZE, "{at}: {error}"),
                 Ok(outcome) => {
                     assert!(content(&gpu, to)[..bytes.len()] == bytes[..], "{at}, {}", outcome.via);
-                    let copies = buffer.is_none() || apart && !launch;
-                    assert_eq!(
-                        outcome.via == Via::Copy,
-                        copies && bytes.len() > 65_536,
-                        "{at}, {}",
-                        outcome.via
-                    );
+                    // Memory of a GPU is copied however little it is; so is the CPU's, if it is more
+                    // than a header takes with it and nothing before could not be copied.
+                    match (buffer, outcome.via) {
+                        (Some(_), Via::Copy) => assert!(apart && !launch, "{at}"),
+                        (Some(_), _) => assert!(!apart || launch, "{at}, {}", outcome.via),
+                        (None, Via::Copy) => assert!(bytes.len() > 65_536, "{at}"),
+                        (None, via) => assert!(via == Via::Header, "{at}, {via}"),
+                    }
                 }
             }
         }
@@ -484,6 +485,96 @@ fn mappings_go_when_they_are_idle_and_with_the_channel() {
     while !fake.events().contains(&"close ipc") {
         gpu.is_busy().expect("the agent is there");
     }
+}
+
+/// A little memory of a GPU is copied, too; while the receiver cannot, it goes behind the header,
+/// without a question each time.
+#[test]
+fn small_memory_of_a_gpu_is_copied_unless_the_receiver_could_not() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (mut near, mut far) = pair(&options(1), true);
+    let mut check = |len: usize, seed: u8| {
+        let bytes = pattern(len, seed);
+        let (from, to) = (filled(&gpu, &bytes), gpu.alloc(len).expect("memory"));
+        let via = move_once(&mut near, &mut far, &on_gpu(&gpu, &from), &mut into_gpu(&gpu, &to));
+        assert!(content(&gpu, &to) == bytes, "{len} bytes by {via}");
+        via
+    };
+    for len in [1, 4096, 65_536] {
+        assert_eq!(check(len, 1), Via::Copy);
+    }
+    let running = gpu.announce_launches().expect("the agent is there");
+    let asked = Via::Connections { count: 1, reason: Reason::LaunchRuns };
+    assert_eq!(check(100, 2), asked);
+    for seed in 0..32 {
+        assert_eq!(check(4096, seed), Via::Header);
+    }
+    assert_eq!(check(4096, 3), asked, "it is tried again");
+    drop(running);
+    assert_eq!(check(4096, 4), Via::Header);
+    assert_eq!(check(100_000, 5), Via::Copy);
+    assert_eq!(check(4096, 6), Via::Copy, "after one that was copied");
+}
+
+/// Arrays that lie in one allocation, in several, and in none.
+#[test]
+fn many_arrays_of_a_gpu_are_one_transfer() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (mut near, mut far) = pair(&options(2), true);
+    let bytes = [pattern(300_000, 1), pattern(200_000, 2)];
+    let from = [filled(&gpu, &bytes[0]), filled(&gpu, &bytes[1])];
+    let to = [gpu.alloc(300_000).expect("memory"), gpu.alloc(200_000).expect("memory")];
+    let cuts = [(0, 0, 1000), (0, 1000, 0), (1, 0, 100_000), (1, 100_000, 100_000), (0, 1000, 299_000)];
+    // SAFETY: within the buffers, which outlive the transfer; no two of them overlap.
+    let at = |buffer: &GpuBuffer, at: u64, len| unsafe {
+        Array::on_gpu(&gpu, buffer.ptr() + at, Dtype::U8, &[len]).expect("an array")
+    };
+    // SAFETY: as above.
+    let into = |buffer: &GpuBuffer, at: u64, len| unsafe {
+        ArrayMut::on_gpu(&gpu, buffer.ptr() + at, Dtype::U8, &[len]).expect("an array")
+    };
+    thread::scope(|scope| {
+        let arrays: Vec<_> = cuts.iter().map(|&(of, begin, len)| at(&from[of], begin, len)).collect();
+        let near = &mut near;
+        let sent = scope.spawn(move || near.send_all(&arrays, &TransferOptions::default()).expect("sent"));
+        let arrays = cuts.iter().map(|&(of, begin, len)| into(&to[of], begin, len)).collect();
+        let incoming = far.next().expect("a transfer").expect("one");
+        incoming.into_arrays(arrays, &TransferOptions::default()).expect("received");
+        assert_eq!(sent.join().expect("no panic").via, Via::Copy);
+    });
+    for (to, bytes) in to.iter().zip(&bytes) {
+        assert!(content(&gpu, to) == *bytes);
+    }
+    assert_eq!(fake.events().iter().filter(|&&event| event == "open ipc").count(), 2);
+}
+
+/// The sender's memory is freed, and allocated again shorter, after its header was sent: what was
+/// offered is no longer there.
+#[test]
+fn memory_that_is_freed_before_it_is_mapped_fails_at_both_ends() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (mut near, mut far) = pair(&options(1), true);
+    // No other test has so much, so that nothing else comes to lie there.
+    let len = 9 << 20;
+    let (from, to) = (filled(&gpu, &pattern(len, 1)), gpu.alloc(len).expect("memory"));
+    let array = on_gpu(&gpu, &from);
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| near.send(&array));
+        let incoming = far.next().expect("a transfer").expect("one");
+        drop(from);
+        // A call gives the agent an occasion to release.
+        gpu.is_busy().expect("the agent is there");
+        let shorter = gpu.alloc(4096).expect("memory");
+        let received = incoming.into_arrays(vec![into_gpu(&gpu, &to)], &TransferOptions::default());
+        let sent = sending.join().expect("no panic");
+        // The handle opens nothing, so that the sender is asked for the bytes, which the driver
+        // does not find either.
+        assert!(sent.is_err() && received.is_err(), "{sent:?} {received:?}");
+        drop(shorter);
+    });
 }
 
 #[test]

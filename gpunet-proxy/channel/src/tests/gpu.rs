@@ -487,6 +487,48 @@ fn mappings_go_when_they_are_idle_and_with_the_channel() {
     }
 }
 
+/// The sender's process ends while the copy engine still has to read its memory.
+#[test]
+fn a_sender_that_dies_under_a_copy_is_never_seen_as_whole_and_leaves_nothing() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (near, mut far) = pair(&options(1), true);
+    let (from, to) = (filled(&gpu, &pattern(1 << 20, 1)), gpu.alloc(1 << 20).expect("memory"));
+    let words =
+        gpu.register(gpu_usermap::PinnedRegion::create("words", 4096).expect("memory")).expect("registered");
+    let stream = gpu.create_stream(gpu_usermap::cuda::StreamPriority::Normal).expect("a stream");
+    // SAFETY: a word of the region, which outlives the wait.
+    unsafe { stream.wait_value_geq(words.device_ptr(), 1) }.expect("enqueued");
+    thread::scope(|scope| {
+        let ender = near.ender();
+        let sending = scope.spawn(|| {
+            let mut near = near;
+            near.send(&on_gpu(&gpu, &from))
+        });
+        let (fake, gpu, stream, to) = (&fake, &gpu, &stream, &to);
+        let receiving = scope.spawn(move || {
+            let transfer = TransferOptions { after: Some(stream), ..TransferOptions::default() };
+            let incoming = far.next().expect("a transfer").expect("one");
+            incoming.into_arrays(vec![into_gpu(gpu, to)], &transfer)
+        });
+        while !fake.events().contains(&"open ipc") {
+            thread::yield_now();
+        }
+        // What the kernel does with the connections of a process that is killed.
+        ender.end("killed");
+        sending.join().expect("no panic").expect_err("it has ended");
+        // SAFETY: the region's first word, which all access atomically.
+        let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(words.region().base().as_ptr().cast()) };
+        word.store(1, std::sync::atomic::Ordering::SeqCst);
+        let error = receiving.join().expect("no panic").expect_err("a torn array");
+        assert_eq!(error.errno(), libc::ECONNRESET, "{error}");
+    });
+    stream.synchronize().expect("done");
+    while !fake.events().contains(&"close ipc") {
+        gpu.is_busy().expect("the agent is there");
+    }
+}
+
 /// A little memory of a GPU is copied, too; while the receiver cannot, it goes behind the header,
 /// without a question each time.
 #[test]

@@ -52,13 +52,7 @@ impl Socket {
 
 impl Wire for Socket {
     fn read(&self, to: &mut [IoSliceMut<'_>], deadline: Option<Instant>) -> io::Result<usize> {
-        loop {
-            match readv(&self.0, to) {
-                Err(Errno::AGAIN) => ready(&self.0, PollFlags::IN, deadline)?,
-                Err(Errno::INTR) => {}
-                result => return Ok(result?),
-            }
-        }
+        self.read_soon(to, deadline, Duration::ZERO)
     }
 
     fn read_soon(
@@ -67,11 +61,13 @@ impl Wire for Socket {
         deadline: Option<Instant>,
         spin: Duration,
     ) -> io::Result<usize> {
-        let until = Instant::now() + spin;
+        let until = (!spin.is_zero()).then(|| Instant::now() + spin);
         loop {
             match readv(&self.0, to) {
-                Err(Errno::AGAIN) if Instant::now() < until => std::hint::spin_loop(),
-                Err(Errno::AGAIN) => return self.read(to, deadline),
+                Err(Errno::AGAIN) if until.is_some_and(|until| Instant::now() < until) => {
+                    std::hint::spin_loop();
+                }
+                Err(Errno::AGAIN) => ready(&self.0, PollFlags::IN, deadline)?,
                 Err(Errno::INTR) => {}
                 result => return Ok(result?),
             }

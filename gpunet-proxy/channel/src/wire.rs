@@ -14,7 +14,7 @@ use crate::error::{ChannelError, errno_of};
 pub(crate) use hosted::Hosted;
 pub(crate) use read_ahead::ReadAhead;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-pub(crate) use socket::Socket;
+pub(crate) use socket::{HELD_BY_A_SOCKET, Socket};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};

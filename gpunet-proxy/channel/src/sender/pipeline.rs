@@ -3,9 +3,10 @@
 use super::{Flight, Sender};
 use crate::array::Array;
 use crate::error::ChannelError;
-use crate::header::MAX_AHEAD_BYTES;
+use crate::header::{MAX_AHEAD_BYTES, Offer, Place};
 use crate::shared::{Outcome, TransferOptions};
 use crate::under_way::{UnderWay, results};
+use crate::wire::HELD_BY_A_SOCKET;
 
 /// Transfers that are sent one after the other, of which several are under way
 /// ([`Sender::pipeline`]).
@@ -66,7 +67,7 @@ impl<'s, 'a> Pipeline<'s, 'a> {
         let shared = self.sender.shared.clone();
         let prepared = shared.settle(self.sender.prepare(arrays, options))?;
         // What the receiver may have to keep meanwhile is bounded: large headers go alone.
-        while !self.under_way.is_empty() && self.ahead() + prepared.ahead() > MAX_AHEAD_BYTES {
+        while !self.under_way.is_empty() && self.ahead() + prepared.ahead() > self.most_ahead() {
             self.complete_oldest();
         }
         let flight = shared.settle(self.sender.begin(prepared, arrays))?;
@@ -79,6 +80,23 @@ impl<'s, 'a> Pipeline<'s, 'a> {
     /// The bytes behind the oldest header that wait at the other end, if it takes them one by one.
     fn ahead(&self) -> usize {
         self.under_way.iter().skip(1).map(|under| under.flight.ahead).sum()
+    }
+
+    /// Returns how many bytes may be ahead. A receiver that waits for descriptors reads no headers,
+    /// so that they must fit the socket: else this end, which is to pass them, would wait for room.
+    fn most_ahead(&self) -> usize {
+        let may_ask = |under: &Under<'_>| match &under.flight.header.offer {
+            Offer::Places(places) => {
+                places.iter().flat_map(Place::allocations).any(|offered| offered.handle.is_none())
+            }
+            Offer::None(_) => false,
+        };
+        match self.under_way.iter().any(may_ask) {
+            false => MAX_AHEAD_BYTES,
+            true if self.sender.shared.wires.data()[0].descriptor().is_some() => HELD_BY_A_SOCKET,
+            // The ring of a stream may have any size.
+            true => 0,
+        }
     }
 
     fn complete_oldest(&mut self) {

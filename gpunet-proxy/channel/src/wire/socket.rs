@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 /// The kernel takes at most so many pieces in one call (`UIO_MAXIOV`).
 const MOST_PIECES: usize = 1024;
 
+/// A socket takes so many bytes of headers and payloads that nobody reads: half of what the kernel
+/// gives by default (`net.core.wmem_max`, 208 KiB), of which it counts its own structures, too.
+pub(crate) const HELD_BY_A_SOCKET: usize = 104 << 10;
+
 /// A connected stream socket that does not block.
 pub(crate) struct Socket(OwnedFd);
 

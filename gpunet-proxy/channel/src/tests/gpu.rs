@@ -447,11 +447,11 @@ fn memory_that_was_freed_and_allocated_again_is_mapped_anew() {
     let gpu = fake.cuda().device(0).expect("a device");
     let (mut near, far) = pair(&options(1), true);
     let (_, mut receiver) = far.split();
-    let to = gpu.alloc(1 << 20).expect("memory");
     let mut bases = std::collections::HashSet::new();
     for round in 0..8u8 {
-        let bytes = pattern(1 << 20, round);
-        let from = filled(&gpu, &bytes);
+        // A tensor that is resized is another one, too.
+        let bytes = pattern(if round % 3 == 2 { 300_000 } else { 1 << 20 }, round);
+        let (from, to) = (filled(&gpu, &bytes), gpu.alloc(bytes.len()).expect("memory"));
         let reused = !bases.insert(from.ptr());
         thread::scope(|scope| {
             let sent = scope.spawn(|| near.send(&on_gpu(&gpu, &from)).expect("sent"));
@@ -590,33 +590,6 @@ fn many_arrays_of_a_gpu_are_one_transfer() {
         assert!(content(&gpu, to) == *bytes);
     }
     assert_eq!(fake.events().iter().filter(|&&event| event == "open ipc").count(), 2);
-}
-
-/// The sender's memory is freed, and allocated again shorter, after its header was sent: what was
-/// offered is no longer there.
-#[test]
-fn memory_that_is_freed_before_it_is_mapped_fails_at_both_ends() {
-    let fake = Fake::new();
-    let gpu = fake.cuda().device(0).expect("a device");
-    let (mut near, mut far) = pair(&options(1), true);
-    // No other test has so much, so that nothing else comes to lie there.
-    let len = 9 << 20;
-    let (from, to) = (filled(&gpu, &pattern(len, 1)), gpu.alloc(len).expect("memory"));
-    let array = on_gpu(&gpu, &from);
-    thread::scope(|scope| {
-        let sending = scope.spawn(|| near.send(&array));
-        let incoming = far.next().expect("a transfer").expect("one");
-        drop(from);
-        // A call gives the agent an occasion to release.
-        gpu.is_busy().expect("the agent is there");
-        let shorter = gpu.alloc(4096).expect("memory");
-        let received = incoming.into_arrays(vec![into_gpu(&gpu, &to)], &TransferOptions::default());
-        let sent = sending.join().expect("no panic");
-        // The handle opens nothing, so that the sender is asked for the bytes, which the driver
-        // does not find either.
-        assert!(sent.is_err() && received.is_err(), "{sent:?} {received:?}");
-        drop(shorter);
-    });
 }
 
 #[test]

@@ -11,7 +11,8 @@
 //! answer    magic u32 | kind u8 | reason u8 | errno u16 | number u64 | text u32 | 0 u32 | text
 //! ```
 
-use crate::array::{Description, Dtype, MAX_DIMS, bytes_of};
+use crate::array::Description;
+use crate::dtype::{Dtype, MAX_DIMS, bytes_of};
 use crate::error::Reason;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"gpch");

@@ -8,6 +8,7 @@
 //! | `fill` | bytes that come by a connection, into the arrays' memory |
 //! | `pipeline` | several transfers that are copied at once |
 //! | `connections` | pieces that come over several connections |
+//! | `jobs` | copies that threads of this process make |
 //! | `rendezvous` | one copy out of the other end's memory |
 
 mod connections;
@@ -15,6 +16,7 @@ mod fill;
 mod fit;
 mod headers;
 mod incoming;
+mod jobs;
 mod pipeline;
 mod rendezvous;
 

@@ -1,6 +1,6 @@
 //! Memory of GPUs, on a driver without a GPU.
 
-use crate::array::Dtype;
+use crate::dtype::Dtype;
 use crate::error::Reason;
 use crate::local::pretend_another_process;
 use crate::{Array, ArrayMut, Channel, ChannelListener, ChannelOptions, TransferOptions, Via};

@@ -1,7 +1,8 @@
 //! Other ends that do not follow the protocol: each lie is an error of the end that hears it, and
 //! nothing is seen as whole.
 
-use crate::array::{Description, Dtype};
+use crate::array::Description;
+use crate::dtype::Dtype;
 use crate::error::Reason;
 use crate::handshake::{HELLO, Hello};
 use crate::header::{Answer, Header, INLINE, Offer, PROLOGUE, PieceFrame, bye};

@@ -203,7 +203,7 @@ fn parts(len: usize, count: usize) -> Vec<usize> {
     const NORM: usize = 8 << 10;
     let large = count.div_ceil(2);
     let rest = len - (count - large) * NORM;
-    let each = rest / large & !255;
+    let each = (rest / large) & !255;
     let mut parts: Vec<usize> = (0..count).map(|at| if at % 2 == 0 { each } else { NORM }).collect();
     parts[0] += rest - large * each;
     parts

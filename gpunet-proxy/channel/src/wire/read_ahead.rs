@@ -105,7 +105,7 @@ mod tests {
             let (near, far) = Socket::pair().expect("a pair");
             let (near, far) = (Socket::of_pair(near), ReadAhead::new(Box::new(Socket::of_pair(far))));
             let total: usize = writes.iter().sum();
-            let bytes: Vec<u8> = (0..total).map(|at| (at * 31 >> 3) as u8).collect();
+            let bytes: Vec<u8> = (0..total).map(|at| ((at * 31) >> 3) as u8).collect();
             let mut rest = &bytes[..];
             for len in writes {
                 let (now, later) = rest.split_at(len);

@@ -5,8 +5,8 @@
 //! cargo run --example kill_transfers -- 20 cuda:0 cuda:1
 //! ```
 //!
-//! This process has the first device and its child the second; they take turns at sending. The child
-//! is killed at a random time of a transfer.
+//! This process has the first device and its child the second; they take turns at sending. The
+//! child is killed at a random time of a transfer.
 
 use gpu_usermap::cuda::{Cuda, Device, GpuBuffer};
 use gpunet_channel::{Array, ArrayMut, Channel, ChannelError, ChannelListener, ChannelOptions, Dtype};

@@ -306,7 +306,8 @@ impl Copier {
     }
 
     /// A copy from a GPU to itself runs in place of a kernel: it waits for those that fill the GPU.
-    /// Copies of other channels count as work, and pass: for them `patience` milliseconds are spent.
+    /// Copies of other channels count as work, and pass: for them `patience` milliseconds are
+    /// spent.
     ///
     /// # Errors
     /// A kernel that stays is a reason.

@@ -119,9 +119,9 @@ impl Receiver {
 
     /// Returns a descriptor that is readable when [`next_until`](Self::next_until) does not wait
     /// for the other end, for programs that wait for several things: `None` where the channel is
-    /// not over sockets of the system. A transfer that was looked at is not seen there any more, nor
-    /// is one whose header has come with an earlier one or between its pieces: call `next_until` with a deadline that
-    /// has passed before you wait for the descriptor.
+    /// not over sockets of the system. A transfer that was looked at is not seen there any more,
+    /// nor is one whose header has come with an earlier one or between its pieces: call
+    /// `next_until` with a deadline that has passed before you wait for the descriptor.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.shared.wires.data()[0].descriptor()

@@ -54,9 +54,9 @@ pub struct Sender {
     offerless: u32,
 }
 
-/// Memory of the CPU is copied by the receiver if it has more bytes. Fewer follow the header: 64 KiB
-/// take 16 us so, on two cores of an EPYC, while a call to read another process's memory pins each
-/// of its pages.
+/// Memory of the CPU is copied by the receiver if it has more bytes. Fewer follow the header: 64
+/// KiB take 16 us so, on two cores of an EPYC, while a call to read another process's memory pins
+/// each of its pages.
 const WORTH_A_COPY: u64 = 64 << 10;
 /// After a transfer that the receiver could not copy, so many small ones are not offered to it.
 const OFFERLESS: u32 = 32;

@@ -168,8 +168,8 @@ fn either_end_is_killed_at_every_step() {
     assert_eq!(descriptors(), before, "nothing of the dead is kept");
 }
 
-/// Memory of GPUs at both ends, on a driver without a GPU: the pieces are on their way through pinned
-/// memory when either end is killed.
+/// Memory of GPUs at both ends, on a driver without a GPU: the pieces are on their way through
+/// pinned memory when either end is killed.
 #[test]
 fn either_end_is_killed_while_memory_of_a_gpu_is_copied() {
     let _turn = turn();

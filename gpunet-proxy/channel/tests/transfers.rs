@@ -72,8 +72,8 @@ fn every_size_arrives_whole_by_every_way() {
     }
 }
 
-/// What fits one piece is not asked for: it follows the header, also while others are under way, and
-/// when it is refused.
+/// What fits one piece is not asked for: it follows the header, also while others are under way,
+/// and when it is refused.
 #[test]
 fn one_piece_follows_its_header() {
     let settings = ChannelOptions { streams: 2, rendezvous: false, ..ChannelOptions::default() };
@@ -110,7 +110,8 @@ fn one_piece_follows_its_header() {
     });
 }
 
-/// Headers do not go by TCP where both ends are on one machine, unless the program wants them apart.
+/// Headers do not go by TCP where both ends are on one machine, unless the program wants them
+/// apart.
 #[test]
 fn headers_go_by_a_socket_of_the_machine() {
     for rendezvous in [true, false] {

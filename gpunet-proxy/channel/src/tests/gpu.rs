@@ -217,8 +217,8 @@ fn several_transfers_are_copied_at_once_and_end_in_their_order() {
                 Err(error) => assert!(is_refused(at) && error.errno() == libc::EMSGSIZE, "{at}: {error}"),
                 Ok(outcome) => {
                     assert!(content(&gpu, to)[..bytes.len()] == bytes[..], "{at}, {}", outcome.via);
-                    // Memory of a GPU is copied however little it is; so is the CPU's, if it is more
-                    // than a header takes with it and nothing before could not be copied.
+                    // Memory of a GPU is copied however little it is; so is the CPU's, if it is
+                    // more than a header takes with it and nothing before could not be copied.
                     match (buffer, outcome.via) {
                         (Some(_), Via::Copy) => assert!(apart && !launch, "{at}"),
                         (Some(_), _) => assert!(!apart || launch, "{at}, {}", outcome.via),

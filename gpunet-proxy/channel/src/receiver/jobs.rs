@@ -23,6 +23,8 @@ pub(super) const PER_THREAD: u64 = 1 << 20;
 pub(super) enum Job<'a> {
     /// From the other process's memory.
     Read { from: u64, to: Memory<&'a mut [u8]> },
+    /// From several places of the other process's memory, each into memory of this one.
+    ReadSeveral(Vec<(u64, &'a mut [u8])>),
     /// From memory of a GPU that is mapped here, into memory that no copy engine reaches.
     Fetch { from: Memory<&'a [u8]>, to: &'a mut [u8] },
 }
@@ -90,6 +92,11 @@ impl<'a, 'm> Mover<'a, 'm> {
     fn take(&mut self, job: Job<'m>, moved: &dyn Fn(usize)) -> Result<(), Stopped> {
         match job {
             Job::Read { from, to } => self.read(from, to, moved),
+            Job::ReadSeveral(mut parts) => {
+                process_memory::read_several(self.pid()?, &mut parts).map_err(Stopped::NotRead)?;
+                moved(parts.iter().map(|(_, to)| to.len()).sum());
+                Ok(())
+            }
             Job::Fetch { from, to } => {
                 let slot = self.slot;
                 let segments = [from];
@@ -104,7 +111,7 @@ impl<'a, 'm> Mover<'a, 'm> {
     }
 
     fn read(&mut self, from: u64, to: Memory<&'m mut [u8]>, moved: &dyn Fn(usize)) -> Result<(), Stopped> {
-        let pid = self.pid.ok_or_else(|| Stopped::NotRead(io::Error::from_raw_os_error(libc::ESRCH)))?;
+        let pid = self.pid()?;
         let len = to.len();
         let mut segments = [to];
         if let [Memory::Host(bytes)] = &mut segments {
@@ -121,6 +128,10 @@ impl<'a, 'm> Mover<'a, 'm> {
         }
         moved(len);
         Ok(())
+    }
+
+    fn pid(&self) -> Result<Pid, Stopped> {
+        self.pid.ok_or_else(|| Stopped::NotRead(io::Error::from_raw_os_error(libc::ESRCH)))
     }
 
     /// Copies what came into the slot that is used next.
@@ -150,6 +161,34 @@ impl<'a, 'm> Mover<'a, 'm> {
             stage.wait(0).and_then(|()| stage.wait(1)).map_err(Stopped::Failed)?;
         }
         Ok(())
+    }
+}
+
+/// Ranges of the other process's memory that are less than a piece: they are read together.
+#[derive(Default)]
+pub(super) struct SmallReads<'a> {
+    parts: Vec<(u64, &'a mut [u8])>,
+    bytes: usize,
+}
+
+impl<'a> SmallReads<'a> {
+    /// The kernel takes 1024 in one call; a thread that has so few is not alone with many.
+    const MOST: usize = 64;
+
+    /// Adds one, and returns a job when those before are enough for one.
+    pub(super) fn add(&mut self, from: u64, to: &'a mut [u8], size: usize) -> Option<Job<'a>> {
+        let is_full = self.parts.len() == Self::MOST || self.bytes + to.len() > size;
+        let job = if is_full { self.take() } else { None };
+        self.bytes += to.len();
+        self.parts.push((from, to));
+        job
+    }
+
+    /// Returns a job of those that are left.
+    pub(super) fn take(&mut self) -> Option<Job<'a>> {
+        self.bytes = 0;
+        let parts = std::mem::take(&mut self.parts);
+        if parts.is_empty() { None } else { Some(Job::ReadSeveral(parts)) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! One copy out of the other end's memory: of its process, or of its GPUs.
 
 use super::Receiver;
-use super::jobs::{Job, PER_THREAD, STAGED, Stopped, fetches, parts};
+use super::jobs::{Job, PER_THREAD, STAGED, SmallReads, Stopped, fetches, parts};
 use crate::array::{ArrayMut, Memory};
 use crate::error::{ChannelError, Reason, errno_of};
 use crate::gpu::{Copier, Mapped, PATIENCE, runs};
@@ -242,7 +242,7 @@ impl Receiver {
     ) -> Result<(), NotCopied> {
         let size = header.piece as usize;
         let staged = size.min(STAGED);
-        let mut jobs = Vec::new();
+        let (mut jobs, mut small) = (Vec::new(), SmallReads::default());
         // Of each copier, in one call.
         let mut copies: Vec<Vec<(u64, u64, usize)>> = vec![Vec::new(); self.copiers.len()];
         for (at, (array, place)) in arrays.iter_mut().zip(places).enumerate() {
@@ -251,7 +251,10 @@ impl Receiver {
                 (Place::Process(from), memory) => {
                     let size = if memory.device().is_some() { staged } else { size };
                     let parts = parts(memory, size).into_iter();
-                    jobs.extend((*from..).step_by(size).zip(parts).map(|(from, to)| Job::Read { from, to }));
+                    jobs.extend((*from..).step_by(size).zip(parts).filter_map(|(from, to)| match to {
+                        Memory::Host(to) if to.len() < size => small.add(from, to, size),
+                        to => Some(Job::Read { from, to }),
+                    }));
                 }
                 (Place::Gpu(offer), memory) => {
                     let Some(at_copier) = copiers[at] else { continue };
@@ -281,10 +284,11 @@ impl Receiver {
                 copier.copy(copies, options.after)?;
             }
         }
+        jobs.extend(small.take());
         if jobs.is_empty() {
             return Ok(());
         }
-        let reads = jobs.iter().any(|job| matches!(job, Job::Read { .. }));
+        let reads = jobs.iter().any(|job| matches!(job, Job::Read { .. } | Job::ReadSeveral(_)));
         let pid = match local.pid() {
             None if reads => return Err(Reason::HiddenProcess.into()),
             pid => pid,

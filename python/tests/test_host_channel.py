@@ -91,9 +91,9 @@ def test_arrays_of_every_kind(pair: tuple[gpunet.Channel, gpunet.Channel], net: 
 
 def test_into_arrays_of_the_receiver(pair: tuple[gpunet.Channel, gpunet.Channel]) -> None:
     near, far = pair
-    names: dict[str, Any] = {"weight": array.array("f", [1.5] * 50_000), "bias": array.array("q", [7])}
+    names: dict[str, Any] = {"weight": array.array("f", [1.5] * 500_000), "bias": array.array("q", [7])}
     sending = near.send_async(names, checksum=True)
-    into: dict[str, Any] = {"bias": array.array("q", [0]), "weight": array.array("f", bytes(200_000))}
+    into: dict[str, Any] = {"bias": array.array("q", [0]), "weight": array.array("f", bytes(2_000_000))}
     outcome = far.recv_into(into, timeout=20)
     assert into == names and sending.wait(20) == outcome and not outcome.copied
     assert outcome.why_not_copied in ("a checksum was asked for", "it is switched off")

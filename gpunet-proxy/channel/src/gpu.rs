@@ -144,32 +144,55 @@ impl Handles {
     }
 }
 
-/// Offers a range of GPU memory to a process of this machine.
-///
-/// # Errors
-/// Why it cannot be offered.
-pub(crate) fn offer(
-    handles: &mut Handles,
-    device: &Device,
-    address: u64,
-    len: usize,
-) -> Result<GpuOffer, Reason> {
-    let refused = |error: &dyn std::fmt::Display| {
-        tracing::debug!(%error, "memory is not exported");
-        Reason::NotExported
-    };
-    let found = device.allocations(address, len).map_err(|error| refused(&error))?;
-    let mut allocations = Vec::with_capacity(found.len());
-    for allocation in found {
-        let handle = match allocation.kind {
-            AllocationKind::Plain => Some(handles.of(device, &allocation).map_err(|error| refused(&error))?),
-            AllocationKind::Virtual => None,
-            _ => return Err(Reason::NotExported),
-        };
-        let Allocation { base, len, id, .. } = allocation;
-        allocations.push(Offered { base, len: len as u64, id, handle });
+/// Offers ranges of GPU memory to a process of this machine: those of one transfer.
+pub(crate) struct Offers<'a> {
+    handles: &'a mut Handles,
+    /// The allocation of the range before. An allocator cuts many arrays out of one, and asking the
+    /// driver takes ten calls; the arrays are live, so the allocation stays.
+    last: Option<(Device, Offered)>,
+}
+
+impl<'a> Offers<'a> {
+    pub(crate) fn new(handles: &'a mut Handles) -> Self {
+        Self { handles, last: None }
     }
-    Ok(GpuOffer { address, allocations })
+
+    /// Offers a range.
+    ///
+    /// # Errors
+    /// Why it cannot be offered.
+    pub(crate) fn of(&mut self, device: &Device, address: u64, len: usize) -> Result<GpuOffer, Reason> {
+        if len == 0 {
+            return Ok(GpuOffer { address, allocations: Vec::new() });
+        }
+        let end = address.saturating_add(len as u64);
+        if let Some((known, last)) = &self.last
+            && known.shares_context(device)
+            && last.base <= address
+            && end <= last.base.saturating_add(last.len)
+        {
+            return Ok(GpuOffer { address, allocations: vec![*last] });
+        }
+        let refused = |error: &dyn std::fmt::Display| {
+            tracing::debug!(%error, "memory is not exported");
+            Reason::NotExported
+        };
+        let found = device.allocations(address, len).map_err(|error| refused(&error))?;
+        let mut allocations = Vec::with_capacity(found.len());
+        for allocation in found {
+            let handle = match allocation.kind {
+                AllocationKind::Plain => {
+                    Some(self.handles.of(device, &allocation).map_err(|error| refused(&error))?)
+                }
+                AllocationKind::Virtual => None,
+                _ => return Err(Reason::NotExported),
+            };
+            let Allocation { base, len, id, .. } = allocation;
+            allocations.push(Offered { base, len: len as u64, id, handle });
+        }
+        self.last = allocations.last().map(|&last| (device.clone(), last));
+        Ok(GpuOffer { address, allocations })
+    }
 }
 
 /// Makes a descriptor of an allocation that was offered without a handle.
@@ -228,8 +251,8 @@ pub(crate) fn runs(offer: &GpuOffer, mapped: &[Mapped], len: usize) -> Result<Ve
     if left == 0 { Ok(runs) } else { Err(Reason::CopyFailed) }
 }
 
-/// How long a copy that might wait for a launch is put off, in steps of a millisecond.
-const PATIENCE: u32 = 20;
+/// How long a copy that might wait for a launch is put off, in milliseconds.
+pub(crate) const PATIENCE: u32 = 20;
 
 /// What one device has mapped of the other end's memory, and the stream by which it copies.
 pub(crate) struct Copier {
@@ -283,15 +306,17 @@ impl Copier {
     }
 
     /// A copy from a GPU to itself runs in place of a kernel: it waits for those that fill the GPU.
-    /// Copies of other channels count as work, and pass.
+    /// Copies of other channels count as work, and pass: for them `patience` milliseconds are
+    /// spent.
     ///
     /// # Errors
     /// A kernel that stays is a reason.
-    pub(crate) fn wait_for_launches(&self) -> Result<(), Reason> {
-        for _ in 0..PATIENCE {
+    pub(crate) fn wait_for_launches(&self, patience: u32) -> Result<(), Reason> {
+        for left in (0..=patience).rev() {
             match self.stream.is_device_busy_otherwise() {
                 Ok(false) => return Ok(()),
-                Ok(true) => std::thread::sleep(Duration::from_millis(1)),
+                Ok(true) if left > 0 => std::thread::sleep(Duration::from_millis(1)),
+                Ok(true) => {}
                 Err(_) => return Err(Reason::NotOpened),
             }
         }
@@ -307,14 +332,14 @@ impl Copier {
         &self.device
     }
 
-    /// Enqueues copies of [`runs`] to an address: of this GPU, or of pinned memory.
+    /// Enqueues copies to addresses of this GPU, or of pinned memory, from mapped memory
+    /// ([`runs`]): each to, from, and of how many bytes.
     ///
     /// # Errors
     /// The driver refuses. What was enqueued before goes on until [`finish`](Self::finish).
     pub(crate) fn copy(
         &mut self,
-        mut to: u64,
-        runs: &[(u64, usize)],
+        copies: &[(u64, u64, usize)],
         after: Option<&CudaStream>,
     ) -> Result<(), Reason> {
         let refused = |error: StreamError| {
@@ -325,15 +350,11 @@ impl Copier {
             self.stream.wait_for(after).map_err(refused)?;
         }
         self.is_copying = true;
-        for &(from, len) in runs {
-            // SAFETY: the array's maker has promised that its memory is live and used by nobody
-            // until the transfer has ended, which waits for the stream (`finish`). `from` lies in a
-            // mapping that is that long (`open_ipc` and the driver have checked it), which the
-            // caller of `finish` holds until then. The two processes have different memory.
-            unsafe { self.stream.copy(to, from, len) }.map_err(refused)?;
-            to += len as u64;
-        }
-        Ok(())
+        // SAFETY: the arrays' maker has promised that their memory is live and used by nobody until
+        // the transfer has ended, which waits for the stream (`finish`). The sources lie in
+        // mappings that are that long (`open_ipc` and the driver have checked it), which the caller
+        // of `finish` holds until then. The two processes have different memory.
+        unsafe { self.stream.copy_all(copies) }.map_err(refused)
     }
 
     /// Returns whether the driver knows all of a range of this process's memory, so that a copy

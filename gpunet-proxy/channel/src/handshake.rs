@@ -8,16 +8,19 @@
 //! The one that connects sends all its hellos, and the one that accepts answers each when all have
 //! come. A hello that cannot be taken is answered by a sentence. Both ends then know whether they
 //! are on one machine, and of one user; if so, the one that connects goes to the other's door, and
-//! says by the connection for answers how that went.
+//! says by the connection for answers how that went. Then it passes ends of Unix sockets, which
+//! take the place of the first connection (that of headers) and of the last (that of answers); the
+//! other end says whether it has them. It passes none where the connections are not the system's.
 
 use crate::error::{ChannelError, Reason};
 use crate::local::{Door, Identity, Local};
-use crate::wire::{Wire, lost, read_exact, write_all};
+use crate::wire::{Socket, Wire, lost, read_exact, write_all};
 use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 const MAGIC: &[u8; 8] = b"gpunetch";
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 pub(crate) const HELLO: usize = 256;
 const TEXT_AT: usize = 90;
 /// The most connections that carry transfers.
@@ -150,7 +153,7 @@ type Made = (Vec<Box<dyn Wire>>, Result<Local, Reason>);
 
 /// Makes a channel of connections that this end has opened.
 pub(crate) fn connect(
-    wires: Vec<Box<dyn Wire>>,
+    mut wires: Vec<Box<dyn Wire>>,
     own: &Hello,
     deadline: Option<Instant>,
 ) -> Result<Made, ChannelError> {
@@ -182,7 +185,57 @@ pub(crate) fn connect(
     read_exact(last, &mut heard, deadline).map_err(|error| lost("opening a channel", error))?;
     let local =
         local.and_then(|local| if heard == [0] { Ok(local) } else { Err(Reason::from_raw(heard[0])) });
+    if let Ok(local) = &local {
+        give_shortcuts(&mut wires, local, deadline)?;
+    }
     Ok((wires, local))
+}
+
+/// Puts connections within this machine in the place of the first and the last one: they take half
+/// the time of TCP. The other end calls [`take_shortcuts`].
+fn give_shortcuts(
+    wires: &mut [Box<dyn Wire>],
+    local: &Local,
+    deadline: Option<Instant>,
+) -> Result<(), ChannelError> {
+    let opening = |error| lost("opening a channel", error);
+    // Who made a channel of streams of his own chose how the bytes go.
+    let is_own = wires.iter().all(|wire| wire.descriptor().is_some());
+    // Without descriptors the connections stay as they are.
+    let pairs =
+        if is_own { Socket::pair().and_then(|first| Ok([first, Socket::pair()?])).ok() } else { None };
+    let there: Vec<_> = pairs.iter().flatten().map(|(_, there)| there.as_fd()).collect();
+    local.pass(&there, deadline).map_err(opening)?;
+    let last = wires.len() - 1;
+    let mut has_taken = [0];
+    read_exact(wires[last].as_ref(), &mut has_taken, deadline).map_err(opening)?;
+    if let (Some([(headers, _), (answers, _)]), [1]) = (pairs, has_taken) {
+        put_in_place(wires, headers, answers);
+    }
+    Ok(())
+}
+
+fn take_shortcuts(
+    wires: &mut [Box<dyn Wire>],
+    local: &Local,
+    deadline: Option<Instant>,
+) -> Result<(), ChannelError> {
+    let accepting = |error| lost("accepting a channel", error);
+    // Of descriptors for which this process has no room some are missing.
+    let passed = <[OwnedFd; 2]>::try_from(local.receive(deadline).map_err(accepting)?).ok();
+    let last = wires.len() - 1;
+    let has_taken = [u8::from(passed.is_some())];
+    write_all(wires[last].as_ref(), &mut [IoSlice::new(&has_taken)], deadline).map_err(accepting)?;
+    if let Some([headers, answers]) = passed {
+        put_in_place(wires, headers, answers);
+    }
+    Ok(())
+}
+
+fn put_in_place(wires: &mut [Box<dyn Wire>], headers: OwnedFd, answers: OwnedFd) {
+    let last = wires.len() - 1;
+    wires[0] = Box::new(Socket::of_pair(headers));
+    wires[last] = Box::new(Socket::of_pair(answers));
 }
 
 /// Makes a channel of connections that were accepted, whose hellos have come.
@@ -205,7 +258,7 @@ pub(crate) fn accept(
         write_all(wire.as_ref(), &mut [IoSlice::new(&hello)], deadline)
             .map_err(|error| lost("accepting a channel", error))?;
     }
-    let wires: Vec<_> = came.into_iter().map(|(_, wire)| wire).collect();
+    let mut wires: Vec<_> = came.into_iter().map(|(_, wire)| wire).collect();
     let last = wires[wires.len() - 1].as_ref();
     let mut heard = [0];
     read_exact(last, &mut heard, deadline).map_err(|error| lost("accepting a channel", error))?;
@@ -217,6 +270,9 @@ pub(crate) fn accept(
     let said = [local.as_ref().err().map_or(0, |reason| *reason as u8)];
     write_all(last, &mut [IoSlice::new(&said)], deadline)
         .map_err(|error| lost("accepting a channel", error))?;
+    if let Ok(local) = &local {
+        take_shortcuts(&mut wires, local, deadline)?;
+    }
     Ok((wires, local))
 }
 

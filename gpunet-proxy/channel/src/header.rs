@@ -11,7 +11,8 @@
 //! answer    magic u32 | kind u8 | reason u8 | errno u16 | number u64 | text u32 | 0 u32 | text
 //! ```
 
-use crate::array::{Description, Dtype, MAX_DIMS, bytes_of};
+use crate::array::Description;
+use crate::dtype::{Dtype, MAX_DIMS, bytes_of};
 use crate::error::Reason;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"gpch");
@@ -27,8 +28,8 @@ pub const MAX_NAME: usize = 1024;
 pub(crate) const MAX_TEXT: usize = 1024;
 /// The sizes between which a piece lies, unless the transfer is smaller.
 pub(crate) const PIECES: std::ops::RangeInclusive<u32> = 4096..=64 << 20;
-/// A payload that travels behind its header.
-pub(crate) const SMALL: u64 = 64 << 10;
+/// The longest payload that travels behind its header.
+pub(crate) const SMALL: u64 = 1 << 20;
 /// The most transfers of one direction that have begun and not ended, and the most bytes of headers
 /// and small payloads that travel while an earlier one is under way.
 pub(crate) const MAX_AHEAD: usize = 32;

@@ -32,6 +32,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `error` | what can go wrong; why bytes were not copied from memory to memory |
+//! | `dtype` | what the elements of an array are |
 //! | `array` | arrays and their memory |
 //! | `header` | what travels, as bytes |
 //! | `wire` | a connection, and those of a channel |
@@ -40,17 +41,21 @@
 //! | `mappings`, `gpu` | its GPU memory that is mapped here; copies of GPU memory |
 //! | `handshake` | several connections become a channel |
 //! | `tuner` | how many connections a transfer goes over |
-//! | `shared`, `sender`, `receiver`, `channel` | what programs use |
+//! | `shared` | settings, and what both halves of a channel have |
+//! | `under_way` | the transfers of a pipeline |
+//! | `sender`, `receiver`, `channel`, `listener` | what programs use |
 
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod array;
 mod channel;
+mod dtype;
 mod error;
 mod gpu;
 mod handshake;
 mod header;
+mod listener;
 mod local;
 mod mappings;
 mod pieces;
@@ -59,13 +64,16 @@ mod receiver;
 mod sender;
 mod shared;
 mod tuner;
+mod under_way;
 mod wire;
 
-pub use array::{Array, ArrayMut, Description, Dtype, MAX_DIMS, Received, ReceivedOnGpu};
-pub use channel::{Channel, ChannelListener, Side};
+pub use array::{Array, ArrayMut, Description, Received, ReceivedOnGpu};
+pub use channel::{Channel, Side};
+pub use dtype::{Dtype, MAX_DIMS};
 pub use error::{ChannelError, Reason};
 pub use handshake::MAX_STREAMS;
 pub use header::{MAX_ARRAYS, MAX_NAME};
+pub use listener::ChannelListener;
 pub use receiver::{Incoming, ReceivePipeline, Receiver};
 pub use sender::{Pipeline, Sender};
 pub use shared::{ChannelOptions, Ender, Outcome, TransferOptions, Via};

@@ -159,11 +159,16 @@ impl Local {
 
     /// Returns whether the other end's process lives, and has not given up.
     pub(crate) fn is_there(&self) -> bool {
-        let mut byte = [0; 1];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        let is_open = matches!(recv(&self.socket, &mut byte, flags), Err(rustix::io::Errno::AGAIN));
-        let has_ended = |fd: &OwnedFd| is_readable(fd.as_fd());
-        is_open && !self.process.as_ref().is_some_and(|(_, fd)| has_ended(fd))
+        let fd = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds = vec![fd(self.socket.as_fd())];
+        fds.extend(self.process.as_ref().map(|(_, process)| fd(process.as_fd())));
+        // Nothing comes by the socket but its end; the process's is readable when that has ended.
+        loop {
+            match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+                Err(rustix::io::Errno::INTR) => {}
+                ready => return ready == Ok(0),
+            }
+        }
     }
 
     /// Tells the other end that no memory of this one may be used any more.
@@ -171,7 +176,7 @@ impl Local {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Passes descriptors, at most [`BATCH`].
+    /// Passes descriptors, at most [`BATCH`], or the word that there are none.
     ///
     /// # Errors
     /// The system's.
@@ -179,7 +184,7 @@ impl Local {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(BATCH))];
         loop {
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            if !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+            if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             match sendmsg(&self.socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL) {
@@ -218,10 +223,4 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.shut_down();
     }
-}
-
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // An error says nothing of the process.
-    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }

@@ -8,6 +8,7 @@
 //! that its owner has freed, so there is a bound in bytes, and one in time.
 
 use crate::header::Offered;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 struct Mapping<M> {
@@ -18,55 +19,68 @@ struct Mapping<M> {
 
 /// The mappings of one device.
 pub(crate) struct Mappings<M> {
-    mappings: Vec<Mapping<M>>,
+    /// By the address of the first byte. No two overlap.
+    mappings: BTreeMap<u64, Mapping<M>>,
     limit: u64,
     idle: Duration,
 }
 
 impl<M: Clone> Mappings<M> {
     pub(crate) fn new(limit: u64, idle: Duration) -> Self {
-        Self { mappings: Vec::new(), limit, idle }
+        Self { mappings: BTreeMap::new(), limit, idle }
     }
 
     /// Returns the mapping of an allocation, if there is one. Drops those that overlap it and are
     /// of another.
     pub(crate) fn find(&mut self, offered: &Offered, now: Instant) -> Option<M> {
+        if let Some(found) = self.mappings.get_mut(&offered.base)
+            && (found.offered.len, found.offered.id) == (offered.len, offered.id)
+        {
+            found.used = now;
+            return Some(found.mapped.clone());
+        }
         let end = offered.base.saturating_add(offered.len);
-        self.mappings.retain(|Mapping { offered: old, .. }| {
-            let is_same = (old.base, old.len, old.id) == (offered.base, offered.len, offered.id);
-            is_same || end <= old.base || old.base.saturating_add(old.len) <= offered.base
-        });
-        let found = self.mappings.iter_mut().find(|mapping| mapping.offered.base == offered.base)?;
-        found.used = now;
-        Some(found.mapped.clone())
+        while let Some((&base, last)) = self.mappings.range(..end).next_back()
+            && base.saturating_add(last.offered.len) > offered.base
+        {
+            self.mappings.remove(&base);
+        }
+        None
     }
 
     /// Keeps a mapping of an allocation for which there was none.
     pub(crate) fn insert(&mut self, offered: Offered, mapped: M, now: Instant) {
-        self.mappings.push(Mapping { offered, mapped, used: now });
+        self.mappings.insert(offered.base, Mapping { offered, mapped, used: now });
     }
 
     /// Drops what was not used for too long, and what is too much, the oldest first. Called between
     /// transfers.
     pub(crate) fn trim(&mut self, now: Instant) {
         let is_recent = |used: Instant| now.saturating_duration_since(used) < self.idle;
-        self.mappings.retain(|mapping| is_recent(mapping.used));
-        self.mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.used));
-        let mut kept = 0u64;
-        self.mappings.retain(|mapping| {
-            kept = kept.saturating_add(mapping.offered.len);
-            kept <= self.limit
-        });
+        self.mappings.retain(|_, mapping| is_recent(mapping.used));
+        if self.bytes() <= self.limit {
+            return;
+        }
+        let mut ages: Vec<(Instant, u64)> =
+            self.mappings.iter().map(|(&base, mapping)| (mapping.used, base)).collect();
+        ages.sort_unstable();
+        let mut left = self.bytes();
+        for (_, base) in ages {
+            if left <= self.limit {
+                break;
+            }
+            left -= self.mappings.remove(&base).map_or(0, |mapping| mapping.offered.len);
+        }
     }
 
     /// Returns when [`trim`](Self::trim) has something to drop.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        self.mappings.iter().map(|mapping| mapping.used + self.idle).min()
+        self.mappings.values().map(|mapping| mapping.used + self.idle).min()
     }
 
     /// Returns how many bytes are mapped.
     pub(crate) fn bytes(&self) -> u64 {
-        self.mappings.iter().map(|mapping| mapping.offered.len).sum()
+        self.mappings.values().map(|mapping| mapping.offered.len).fold(0, u64::saturating_add)
     }
 }
 

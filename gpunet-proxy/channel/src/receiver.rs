@@ -3,26 +3,33 @@
 //! | file | holds |
 //! |---|---|
 //! | `headers` | headers, in the order in which they were sent |
+//! | `incoming` | a transfer whose header has come: it is received, or refused |
+//! | `fit` | whether arrays are those that were sent |
+//! | `fill` | bytes that come by a connection, into the arrays' memory |
 //! | `pipeline` | several transfers that are copied at once |
 //! | `connections` | pieces that come over several connections |
+//! | `jobs` | copies that threads of this process make |
 //! | `rendezvous` | one copy out of the other end's memory |
 
 mod connections;
+mod fill;
+mod fit;
 mod headers;
+mod incoming;
+mod jobs;
 mod pipeline;
 mod rendezvous;
 
-use crate::array::{ArrayMut, Description, Memory, Received, ReceivedOnGpu, zeroed};
+use crate::array::{ArrayMut, Description, Received, ReceivedOnGpu};
 use crate::error::ChannelError;
 use crate::gpu::Copier;
-use crate::header::{Answer, CHECKED, Header, INLINE, Malformed, PROLOGUE, SMALL};
-use crate::pieces::targets;
-use crate::shared::{Lane, Outcome, Shared, Stages, TransferOptions, Via};
+use crate::header::{Answer, Malformed, PROLOGUE};
+use crate::shared::{Outcome, Shared, Stages, TransferOptions};
 use crate::wire::{lost, write_all};
 use gpu_usermap::cuda::Device;
 use headers::{Arrived, Headers};
+pub use incoming::Incoming;
 pub use pipeline::ReceivePipeline;
-use rendezvous::NotCopied;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,31 +69,6 @@ impl std::fmt::Debug for Receiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Receiver").field("transfers", &self.headers().number()).finish_non_exhaustive()
     }
-}
-
-/// A transfer whose header has come. Its bytes wait at the other end, unless they are few. To drop
-/// it refuses it.
-///
-/// # Examples
-/// ```
-/// # fn example(receiver: &mut gpunet_channel::Receiver) -> Result<(), gpunet_channel::ChannelError> {
-/// use gpunet_channel::TransferOptions;
-///
-/// while let Some(incoming) = receiver.next()? {
-///     if incoming.bytes() > 1 << 30 {
-///         incoming.refuse(libc::EFBIG, "at most a gigabyte, please")?;
-///     } else {
-///         println!("{} arrays", incoming.receive(&TransferOptions::default())?.len());
-///     }
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct Incoming<'a> {
-    receiver: &'a mut Receiver,
-    /// `None` once it was received or refused.
-    arrived: Option<Arrived>,
 }
 
 fn wrong(why: Malformed) -> ChannelError {
@@ -137,9 +119,9 @@ impl Receiver {
 
     /// Returns a descriptor that is readable when [`next_until`](Self::next_until) does not wait
     /// for the other end, for programs that wait for several things: `None` where the channel is
-    /// not over TCP. A transfer that was looked at is not seen there any more, nor is one whose
-    /// header has come between the pieces of an earlier one: call `next_until` with a deadline that
-    /// has passed before you wait for the descriptor.
+    /// not over sockets of the system. A transfer that was looked at is not seen there any more,
+    /// nor is one whose header has come with an earlier one or between its pieces: call
+    /// `next_until` with a deadline that has passed before you wait for the descriptor.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.shared.wires.data()[0].descriptor()
@@ -266,233 +248,4 @@ impl Receiver {
 
 fn nothing_yet() -> ChannelError {
     ChannelError::failed("waiting for a transfer", io::Error::from_raw_os_error(libc::ETIMEDOUT))
-}
-
-impl Incoming<'_> {
-    fn described(&self) -> &Header {
-        &self.arrived.as_ref().expect("it is there until the call that consumes this").header
-    }
-
-    /// Returns what the arrays are.
-    #[must_use]
-    pub fn arrays(&self) -> &[Description] {
-        &self.described().arrays
-    }
-
-    /// Returns the bytes of all arrays.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.described().total
-    }
-
-    /// Tells the sender that the transfer is not wanted. The channel goes on.
-    ///
-    /// # Errors
-    /// [`ChannelError`]: the other end is gone.
-    pub fn refuse(mut self, errno: i32, why: &str) -> Result<(), ChannelError> {
-        let shared = self.receiver.shared.clone();
-        let arrived = self.arrived.take();
-        shared.settle(self.receiver.turn_down(arrived, errno, why))
-    }
-
-    /// Receives into memory that is allocated for it.
-    ///
-    /// # Errors
-    /// As for [`Receiver::recv`]. More bytes than [`ChannelOptions::most`](crate::ChannelOptions),
-    /// or than there are, are refused, and the channel goes on.
-    pub fn receive(self, options: &TransferOptions<'_>) -> Result<Vec<Received>, ChannelError> {
-        let allocate = |about: &Description| {
-            let bytes = zeroed(usize::try_from(about.bytes()).ok()?)?;
-            let Description { name, dtype, shape, .. } = about.clone();
-            Some(Received { name, dtype, shape, bytes })
-        };
-        self.into_new(allocate, Received::as_mut, options)
-    }
-
-    /// Receives into memory of a GPU that is allocated for it.
-    ///
-    /// # Errors
-    /// As for [`receive`](Self::receive).
-    pub fn receive_on(
-        self,
-        device: &Device,
-        options: &TransferOptions<'_>,
-    ) -> Result<Vec<ReceivedOnGpu>, ChannelError> {
-        let allocate = |about: &Description| match ReceivedOnGpu::allocate(device, about) {
-            Ok(array) => Some(array),
-            Err(error) => {
-                tracing::debug!(%error, "no memory for an array");
-                None
-            }
-        };
-        self.into_new(allocate, ReceivedOnGpu::as_mut, options)
-    }
-
-    fn into_new<T>(
-        self,
-        allocate: impl Fn(&Description) -> Option<T>,
-        as_mut: impl Fn(&mut T) -> ArrayMut<'_>,
-        options: &TransferOptions<'_>,
-    ) -> Result<Vec<T>, ChannelError> {
-        let most = self.receiver.shared.options.most;
-        if self.bytes() > most {
-            let why = format!("{} bytes in one transfer, where {most} are allowed", self.bytes());
-            self.refuse(libc::EFBIG, &why)?;
-            return Err(ChannelError::Mismatch(why));
-        }
-        let Some(mut arrays) = self.arrays().iter().map(allocate).collect::<Option<Vec<T>>>() else {
-            let why = "no memory for an array".to_owned();
-            self.refuse(libc::ENOMEM, &why)?;
-            return Err(ChannelError::Mismatch(why));
-        };
-        self.into_arrays(arrays.iter_mut().map(as_mut).collect(), options)?;
-        Ok(arrays)
-    }
-
-    /// Receives into the memory of these arrays. With names they may be in another order than the
-    /// sender's.
-    ///
-    /// # Errors
-    /// As for [`Receiver::recv_into`].
-    pub fn into_arrays(
-        mut self,
-        arrays: Vec<ArrayMut<'_>>,
-        options: &TransferOptions<'_>,
-    ) -> Result<Outcome, ChannelError> {
-        let shared = self.receiver.shared.clone();
-        let arrays = match in_order(self.arrays(), arrays) {
-            Ok(arrays) => arrays,
-            Err(why) => {
-                self.refuse(libc::EMSGSIZE, &why)?;
-                return Err(ChannelError::Mismatch(why));
-            }
-        };
-        let arrived = self.arrived.take().expect("just seen");
-        shared.settle(self.receiver.take(&arrived, arrays, options))
-    }
-}
-
-impl Drop for Incoming<'_> {
-    fn drop(&mut self) {
-        let arrived = self.arrived.take();
-        if arrived.is_some() {
-            let shared = self.receiver.shared.clone();
-            let refused = shared.settle(self.receiver.turn_down(
-                arrived,
-                libc::ECANCELED,
-                "the transfer is not wanted",
-            ));
-            if let Err(error) = refused {
-                tracing::debug!(%error, "a transfer was refused, and the other end is gone");
-            }
-        }
-    }
-}
-
-/// Puts the receiver's arrays into the order of the sender's.
-fn in_order<'a>(sent: &[Description], arrays: Vec<ArrayMut<'a>>) -> Result<Vec<ArrayMut<'a>>, String> {
-    if sent.len() != arrays.len() {
-        return Err(format!("{} arrays were sent, and {} are asked for", sent.len(), arrays.len()));
-    }
-    let has_names = arrays.iter().any(|array| !array.about.name.is_empty());
-    let mut places: Vec<Option<ArrayMut<'a>>> = arrays.into_iter().map(Some).collect();
-    let mut by_name: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
-    if has_names {
-        for (at, place) in places.iter().enumerate() {
-            let name = place.as_ref().map(|array| array.about.name.clone()).unwrap_or_default();
-            if by_name.insert(name.clone(), at).is_some() {
-                return Err(format!("two arrays are asked for by the name {name:?}"));
-            }
-        }
-    }
-    let mut ordered = Vec::with_capacity(sent.len());
-    for (at, Description { name, dtype, shape, .. }) in sent.iter().enumerate() {
-        let at = if has_names { by_name.get(name).copied() } else { Some(at) };
-        let place = at.and_then(|at| places.get_mut(at)).and_then(Option::take);
-        let array = place.ok_or_else(|| format!("the array {name:?} was sent, and is not asked for"))?;
-        if (array.about.dtype, &array.about.shape) != (*dtype, shape) {
-            return Err(format!(
-                "{dtype} of shape {shape:?} was sent, and {} of shape {:?} is asked for",
-                array.about.dtype, array.about.shape
-            ));
-        }
-        ordered.push(array);
-    }
-    Ok(ordered)
-}
-
-impl Receiver {
-    fn turn_down(&mut self, arrived: Option<Arrived>, errno: i32, why: &str) -> Result<(), ChannelError> {
-        let Some(Arrived { header, .. }) = arrived else { return Ok(()) };
-        let deadline = TransferOptions::default().deadline(&self.shared.options);
-        let answer = Answer::Refused {
-            errno: u16::try_from(errno).unwrap_or(libc::EPROTO as u16),
-            text: why.to_owned(),
-        };
-        self.answer(header.number, &answer, deadline)
-    }
-
-    /// Receives the bytes of a transfer into arrays that fit.
-    fn take(
-        &mut self,
-        arrived: &Arrived,
-        mut arrays: Vec<ArrayMut<'_>>,
-        options: &TransferOptions<'_>,
-    ) -> Result<Outcome, ChannelError> {
-        let header = &arrived.header;
-        if arrays.iter().any(|array| array.memory.device().is_none()) {
-            options.wait()?;
-        }
-        let deadline = options.deadline(&self.shared.options);
-        let via = if header.has(INLINE) {
-            self.small(arrived, arrays, options)?;
-            Via::Header
-        } else {
-            match self.copy(header, &mut arrays, options, deadline) {
-                Ok(()) => Via::Copy,
-                Err(NotCopied::Failed(error)) => return Err(error),
-                Err(NotCopied::Because(reason)) => {
-                    self.answer(header.number, &Answer::Go { reason }, deadline)?;
-                    self.pieces(header, arrays, options, deadline)?;
-                    Via::Connections { count: header.streams, reason }
-                }
-            }
-        };
-        self.answer(header.number, &Answer::Done { copied: via == Via::Copy }, deadline)?;
-        options.show(header.total, header.total);
-        Ok(Outcome { bytes: header.total, via })
-    }
-
-    /// Receives what stands behind the header.
-    fn small(
-        &mut self,
-        Arrived { header, payload }: &Arrived,
-        arrays: Vec<ArrayMut<'_>>,
-        options: &TransferOptions<'_>,
-    ) -> Result<(), ChannelError> {
-        if header.has(CHECKED) && crc32fast::hash(payload) != header.crc {
-            return Err(ChannelError::Checksum { offset: 0 });
-        }
-        let mut lane = Lane::new(&self.stages, SMALL as usize, options.after);
-        let mut rest = &payload[..];
-        for mut piece in targets(arrays, SMALL as usize) {
-            let (now, later) = rest.split_at(piece.len);
-            rest = later;
-            if let Some(stage) = lane.stage(&piece.segments)? {
-                stage.bytes(0, now.len()).copy_from_slice(now);
-                stage.store(0, &mut piece.segments)?;
-                stage.wait(0)?;
-                continue;
-            }
-            let mut now = now;
-            for segment in &mut piece.segments {
-                let (head, tail) = now.split_at(segment.len());
-                if let Memory::Host(to) = segment {
-                    to.copy_from_slice(head);
-                }
-                now = tail;
-            }
-        }
-        Ok(())
-    }
 }

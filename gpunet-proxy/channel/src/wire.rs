@@ -1,19 +1,24 @@
 //! A connection of a channel: bytes in order, in both directions at once, with deadlines.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `socket` | connections of the operating system |
+//! | `hosted` | streams of gpunet's |
+//! | `read_ahead` | one whose small reads share a call |
+
+mod hosted;
+mod read_ahead;
+mod socket;
 
 use crate::error::{ChannelError, errno_of};
-use gpunet_proxy::host::{ReadHalf, Stream, WriteHalf};
+pub(crate) use hosted::Hosted;
+pub(crate) use read_ahead::ReadAhead;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{Shutdown, TcpStream};
+pub(crate) use socket::{HELD_BY_A_SOCKET, Socket};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection. One thread reads while another one writes.
 pub(crate) trait Wire: Send + Sync {
@@ -114,6 +119,10 @@ pub(crate) fn write_all(
     Ok(())
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Waits until a descriptor is ready.
 pub(crate) fn ready(fd: impl AsFd, events: PollFlags, deadline: Option<Instant>) -> io::Result<()> {
     loop {
@@ -134,165 +143,6 @@ fn timespec(time: Duration) -> Timespec {
     // More seconds than a poll takes are as good as no limit.
     let tv_sec = i64::try_from(time.as_secs()).unwrap_or(i64::MAX).min(1 << 30);
     Timespec { tv_sec, tv_nsec: i64::from(time.subsec_nanos()) }
-}
-
-/// A connection of the operating system.
-pub(crate) struct Tcp(TcpStream);
-
-impl Tcp {
-    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        // A host that is gone without a word is noticed within half a minute, by whoever waits.
-        sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, Duration::from_secs(10))?;
-        sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(5))?;
-        sockopt::set_tcp_keepcnt(&stream, 4)?;
-        sockopt::set_tcp_user_timeout(&stream, 30_000)?;
-        Ok(Self(stream))
-    }
-}
-
-impl Wire for Tcp {
-    fn read(&self, to: &mut [IoSliceMut<'_>], deadline: Option<Instant>) -> io::Result<usize> {
-        loop {
-            match (&self.0).read_vectored(to) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready(&self.0, PollFlags::IN, deadline)?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
-            }
-        }
-    }
-
-    fn read_soon(
-        &self,
-        to: &mut [IoSliceMut<'_>],
-        deadline: Option<Instant>,
-        spin: Duration,
-    ) -> io::Result<usize> {
-        let until = Instant::now() + spin;
-        loop {
-            match (&self.0).read_vectored(to) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
-                    std::hint::spin_loop();
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.read(to, deadline),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
-            }
-        }
-    }
-
-    fn write(&self, from: &[IoSlice<'_>], deadline: Option<Instant>) -> io::Result<usize> {
-        loop {
-            match (&self.0).write_vectored(from) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready(&self.0, PollFlags::OUT, deadline)?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
-            }
-        }
-    }
-
-    fn shut_down(&self) {
-        // Fails only if the other end has done it.
-        let _ = self.0.shutdown(Shutdown::Both);
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
-    }
-}
-
-/// A stream of gpunet's, over any transport.
-pub(crate) struct Hosted {
-    read: Mutex<ReadHalf>,
-    write: Mutex<WriteHalf>,
-    /// The threads that wait in a read and in a write.
-    waiting: [Mutex<Option<Thread>>; 2],
-    closed: AtomicBool,
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Hosted {
-    pub(crate) fn new(stream: Stream) -> Self {
-        let (read, write) = stream.into_split();
-        let waiting = [Mutex::new(None), Mutex::new(None)];
-        Self { read: Mutex::new(read), write: Mutex::new(write), waiting, closed: AtomicBool::new(false) }
-    }
-
-    /// Calls `call` until it is ready; sleeps meanwhile.
-    fn wait<T>(
-        &self,
-        direction: usize,
-        deadline: Option<Instant>,
-        mut call: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
-    ) -> io::Result<T> {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let mut context = Context::from_waker(&waker);
-        *lock(&self.waiting[direction]) = Some(thread::current());
-        let result = loop {
-            // Ordering: SeqCst; pairs with the store in `shut_down`, which unparks whoever is
-            // registered then: the thread sees the store here, or is unparked.
-            if self.closed.load(Ordering::SeqCst) {
-                break Err(io::ErrorKind::ConnectionAborted.into());
-            }
-            if let Poll::Ready(result) = call(&mut context) {
-                break result;
-            }
-            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                Some(left) if left.is_zero() => break Err(io::ErrorKind::TimedOut.into()),
-                Some(left) => thread::park_timeout(left),
-                None => thread::park(),
-            }
-        };
-        *lock(&self.waiting[direction]) = None;
-        result
-    }
-}
-
-impl Wire for Hosted {
-    fn read(&self, to: &mut [IoSliceMut<'_>], deadline: Option<Instant>) -> io::Result<usize> {
-        let Some(to) = to.iter_mut().find(|piece| !piece.is_empty()) else { return Ok(0) };
-        let mut half = lock(&self.read);
-        let mut room = ReadBuf::new(to);
-        self.wait(0, deadline, |context| Pin::new(&mut *half).poll_read(context, &mut room))?;
-        Ok(room.filled().len())
-    }
-
-    fn write(&self, from: &[IoSlice<'_>], deadline: Option<Instant>) -> io::Result<usize> {
-        let Some(from) = from.iter().find(|piece| !piece.is_empty()) else { return Ok(0) };
-        let mut half = lock(&self.write);
-        self.wait(1, deadline, |context| Pin::new(&mut *half).poll_write(context, from))
-    }
-
-    fn shut_down(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        for waiting in &self.waiting {
-            if let Some(thread) = &*lock(waiting) {
-                thread.unpark();
-            }
-        }
-        // The other end reads the end, unless a write is in progress; that one returns first.
-        if let Ok(mut write) = self.write.try_lock() {
-            let mut context = Context::from_waker(Waker::noop());
-            let _ = Pin::new(&mut *write).poll_shutdown(&mut context);
-        }
-    }
 }
 
 /// The connections of a channel. Those at the front carry transfers, the last the answers.

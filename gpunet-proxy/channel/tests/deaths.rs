@@ -1,7 +1,13 @@
 //! Either end is killed, at every step of a transfer. The other end gets an error, sees no torn
 //! array as whole, and keeps nothing of the dead.
 
-use gpunet_channel::{Array, ArrayMut, Channel, ChannelListener, ChannelOptions, TransferOptions, Via};
+#![allow(unsafe_code, reason = "arrays of GPUs")]
+
+use gpu_usermap::cuda::GpuBuffer;
+use gpu_usermap::cuda::fake::Fake;
+use gpunet_channel::{
+    Array, ArrayMut, Channel, ChannelListener, ChannelOptions, Dtype, TransferOptions, Via,
+};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +23,11 @@ fn options(rendezvous: bool) -> ChannelOptions {
     // Far longer than any of it takes: only a failing test waits for it.
     let timeout = Some(Duration::from_secs(30));
     ChannelOptions { streams: 3, piece: 64 << 10, rendezvous, timeout, ..ChannelOptions::default() }
+}
+
+fn into_gpu(buffer: &GpuBuffer) -> ArrayMut<'_> {
+    // SAFETY: the array borrows the buffer, and nobody else uses it.
+    unsafe { ArrayMut::on_gpu(buffer.device(), buffer.ptr(), Dtype::U8, &[LEN as u64]) }.expect("an array")
 }
 
 fn die() -> ! {
@@ -60,6 +71,26 @@ fn a_child_process() {
                 let _ = pipeline.send(&[Array::of(&bytes)], &transfer);
             }
             let _ = pipeline.finish();
+        }
+        "send-gpu" => {
+            if step == 0 {
+                die();
+            }
+            let fake = Fake::new();
+            let gpu = fake.cuda().device(0).expect("a device");
+            let buffer = gpu.alloc(LEN).expect("memory");
+            // SAFETY: the buffer outlives the transfer, and nobody writes it.
+            let array = unsafe { Array::on_gpu(&gpu, buffer.ptr(), Dtype::U8, &[LEN as u64]) };
+            let _ = channel.send_all(&[array.expect("an array")], &transfer);
+        }
+        "receive-gpu" => {
+            let incoming = channel.next().expect("a transfer").expect("one");
+            if step == 0 {
+                die();
+            }
+            let fake = Fake::new();
+            let gpu = fake.cuda().device(0).expect("a device");
+            let _ = incoming.receive_on(&gpu, &transfer);
         }
         "receive" => {
             let incoming = channel.next().expect("a transfer").expect("one");
@@ -135,6 +166,39 @@ fn either_end_is_killed_at_every_step() {
         }
     }
     assert_eq!(descriptors(), before, "nothing of the dead is kept");
+}
+
+/// Memory of GPUs at both ends, on a driver without a GPU: the pieces are on their way through
+/// pinned memory when either end is killed.
+#[test]
+fn either_end_is_killed_while_memory_of_a_gpu_is_copied() {
+    let _turn = turn();
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    for step in [0, 1, 3] {
+        let (mut child, addr) = start("send-gpu", step);
+        let mut channel = Channel::connect(&*addr, &options(true)).expect("a channel");
+        let buffer = gpu.alloc(LEN).expect("memory");
+        let error = channel.recv_into(&mut into_gpu(&buffer)).expect_err("the sender is dead");
+        assert_eq!(error.errno(), ECONNRESET, "{step}: {error}");
+        drop(channel);
+        child.wait().expect("it has ended");
+
+        let (mut child, addr) = start("receive-gpu", step);
+        let mut channel = Channel::connect(&*addr, &options(true)).expect("a channel");
+        // SAFETY: the buffer outlives the transfer, and nobody writes it.
+        let array = unsafe { Array::on_gpu(&gpu, buffer.ptr(), Dtype::U8, &[LEN as u64]) }.expect("an array");
+        let error = channel.send(&array).expect_err("the receiver is dead");
+        assert_eq!(error.errno(), ECONNRESET, "{step}: {error}");
+        drop(channel);
+        child.wait().expect("it has ended");
+        // Whatever used it has ended.
+        let before = fake.events().iter().filter(|&&event| event == "free").count();
+        drop(buffer);
+        while fake.events().iter().filter(|&&event| event == "free").count() == before {
+            gpu.is_busy().expect("the agent is there");
+        }
+    }
 }
 
 /// Four transfers are under way when the sender is killed in the middle of the first: no torn array

@@ -72,6 +72,60 @@ fn every_size_arrives_whole_by_every_way() {
     }
 }
 
+/// What fits one piece is not asked for: it follows the header, also while others are under way,
+/// and when it is refused.
+#[test]
+fn one_piece_follows_its_header() {
+    let settings = ChannelOptions { streams: 2, rendezvous: false, ..ChannelOptions::default() };
+    let (mut near, mut far) = pair(&settings, &settings);
+    let lens =
+        [65_537, 1 << 20, (1 << 20) + 1, 700_000, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 300_000];
+    let payloads: Vec<Vec<u8>> = lens.iter().map(|&len| pattern(len, len as u64)).collect();
+    thread::scope(|scope| {
+        let payloads = &payloads;
+        let sending = scope.spawn(move || {
+            let mut pipeline = near.pipeline(8);
+            for (at, bytes) in payloads.iter().enumerate() {
+                let transfer = TransferOptions { checksum: at % 2 == 1, ..TransferOptions::default() };
+                let (head, tail) = bytes.split_at(1000);
+                pipeline.send(&[Array::of(head), Array::of(tail)], &transfer).expect("begun");
+            }
+            std::iter::from_fn(|| pipeline.next()).collect::<Vec<_>>()
+        });
+        for (at, bytes) in payloads.iter().enumerate() {
+            let incoming = far.next().expect("a transfer").expect("one");
+            if at == 3 {
+                incoming.refuse(libc_errno("EFBIG"), "not this one").expect("told");
+                continue;
+            }
+            let got = incoming.receive(&TransferOptions::default()).expect("received");
+            assert!([&got[0].bytes[..], &got[1].bytes].concat() == *bytes, "transfer {at}");
+        }
+        for (at, sent) in sending.join().expect("no panic").into_iter().enumerate() {
+            match sent {
+                Ok(outcome) => assert_eq!(outcome.via == Via::Header, lens[at] <= 1 << 20, "{}", outcome.via),
+                Err(error) => assert!(at == 3 && error.errno() == libc_errno("EFBIG"), "{error}"),
+            }
+        }
+    });
+}
+
+/// Headers do not go by TCP where both ends are on one machine, unless the program wants them
+/// apart.
+#[test]
+fn headers_go_by_a_socket_of_the_machine() {
+    for rendezvous in [true, false] {
+        let (near, far) = pair(&options(2, rendezvous), &options(1, true));
+        for channel in [near, far] {
+            let (_, receiver) = channel.split();
+            let domain = rustix::net::sockopt::socket_domain(receiver.descriptor().expect("a socket"));
+            let expected =
+                if rendezvous { rustix::net::AddressFamily::UNIX } else { rustix::net::AddressFamily::INET };
+            assert_eq!(domain.expect("a socket"), expected);
+        }
+    }
+}
+
 #[test]
 fn many_arrays_are_one_transfer_and_are_found_by_their_names() {
     for rendezvous in [false, true] {

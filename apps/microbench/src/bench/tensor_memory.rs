@@ -33,30 +33,49 @@ impl TensorMemory {
         })
     }
 
-    /// The first bytes, as an array to send.
-    pub fn array(&self, len: usize) -> Outcome<Array<'_>> {
-        let shape = [len as u64];
-        Ok(match self {
-            Self::Cpu(bytes) => Array::new(Dtype::U8, &shape, &bytes[..len])?,
-            Self::Gpu(device, buffer) => {
-                assert!(len <= buffer.len());
-                // SAFETY: within the buffer, which the array borrows by `self`; nobody writes it.
-                unsafe { Array::on_gpu(device, buffer.ptr(), Dtype::U8, &shape) }?
-            }
-        })
+    /// The first bytes, as arrays to send, one behind the other.
+    pub fn arrays(&self, lens: &[usize]) -> Outcome<Vec<Array<'_>>> {
+        let mut at = 0;
+        let mut arrays = Vec::with_capacity(lens.len());
+        for &len in lens {
+            let shape = [len as u64];
+            arrays.push(match self {
+                Self::Cpu(bytes) => Array::new(Dtype::U8, &shape, &bytes[at..at + len])?,
+                Self::Gpu(device, buffer) => {
+                    assert!(at + len <= buffer.len());
+                    // SAFETY: within the buffer, which the array borrows by `self`; nobody writes
+                    // it.
+                    unsafe { Array::on_gpu(device, buffer.ptr() + at as u64, Dtype::U8, &shape) }?
+                }
+            });
+            at += len;
+        }
+        Ok(arrays)
     }
 
-    /// The first bytes, as an array to receive.
-    pub fn array_mut(&mut self, len: usize) -> Outcome<ArrayMut<'_>> {
-        let shape = [len as u64];
-        Ok(match self {
-            Self::Cpu(bytes) => ArrayMut::new(Dtype::U8, &shape, &mut bytes[..len])?,
-            Self::Gpu(device, buffer) => {
-                assert!(len <= buffer.len());
-                // SAFETY: as above, and nobody reads it.
-                unsafe { ArrayMut::on_gpu(device, buffer.ptr(), Dtype::U8, &shape) }?
+    /// The first bytes, as arrays to receive, one behind the other.
+    pub fn arrays_mut(&mut self, lens: &[usize]) -> Outcome<Vec<ArrayMut<'_>>> {
+        let mut arrays = Vec::with_capacity(lens.len());
+        match self {
+            Self::Cpu(bytes) => {
+                let mut rest = &mut bytes[..];
+                for &len in lens {
+                    let array = rest.split_off_mut(..len).ok_or("more bytes than there is memory")?;
+                    arrays.push(ArrayMut::new(Dtype::U8, &[len as u64], array)?);
+                }
             }
-        })
+            Self::Gpu(device, buffer) => {
+                let mut at = 0;
+                for &len in lens {
+                    assert!(at + len <= buffer.len());
+                    let address = buffer.ptr() + at as u64;
+                    // SAFETY: as above, and nobody reads it; no two of them overlap.
+                    arrays.push(unsafe { ArrayMut::on_gpu(device, address, Dtype::U8, &[len as u64]) }?);
+                    at += len;
+                }
+            }
+        }
+        Ok(arrays)
     }
 }
 

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// How many transfers are under way in the rows of a pipeline.
 const UNDER_WAY: usize = 4;
+/// How many arrays the rows of a state dict have, and the fewest bytes of all of them.
+const STATE_DICT: usize = 300;
+const SMALLEST_STATE_DICT: u64 = 16 << 20;
 /// Bytes of an array.
 const ALL: [u64; 5] = [64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30];
 /// How long the other process may take to start: a driver takes some seconds.
@@ -92,8 +95,8 @@ pub fn receive_tensors(device: &str, args: &ReceiveTensorsArgs) -> Outcome<bool>
         return Ok(pipeline.finish().is_ok());
     }
     while let Some(incoming) = channel.next()? {
-        let len = usize::try_from(incoming.bytes())?;
-        incoming.into_arrays(vec![memory.array_mut(len)?], &TransferOptions::default())?;
+        let lens: Vec<usize> = incoming.arrays().iter().map(|about| about.bytes() as usize).collect();
+        incoming.into_arrays(memory.arrays_mut(&lens)?, &TransferOptions::default())?;
     }
     Ok(true)
 }
@@ -104,6 +107,14 @@ struct Way {
     streams: usize,
     apart: bool,
     under_way: usize,
+    /// How many arrays a transfer has.
+    arrays: usize,
+}
+
+impl Way {
+    fn takes(&self, size: u64) -> bool {
+        self.arrays == 1 || size >= SMALLEST_STATE_DICT
+    }
 }
 
 /// Measures arrays of growing size, beside one copy between the same devices in one process, and
@@ -124,12 +135,13 @@ pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
         ("reference", format!("{} between threads", counted(streams as u64, "plain TCP connection"))),
     ];
     let title = format!("arrays from {from} to {to}");
-    run.recorder.table("tensors", title, Axis::RateBySize, setting, 6 * sizes.len())?;
+    run.recorder.table("tensors", title, Axis::RateBySize, setting, 7 * sizes.len())?;
     let ways = [
-        Way { name: "gpunet", streams, apart: false, under_way: 1 },
-        Way { name: "gpunet, four under way", streams, apart: false, under_way: UNDER_WAY },
-        Way { name: "gpunet over connections", streams, apart: true, under_way: 1 },
-        Way { name: "gpunet over one connection", streams: 1, apart: true, under_way: 1 },
+        Way { name: "gpunet", streams, apart: false, under_way: 1, arrays: 1 },
+        Way { name: "gpunet, 300 arrays", streams, apart: false, under_way: 1, arrays: STATE_DICT },
+        Way { name: "gpunet, four under way", streams, apart: false, under_way: UNDER_WAY, arrays: 1 },
+        Way { name: "gpunet over connections", streams, apart: true, under_way: 1, arrays: 1 },
+        Way { name: "gpunet over one connection", streams: 1, apart: true, under_way: 1, arrays: 1 },
     ];
     let most = usize::try_from(sizes.iter().copied().max().unwrap_or(1))?;
     let memory = TensorMemory::new(&from, most)?;
@@ -154,19 +166,18 @@ pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
             let at = listener.local_addr()?;
             let mut other = start(&to, &from, at, most, way.under_way, &options)?;
             let mut channel = listener.accept_until(Some(Instant::now() + SOON))?;
-            for &size in &sizes {
-                let array = memory.array(size as usize)?;
+            for &size in sizes.iter().filter(|&&size| way.takes(size)) {
+                let arrays = memory.arrays(&parts(size as usize, way.arrays))?;
                 // The first one maps memory, and makes pinned memory.
-                let via = channel.send(&array)?.via;
+                let via = channel.send_all(&arrays, &TransferOptions::default())?.via;
                 let rounds = (moved / size).clamp(3, 2000);
                 let took = if way.under_way == 1 {
-                    timed(rounds, || Ok(channel.send(&array).map(drop)?))?
+                    timed(rounds, || Ok(channel.send_all(&arrays, &TransferOptions::default()).map(drop)?))?
                 } else {
                     let began = Instant::now();
                     let mut pipeline = channel.pipeline(way.under_way);
-                    let arrays = std::slice::from_ref(&array);
                     for _ in 0..rounds {
-                        pipeline.send(arrays, &TransferOptions::default())?;
+                        pipeline.send(&arrays, &TransferOptions::default())?;
                     }
                     pipeline.finish()?;
                     began.elapsed()
@@ -185,6 +196,17 @@ pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
 
 fn row(role: Role, what: &str, size: u64, rounds: u64, took: Duration) -> Row {
     Row::rate(role, format!("{}, {what}", spell(size)), size * rounds, took).at(what, size)
+}
+
+/// Cuts bytes into arrays as a model has them: every other one is small, as a norm's weights are.
+fn parts(len: usize, count: usize) -> Vec<usize> {
+    const NORM: usize = 8 << 10;
+    let large = count.div_ceil(2);
+    let rest = len - (count - large) * NORM;
+    let each = (rest / large) & !255;
+    let mut parts: Vec<usize> = (0..count).map(|at| if at % 2 == 0 { each } else { NORM }).collect();
+    parts[0] += rest - large * each;
+    parts
 }
 
 fn timed(rounds: u64, mut once: impl FnMut() -> Outcome<()>) -> Outcome<Duration> {

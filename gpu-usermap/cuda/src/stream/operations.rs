@@ -144,6 +144,37 @@ impl CudaStream {
         self.enqueue(|streams, stream| unsafe { streams.copy(stream, to, from, len) })
     }
 
+    /// Copies several ranges, each as [`copy`](Self::copy): to, from, and how many bytes. The
+    /// context is entered once for all of them.
+    ///
+    /// # Errors
+    /// As for [`write_value`](Self::write_value), but the first copies may have been enqueued.
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy), for each.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(stream: &gpunet_cuda::CudaStream, near: &gpunet_cuda::GpuBuffer, far: u64)
+    /// # -> Result<(), gpunet_cuda::StreamError> {
+    /// let copies = [(near.ptr(), far, 4096), (near.ptr() + 8192, far + 4096, 100)];
+    /// // SAFETY: both buffers are longer, and live until the stream is done.
+    /// unsafe { stream.copy_all(&copies) }?;
+    /// # stream.synchronize()
+    /// # }
+    /// ```
+    pub unsafe fn copy_all(&self, copies: &[(u64, u64, usize)]) -> Result<(), StreamError> {
+        if copies.is_empty() {
+            return Ok(());
+        }
+        self.enqueue(|streams, stream| {
+            copies.iter().try_for_each(|&(to, from, len)| {
+                // SAFETY: the caller's promise; the stream is live.
+                unsafe { streams.copy(stream, to, from, len) }
+            })
+        })
+    }
+
     /// Calls a function on a thread of the driver, after all that is before it. Operations behind
     /// it wait for its end.
     ///

@@ -3,7 +3,7 @@
  *
  *     cuda-channel [--gpus FROM TO] [--bytes N] [--rounds N] [--connections]
  *
- * --connections: not by a copy from memory to memory. It ends with 2 where there is no GPU. */
+ * --connections: not by a copy from memory to memory. It ends with 2 where there is no such GPU. */
 #include <gpunet_host.h>
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static constexpr long long MINUTE = 60000000000;
+static constexpr long long SECOND = 1000000000, MINUTE = 60 * SECOND;
 
 static int gpus[2] = {0, 0}, rounds = 5;
 static long long bytes = 256ll << 20;
@@ -73,12 +73,21 @@ static gpu_memory memory_on(int gpu) {
     return memory;
 }
 
-static void send_all(int port) {
+/* Accepts the other process's channel; ends with it, if it ends before. */
+static gpunet_host_channel_t *accept_from(pid_t child, gpunet_host_channel_listener_t *listener) {
+    gpunet_host_channel_t *channel = nullptr;
+    int status = 0, accepted;
+    while ((accepted = gpunet_host_channel_accept(listener, SECOND, &channel)) == -EAGAIN)
+        if (waitpid(child, &status, WNOHANG) == child) exit(WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1);
+    must("accepting", accepted);
+    return channel;
+}
+
+static void send_all(int port, pid_t child) {
     gpu_memory memory = memory_on(gpus[0]);
     gpunet_host_channel_settings settings = {};
     settings.flags = flags;
     gpunet_host_channel_listener_t *listener = nullptr;
-    gpunet_host_channel_t *channel = nullptr;
     sockaddr_in address = {};
     socklen_t len = sizeof address;
     address.sin_family = AF_INET;
@@ -86,7 +95,7 @@ static void send_all(int port) {
     must("listening", gpunet_host_channel_listen((sockaddr *)&address, len, &settings, &listener));
     must("the port", gpunet_host_channel_getsockname(listener, (sockaddr *)&address, &len));
     if (write(port, &address.sin_port, sizeof address.sin_port) != sizeof address.sin_port) exit(1);
-    must("accepting", gpunet_host_channel_accept(listener, MINUTE, &channel));
+    gpunet_host_channel_t *channel = accept_from(child, listener);
     int64_t shape[1] = {bytes};
     gpunet_host_array array = array_on(gpus[0], memory.data, shape);
     for (int round = 0; round < rounds; round++) {
@@ -136,7 +145,7 @@ static int receive_all(int port) {
     must("checking", cudaStreamSynchronize(memory.stream));
     must("reading", cudaMemcpy(&found, wrong, sizeof found, cudaMemcpyDeviceToHost));
     int result = gpunet_host_channel_recv(channel, &array, 1, nullptr, nullptr);
-    if (result != -ENODATA) must("the end", result);
+    if (result != -ENODATA) return fprintf(stderr, "the end: %d, and no transfer was to come\n", result), 1;
     must("closing", gpunet_host_channel_close(channel));
     printf("%d times %lld bytes, %llu of them wrong\n", rounds, bytes, found);
     return found == 0 ? 0 : 1;
@@ -150,6 +159,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--connections") == 0) flags = GPUNET_HOST_CHANNEL_NO_COPY;
         else return fprintf(stderr, "cuda-channel [--gpus FROM TO] [--bytes N] [--rounds N] [--connections]\n"), 64;
     }
+    if (bytes <= 0 || rounds <= 0) return fprintf(stderr, "--bytes and --rounds are numbers above 0\n"), 64;
     int ports[2], status = 0;
     if (pipe(ports) != 0) return 1;
     /* Before CUDA and gpunet begin: a child has nothing of its parent's. */
@@ -160,7 +170,7 @@ int main(int argc, char **argv) {
         return receive_all(ports[0]);
     }
     close(ports[0]);
-    send_all(ports[1]);
+    send_all(ports[1], child);
     if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 1;
     return WEXITSTATUS(status);
 }

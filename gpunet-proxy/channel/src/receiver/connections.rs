@@ -1,15 +1,14 @@
 //! Pieces that come over several connections at once.
 
+use super::fill::fill;
 use super::{Receiver, wrong};
-use crate::array::{ArrayMut, Memory};
+use crate::array::ArrayMut;
 use crate::error::ChannelError;
 use crate::header::{CHECKED, Header, Malformed, PIECE, PieceFrame, is_transfer};
 use crate::pieces::{FirstError, Incoming as Arriving, Table, targets};
-use crate::sender::crc_of;
 use crate::shared::{Lane, TransferOptions};
 use crate::wire::{Wire, lost, read_all, read_exact};
 use gpu_usermap::threads;
-use std::io::IoSliceMut;
 use std::time::Instant;
 
 impl Receiver {
@@ -85,33 +84,10 @@ fn receive_pieces(
             return Err(wrong(Malformed("a piece of another transfer")));
         }
         let mut piece = table.take_at(offset, len).map_err(wrong)?;
-        let found = match lane.stage(&piece.segments)? {
-            Some(stage) => {
-                stage.wait(slot)?;
-                let room = stage.bytes(slot, piece.len);
-                read_exact(wire, room, deadline).map_err(receiving)?;
-                let found = if header.has(CHECKED) { crc32fast::hash(room) } else { 0 };
-                stage.store(slot, &mut piece.segments)?;
-                slot ^= 1;
-                found
-            }
-            None => {
-                let mut slices: Vec<IoSliceMut<'_>> = piece
-                    .segments
-                    .iter_mut()
-                    .filter_map(|segment| match segment {
-                        Memory::Host(bytes) => Some(IoSliceMut::new(bytes)),
-                        Memory::Gpu { .. } => None,
-                    })
-                    .collect();
-                read_all(wire, &mut slices, deadline).map_err(receiving)?;
-                let parts = piece.segments.iter().filter_map(|segment| match segment {
-                    Memory::Host(bytes) => Some(&**bytes),
-                    Memory::Gpu { .. } => None,
-                });
-                if header.has(CHECKED) { crc_of(parts) } else { 0 }
-            }
-        };
+        let found = fill(&mut piece, &mut lane, slot, header.has(CHECKED), |to| {
+            read_all(wire, to, deadline).map_err(receiving)
+        })?;
+        slot ^= 1;
         if header.has(CHECKED) && found != crc {
             return Err(ChannelError::Checksum { offset });
         }

@@ -15,8 +15,16 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) header: Header,
-    /// What stands behind it; empty unless the transfer is small.
-    pub(super) payload: Vec<u8>,
+    pub(super) payload: Payload,
+}
+
+/// What stands behind the header of a small transfer.
+#[derive(Debug)]
+pub(super) enum Payload {
+    /// It is still to be read, before the next header.
+    OnTheWire,
+    /// It was read, because something else comes behind it.
+    Kept(Vec<u8>),
 }
 
 /// Those of one direction.
@@ -44,7 +52,8 @@ impl Headers {
         self.early.pop_front().map(|(arrived, _)| arrived)
     }
 
-    /// Reads a header of which the first bytes have come; `None` for the sender's last word.
+    /// Reads a header of which the first bytes have come, and leaves what stands behind it; `None`
+    /// for the sender's last word.
     ///
     /// # Errors
     /// The connection's, or the header is none.
@@ -72,11 +81,7 @@ impl Headers {
             return Err(wrong(Malformed("a transfer out of turn")));
         }
         self.number += 1;
-        let len = if header.has(INLINE) { header.total.min(SMALL) } else { 0 };
-        let mut payload = vec![0; usize::try_from(len).unwrap_or(0)];
-        read_exact(wire, &mut payload, deadline)
-            .map_err(|error| lost("receiving", error).at(0, header.total))?;
-        Ok(Some(Arrived { header, payload }))
+        Ok(Some(Arrived { header, payload: Payload::OnTheWire }))
     }
 
     /// Reads a header that comes between pieces, and keeps it.
@@ -98,10 +103,15 @@ impl Headers {
         if body < PIECE - PROLOGUE {
             return Err(wrong(Malformed("the header ends too early")));
         }
-        if let Some(arrived) = self.read(wire, first, deadline)? {
-            let bytes = body + arrived.payload.len();
-            self.early.push_back((arrived, bytes));
+        let Some(Arrived { header, .. }) = self.read(wire, first, deadline)? else { return Ok(()) };
+        let len = if header.has(INLINE) { header.total.min(SMALL) as usize } else { 0 };
+        if waiting + body + len > MAX_AHEAD_BYTES {
+            return Err(wrong(Malformed("more bytes under way than there may be")));
         }
+        let mut payload = vec![0; len];
+        read_exact(wire, &mut payload, deadline)
+            .map_err(|error| lost("receiving", error).at(0, header.total))?;
+        self.early.push_back((Arrived { header, payload: Payload::Kept(payload) }, body + len));
         Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! Several transfers of one direction that this end copies at once.
 
+use super::fit::in_order;
 use super::rendezvous::{Copying, died};
-use super::{Arrived, Receiver, in_order};
+use super::{Arrived, Receiver};
 use crate::array::{ArrayMut, Description};
 use crate::error::ChannelError;
-use crate::header::{Answer, MAX_AHEAD};
+use crate::header::Answer;
 use crate::shared::{Outcome, TransferOptions, Via};
-use std::collections::VecDeque;
+use crate::under_way::{UnderWay, results};
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
@@ -35,9 +36,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct ReceivePipeline<'r, 'a> {
     receiver: &'r mut Receiver,
-    most: usize,
-    under_way: VecDeque<Under>,
-    results: VecDeque<Result<Outcome, ChannelError>>,
+    under_way: UnderWay<Under>,
     arrays: PhantomData<ArrayMut<'a>>,
 }
 
@@ -59,9 +58,7 @@ impl Receiver {
     /// Receives transfers one after the other. Up to `most` are copied at once: the next
     /// copy is enqueued while the one before runs.
     pub fn pipeline<'a>(&mut self, most: usize) -> ReceivePipeline<'_, 'a> {
-        let most = most.clamp(1, MAX_AHEAD);
-        let (under_way, results) = (VecDeque::new(), VecDeque::new());
-        ReceivePipeline { receiver: self, most, under_way, results, arrays: PhantomData }
+        ReceivePipeline { receiver: self, under_way: UnderWay::new(most), arrays: PhantomData }
     }
 }
 
@@ -89,7 +86,7 @@ impl<'a> ReceivePipeline<'_, 'a> {
         choose: impl FnOnce(&[Description]) -> Vec<ArrayMut<'a>>,
         options: &TransferOptions<'a>,
     ) -> Result<bool, ChannelError> {
-        while self.under_way.len() >= self.most {
+        while self.under_way.is_full() {
             self.complete_oldest();
         }
         let Some(arrived) = self.next_arrived()? else { return Ok(false) };
@@ -107,38 +104,16 @@ impl<'a> ReceivePipeline<'_, 'a> {
         if let Some(copying) = shared.settle(self.receiver.start_copy(header, &mut arrays, options))? {
             let deadline = options.deadline(&shared.options);
             let under = Under { number: header.number, total: header.total, copying, deadline };
-            self.under_way.push_back(under);
+            self.under_way.push(under);
             return Ok(true);
         }
         // Answers come in the order of the transfers.
         self.complete_all();
-        self.results.push_back(shared.settle(self.receiver.take(&arrived, arrays, options)));
+        self.under_way.push_result(shared.settle(self.receiver.take(arrived, arrays, options)));
         Ok(true)
     }
 
-    /// Returns whether [`next`](Self::next) has a result without a wait.
-    #[must_use]
-    pub fn has_result(&self) -> bool {
-        !self.results.is_empty()
-    }
-
-    /// Waits for the oldest transfer whose result was not returned yet; `None` if there is none.
-    #[allow(clippy::should_implement_trait, reason = "a transfer can begin between two results")]
-    pub fn next(&mut self) -> Option<Result<Outcome, ChannelError>> {
-        if self.results.is_empty() {
-            self.complete_oldest();
-        }
-        self.results.pop_front()
-    }
-
-    /// Waits for all transfers, and returns the outcomes of those whose results were not returned
-    /// yet.
-    ///
-    /// # Errors
-    /// The first transfer's that failed.
-    pub fn finish(mut self) -> Result<Vec<Outcome>, ChannelError> {
-        std::iter::from_fn(|| self.next()).collect()
-    }
+    results!();
 
     /// Waits for the next header. The sender may wait for answers before it sends one.
     fn next_arrived(&mut self) -> Result<Option<Arrived>, ChannelError> {
@@ -152,17 +127,11 @@ impl<'a> ReceivePipeline<'_, 'a> {
         self.receiver.next_arrived(None, spin)
     }
 
-    fn complete_all(&mut self) {
-        while !self.under_way.is_empty() {
-            self.complete_oldest();
-        }
-    }
-
     fn complete_oldest(&mut self) {
-        let Some(under) = self.under_way.pop_front() else { return };
+        let Some(under) = self.under_way.take_oldest() else { return };
         let shared = self.receiver.shared.clone();
         let result = self.complete(under);
-        self.results.push_back(shared.settle(result));
+        self.under_way.push_result(shared.settle(result));
         if self.under_way.is_empty() {
             // The streams no longer count as busy.
             if let Err(error) = self.receiver.finish_copies() {

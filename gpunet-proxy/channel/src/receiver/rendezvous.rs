@@ -1,21 +1,18 @@
 //! One copy out of the other end's memory: of its process, or of its GPUs.
 
 use super::Receiver;
+use super::jobs::{Job, PER_THREAD, STAGED, SmallReads, Stopped, fetches, parts};
 use crate::array::{ArrayMut, Memory};
 use crate::error::{ChannelError, Reason, errno_of};
-use crate::gpu::{Copier, Mapped, runs};
-use crate::header::{Answer, Header, MAX_NEEDED, Offer, Offered, Place};
+use crate::gpu::{Copier, Mapped, PATIENCE, runs};
+use crate::header::{Answer, Header, MAX_NEEDED, Offer, Offered, Place, SMALL};
 use crate::local::{BATCH, Local};
 use crate::pieces::Progress;
-use crate::process_memory;
-use crate::shared::{Lane, Stages, TransferOptions};
+use crate::shared::TransferOptions;
 use crate::wire::lost;
-use gpu_usermap::cuda::{CudaEvent, Device};
-use gpu_usermap::threads;
-use rustix::process::Pid;
+use gpu_usermap::cuda::CudaEvent;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Why bytes were not copied, or why the transfer fails.
@@ -36,14 +33,6 @@ impl From<ChannelError> for NotCopied {
     }
 }
 
-/// What a thread copies: at most a piece.
-enum Job<'a> {
-    /// From the other process's memory.
-    Read { from: u64, to: Memory<&'a mut [u8]> },
-    /// From memory of a GPU that is mapped here, into memory that no copy engine reaches.
-    Fetch { from: Memory<&'a [u8]>, to: &'a mut [u8] },
-}
-
 impl Receiver {
     /// Copies the arrays out of the other end's memory.
     pub(super) fn copy(
@@ -62,7 +51,7 @@ impl Receiver {
         let local = shared.local()?;
         let copiers = self.copiers_for(arrays, places)?;
         let mapped = self.map_all(local, header.number, places, &copiers, deadline)?;
-        self.avoid_launches(arrays, &copiers, &mapped)?;
+        self.avoid_launches(header, arrays, &copiers, &mapped)?;
         let copied = self.copy_all(local, header, arrays, places, &copiers, &mapped, options);
         // All of them, also those before one that was refused: they use the caller's memory.
         let finished = self.finish_copies();
@@ -108,7 +97,7 @@ impl Receiver {
                 return Ok(None);
             }
             let mapped = self.map_all(local, header.number, places, &copiers, None)?;
-            self.avoid_launches(arrays, &copiers, &mapped)?;
+            self.avoid_launches(header, arrays, &copiers, &mapped)?;
             self.copy_all(local, header, arrays, places, &copiers, &mapped, options)?;
             let mut events = Vec::new();
             for (at, copier) in self.copiers.iter().enumerate() {
@@ -223,15 +212,18 @@ impl Receiver {
     /// Waits for launches where a copy would wait for them: within one GPU.
     fn avoid_launches(
         &self,
+        header: &Header,
         arrays: &[ArrayMut<'_>],
         copiers: &[Option<usize>],
         mapped: &[Vec<Mapped>],
     ) -> Result<(), Reason> {
+        // A small transfer is sooner through the connections.
+        let patience = if header.total <= SMALL { 0 } else { PATIENCE };
         for ((array, copier), mapped) in arrays.iter().zip(copiers).zip(mapped) {
             if let (Some(at), Memory::Gpu { .. }) = (copier, &array.memory)
                 && mapped.iter().any(|mapped| self.copiers[*at].is_near(mapped))
             {
-                self.copiers[*at].wait_for_launches()?;
+                self.copiers[*at].wait_for_launches(patience)?;
             }
         }
         Ok(())
@@ -249,41 +241,60 @@ impl Receiver {
         options: &TransferOptions<'_>,
     ) -> Result<(), NotCopied> {
         let size = header.piece as usize;
-        let mut jobs = Vec::new();
+        let staged = size.min(STAGED);
+        let (mut jobs, mut small) = (Vec::new(), SmallReads::default());
+        // Of each copier, in one call.
+        let mut copies: Vec<Vec<(u64, u64, usize)>> = vec![Vec::new(); self.copiers.len()];
         for (at, (array, place)) in arrays.iter_mut().zip(places).enumerate() {
             let len = array.memory.len();
             match (place, &mut array.memory) {
                 (Place::Process(from), memory) => {
+                    let size = if memory.device().is_some() { staged } else { size };
                     let parts = parts(memory, size).into_iter();
-                    jobs.extend((*from..).step_by(size).zip(parts).map(|(from, to)| Job::Read { from, to }));
+                    jobs.extend((*from..).step_by(size).zip(parts).filter_map(|(from, to)| match to {
+                        Memory::Host(to) if to.len() < size => small.add(from, to, size),
+                        to => Some(Job::Read { from, to }),
+                    }));
                 }
                 (Place::Gpu(offer), memory) => {
-                    let Some(copier) = copiers[at] else { continue };
-                    let copier = &mut self.copiers[copier];
+                    let Some(at_copier) = copiers[at] else { continue };
+                    let copier = &self.copiers[at_copier];
                     let runs = runs(offer, &mapped[at], len)?;
-                    match memory {
-                        Memory::Gpu { address, .. } => copier.copy(*address, &runs, options.after)?,
+                    let to = match memory {
+                        Memory::Gpu { address, .. } => *address,
                         Memory::Host(bytes) if copier.is_pinned(bytes) => {
-                            copier.copy(
-                                bytes.as_mut_ptr().expose_provenance() as u64,
-                                &runs,
-                                options.after,
-                            )?;
+                            bytes.as_mut_ptr().expose_provenance() as u64
                         }
-                        Memory::Host(bytes) => jobs.extend(fetches(copier.device(), &runs, bytes, size)),
-                    }
+                        Memory::Host(bytes) => {
+                            jobs.extend(fetches(copier.device(), &runs, bytes, staged));
+                            continue;
+                        }
+                    };
+                    let mut offset = 0;
+                    copies[at_copier].extend(runs.iter().map(|&(from, len)| {
+                        let here = to + offset;
+                        offset += len as u64;
+                        (here, from, len)
+                    }));
                 }
             }
         }
+        for (copier, copies) in self.copiers.iter_mut().zip(&copies) {
+            if !copies.is_empty() {
+                copier.copy(copies, options.after)?;
+            }
+        }
+        jobs.extend(small.take());
         if jobs.is_empty() {
             return Ok(());
         }
-        let reads = jobs.iter().any(|job| matches!(job, Job::Read { .. }));
+        let reads = jobs.iter().any(|job| matches!(job, Job::Read { .. } | Job::ReadSeveral(_)));
         let pid = match local.pid() {
             None if reads => return Err(Reason::HiddenProcess.into()),
             pid => pid,
         };
-        let threads = jobs.len().min(self.shared.wires.data().len());
+        let busy = usize::try_from(header.total.div_ceil(PER_THREAD)).unwrap_or(usize::MAX);
+        let threads = jobs.len().min(self.shared.wires.data().len()).min(busy);
         let progress = Progress::default();
         match self.run(jobs, threads, pid, size, header.total, &progress, options)? {
             None => Ok(()),
@@ -297,44 +308,6 @@ impl Receiver {
                 })
             }
         }
-    }
-
-    /// Has several threads do the jobs, and returns what stopped them.
-    #[allow(clippy::too_many_arguments, reason = "one transfer's")]
-    fn run(
-        &self,
-        jobs: Vec<Job<'_>>,
-        threads: usize,
-        pid: Option<Pid>,
-        size: usize,
-        total: u64,
-        progress: &Progress,
-        options: &TransferOptions<'_>,
-    ) -> Result<Option<Stopped>, ChannelError> {
-        let jobs = Mutex::new(jobs.into_iter());
-        let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let stopped: Mutex<Option<Stopped>> = Mutex::new(None);
-        let is_stopped = || stopped.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        let copy = || {
-            let mut mover = Mover::new(&self.stages, size, pid, options);
-            let moved = |len| options.show(progress.add(len), total);
-            let mut done = Ok(());
-            while let Some(job) = next().filter(|_| done.is_ok() && !is_stopped()) {
-                done = mover.take(job, &moved);
-            }
-            if let Err(why) = done.and_then(|()| mover.finish(&moved)) {
-                stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-            }
-        };
-        let started = threads::scope(|scope| {
-            for _ in 1..threads {
-                threads::spawn_scoped(scope, "gpunet-channel", copy)?;
-            }
-            copy();
-            Ok::<_, io::Error>(())
-        });
-        started.map_err(|error| ChannelError::failed("starting a thread", error))?;
-        Ok(stopped.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -363,121 +336,6 @@ impl Copying {
         }
         Ok(())
     }
-}
-
-/// Why a thread has stopped.
-enum Stopped {
-    NotRead(io::Error),
-    Failed(ChannelError),
-}
-
-/// One thread's copies through pinned memory: one is under way while the CPU copies the other.
-struct Mover<'a, 'm> {
-    lane: Lane<'a>,
-    pid: Option<Pid>,
-    slot: usize,
-    /// What is on its way from a GPU into the other slot.
-    fetching: Option<&'m mut [u8]>,
-}
-
-impl<'a, 'm> Mover<'a, 'm> {
-    fn new(stages: &'a Stages, size: usize, pid: Option<Pid>, options: &TransferOptions<'a>) -> Self {
-        Self { lane: Lane::new(stages, size, options.after), pid, slot: 0, fetching: None }
-    }
-
-    fn take(&mut self, job: Job<'m>, moved: &dyn Fn(usize)) -> Result<(), Stopped> {
-        match job {
-            Job::Read { from, to } => self.read(from, to, moved),
-            Job::Fetch { from, to } => {
-                let slot = self.slot;
-                let segments = [from];
-                if let Some(stage) = self.lane.stage(&segments).map_err(Stopped::Failed)? {
-                    stage.fetch(slot, &segments).map_err(Stopped::Failed)?;
-                }
-                self.slot ^= 1;
-                let before = self.fetching.replace(to);
-                self.put(before, moved)
-            }
-        }
-    }
-
-    fn read(&mut self, from: u64, to: Memory<&'m mut [u8]>, moved: &dyn Fn(usize)) -> Result<(), Stopped> {
-        let pid = self.pid.ok_or_else(|| Stopped::NotRead(io::Error::from_raw_os_error(libc::ESRCH)))?;
-        let len = to.len();
-        let mut segments = [to];
-        if let [Memory::Host(bytes)] = &mut segments {
-            process_memory::read(pid, from, bytes).map_err(Stopped::NotRead)?;
-        } else {
-            self.finish_fetching(moved)?;
-            let slot = self.slot;
-            if let Some(stage) = self.lane.stage(&segments).map_err(Stopped::Failed)? {
-                stage.wait(slot).map_err(Stopped::Failed)?;
-                process_memory::read(pid, from, stage.bytes(slot, len)).map_err(Stopped::NotRead)?;
-                stage.store(slot, &mut segments).map_err(Stopped::Failed)?;
-            }
-            self.slot ^= 1;
-        }
-        moved(len);
-        Ok(())
-    }
-
-    /// Copies what came into the slot that is used next.
-    fn put(&mut self, to: Option<&'m mut [u8]>, moved: &dyn Fn(usize)) -> Result<(), Stopped> {
-        let Some(to) = to else { return Ok(()) };
-        let slot = self.slot;
-        if let Some(stage) = self.lane.current() {
-            stage.wait(slot).map_err(Stopped::Failed)?;
-            to.copy_from_slice(stage.bytes(slot, to.len()));
-        }
-        moved(to.len());
-        Ok(())
-    }
-
-    fn finish_fetching(&mut self, moved: &dyn Fn(usize)) -> Result<(), Stopped> {
-        let last = self.fetching.take();
-        if last.is_some() {
-            self.slot ^= 1;
-            self.put(last, moved)?;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self, moved: &dyn Fn(usize)) -> Result<(), Stopped> {
-        self.finish_fetching(moved)?;
-        if let Some(stage) = self.lane.current() {
-            stage.wait(0).and_then(|()| stage.wait(1)).map_err(Stopped::Failed)?;
-        }
-        Ok(())
-    }
-}
-
-/// Cuts memory into parts of `size` bytes.
-fn parts<'a>(memory: &'a mut Memory<&mut [u8]>, size: usize) -> Vec<Memory<&'a mut [u8]>> {
-    match memory {
-        Memory::Host(bytes) => bytes.chunks_mut(size).map(Memory::Host).collect(),
-        Memory::Gpu { device, address, len } => (0..*len)
-            .step_by(size)
-            .map(|at| Memory::Gpu {
-                device: device.clone(),
-                address: *address + at as u64,
-                len: size.min(*len - at),
-            })
-            .collect(),
-    }
-}
-
-/// Cuts the copy of mapped memory into parts of `size` bytes at most.
-fn fetches<'a>(device: &Device, runs: &[(u64, usize)], mut to: &'a mut [u8], size: usize) -> Vec<Job<'a>> {
-    let mut jobs = Vec::new();
-    for &(from, len) in runs {
-        let (now, later) = std::mem::take(&mut to).split_at_mut(len);
-        to = later;
-        for (address, to) in (from..).step_by(size).zip(now.chunks_mut(size)) {
-            let from = Memory::Gpu { device: device.clone(), address, len: to.len() };
-            jobs.push(Job::Fetch { from, to });
-        }
-    }
-    jobs
 }
 
 pub(super) fn died(moved: u64, total: u64) -> ChannelError {

@@ -3,9 +3,10 @@
 use super::{Flight, Sender};
 use crate::array::Array;
 use crate::error::ChannelError;
-use crate::header::{MAX_AHEAD, MAX_AHEAD_BYTES};
+use crate::header::{MAX_AHEAD_BYTES, Offer, Place};
 use crate::shared::{Outcome, TransferOptions};
-use std::collections::VecDeque;
+use crate::under_way::{UnderWay, results};
+use crate::wire::HELD_BY_A_SOCKET;
 
 /// Transfers that are sent one after the other, of which several are under way
 /// ([`Sender::pipeline`]).
@@ -32,9 +33,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub struct Pipeline<'s, 'a> {
     sender: &'s mut Sender,
-    most: usize,
-    under_way: VecDeque<Under<'a>>,
-    results: VecDeque<Result<Outcome, ChannelError>>,
+    under_way: UnderWay<Under<'a>>,
 }
 
 /// One that is under way.
@@ -52,8 +51,7 @@ impl std::fmt::Debug for Under<'_> {
 
 impl<'s, 'a> Pipeline<'s, 'a> {
     pub(super) fn new(sender: &'s mut Sender, most: usize) -> Self {
-        let most = most.clamp(1, MAX_AHEAD);
-        Self { sender, most, under_way: VecDeque::new(), results: VecDeque::new() }
+        Self { sender, under_way: UnderWay::new(most) }
     }
 
     /// Begins a transfer. Waits for the oldest ones, until few enough are under way.
@@ -63,64 +61,57 @@ impl<'s, 'a> Pipeline<'s, 'a> {
     /// [`Invalid`](ChannelError::Invalid) only.
     pub fn send(&mut self, arrays: &[Array<'a>], options: &TransferOptions<'a>) -> Result<(), ChannelError> {
         self.sender.shared.wires.check()?;
-        while self.under_way.len() >= self.most {
+        while self.under_way.is_full() {
             self.complete_oldest();
         }
         let shared = self.sender.shared.clone();
         let prepared = shared.settle(self.sender.prepare(arrays, options))?;
         // What the receiver may have to keep meanwhile is bounded: large headers go alone.
-        while !self.under_way.is_empty() && self.ahead() + prepared.ahead() > MAX_AHEAD_BYTES {
+        while !self.under_way.is_empty() && self.ahead() + prepared.ahead() > self.most_ahead() {
             self.complete_oldest();
         }
-        let flight = shared.settle(self.sender.begin(prepared))?;
-        self.under_way.push_back(Under { flight, arrays: arrays.to_vec(), options: *options });
+        let flight = shared.settle(self.sender.begin(prepared, arrays))?;
+        self.under_way.push(Under { flight, arrays: arrays.to_vec(), options: *options });
         Ok(())
     }
 
-    /// Returns whether [`next`](Self::next) has a result without a wait.
-    #[must_use]
-    pub fn has_result(&self) -> bool {
-        !self.results.is_empty()
-    }
-
-    /// Waits for the oldest transfer whose result was not returned yet; `None` if there is none.
-    #[allow(clippy::should_implement_trait, reason = "a transfer can begin between two results")]
-    pub fn next(&mut self) -> Option<Result<Outcome, ChannelError>> {
-        if self.results.is_empty() {
-            self.complete_oldest();
-        }
-        self.results.pop_front()
-    }
-
-    /// Waits for all transfers, and returns the outcomes of those whose results were not returned
-    /// yet.
-    ///
-    /// # Errors
-    /// The first transfer's that failed.
-    pub fn finish(mut self) -> Result<Vec<Outcome>, ChannelError> {
-        std::iter::from_fn(|| self.next()).collect()
-    }
+    results!();
 
     /// The bytes behind the oldest header that wait at the other end, if it takes them one by one.
     fn ahead(&self) -> usize {
         self.under_way.iter().skip(1).map(|under| under.flight.ahead).sum()
     }
 
+    /// Returns how many bytes may be ahead. A receiver that waits for descriptors reads no headers,
+    /// so that they must fit the socket: else this end, which is to pass them, would wait for room.
+    fn most_ahead(&self) -> usize {
+        let may_ask = |under: &Under<'_>| match &under.flight.header.offer {
+            Offer::Places(places) => {
+                places.iter().flat_map(Place::allocations).any(|offered| offered.handle.is_none())
+            }
+            Offer::None(_) => false,
+        };
+        match self.under_way.iter().any(may_ask) {
+            false => MAX_AHEAD_BYTES,
+            true if self.sender.shared.wires.data()[0].descriptor().is_some() => HELD_BY_A_SOCKET,
+            // The ring of a stream may have any size.
+            true => 0,
+        }
+    }
+
     fn complete_oldest(&mut self) {
-        let Some(Under { flight, arrays, options }) = self.under_way.pop_front() else { return };
+        let Some(Under { flight, arrays, options }) = self.under_way.take_oldest() else { return };
         let shared = self.sender.shared.clone();
         let result = match shared.wires.check() {
             Ok(()) => shared.settle(self.sender.complete(&flight, &arrays, &options)),
             Err(broken) => Err(broken),
         };
-        self.results.push_back(result);
+        self.under_way.push_result(result);
     }
 }
 
 impl Drop for Pipeline<'_, '_> {
     fn drop(&mut self) {
-        while !self.under_way.is_empty() {
-            self.complete_oldest();
-        }
+        self.complete_all();
     }
 }

@@ -1,6 +1,6 @@
 //! Memory of GPUs, on a driver without a GPU.
 
-use crate::array::Dtype;
+use crate::dtype::Dtype;
 use crate::error::Reason;
 use crate::local::pretend_another_process;
 use crate::{Array, ArrayMut, Channel, ChannelListener, ChannelOptions, TransferOptions, Via};
@@ -217,13 +217,14 @@ fn several_transfers_are_copied_at_once_and_end_in_their_order() {
                 Err(error) => assert!(is_refused(at) && error.errno() == libc::EMSGSIZE, "{at}: {error}"),
                 Ok(outcome) => {
                     assert!(content(&gpu, to)[..bytes.len()] == bytes[..], "{at}, {}", outcome.via);
-                    let copies = buffer.is_none() || apart && !launch;
-                    assert_eq!(
-                        outcome.via == Via::Copy,
-                        copies && bytes.len() > 65_536,
-                        "{at}, {}",
-                        outcome.via
-                    );
+                    // Memory of a GPU is copied however little it is; so is the CPU's, if it is
+                    // more than a header takes with it and nothing before could not be copied.
+                    match (buffer, outcome.via) {
+                        (Some(_), Via::Copy) => assert!(apart && !launch, "{at}"),
+                        (Some(_), _) => assert!(!apart || launch, "{at}, {}", outcome.via),
+                        (None, Via::Copy) => assert!(bytes.len() > 65_536, "{at}"),
+                        (None, via) => assert!(via == Via::Header, "{at}, {via}"),
+                    }
                 }
             }
         }
@@ -446,11 +447,11 @@ fn memory_that_was_freed_and_allocated_again_is_mapped_anew() {
     let gpu = fake.cuda().device(0).expect("a device");
     let (mut near, far) = pair(&options(1), true);
     let (_, mut receiver) = far.split();
-    let to = gpu.alloc(1 << 20).expect("memory");
     let mut bases = std::collections::HashSet::new();
     for round in 0..8u8 {
-        let bytes = pattern(1 << 20, round);
-        let from = filled(&gpu, &bytes);
+        // A tensor that is resized is another one, too.
+        let bytes = pattern(if round % 3 == 2 { 300_000 } else { 1 << 20 }, round);
+        let (from, to) = (filled(&gpu, &bytes), gpu.alloc(bytes.len()).expect("memory"));
         let reused = !bases.insert(from.ptr());
         thread::scope(|scope| {
             let sent = scope.spawn(|| near.send(&on_gpu(&gpu, &from)).expect("sent"));
@@ -484,6 +485,111 @@ fn mappings_go_when_they_are_idle_and_with_the_channel() {
     while !fake.events().contains(&"close ipc") {
         gpu.is_busy().expect("the agent is there");
     }
+}
+
+/// The sender's process ends while the copy engine still has to read its memory.
+#[test]
+fn a_sender_that_dies_under_a_copy_is_never_seen_as_whole_and_leaves_nothing() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (near, mut far) = pair(&options(1), true);
+    let (from, to) = (filled(&gpu, &pattern(1 << 20, 1)), gpu.alloc(1 << 20).expect("memory"));
+    let words =
+        gpu.register(gpu_usermap::PinnedRegion::create("words", 4096).expect("memory")).expect("registered");
+    let stream = gpu.create_stream(gpu_usermap::cuda::StreamPriority::Normal).expect("a stream");
+    // SAFETY: a word of the region, which outlives the wait.
+    unsafe { stream.wait_value_geq(words.device_ptr(), 1) }.expect("enqueued");
+    thread::scope(|scope| {
+        let ender = near.ender();
+        let sending = scope.spawn(|| {
+            let mut near = near;
+            near.send(&on_gpu(&gpu, &from))
+        });
+        let (fake, gpu, stream, to) = (&fake, &gpu, &stream, &to);
+        let receiving = scope.spawn(move || {
+            let transfer = TransferOptions { after: Some(stream), ..TransferOptions::default() };
+            let incoming = far.next().expect("a transfer").expect("one");
+            incoming.into_arrays(vec![into_gpu(gpu, to)], &transfer)
+        });
+        while !fake.events().contains(&"open ipc") {
+            thread::yield_now();
+        }
+        // What the kernel does with the connections of a process that is killed.
+        ender.end("killed");
+        sending.join().expect("no panic").expect_err("it has ended");
+        // SAFETY: the region's first word, which all access atomically.
+        let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(words.region().base().as_ptr().cast()) };
+        word.store(1, std::sync::atomic::Ordering::SeqCst);
+        let error = receiving.join().expect("no panic").expect_err("a torn array");
+        assert_eq!(error.errno(), libc::ECONNRESET, "{error}");
+    });
+    stream.synchronize().expect("done");
+    while !fake.events().contains(&"close ipc") {
+        gpu.is_busy().expect("the agent is there");
+    }
+}
+
+/// A little memory of a GPU is copied, too; while the receiver cannot, it goes behind the header,
+/// without a question each time.
+#[test]
+fn small_memory_of_a_gpu_is_copied_unless_the_receiver_could_not() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (mut near, mut far) = pair(&options(1), true);
+    let mut check = |len: usize, seed: u8| {
+        let bytes = pattern(len, seed);
+        let (from, to) = (filled(&gpu, &bytes), gpu.alloc(len).expect("memory"));
+        let via = move_once(&mut near, &mut far, &on_gpu(&gpu, &from), &mut into_gpu(&gpu, &to));
+        assert!(content(&gpu, &to) == bytes, "{len} bytes by {via}");
+        via
+    };
+    for len in [1, 4096, 65_536] {
+        assert_eq!(check(len, 1), Via::Copy);
+    }
+    let running = gpu.announce_launches().expect("the agent is there");
+    let asked = Via::Connections { count: 1, reason: Reason::LaunchRuns };
+    assert_eq!(check(100, 2), asked);
+    for seed in 0..32 {
+        assert_eq!(check(4096, seed), Via::Header);
+    }
+    assert_eq!(check(4096, 3), asked, "it is tried again");
+    drop(running);
+    assert_eq!(check(4096, 4), Via::Header);
+    assert_eq!(check(100_000, 5), Via::Copy);
+    assert_eq!(check(4096, 6), Via::Copy, "after one that was copied");
+}
+
+/// Arrays that lie in one allocation, in several, and in none.
+#[test]
+fn many_arrays_of_a_gpu_are_one_transfer() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (mut near, mut far) = pair(&options(2), true);
+    let bytes = [pattern(300_000, 1), pattern(200_000, 2)];
+    let from = [filled(&gpu, &bytes[0]), filled(&gpu, &bytes[1])];
+    let to = [gpu.alloc(300_000).expect("memory"), gpu.alloc(200_000).expect("memory")];
+    let cuts = [(0, 0, 1000), (0, 1000, 0), (1, 0, 100_000), (1, 100_000, 100_000), (0, 1000, 299_000)];
+    // SAFETY: within the buffers, which outlive the transfer; no two of them overlap.
+    let at = |buffer: &GpuBuffer, at: u64, len| unsafe {
+        Array::on_gpu(&gpu, buffer.ptr() + at, Dtype::U8, &[len]).expect("an array")
+    };
+    // SAFETY: as above.
+    let into = |buffer: &GpuBuffer, at: u64, len| unsafe {
+        ArrayMut::on_gpu(&gpu, buffer.ptr() + at, Dtype::U8, &[len]).expect("an array")
+    };
+    thread::scope(|scope| {
+        let arrays: Vec<_> = cuts.iter().map(|&(of, begin, len)| at(&from[of], begin, len)).collect();
+        let near = &mut near;
+        let sent = scope.spawn(move || near.send_all(&arrays, &TransferOptions::default()).expect("sent"));
+        let arrays = cuts.iter().map(|&(of, begin, len)| into(&to[of], begin, len)).collect();
+        let incoming = far.next().expect("a transfer").expect("one");
+        incoming.into_arrays(arrays, &TransferOptions::default()).expect("received");
+        assert_eq!(sent.join().expect("no panic").via, Via::Copy);
+    });
+    for (to, bytes) in to.iter().zip(&bytes) {
+        assert!(content(&gpu, to) == *bytes);
+    }
+    assert_eq!(fake.events().iter().filter(|&&event| event == "open ipc").count(), 2);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Other ends that do not follow the protocol: each lie is an error of the end that hears it, and
 //! nothing is seen as whole.
 
-use crate::array::{Description, Dtype};
+use crate::array::Description;
+use crate::dtype::Dtype;
 use crate::error::Reason;
 use crate::handshake::{HELLO, Hello};
 use crate::header::{Answer, Header, INLINE, Offer, PROLOGUE, PieceFrame, bye};
@@ -214,8 +215,8 @@ fn headers_that_lie_are_errors() {
             "inline",
             changed(|header| {
                 header.flags = INLINE;
-                header.arrays[0].shape = vec![1 << 20];
-                header.total = 1 << 20;
+                header.arrays[0].shape = vec![2 << 20];
+                header.total = 2 << 20;
             }),
         ),
     ];
@@ -265,7 +266,7 @@ fn answers_that_lie_are_errors() {
                 other.join().expect("no panic");
             });
             let mut channel = listener.accept().expect("a channel");
-            let error = channel.send(&Array::of(&vec![1u8; 1 << 20])).expect_err(what);
+            let error = channel.send(&Array::of(&vec![1u8; 2 << 20])).expect_err(what);
             assert_eq!(error.errno(), libc::EPROTO, "{what}: {error}");
             drop(channel);
             lying.join().expect("no panic");

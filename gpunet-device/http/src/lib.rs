@@ -9,6 +9,7 @@
 //! | what is on the wire | `status` ([`Status`]), `method` ([`Method`]), `syntax` (lines and characters), `head` (request line and fields, [`Limits`]), `chunked` (bodies in chunks) |
 //! | what a service is given | `request` ([`Request`]), `router` ([`Router`]) |
 //! | what a service does | `connection` ([`Connection`], [`Http`], [`Step`]), `reply` ([`Reply`], [`Body`]: what an answer is made of), `answer` (whole answers, streams, server-sent events) |
+//! | a request without a service | [`alone`] |
 //! | JSON | `json` ([`json::Reader`], [`json::Writer`]) |
 //!
 //! # What is refused
@@ -31,6 +32,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![forbid(unsafe_code)]
 
+pub mod alone;
 mod answer;
 mod chunked;
 mod connection;

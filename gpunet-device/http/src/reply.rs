@@ -35,6 +35,12 @@ impl<'b> Reply<'b> {
         Self { status, content_type: content_type.into(), fields: Bytes::EMPTY }
     }
 
+    /// Returns whether an answer of this status never has a body.
+    #[must_use]
+    pub const fn is_bodiless(&self) -> bool {
+        self.status.is_bodiless()
+    }
+
     /// The same with further fields: lines, each with CR LF behind it.
     #[must_use]
     pub fn with_fields(self, fields: impl Into<Bytes<'b>>) -> Self {

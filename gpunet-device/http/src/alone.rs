@@ -90,6 +90,7 @@ pub enum Found {
 ///
 /// # Errors
 /// The status with which the request is refused.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub fn find(bytes: Bytes<'_>, limits: &Limits) -> Result<Found, Status> {
     let mut head = Head::default();
     if !head.parse(bytes, limits)? {
@@ -155,6 +156,7 @@ impl Parts {
 
     /// The head of an answer with a body of a length, in pieces. `digits` are those of the length.
     #[must_use]
+    #[inline(always)]
     pub fn answer<'p>(&self, reply: &Reply<'p>, digits: &'p Digits) -> [Bytes<'p>; 10] {
         head_parts(reply, Framing::Length, digits, self.flags & CLOSES != 0, self.flags & IS_11 != 0)
     }

@@ -253,6 +253,7 @@ pub(super) unsafe fn answer<C: Calls>(
 ///
 /// # Safety
 /// `limits` is null or readable.
+#[inline(never)]
 unsafe fn limits_of(limits: *const Limits) -> Limits {
     let mut all = Limits::DEFAULT;
     if !limits.is_null() {
@@ -292,6 +293,7 @@ unsafe fn send_answer<C: Calls>(
 ///
 /// # Safety
 /// `net` is 0 or a context's address; `at` is where the body lies.
+#[inline(never)]
 unsafe fn send_body<C: Calls>(
     net: u64,
     socket: i32,
@@ -301,9 +303,8 @@ unsafe fn send_body<C: Calls>(
     at: *const u8,
     ns: i64,
 ) -> core::result::Result<(), i64> {
-    let digits = Digits::of(body.len() as i64);
     let mut head = [0; HEAD];
-    let Some(len) = put(&mut head, parts.answer(reply, &digits)) else { return Err(TOO_LONG) };
+    let Some(len) = put_head(&mut head, parts, reply, body.len()) else { return Err(TOO_LONG) };
     let is_silent = parts.is_head() || reply.is_bodiless() || body.is_empty();
     let head = head.get(..len).unwrap_or_default();
     // SAFETY: the caller's contract.
@@ -315,9 +316,11 @@ unsafe fn send_body<C: Calls>(
     unsafe { send_raw::<C>(net, socket, at, body.len(), 0, ns) }
 }
 
-/// Puts pieces one behind the other; returns how many bytes they have, if there is room.
+/// Puts the head of an answer; returns how many bytes it has, if there is room.
 #[inline(never)]
-fn put(to: &mut [u8; HEAD], parts: [Bytes<'_>; 10]) -> Option<usize> {
+fn put_head(to: &mut [u8; HEAD], parts: &Parts, reply: &Reply<'_>, len: usize) -> Option<usize> {
+    let digits = Digits::of(len as i64);
+    let parts = parts.answer(reply, &digits);
     let (mut end, mut part) = (0, 0);
     while part < parts.len() {
         let mut at = 0;
@@ -350,6 +353,7 @@ unsafe fn send_all<C: Calls>(
 ///
 /// # Safety
 /// `net` is 0 or a context's address; `len` bytes are readable at `data`.
+#[inline(never)]
 unsafe fn send_raw<C: Calls>(
     net: u64,
     socket: i32,

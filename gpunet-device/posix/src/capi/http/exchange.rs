@@ -320,7 +320,12 @@ unsafe fn send_body<C: Calls>(
 #[inline(never)]
 fn put_head(to: &mut [u8; HEAD], parts: &Parts, reply: &Reply<'_>, len: usize) -> Option<usize> {
     let digits = Digits::of(len as i64);
-    let parts = parts.answer(reply, &digits);
+    put(to, &parts.answer(reply, &digits))
+}
+
+/// Puts pieces one behind the other; returns how many bytes they have, if there is room.
+#[inline(never)]
+fn put(to: &mut [u8; HEAD], parts: &[Bytes<'_>; 10]) -> Option<usize> {
     let (mut end, mut part) = (0, 0);
     while part < parts.len() {
         let mut at = 0;

@@ -187,7 +187,11 @@ mod tests {
     fn methods_and_paths_are_told_apart() {
         let (head, bytes) = parts("HEAD /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         assert!(head.is(&bytes, b"GET", b"/a") && head.is(&bytes, b"HEAD", b"/a") && head.is_head());
-        assert!(!head.is(&bytes, b"POST", b"/a") && !head.is(&bytes, b"GET", b"/") && !head.is(&bytes, b"", b"/a"));
+        assert!(
+            !head.is(&bytes, b"POST", b"/a")
+                && !head.is(&bytes, b"GET", b"/")
+                && !head.is(&bytes, b"", b"/a")
+        );
         assert_eq!(head.flags, IS_11 | CLOSES);
         let (old, bytes) = parts("POST /?a=b HTTP/1.0\r\nContent-Length: 1\r\n\r\nxy");
         assert_eq!((old.len, old.flags), (bytes.len() as u64 - 1, CLOSES));

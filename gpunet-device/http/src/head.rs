@@ -136,7 +136,8 @@ impl Head {
         if !is_token || target.is_empty() || !syntax::is_ascii(target) {
             return Err(bad);
         }
-        // A fragment stays with the client: some servers drop it, others take it for a part of the path.
+        // A fragment stays with the client: some servers drop it, others take it for a part of the
+        // path.
         if target.find(b'\t', 0).is_some() || target.find(b'#', 0).is_some() {
             return Err(bad);
         }

@@ -17,8 +17,8 @@
 //! A request that another program might understand otherwise is refused, and its connection is
 //! closed: two lengths, a length beside Transfer-Encoding, codings other than `chunked`, lines that
 //! end with a bare LF, a bare CR, control characters, folded fields, white space before a colon,
-//! chunk sizes that are no hexadecimal numbers, fragments in targets, HTTP/1.1 without one Host. Each length has a limit
-//! ([`Limits`]).
+//! chunk sizes that are no hexadecimal numbers, fragments in targets, HTTP/1.1 without one Host.
+//! Each length has a limit ([`Limits`]).
 //!
 //! # Why this crate parses by itself
 //!

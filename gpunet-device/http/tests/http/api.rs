@@ -21,7 +21,8 @@ pub struct Api {
 }
 
 impl Api {
-    pub const DEFAULT: Self = Self { heap: 8 << 20, pause_ns: 1_000_000, limits: Limits::DEFAULT, describes: 0 };
+    pub const DEFAULT: Self =
+        Self { heap: 8 << 20, pause_ns: 1_000_000, limits: Limits::DEFAULT, describes: 0 };
 }
 
 /// An answer that goes on.

@@ -12,8 +12,8 @@ use super::data::{
     gpunet_release_warp, gpunet_send_timeout, gpunet_send_timeout_thread, gpunet_send_timeout_warp,
 };
 use crate::in_place::Span;
-pub use exchange::{HttpRequest, State};
 use exchange::{Calls, Given};
+pub use exchange::{HttpRequest, State};
 use gpunet_device::Group;
 use gpunet_http::Limits;
 use gpunet_http::alone::Part;

@@ -171,7 +171,9 @@ pub(super) unsafe fn next<C: Calls>(
                 if expects && !is_told {
                     is_told = true;
                     // SAFETY: a text of this program.
-                    let told = unsafe { send_all::<C>(net, socket, b"HTTP/1.1 100 Continue\r\n\r\n", 0, timeout_ns) };
+                    let told = unsafe {
+                        send_all::<C>(net, socket, b"HTTP/1.1 100 Continue\r\n\r\n", 0, timeout_ns)
+                    };
                     if let Err(error) = told {
                         return end(State::OVER, error);
                     }

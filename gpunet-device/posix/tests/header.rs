@@ -1,5 +1,6 @@
 //! `include/gpunet.h`, `include/gpunet_team.h`, `include/gpunet_http.h` and
-//! `include/gpunet_types.h` against what they declare: the functions of the shipped PTX, and Linux's numbers.
+//! `include/gpunet_types.h` against what they declare: the functions of the shipped PTX, and
+//! Linux's numbers.
 //!
 //! nvcc is not needed: the files are text. (That nvcc and NVRTC take the header is a matter for a
 //! machine that has them; see `gpunet-proxy/examples/cuda_echo_client`.)

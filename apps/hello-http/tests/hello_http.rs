@@ -53,8 +53,8 @@ fn what_it_has_not_is_said() {
 #[test]
 fn the_documents_show_the_server_in_cuda() {
     let page = include_str!("../../../docs/servers.md");
-    let kernel = include_str!("../../../gpunet-proxy/capi/examples/hello-http/server.cu");
-    assert!(page.contains(kernel), "docs/servers.md differs from server.cu");
+    let kernel = include_str!("../../../gpunet-proxy/capi/examples/hello-http/hello_http.cu");
+    assert!(page.contains(kernel), "docs/servers.md differs from hello_http.cu");
     assert!(kernel.lines().count() <= 40);
 }
 

@@ -49,6 +49,15 @@ fn what_it_has_not_is_said() {
     assert_eq!(lines, expected, "{answers}");
 }
 
+/// The documents show the server in CUDA C++, as it is. It has 40 lines at most.
+#[test]
+fn the_documents_show_the_server_in_cuda() {
+    let page = include_str!("../../../docs/servers.md");
+    let kernel = include_str!("../../../gpunet-proxy/capi/examples/hello-http/hello_http.cu");
+    assert!(page.contains(kernel), "docs/servers.md differs from hello_http.cu");
+    assert!(kernel.lines().count() <= 40);
+}
+
 /// The documents show this server, as it is.
 #[test]
 fn the_documents_show_this_server() {

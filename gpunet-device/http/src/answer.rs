@@ -2,7 +2,7 @@
 
 use crate::connection::{Http, Phase};
 use crate::method::Method;
-use crate::reply::{Body, Framing, Reply};
+use crate::reply::{Body, Framing, LINE_END, Reply, connection_field, head_parts};
 use crate::router::Router;
 use crate::status::Status;
 use gpunet_device::{Group, Result};
@@ -10,7 +10,6 @@ use gpunet_serve::{Bytes, Digits};
 
 /// Bytes beside the data of a chunk.
 const CHUNK_ROOM: usize = 12;
-const LINE_END: &[u8] = b"\r\n";
 
 impl Http<'_, '_> {
     /// Answers the request. Returns whether there was room for it: if not, the service returns
@@ -71,32 +70,7 @@ impl Http<'_, '_> {
         room: usize,
     ) -> Result<Option<bool>> {
         let digits = Digits::of(len as i64);
-        let none = Bytes::EMPTY;
-        let has_type = !reply.content_type.is_empty();
-        let type_name = if has_type { Bytes::from(b"Content-Type: ") } else { none };
-        let (name, value, end) = match framing {
-            _ if reply.status.is_bodiless() => (none, none, none),
-            Framing::Length => (b"Content-Length: ".into(), digits.bytes(), LINE_END.into()),
-            Framing::Chunks => (b"Transfer-Encoding: chunked\r\n".into(), none, none),
-            Framing::Close => (none, none, none),
-        };
-        let connection: &[u8] = match (self.closes(), self.is_11()) {
-            (true, _) => b"Connection: close\r\n",
-            (false, true) => b"",
-            (false, false) => b"Connection: keep-alive\r\n",
-        };
-        let parts = [
-            reply.status.line().into(),
-            type_name,
-            reply.content_type,
-            if has_type { LINE_END.into() } else { none },
-            name,
-            value,
-            end,
-            reply.fields,
-            connection.into(),
-            LINE_END.into(),
-        ];
+        let parts = head_parts(&reply, framing, &digits, self.closes(), self.is_11());
         let (mut total, mut at) = (room, 0);
         while at < parts.len() {
             total += parts[at].len();
@@ -113,6 +87,7 @@ impl Http<'_, '_> {
         let text: &[u8] = if self.is_head() { b"" } else { b"too long\n" };
         let length: &[u8] = b"Content-Length: 9\r\n";
         let line = Status::InternalServerError.line();
+        let connection = connection_field(self.closes(), self.is_11());
         self.output.put_all(g, [line.into(), length.into(), connection.into(), LINE_END.into(), text.into()]);
         self.finish(g)?;
         Ok(None)

@@ -274,7 +274,7 @@ impl<'a, 't> Http<'a, 't> {
         self.connection.closes = true;
         self.connection.phase = Phase::Ready;
         self.connection.head.length = 0;
-        let body = Bytes::from(status.line()).skip(STATUS_AT);
+        let body = status.text();
         self.answer(g, Reply::new(status, b"text/plain"), body)?;
         Ok(())
     }
@@ -318,6 +318,3 @@ impl<'a, 't> Http<'a, 't> {
         }
     }
 }
-
-/// Where the status stands in an answer's first line.
-const STATUS_AT: usize = 9;

@@ -5,6 +5,9 @@ use crate::head::{Head, Limits, flag};
 use gpunet_serve::Bytes;
 use std::vec::Vec;
 
+/// What [`read`] allows.
+pub const LIMITS: Limits = Limits { request_line: 100, head: 300, fields: 8, body: 200, ..Limits::DEFAULT };
+
 /// A request that has been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
@@ -21,7 +24,7 @@ pub struct Read {
 /// Reads the request at the beginning of a stream of which `first` bytes come at once and then
 /// `stride` more at a time: `None` if it is not complete, else the status with which it is refused.
 pub fn read(stream: &[u8], first: usize, stride: usize) -> Result<Option<Read>, u16> {
-    let limits = Limits { request_line: 100, head: 300, fields: 8, body: 200, ..Limits::DEFAULT };
+    let limits = LIMITS;
     let (mut head, mut chunked, mut body) = (Head::default(), Chunked::default(), Vec::new());
     let (mut come, mut at) = (first.min(stream.len()), 0);
     loop {

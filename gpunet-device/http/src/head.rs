@@ -130,10 +130,15 @@ impl Head {
         let second = line.find(b' ', first + 1).ok_or(bad)?;
         let (method, target) = (line.first(first), line.slice(first + 1, second - first - 1));
         let version = line.skip(second + 1);
-        if !syntax::is_token(method) || target.is_empty() || !syntax::is_ascii(target) {
+        self.method = Method::of(method);
+        // A known method is a token.
+        let is_token = self.method.is_some() || syntax::is_token(method);
+        if !is_token || target.is_empty() || !syntax::is_ascii(target) {
             return Err(bad);
         }
-        if target.find(b'\t', 0).is_some() {
+        // A fragment stays with the client: some servers drop it, others take it for a part of the
+        // path.
+        if target.find(b'\t', 0).is_some() || target.find(b'#', 0).is_some() {
             return Err(bad);
         }
         match (version.len(), version.word(0).to_le_bytes()) {
@@ -145,7 +150,6 @@ impl Head {
             }
             _ => return Err(bad),
         }
-        self.method = Method::of(method);
         let path = path_of(target, self.method)?;
         let query = target.find(b'?', path).unwrap_or(target.len());
         let target_start = start + first + 1;

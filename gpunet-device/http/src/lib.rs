@@ -9,6 +9,7 @@
 //! | what is on the wire | `status` ([`Status`]), `method` ([`Method`]), `syntax` (lines and characters), `head` (request line and fields, [`Limits`]), `chunked` (bodies in chunks) |
 //! | what a service is given | `request` ([`Request`]), `router` ([`Router`]) |
 //! | what a service does | `connection` ([`Connection`], [`Http`], [`Step`]), `reply` ([`Reply`], [`Body`]: what an answer is made of), `answer` (whole answers, streams, server-sent events) |
+//! | a request without a service | [`alone`] |
 //! | JSON | `json` ([`json::Reader`], [`json::Writer`]) |
 //!
 //! # What is refused
@@ -16,8 +17,8 @@
 //! A request that another program might understand otherwise is refused, and its connection is
 //! closed: two lengths, a length beside Transfer-Encoding, codings other than `chunked`, lines that
 //! end with a bare LF, a bare CR, control characters, folded fields, white space before a colon,
-//! chunk sizes that are no hexadecimal numbers, HTTP/1.1 without one Host. Each length has a limit
-//! ([`Limits`]).
+//! chunk sizes that are no hexadecimal numbers, fragments in targets, HTTP/1.1 without one Host.
+//! Each length has a limit ([`Limits`]).
 //!
 //! # Why this crate parses by itself
 //!
@@ -31,6 +32,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![forbid(unsafe_code)]
 
+pub mod alone;
 mod answer;
 mod chunked;
 mod connection;

@@ -6,6 +6,7 @@ use gpunet_serve::{Bytes, Digits, Writer};
 
 /// Bytes of the longest answer that this crate gives by itself.
 pub(crate) const ERROR_ROOM: usize = 512;
+pub(crate) const LINE_END: &[u8] = b"\r\n";
 
 /// How the end of a body is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,10 +35,56 @@ impl<'b> Reply<'b> {
         Self { status, content_type: content_type.into(), fields: Bytes::EMPTY }
     }
 
+    /// Returns whether an answer of this status never has a body.
+    #[must_use]
+    pub const fn is_bodiless(&self) -> bool {
+        self.status.is_bodiless()
+    }
+
     /// The same with further fields: lines, each with CR LF behind it.
     #[must_use]
     pub fn with_fields(self, fields: impl Into<Bytes<'b>>) -> Self {
         Self { fields: fields.into(), ..self }
+    }
+}
+
+/// The head of an answer, in pieces. `digits` are those of the body's length.
+#[inline(always)]
+pub(crate) fn head_parts<'p>(
+    reply: &Reply<'p>,
+    framing: Framing,
+    digits: &'p Digits,
+    closes: bool,
+    is_11: bool,
+) -> [Bytes<'p>; 10] {
+    let none = Bytes::EMPTY;
+    let has_type = !reply.content_type.is_empty();
+    let (name, value, end) = match framing {
+        _ if reply.status.is_bodiless() => (none, none, none),
+        Framing::Length => (b"Content-Length: ".into(), digits.bytes(), LINE_END.into()),
+        Framing::Chunks => (b"Transfer-Encoding: chunked\r\n".into(), none, none),
+        Framing::Close => (none, none, none),
+    };
+    [
+        reply.status.line().into(),
+        if has_type { b"Content-Type: ".into() } else { none },
+        reply.content_type,
+        if has_type { LINE_END.into() } else { none },
+        name,
+        value,
+        end,
+        reply.fields,
+        connection_field(closes, is_11).into(),
+        LINE_END.into(),
+    ]
+}
+
+/// What an answer says of the connection, if it is not what the client expects.
+pub(crate) const fn connection_field(closes: bool, is_11: bool) -> &'static [u8] {
+    match (closes, is_11) {
+        (true, _) => b"Connection: close\r\n",
+        (false, true) => b"",
+        (false, false) => b"Connection: keep-alive\r\n",
     }
 }
 

@@ -31,11 +31,60 @@ pub enum Status {
     HttpVersionNotSupported = 505,
 }
 
+const ALL: [Status; 24] = [
+    Status::Ok,
+    Status::Created,
+    Status::Accepted,
+    Status::NoContent,
+    Status::NotModified,
+    Status::BadRequest,
+    Status::Unauthorized,
+    Status::Forbidden,
+    Status::NotFound,
+    Status::MethodNotAllowed,
+    Status::RequestTimeout,
+    Status::Conflict,
+    Status::LengthRequired,
+    Status::ContentTooLarge,
+    Status::UriTooLong,
+    Status::UnsupportedMediaType,
+    Status::ExpectationFailed,
+    Status::UnprocessableContent,
+    Status::TooManyRequests,
+    Status::RequestHeaderFieldsTooLarge,
+    Status::InternalServerError,
+    Status::NotImplemented,
+    Status::ServiceUnavailable,
+    Status::HttpVersionNotSupported,
+];
+
+/// Where the number stands in an answer's first line.
+const NUMBER_AT: usize = 9;
+
 impl Status {
     /// The number.
     #[must_use]
     pub const fn code(self) -> u16 {
         self as u16
+    }
+
+    /// The status of a number; `None` if this crate does not have it.
+    #[must_use]
+    pub const fn of(code: i32) -> Option<Self> {
+        let mut at = 0;
+        while at < ALL.len() {
+            if ALL[at].code() as i32 == code {
+                return Some(ALL[at]);
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// The number and the name, and a line end: the body of an answer that says no more.
+    #[must_use]
+    pub fn text(self) -> &'static [u8] {
+        self.line().get(NUMBER_AT..).unwrap_or_default()
     }
 
     /// The first line of an answer.
@@ -71,5 +120,20 @@ impl Status {
     /// Returns whether an answer of this status never has a body.
     pub(crate) const fn is_bodiless(self) -> bool {
         matches!(self, Self::NoContent | Self::NotModified)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_found_by_their_numbers() {
+        for status in ALL {
+            let code = std::format!("{} ", status.code());
+            assert_eq!(Status::of(status.code().into()), Some(status));
+            assert!(status.text().starts_with(code.as_bytes()) && status.text().ends_with(b"\r\n"));
+        }
+        assert_eq!((Status::of(299), Status::of(-200)), (None, None));
     }
 }

@@ -134,10 +134,16 @@ pub(crate) fn trim(mut bytes: Bytes<'_>) -> Bytes<'_> {
     while !bytes.is_empty() && is_blank(bytes.get(0)) {
         bytes = bytes.skip(1);
     }
-    while !bytes.is_empty() && is_blank(bytes.get(bytes.len() - 1)) {
-        bytes = bytes.first(bytes.len() - 1);
+    bytes.first(bytes.len() - trailing_blanks(bytes))
+}
+
+/// How many blanks are at the end.
+pub(crate) fn trailing_blanks(bytes: Bytes<'_>) -> usize {
+    let mut end = bytes.len();
+    while end > 0 && is_blank(bytes.get(end - 1)) {
+        end -= 1;
     }
-    bytes
+    bytes.len() - end
 }
 
 /// Takes the next element of a list that commas separate, trimmed.

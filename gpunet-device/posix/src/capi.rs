@@ -15,6 +15,7 @@
 //! | `control` | opening and closing sockets |
 //! | `data` | sending, receiving, poll |
 //! | `groups` | poll groups |
+//! | `http` | requests and answers of HTTP; the parser is gpunet-http's |
 //! | `names` | addresses and options |
 //! | `prepared` | triggers, gates and messages |
 //! | `team` | teams and symmetric memory |
@@ -25,11 +26,12 @@ mod callers;
 mod control;
 mod data;
 mod groups;
+mod http;
 mod names;
 mod prepared;
 mod team;
 
-pub use {control::*, data::*, groups::*, names::*, prepared::*, team::*};
+pub use {control::*, data::*, groups::*, http::*, names::*, prepared::*, team::*};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use callers::{Calling, as_group, block, guard_nets, guard_teams, resume, warp};

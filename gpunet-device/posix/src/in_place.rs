@@ -30,6 +30,17 @@ impl Span {
     /// No bytes.
     pub const NONE: Self = Self { pieces: [SpanPiece { data: core::ptr::null_mut(), len: 0 }; 2] };
 
+    /// The same for Rust.
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) const fn ring(&self) -> RingSpan {
+        let [first, second] = self.pieces;
+        RingSpan {
+            first: Piece { ptr: first.data, len: first.len as usize },
+            second: Piece { ptr: second.data, len: second.len as usize },
+        }
+    }
+
     #[inline(always)]
     const fn piece(piece: Piece) -> SpanPiece {
         SpanPiece { data: piece.ptr, len: piece.len as u64 }

@@ -1,5 +1,6 @@
-//! `include/gpunet.h`, `include/gpunet_team.h` and `include/gpunet_types.h` against what they
-//! declare: the functions of the shipped PTX, and Linux's numbers.
+//! `include/gpunet.h`, `include/gpunet_team.h`, `include/gpunet_http.h` and
+//! `include/gpunet_types.h` against what they declare: the functions of the shipped PTX, and
+//! Linux's numbers.
 //!
 //! nvcc is not needed: the files are text. (That nvcc and NVRTC take the header is a matter for a
 //! machine that has them; see `gpunet-proxy/examples/cuda_echo_client`.)
@@ -8,12 +9,15 @@ use gpunet_device::poll::POLLRDHUP;
 use gpunet_device::poll_group::Event;
 use gpunet_device::team::MAX_VALUE;
 use gpunet_device::{Direction, Gate, Net, Prepared, SymmetricPtr, TeamHandle, Timeout, Trigger};
+use gpunet_http::alone::{self, Part, Parts};
+use gpunet_http::{Limits, Method};
 use gpunet_posix::open::{self, CallOptions};
 use gpunet_posix::{SOCKET_TIMEOUT, epoll, ioctl, options, socket, team};
 use std::collections::BTreeMap;
 
 const HEADER: &str = include_str!("../include/gpunet.h");
 const TEAM: &str = include_str!("../include/gpunet_team.h");
+const HTTP: &str = include_str!("../include/gpunet_http.h");
 const TYPES: &str = include_str!("../include/gpunet_types.h");
 const NAMES: &str = include_str!("../include/gpunet/names.h");
 const TEAM_NAMES: &str = include_str!("../include/gpunet/team_names.h");
@@ -27,6 +31,7 @@ type Signatures = BTreeMap<String, Vec<u32>>;
 enum First {
     Net,
     Team,
+    Request,
 }
 
 /// One `GPUNET_CALL` or `GPUNET_TEAM_CALL` of the headers.
@@ -44,7 +49,10 @@ fn calls() -> Vec<Call> {
     };
     let sockets = of(HEADER, "GPUNET_CALL(").map(|call| (First::Net, call));
     let teams = of(TEAM, "GPUNET_TEAM_CALL(").chain(of(TEAM, "GPUNET_TEAM_CALL0("));
+    let http = of(HTTP, "GPUNET_HTTP_CALL(").map(|call| (First::Net, call));
+    let requests = of(HTTP, "GPUNET_HTTP_CALL0(").map(|call| (First::Request, call));
     sockets
+        .chain(http.chain(requests))
         .chain(teams.map(|call| (First::Team, call)))
         .map(|(first, call)| {
             let mut parts = call.split(',').map(|part| part.trim().to_owned());
@@ -61,7 +69,7 @@ fn declared() -> Signatures {
     for call in calls() {
         let bits: Vec<_> = call.parameters.iter().chain([&call.returned]).map(|c| bits_of_c(c)).collect();
         let first = match call.first {
-            First::Net => 64,
+            First::Net | First::Request => 64,
             First::Team => 8 * size_of::<TeamHandle>() as u32,
         };
         declared.insert(call.name, [vec![first], bits].concat());
@@ -129,13 +137,15 @@ fn the_headers_declare_what_the_ptx_exports() {
 fn gpunets_names_are_functions_of_the_headers() {
     let lines = |header: &'static str| header.lines().filter_map(|line| line.strip_prefix("GPUNET_NAME "));
     let names: Vec<_> = lines(NAMES).chain(lines(TEAM_NAMES)).collect();
-    let calls = calls();
+    // Those of HTTP have one name.
+    let calls: Vec<_> = calls().into_iter().filter(|call| !call.name.starts_with("gpunet_http_")).collect();
     assert_eq!(names.len(), calls.len());
     for call in calls {
         let short = call.name.strip_prefix("gpunet_").unwrap();
         let module = match call.first {
             First::Net => "gpunet_attachment",
             First::Team => "gpunet_team",
+            First::Request => unreachable!("no short name"),
         };
         let argument = |one: &String| {
             let declared = one.split(" GPUNET_OR").next().unwrap();
@@ -293,8 +303,9 @@ fn the_headers_timeout_of_a_socket_is_the_librarys() {
 }
 
 /// The fields of a structure of the header with their offsets, and its size.
-fn layout(structure: &str) -> (Vec<(&str, usize)>, usize) {
-    let (_, rest) = TYPES.split_once(&format!("struct {structure} {{")).unwrap();
+fn layout(structure: &str) -> (Vec<(&'static str, usize)>, usize) {
+    let header = if structure.starts_with("gpunet_http") { HTTP } else { TYPES };
+    let (_, rest) = header.split_once(&format!("struct {structure} {{")).unwrap();
     let (mut at, mut offsets) = (0, Vec::new());
     for line in rest[..rest.find('}').unwrap()].lines() {
         let Some((kind, name)) = line.split(';').next().and_then(|field| field.trim().rsplit_once(' '))
@@ -304,6 +315,8 @@ fn layout(structure: &str) -> (Vec<(&str, usize)>, usize) {
         offsets.push((name, at));
         at += match kind {
             long if long.contains("long long") => 8,
+            "struct gpunet_span" => 32,
+            "struct gpunet_http_part" => 8,
             short if short.contains("short") => 2,
             _ => 4,
         };
@@ -340,6 +353,32 @@ fn the_headers_options_have_the_librarys_fields_in_their_order() {
         reserved,
     ];
     assert_eq!(layout("gpunet_options"), library);
+}
+
+#[test]
+fn the_headers_http_has_the_librarys_fields_in_their_order() {
+    assert_eq!(layout("gpunet_http_limits"), library![Limits: request_line, head, fields, body, request_ns]);
+    assert_eq!(layout("gpunet_http_part"), library![Part: at, len]);
+    // The parts lie behind the span, and the state behind them.
+    let (fields, size) = layout("gpunet_http_request");
+    let (parts, parts_size) = library![Parts: len, path, query, fields, body, method, flags];
+    let parts = parts.into_iter().map(|(name, at)| (name, 32 + at));
+    let own = [("state", 32 + parts_size), ("reserved", 36 + parts_size)];
+    let expected: Vec<_> = std::iter::once(("bytes", 0)).chain(parts).chain(own).collect();
+    assert_eq!((fields, size), (expected, 40 + parts_size));
+    for (name, value) in [
+        ("GET", Method::Get as u32),
+        ("HEAD", Method::Head as u32),
+        ("POST", Method::Post as u32),
+        ("PUT", Method::Put as u32),
+        ("DELETE", Method::Delete as u32),
+        ("PATCH", Method::Patch as u32),
+        ("OPTIONS", Method::Options as u32),
+        ("IS_11", alone::IS_11),
+        ("CLOSES", alone::CLOSES),
+    ] {
+        assert!(HTTP.contains(&format!("#define GPUNET_HTTP_{name} {value}u")), "{name}");
+    }
 }
 
 #[test]

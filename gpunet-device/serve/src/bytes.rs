@@ -106,9 +106,10 @@ impl<'t> Bytes<'t> {
     /// Received bytes.
     ///
     /// # Safety
-    /// They are not released for as long as the value lives.
+    /// They are readable and not released for as long as the value lives.
     #[inline(always)]
-    pub(crate) const unsafe fn of_span(span: RingSpan) -> Self {
+    #[must_use]
+    pub const unsafe fn of_span(span: RingSpan) -> Self {
         Self {
             first: span.first.ptr,
             first_len: span.first.len,

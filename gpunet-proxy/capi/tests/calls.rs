@@ -339,3 +339,130 @@ fn the_documents_install_the_cargo_c_that_is_checked() {
             .contains(&format!("cargo install cargo-c --locked --version {version}"))
     );
 }
+
+/// A server of HTTP for a few clients, one after another; keeps what calls return that are made in
+/// the wrong place.
+unsafe extern "C" fn http(net: u64, _block: u32, _blocks: u32, told: *mut c_void) {
+    // SAFETY: the test's, which outlives the kernel.
+    let told = unsafe { &*told.cast::<Told>() };
+    let (mut at, mut len) = (address(0), LEN);
+    let options = gpunet_posix::open::CallOptions { recv_ring: 16 << 10, transport: 1, ..Default::default() };
+    let limits =
+        gpunet_http::Limits { request_ns: 200_000_000, request_line: 0, head: 0, fields: 0, body: 0 };
+    let mut wrong = Vec::new();
+    // SAFETY: pointers to this function's own variables and to texts.
+    unsafe {
+        let listener = gpunet_listen_at(net, (&raw const at).cast(), LEN, 8, &raw const options);
+        gpunet_getsockname(net, listener, (&raw mut at).cast(), &raw mut len);
+        told.port.store(u32::from(u16::from_be(at.sin_port)), Ordering::Release);
+        let mut results = vec![gpunet_http_is(null(), c"GET".as_ptr().cast(), c"/".as_ptr().cast())];
+        loop {
+            let client = gpunet_accept(net, listener, null_mut(), null_mut());
+            if client < 0 {
+                break;
+            }
+            let mut request = std::mem::zeroed::<HttpRequest>();
+            let this = &raw mut request;
+            let text = c"text/plain".as_ptr().cast();
+            let answer = |status, kind, body: &[u8]| {
+                gpunet_http_answer(net, client, this, status, kind, body.as_ptr(), body.len() as u64, -1)
+            };
+            results.push(gpunet_http_next(net, client, this, &raw const limits, 0) + libc::EAGAIN);
+            results.push(answer(200, text, b"") + libc::EINVAL);
+            while gpunet_http_next(net, client, this, &raw const limits, -1) == 1 {
+                results.push(gpunet_http_next(net, client, this, &raw const limits, 0) + libc::EINVAL);
+                results.push(answer(299, text, b"") + libc::EINVAL);
+                let long = std::ffi::CString::new("a".repeat(300)).expect("a text");
+                results.push(answer(200, long.as_ptr().cast(), b"") + libc::EMSGSIZE);
+                let mut value = gpunet_http::alone::Part::default();
+                let has_field = gpunet_http_field(this, c"x-a".as_ptr().cast(), &raw mut value) == 1;
+                let is_root = gpunet_http_is(this, c"GET".as_ptr().cast(), c"/".as_ptr().cast()) == 1;
+                let body = if has_field && value.len == 3 { b"field".as_slice() } else { b"none" };
+                let goes_on = answer(if is_root { 200 } else { 404 }, text, body);
+                results.push(goes_on - i32::from(request.state == State::NONE));
+            }
+            results.push(gpunet_http_next(net, client, this, null(), -1));
+            gpunet_close(net, client);
+        }
+        wrong.extend(results.into_iter().filter(|&result| result != 0));
+    }
+    told.failed.store(wrong.first().copied().unwrap_or(0), Ordering::Release);
+}
+
+#[test]
+fn http_is_spoken_by_c_functions() {
+    use std::io::{Read, Write};
+    let (mut proxy, mut attachment, mut token) = (null_mut(), null_mut(), null_mut());
+    let told = Told::default();
+    // SAFETY: pointers to this function's own variables, which outlive the kernel.
+    unsafe {
+        assert_eq!(gpunet_host_embed(SETTINGS.as_ptr(), &raw mut proxy), 0, "{}", reason());
+        assert_eq!(gpunet_host_attach_cpu(proxy, &raw mut attachment), 0, "{}", reason());
+        assert_eq!(gpunet_host_token(attachment, &raw mut token), 0);
+        assert_eq!(gpunet_host_token_launch(token, 1, Some(http), (&raw const told).cast_mut().cast()), 0);
+    }
+    while told.port.load(Ordering::Acquire) == 0 {
+        std::thread::yield_now();
+    }
+    let place = SocketAddrV4::new(Ipv4Addr::LOCALHOST, told.port.load(Ordering::Acquire) as u16);
+    // The head's first bytes come when the kernel has asked for them once.
+    let say = |request: &str, ends: bool| {
+        let mut client = std::net::TcpStream::connect(place).expect("it listens");
+        client.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("an option");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let _ = client.write_all(request.as_bytes());
+        if ends {
+            client.shutdown(std::net::Shutdown::Write).expect("it is open");
+        }
+        let mut answers = String::new();
+        let _ = client.read_to_string(&mut answers);
+        answers
+    };
+    let get = "GET / HTTP/1.1\r\nHost: a\r\nX-A: b c\r\n\r\n";
+    let answers = say(&get.repeat(3), true);
+    assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 3, "{answers}");
+    assert!(answers.ends_with("Content-Length: 5\r\n\r\nfield"), "{answers}");
+    for (request, ends, expected) in [
+        (
+            "HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+            true,
+            "404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\n",
+        ),
+        (
+            "GET / HTTP/1.0\r\n\r\n".to_owned(),
+            false,
+            "200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnone",
+        ),
+        // It is silent in the middle.
+        ("GET / HT".to_owned(), false, "408 Request Timeout\r\n"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n".to_owned(), true, "400 Bad Request\r\n"),
+        // More than the ring holds.
+        (
+            format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n{}", "a".repeat(16 << 10)),
+            false,
+            "413 Content Too Large\r\n",
+        ),
+        (
+            format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(65)),
+            false,
+            "431 Request Header Fields Too Large\r\n",
+        ),
+        ("GET / HTTP/1.1\nHost: a\n\n".to_owned(), false, "400 Bad Request\r\n"),
+    ] {
+        let answers = say(&request, ends);
+        let is_whole = expected.ends_with("\r\n\r\n") || expected.ends_with("none");
+        let rest = answers.strip_prefix("HTTP/1.1 ").expect("an answer");
+        assert!(
+            if is_whole { rest == expected } else { rest.starts_with(expected) },
+            "{request:.60}: {answers}"
+        );
+    }
+    // SAFETY: handles of this test.
+    unsafe {
+        assert_eq!(gpunet_host_token_cancel(token), 0);
+        assert_eq!(gpunet_host_token_finish(token, GPUNET_HOST_CLOSE, null_mut()), 0);
+        assert_eq!(told.failed.load(Ordering::Acquire), 0, "a call's result");
+        assert_eq!(gpunet_host_attachment_close(attachment, null_mut()), 0);
+        assert_eq!(gpunet_host_proxy_close(proxy), 0);
+    }
+}

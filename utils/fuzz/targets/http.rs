@@ -2,7 +2,9 @@
 //! and what is taken httparse takes, too, with the same head.
 #![no_main]
 
-use gpunet_http::fuzzing::read;
+use gpunet_http::alone::{Found, find};
+use gpunet_http::fuzzing::{LIMITS, Read, read};
+use gpunet_serve::Bytes;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -21,9 +23,31 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(read(&rest[..request.len], request.len, 1).as_ref(), Ok(&Some(request.clone())));
         assert_eq!(read(&rest[..request.len - 1], request.len, 1), Ok(None));
         check(&rest[..request.head], request.target);
+        check_alone(rest, &request);
         start += request.len;
     }
 });
+
+/// What C programs find is the same. They refuse bodies in chunks.
+fn check_alone(stream: &[u8], request: &Read) {
+    let bytes = Bytes::from(stream);
+    let parts = match find(bytes, &LIMITS) {
+        Ok(Found::Whole(parts)) => parts,
+        Err(status) => return assert_eq!((status.code(), request.body.len() < request.len - request.head), (411, true)),
+        Ok(part) => panic!("{part:?} of a whole request"),
+    };
+    assert_eq!(parts.len, request.len as u64);
+    assert!(parts.body.of(&bytes) == request.body[..]);
+    let [path, query, end] = request.target;
+    assert!(parts.path.of(&bytes) == stream[path..query]);
+    assert!(parts.query.of(&bytes) == stream[query..end][usize::from(query < end)..]);
+    if let Some(host) = parts.field(&bytes, b"host") {
+        let blank = |byte: u8| byte == b' ' || byte == b'\t';
+        let (host, behind) = (host.of(&bytes), stream[(host.at + host.len) as usize]);
+        let last = host.get(host.len().saturating_sub(1));
+        assert!(!blank(host.get(0)) && !blank(last) && (blank(behind) || behind == b'\r'));
+    }
+}
 
 fn check(head: &[u8], [path, query, end]: [usize; 3]) {
     if !matches!(&head[end..end + 9], b" HTTP/1.0" | b" HTTP/1.1") {

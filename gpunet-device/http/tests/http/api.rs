@@ -16,10 +16,13 @@ pub struct Api {
     /// From one event to the next.
     pub pause_ns: u64,
     pub limits: Limits,
+    /// Not 0: each request is answered with what it is.
+    pub describes: u64,
 }
 
 impl Api {
-    pub const DEFAULT: Self = Self { heap: 8 << 20, pause_ns: 1_000_000, limits: Limits::DEFAULT };
+    pub const DEFAULT: Self =
+        Self { heap: 8 << 20, pause_ns: 1_000_000, limits: Limits::DEFAULT, describes: 0 };
 }
 
 /// An answer that goes on.
@@ -102,7 +105,9 @@ impl Service for Api {
             };
             let text = Reply::new(Status::Ok, b"text/plain");
             let mut route = Router::new(&request);
-            let is_answered = if route.is(Method::Get, b"/") {
+            let is_answered = if self.describes != 0 {
+                describe(g, &mut http, &request)?
+            } else if route.is(Method::Get, b"/") {
                 http.answer(g, text, b"hello\n")?
             } else if route.is(Method::Post, b"/echo") || route.is(Method::Put, b"/echo") {
                 http.answer(g, text, request.body())?
@@ -141,6 +146,19 @@ impl Service for Api {
     fn closed<G: Group>(&mut self, g: &G, mut state: State, heap: &Heap, context: &gpunet_serve::Context) {
         state.http.clear(g, context, heap);
     }
+}
+
+/// Answers with the method, the target and the body.
+fn describe<G: Group>(g: &G, http: &mut Http<'_, '_>, request: &Request<'_>) -> Result<bool> {
+    let method = std::format!("{:?} ", request.method()).to_uppercase();
+    http.answer_with(g, Reply::new(Status::Ok, b"text/plain"), |to| {
+        to.put(g, method.as_bytes());
+        to.put(g, request.path());
+        to.put(g, b"?");
+        to.put(g, request.query());
+        to.put(g, b" ");
+        to.put(g, request.body());
+    })
 }
 
 fn number(digits: Bytes<'_>) -> u64 {

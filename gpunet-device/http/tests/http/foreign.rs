@@ -20,6 +20,9 @@ fn run(program: &str, args: &[&str], script: &str) {
     child.stdin.take().expect("piped").write_all(script.as_bytes()).expect("it reads");
     let output = child.wait_with_output().expect("it ends");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    for line in text(&output.stdout).lines().filter(|line| line.starts_with("NOT RUN")) {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
     assert!(output.status.success(), "{program}: {}\n{}", text(&output.stdout), text(&output.stderr));
 }
 
@@ -124,6 +127,20 @@ const main = async () => {
     await reader.read();
     abort.abort();
     same((await fetch(`${url}/nothing`)).status, 404);
+    // Node has EventSource by default from version 25 on, and by an option from 22.3 on.
+    if (typeof EventSource === "undefined") console.log("NOT RUN: this node has no EventSource");
+    else await new Promise((resolve, reject) => {
+        const source = new EventSource(`${url}/events/1000000`), seen = [];
+        source.onerror = reject;
+        source.addEventListener("first", event => seen.push(event.data));
+        source.onmessage = event => {
+            seen.push(event.data);
+            if (seen.length < 20) return;
+            source.close();
+            seen.forEach((data, at) => same(data, `event\n${at}`));
+            resolve();
+        };
+    });
 };
 main().then(() => process.exit(0), error => { console.error(error); process.exit(1); });
 "#;

@@ -218,3 +218,70 @@ fn requests_have_no_more_memory_than_there_is() {
         assert!(statuses.contains(&200) && statuses.contains(&503), "{statuses:?}");
     });
 }
+
+/// More connections than the blocks have places. None of them says anything, and half go by a
+/// reset. Who comes then is served.
+#[test]
+fn five_thousand_connections_are_served_or_wait() {
+    /// A process has descriptors for so many at once, as systems set it: client and server are one.
+    const AT_ONCE: usize = 250;
+    let settings = ServerSettings { room: 64, idle_ns: 100_000_000, ..SETTINGS };
+    let server = serve_by((2, 1), Api { limits: LIMITS, ..Api::DEFAULT }, settings);
+    let addr = server.addr();
+    beside_new(addr, || {
+        for _ in 0..5000 / AT_ONCE {
+            let clients: Vec<_> = (0..AT_ONCE).map(|_| Client::connect(addr)).collect();
+            for (number, client) in clients.iter().enumerate() {
+                if number % 2 == 0 {
+                    let socket = socket2::SockRef::from(client.stream());
+                    socket.set_linger(Some(Duration::ZERO)).expect("an option");
+                }
+            }
+        }
+    });
+    let mut client = Client::connect(addr);
+    assert_eq!(client.get("/").text(), "hello\n");
+    drop(client);
+    let counters = server.running.stop().expect("it ends well");
+    // What a connection has is that of its place, and all places are free again.
+    assert!(counters.iter().all(|block| block.open == 0), "{counters:?}");
+    let accepted = counters.iter().map(|block| block.accepted).sum::<u64>();
+    assert!(accepted > 2500, "those without a reset were accepted: {accepted}");
+}
+
+/// As [`beside`], with a client that connects anew each time: it waits until there is a place.
+fn beside_new(addr: SocketAddr, hostile: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let innocent = scope.spawn(|| {
+            let mut requests = 0;
+            while !is_over.load(Ordering::Relaxed) || requests < 10 {
+                assert_eq!(Client::connect(addr).get("/").text(), "hello\n");
+                requests += 1;
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(hostile));
+        is_over.store(true, Ordering::Relaxed);
+        innocent.join().expect("the innocent client is served");
+        result.unwrap_or_else(|failure| std::panic::resume_unwind(failure));
+    });
+}
+
+#[test]
+fn silent_connections_end_and_busy_ones_do_not() {
+    let settings = ServerSettings { idle_ns: 300_000_000, ..SETTINGS };
+    let server = serve_by((1, 1), Api { limits: LIMITS, pause_ns: 50_000_000, ..Api::DEFAULT }, settings);
+    let addr = server.addr();
+    let mut silent: Vec<_> = (0..20).map(|_| Client::connect(addr)).collect();
+    // Half of them have asked for something before.
+    for client in silent.iter_mut().skip(10) {
+        assert_eq!(client.get("/").text(), "hello\n");
+    }
+    // This one is answered for longer than it may be silent.
+    let mut busy = Client::connect(addr);
+    busy.send("GET /events/20 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(busy.answer(false).expect("an answer").text().matches("data: event").count(), 20);
+    for client in &mut silent {
+        assert_eq!(client.answer(false), None);
+    }
+}

@@ -6,6 +6,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::net::SocketAddr;
+use std::pin::Pin;
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let (head, body) = request.into_parts();
@@ -18,8 +19,28 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyp
     Ok(Response::builder().status(status).body(Full::new(body)).expect("an answer"))
 }
 
-/// Starts it on a thread of its own, for as long as the process lives.
+/// What a request is: its method, target and body.
+async fn description(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    let (head, body) = request.into_parts();
+    let start = format!("{} {}?{} ", head.method, head.uri.path(), head.uri.query().unwrap_or_default());
+    let body = [start.as_bytes(), &body.collect().await?.to_bytes()].concat();
+    Ok(Response::new(Full::new(body.into())))
+}
+
+/// A server that answers each request with what it is.
+pub fn describe() -> SocketAddr {
+    start(|request| Box::pin(description(request)))
+}
+
+/// The routes of the server under test.
 pub fn serve() -> SocketAddr {
+    start(|request| Box::pin(answer(request)))
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, hyper::Error>> + Send>>;
+
+/// Starts it on a thread of its own, for as long as the process lives.
+fn start(answer: fn(Request<Incoming>) -> Answering) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("an option");
     let addr = listener.local_addr().expect("an address");

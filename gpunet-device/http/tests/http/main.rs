@@ -4,6 +4,7 @@
 mod answers;
 mod api;
 mod client;
+mod corpus;
 mod foreign;
 mod hostile;
 mod hyper_server;

@@ -30,6 +30,9 @@ pub(super) fn ping<G: Group>(
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn echo<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     let text = arguments.next().unwrap_or(Bytes::EMPTY);
+    if cx.reply.is_muted {
+        return Ok(Outcome::Done);
+    }
     if cx.resume.step == 0 {
         if text.len() + FRAME <= cx.reply.out.room() {
             cx.reply.bulk(text);

@@ -127,9 +127,13 @@ enum Wrong {
 /// last.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn bits(len: usize, mut arguments: Arguments<'_>) -> core::result::Result<(usize, usize), Wrong> {
-    let Some(first) = arguments.next() else { return Ok((0, 8 * len)) };
-    let Some(last) = arguments.next() else { return Err(Wrong::Syntax) };
-    let (Some(first), Some(last)) = (first.number(), last.number()) else { return Err(Wrong::Number) };
+    match arguments.len() {
+        0 => return Ok((0, 8 * len)),
+        2 | 3 => {}
+        _ => return Err(Wrong::Syntax),
+    }
+    let mut position = || arguments.next().unwrap_or(Bytes::EMPTY).number();
+    let (Some(first), Some(last)) = (position(), position()) else { return Err(Wrong::Number) };
     // As Redis: it looks at the unit only if the range can have something in it.
     if first < 0 && last < 0 && first > last {
         return Ok((0, 0));

@@ -7,12 +7,15 @@
 //! | `set`, `many` | SET and its relatives; MSET and MSETNX |
 //! | `expiry` | times, and commands about them |
 //! | `vectors`, `add`, `similar` | sets of vectors; VADD; VSIM |
-//! | `server`, `session` | commands about the server; about the connection |
+//! | `server`, `info`, `catalog` | commands about the server; INFO; COMMAND |
+//! | `session` | commands about the connection |
 //! | `transaction` | MULTI, EXEC, DISCARD |
 //! | `table` | the table |
 
 mod add;
+mod catalog;
 mod expiry;
+mod info;
 mod keys;
 mod many;
 mod parts;

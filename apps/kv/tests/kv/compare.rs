@@ -172,7 +172,9 @@ impl Commands {
                     }
                 }
             }
-            "MSET" | "MSETNX" => (0..1 + self.number(3)).for_each(|_| command.extend([self.key(), self.value()])),
+            "MSET" | "MSETNX" => {
+                (0..1 + self.number(3)).for_each(|_| command.extend([self.key(), self.value()]))
+            }
             "MGET" | "DEL" | "EXISTS" | "UNLINK" => {
                 (0..1 + self.number(4)).for_each(|_| command.push(self.key()));
                 command.push(self.one_of(&["f", "g"]));

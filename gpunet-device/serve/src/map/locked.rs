@@ -136,9 +136,7 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn overwrite(&mut self, value: Bytes<'_>, expires: u64) -> bool {
         let Some(entry) = self.entry else { return false };
-        entry.pins() == 0
-            && !entry.is_structure()
-            && entry.write(self.g, self.map.heap, value, expires)
+        entry.pins() == 0 && !entry.is_structure() && entry.write(self.g, self.map.heap, value, expires)
     }
 
     /// Writes bytes over the value from byte `at` on, where it lies, if there is room, and if nobody

@@ -106,10 +106,10 @@ macro_rules! with_commands {
             EXEC(0, 0; AT_ONCE; 0 0 0; transactions "1.2.0" "Executes all commands in a transaction.") => Outcome::Exec;
             DISCARD(0, 0; FAST | AT_ONCE; 0 0 0; transactions "2.0.0" "Discards a transaction.") => transaction::discard(cx)?;
             UNWATCH(0, 0; FAST; 0 0 0; transactions "2.2.0" "Forgets about watched keys.") => session::unwatch(cx);
-            COMMAND(0, MANY; 0; 0 0 0; server "2.8.13" "Shows the commands of the server.") "(INFO, COUNT, LIST, DOCS, GETKEYS)" => server::command(cx, arguments)?;
+            COMMAND(0, MANY; 0; 0 0 0; server "2.8.13" "Shows the commands of the server.") "(INFO, COUNT, LIST, DOCS, GETKEYS)" => catalog::command(cx, arguments)?;
             CONFIG(1, FEW; 0; 0 0 0; server "2.0.0" "Shows and sets the configuration.") "GET/SET" => server::config(cx, arguments);
             FUNCTION(1, FEW; 0; 0 0 0; scripting "7.0.0" "Removes all functions, of which there are none.") "FLUSH" => server::function(cx, arguments);
-            INFO(0, FEW; 0; 0 0 0; server "1.0.0" "Shows information and statistics about the server.") => server::info(cx, arguments)?;
+            INFO(0, FEW; 0; 0 0 0; server "1.0.0" "Shows information and statistics about the server.") => info::info(cx, arguments)?;
             DBSIZE(0, 0; READ | FAST; 0 0 0; server "1.0.0" "Returns the number of keys in the database.") => server::dbsize(cx);
             FLUSHALL(0, FEW; WRITE | ALONE; 0 0 0; server "1.0.0" "Removes all keys from all databases.") => server::flush(cx, arguments, true)?;
             FLUSHDB(0, FEW; WRITE | ALONE; 0 0 0; server "1.0.0" "Removes all keys from the database.") => server::flush(cx, arguments, false)?;

@@ -4,7 +4,7 @@ use super::{Cx, Outcome};
 use crate::resp::Arguments;
 use crate::session::Database;
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Key};
+use gpunet_serve::Key;
 
 /// RENAME, and with `only_new` RENAMENX.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]

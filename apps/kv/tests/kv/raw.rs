@@ -1,5 +1,5 @@
-//! Requests one by one, answered by gpunet-kv and by redis-server: every answer is the same, byte by
-//! byte.
+//! Requests one by one, answered by gpunet-kv and by redis-server: every answer is the same, byte
+//! by byte.
 
 use crate::client::{Client, encode};
 use crate::compare::Redis;

@@ -256,7 +256,7 @@ impl Entry {
         }
         let memory = self.memory.part(start + at, bytes.len());
         // SAFETY: inside the chunk (checked by `part`). The bytes lie elsewhere, and this group
-        // holds the bucket; whoever has pinned the entry reads only what is before `at` (`Locked`).
+        // holds the bucket; who has pinned the entry reads only what is before `at` (`Locked`).
         unsafe { bytes.copy_to(g, memory.as_ptr()) };
         if g.is_leader() && end > len {
             self.u32(at::VALUE_LEN).set(end as u32);

@@ -139,9 +139,9 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
         entry.pins() == 0 && !entry.is_structure() && entry.write(self.g, self.map.heap, value, expires)
     }
 
-    /// Writes bytes over the value from byte `at` on, where it lies, if there is room, and if nobody
-    /// has pinned what they would replace. The value keeps what is behind them, and gets zeros
-    /// between its end and `at`. Returns whether they are written.
+    /// Writes bytes over the value from byte `at` on, where it lies, if there is room, and if
+    /// nobody has pinned what they would replace. The value keeps what is behind them, and gets
+    /// zeros between its end and `at`. Returns whether they are written.
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn write_at(&mut self, at: usize, bytes: Bytes<'_>) -> bool {

@@ -218,8 +218,8 @@ impl Entry {
         unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) }
     }
 
-    /// Makes `bytes` the value, if they fit, and sets when the entry expires. All lanes of the group
-    /// that holds the bucket; ends with a barrier.
+    /// Makes `bytes` the value, if they fit, and sets when the entry expires. All lanes of the
+    /// group that holds the bucket; ends with a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(super) fn write<G: Group>(self, g: &G, heap: Heap, bytes: Bytes<'_>, expires: u64) -> bool {
         let start = value_at(self.key_len());

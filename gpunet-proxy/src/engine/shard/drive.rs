@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long pollers sleep on, where cores are few, while further streams are driven: as long as
-/// some ten messages take. A poller that is woken for the first of several changes takes the core from
-/// this thread, handles one, and sleeps again: two switches for each message.
+/// some ten messages take. A poller that is woken for the first of several changes takes the core
+/// from this thread, handles one, and sleeps again: two switches for each message.
 const DEFERRED_FOR: Duration = Duration::from_micros(100);
 
 /// Pollers of one attachment whose changes are published, and who are not woken yet.

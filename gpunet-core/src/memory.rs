@@ -37,6 +37,21 @@ pub const STREAM_WORDS: usize = 3;
 /// Tries to name the socket that changed, while others move the epoch on at the same time.
 const EPOCH_TRIES: u32 = 4;
 
+/// Pollers that may sleep and have to be woken: those that watch sockets which have changed.
+#[must_use = "they sleep on until `SharedMemory::wake_pollers`"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SleepingPollers(u32);
+
+impl SleepingPollers {
+    /// Nobody.
+    pub const NONE: Self = Self(0);
+
+    /// Adds others of the same attachment.
+    pub const fn add(&mut self, others: Self) {
+        self.0 |= others.0;
+    }
+}
+
 /// The shared region of one attachment, as the proxy maps it.
 #[derive(Debug)]
 pub struct SharedMemory {
@@ -282,22 +297,32 @@ impl SharedMemory {
     /// Tells pollers that the socket in `slot` changed, also the group that watches it; wakes those
     /// that sleep and may watch it. `thread` is the data thread that calls, `None` another thread.
     pub fn tell_pollers(&self, slot: u32, thread: Option<usize>) {
+        let sleepers = self.announce_change(slot, thread);
+        self.wake_pollers(sleepers);
+    }
+
+    /// As [`SharedMemory::tell_pollers`], but wakes nobody: returns whom the caller has to wake, by
+    /// [`SharedMemory::wake_pollers`], before it sleeps itself. Pollers that are awake find the
+    /// change at once.
+    pub fn announce_change(&self, slot: u32, thread: Option<usize>) -> SleepingPollers {
         // Ordering: SeqCst, pairs with the fence of a block that arms the socket: it finds what was
         // published before, or this thread finds that the socket is watched.
         Self::publish_fence();
         let group = self.push_change(slot, thread);
         // The group's waiters sleep for the bit of the group.
         let group = group.map_or(0, |group| Epoch::wakes(Some(group.slot())));
-        self.move_epoch(Some(slot), Epoch::wakes(Some(slot)) | group);
+        self.move_epoch(Some(slot));
+        SleepingPollers(Epoch::wakes(Some(slot)) | group)
     }
 
     /// Tells pollers that the socket in `slot` changed (`None`: any), and wakes those that sleep
     /// and may watch it.
     pub fn bump_epoch(&self, slot: Option<u32>) {
-        self.move_epoch(slot, Epoch::wakes(slot));
+        self.move_epoch(slot);
+        self.wake_pollers(SleepingPollers(Epoch::wakes(slot)));
     }
 
-    fn move_epoch(&self, slot: Option<u32>, wakes: u32) {
+    fn move_epoch(&self, slot: Option<u32>) {
         let word = self.word(offset_of!(SharedHeader, epoch) as u64);
         // SAFETY: aligned and mapped as `word` says. CPUs alone change this word (the proxy's
         // threads, and CPU thread blocks for peer streams), so a read-modify-write is sound; a GPU
@@ -315,9 +340,14 @@ impl SharedMemory {
         if !named {
             epoch.fetch_add(Epoch::ANY, Ordering::Release);
         }
+    }
+
+    /// Wakes pollers that sleep, after the changes that they are to find.
+    pub fn wake_pollers(&self, sleepers: SleepingPollers) {
         let pollers = self.flag(offset_of!(SharedHeader, pollers) as u64);
-        if gpunet_abi::park::must_wake(&pollers) {
-            futex::wake_some(self.flag(offset_of!(SharedHeader, epoch) as u64), wakes);
+        // A poller that has not gone to sleep yet finds that the epoch has moved.
+        if sleepers != SleepingPollers::NONE && gpunet_abi::park::must_wake(&pollers) {
+            futex::wake_some(self.flag(offset_of!(SharedHeader, epoch) as u64), sleepers.0);
         }
     }
 

@@ -111,6 +111,16 @@ impl Memory {
         unsafe { bytes.copy_to(g, to.ptr) };
     }
 
+    /// Fills it with zeros, as [`Memory::fill`] does with bytes.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn clear<G: Group>(self, g: &G) {
+        let mut at = g.rank() as usize;
+        while at < self.len {
+            self.set_byte(at, 0);
+            at += g.size() as usize;
+        }
+    }
+
     /// As [`Memory::fill`], by one lane, for which the memory is.
     pub(crate) fn fill_alone(self, bytes: Bytes<'_>) {
         let to = self.part(0, bytes.len());

@@ -10,12 +10,13 @@
 //! | `commands` | what the control plane orders |
 //! | `scan` | the words of one attachment: which to scan, and control requests |
 //! | `streams` | the streams of one attachment, as a dense list |
-//! | `stream` | driving one stream |
+//! | `drive`, `stream` | driving the ready streams, and waking their pollers; one stream |
 //! | `events` | the epoll set |
 //! | `sleep`, `rhythm` | when to spin and when to sleep; by the rhythm of messages, if there is one |
 //! | `watched` | the words that thread 0 watches for a thread that sleeps for long |
 
 mod commands;
+mod drive;
 mod events;
 mod rhythm;
 mod scan;
@@ -27,13 +28,13 @@ mod watched;
 use crate::engine::control_queue::ControlSender;
 use crate::engine::pulse::{Load, Pulse, PulseGuard};
 use crate::model::attachment_state::AttachmentState;
-use crate::model::message::{Command, Message};
+use crate::model::message::Command;
 use crate::os::doorbell::Bell;
 use crossbeam_channel::Receiver;
 use events::Events;
 use gpunet_abi::StreamWord;
 use gpunet_abi::hand_off::{self, HandOff};
-use gpunet_core::ids::{AttachmentId, SocketId};
+use gpunet_core::ids::AttachmentId;
 use gpunet_core::memory::WordArray;
 use scan::{Extent, ServedAttachment};
 use sleep::Idle;
@@ -41,7 +42,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stream::{DrivenStream, Progress};
+use stream::DrivenStream;
 pub(crate) use watched::WatchedThread;
 use watched::WatchedWords;
 
@@ -332,49 +333,6 @@ impl Shard {
     }
 
     /// Drives each stream that was ready when the call began, once.
-    fn drive(&mut self) -> bool {
-        let count = self.ready.len();
-        for _ in 0..count {
-            let Some((attachment_id, slot)) = self.ready.pop_front() else { break };
-            let now = self.now();
-            let Some(attachment) = self.attachments.get_mut(&attachment_id) else { continue };
-            let Some(stream) = attachment.streams.get_mut(slot) else { continue };
-            stream.queued = false;
-            match stream.drive(&attachment.state, slot, now) {
-                Progress::Idle => {
-                    let at = stream.deadline();
-                    if let Some(old) = std::mem::replace(&mut stream.timer, at)
-                        && Some(old) != at
-                    {
-                        self.deadlines.remove(&(old, attachment_id, slot));
-                    }
-                    if let Some(at) = at {
-                        self.deadlines.insert((at, attachment_id, slot));
-                    }
-                }
-                Progress::More => {
-                    stream.queued = true;
-                    self.ready.push_back((attachment_id, slot));
-                }
-                Progress::Finished { undelivered } => {
-                    let socket = SocketId { slot, generation: stream.generation };
-                    let counts = stream.connection.counts();
-                    if let Some(at) = stream.timer {
-                        self.deadlines.remove(&(at, attachment_id, slot));
-                    }
-                    attachment.remove(slot);
-                    attachment.state.totals.close(undelivered);
-                    let message =
-                        Message::Finished { attachment: attachment_id, socket, undelivered, counts };
-                    // Nobody waits for it but who is short of slots or of ring memory.
-                    let _ = self.setup.control.leave(message);
-                    self.unannounced.get_or_insert(self.turn_began);
-                }
-            }
-        }
-        count > 0
-    }
-
     fn expire(&mut self) {
         let Some(&(first, ..)) = self.deadlines.first() else { return };
         let now = self.now();

@@ -2,16 +2,23 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `keys`, `strings`, `set` | commands on keys; on values; SET and its relatives |
-//! | `expiry` | times |
+//! | `keys`, `transfer`, `walk` | commands on keys; from key to key; through a database |
+//! | `strings`, `parts` | commands on values; on parts of them |
+//! | `set`, `many` | SET and its relatives; MSET and MSETNX |
+//! | `expiry` | times, and commands about them |
 //! | `vectors`, `add`, `similar` | sets of vectors; VADD; VSIM |
-//! | `server`, `session` | commands about the server; about the connection |
+//! | `server`, `info`, `catalog` | commands about the server; INFO; COMMAND |
+//! | `session` | commands about the connection |
 //! | `transaction` | MULTI, EXEC, DISCARD |
 //! | `table` | the table |
 
 mod add;
+mod catalog;
 mod expiry;
+mod info;
 mod keys;
+mod many;
+mod parts;
 mod server;
 mod session;
 mod set;
@@ -19,7 +26,9 @@ mod similar;
 mod strings;
 mod table;
 mod transaction;
+mod transfer;
 mod vectors;
+mod walk;
 
 use crate::own;
 use crate::password::Password;
@@ -196,7 +205,7 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Bytes<'_>) -> R
         cx.reply.wrong_count(name, None);
         return Ok(Outcome::Done);
     }
-    if cx.password.is_set() && !cx.session.is_let_in && row.flags & FOR_ALL == 0 {
+    if cx.password.is_set() && !cx.session.is_let_in() && row.flags & FOR_ALL == 0 {
         cx.reply.raw(b"-NOAUTH Authentication required.\r\n");
         return Ok(Outcome::Done);
     }

@@ -17,6 +17,8 @@ pub(crate) struct Reply<'a, 't, G: Group> {
     pub(crate) out: &'a mut Writer<'t>,
     /// What RESP2 does not have is written as RESP3 does.
     pub(crate) is_resp3: bool,
+    /// The client wants no answer.
+    pub(crate) is_muted: bool,
 }
 
 impl<G: Group> Reply<'_, '_, G> {
@@ -28,7 +30,7 @@ impl<G: Group> Reply<'_, '_, G> {
 
     /// Parts, one behind the other.
     pub(crate) fn all<const N: usize>(&mut self, parts: [Bytes<'_>; N]) {
-        let fits = self.out.put_all(self.g, parts);
+        let fits = self.is_muted || self.out.put_all(self.g, parts);
         debug_assert!(fits, "a command made too little room");
     }
 
@@ -86,7 +88,7 @@ impl<G: Group> Reply<'_, '_, G> {
 
     /// A number in a text.
     pub(crate) fn number(&mut self, number: i64) {
-        let fits = self.out.put_number(self.g, number);
+        let fits = self.is_muted || self.out.put_number(self.g, number);
         debug_assert!(fits, "a command made too little room");
     }
 
@@ -128,8 +130,14 @@ impl<G: Group> Reply<'_, '_, G> {
     /// with the connection if there is no room.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub(crate) fn long(&mut self, bytes: Bytes<'_>) -> Result<()> {
-        self.out.force(self.g, bytes)?;
-        self.out.force(self.g, LINE_END.into())
+        self.force(bytes)?;
+        self.force(LINE_END.into())
+    }
+
+    /// A part of an answer, of any length, as [`Reply::long`] puts it.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn force(&mut self, bytes: Bytes<'_>) -> Result<()> {
+        if self.is_muted { Ok(()) } else { self.out.force(self.g, bytes) }
     }
 
     pub(crate) fn bulk_head(&mut self, len: usize) {

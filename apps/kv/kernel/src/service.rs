@@ -7,7 +7,7 @@ use crate::own;
 use crate::password::Password;
 use crate::reply::{ROOM, Reply};
 use crate::resp::{self, Parsed, Progress};
-use crate::session::{Session, Transaction};
+use crate::session::{Replies, Session, Transaction};
 use crate::store::Store;
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Carve, Context, Counters, Line, Log, Next, Service, Spill, SpillError, Turn, Writer};
@@ -55,7 +55,8 @@ impl State {
             & (self.resume.step == 0)
             & (self.session.transaction == Transaction::None)
             & (self.session.since != 0)
-            & (self.session.is_let_in | !password.is_set())
+            & (self.session.replies == Replies::On)
+            & (self.session.is_let_in() | !password.is_set())
     }
 }
 
@@ -87,7 +88,7 @@ impl Service for Kv {
             requests += 1;
             if turn.state.is_at_rest(&self.password) {
                 let (session, bytes) = (&turn.state.session, turn.input.rest());
-                let client = (session.database, session.is_resp3);
+                let client = (session.database, session.is_resp3());
                 let own = &mut turn.counters.own;
                 match hot::serve(g, &context, store, bytes, client, &mut turn.output, own)? {
                     0 => {}
@@ -107,9 +108,9 @@ impl Service for Kv {
             match resp::parse(bytes, progress) {
                 Parsed::Complete(len) => {
                     let request = bytes.first(len);
-                    let is_resp3 = session.is_resp3;
+                    let (is_resp3, is_muted) = (session.is_resp3(), session.is_muted());
                     let mut cx = command::Cx {
-                        reply: Reply { g, out: &mut turn.output, is_resp3 },
+                        reply: Reply { g, out: &mut turn.output, is_resp3, is_muted },
                         context,
                         store,
                         resume,
@@ -128,6 +129,12 @@ impl Service for Kv {
                         requests = REQUESTS_OF_A_TURN;
                     }
                     match outcome {
+                        // What nobody wants is not sent.
+                        Outcome::Unfinished if is_muted && resume.rest.is_value() => {
+                            resume.rest.clear(g, &context, store)?;
+                            resume.step += 1;
+                            continue;
+                        }
                         // The same request again when there is room, from the next step on.
                         Outcome::Unfinished if resume.rest.is_value() => continue,
                         Outcome::Unfinished => return Ok(Next::Output),
@@ -139,6 +146,7 @@ impl Service for Kv {
                             return Ok(Next::Close);
                         }
                     }
+                    session.end_request();
                     (*progress, *resume) = (Progress::default(), Resume::default());
                     if is_collected {
                         spill.clear(g, &context, &store.requests)?;
@@ -148,7 +156,7 @@ impl Service for Kv {
                 }
                 Parsed::Incomplete(total) if is_collected || total >= COLLECTED_FROM => {
                     // Who is not let in yet gets no memory.
-                    if self.password.is_set() && !session.is_let_in {
+                    if self.password.is_set() && !session.is_let_in() {
                         let counters = &mut *turn.counters;
                         end(g, context.now, End::NotLetIn, &mut turn.output, counters, turn.log);
                         return Ok(Next::Close);
@@ -208,7 +216,7 @@ enum End {
 /// Gives the last answer of a connection, counts it, and writes why it ends.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn end<G: Group>(g: &G, now: u64, why: End, out: &mut Writer<'_>, counters: &mut Counters, log: &mut Log) {
-    let mut reply = Reply { g, out, is_resp3: false };
+    let mut reply = Reply { g, out, is_resp3: false, is_muted: false };
     let counter = if matches!(why, End::NoRoom) {
         &mut counters.limited
     } else {

@@ -17,6 +17,18 @@ pub(crate) enum Transaction {
     Aborted,
 }
 
+/// Which requests are answered: CLIENT REPLY.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Replies {
+    #[default]
+    On,
+    /// All but the next one.
+    SkipNext,
+    /// All but this one.
+    Skip,
+    Off,
+}
+
 /// What a client has set for its connection. Its memory is given back by [`Session::clear`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Session {
@@ -31,11 +43,15 @@ pub(crate) struct Session {
     pub(crate) transaction: Transaction,
     /// The number of its database, below [`SPACES`].
     pub(crate) database: u8,
-    /// It has given the password.
-    pub(crate) is_let_in: bool,
-    /// Its answers are written as RESP3 has it.
-    pub(crate) is_resp3: bool,
+    /// [`LET_IN`], [`RESP3`]: two in one byte, because a connection's state has few.
+    flags: u8,
+    pub(crate) replies: Replies,
 }
+
+/// It has given the password.
+const LET_IN: u8 = 1;
+/// Its answers are written as RESP3 has it.
+const RESP3: u8 = 2;
 
 impl Session {
     /// The connection's `CLIENT ID`.
@@ -46,6 +62,38 @@ impl Session {
             self.id = id;
         }
         Ok(self.id)
+    }
+
+    /// Returns whether the client has given the password.
+    pub(crate) fn is_let_in(&self) -> bool {
+        self.flags & LET_IN != 0
+    }
+
+    pub(crate) fn let_in(&mut self) {
+        self.flags |= LET_IN;
+    }
+
+    /// Returns whether answers are written as RESP3 has it.
+    pub(crate) fn is_resp3(&self) -> bool {
+        self.flags & RESP3 != 0
+    }
+
+    pub(crate) fn set_resp3(&mut self, is_resp3: bool) {
+        self.flags = self.flags & !RESP3 | if is_resp3 { RESP3 } else { 0 };
+    }
+
+    /// Returns whether the present request is not answered.
+    pub(crate) fn is_muted(&self) -> bool {
+        matches!(self.replies, Replies::Skip | Replies::Off)
+    }
+
+    /// Goes on to the next request.
+    pub(crate) fn end_request(&mut self) {
+        self.replies = match self.replies {
+            Replies::SkipNext => Replies::Skip,
+            Replies::Skip => Replies::On,
+            other => other,
+        };
     }
 
     /// Ends the transaction, if there is one, and forgets what was queued.

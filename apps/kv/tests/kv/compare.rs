@@ -140,6 +140,13 @@ impl Commands {
             "COPY",
             "MOVE",
             "GETRANGE",
+            "SUBSTR",
+            "SETRANGE",
+            "SETBIT",
+            "GETBIT",
+            "BITCOUNT",
+            "BITCOUNT",
+            "MSETNX",
             "TOUCH",
             "MULTI",
             "EXEC",
@@ -165,7 +172,9 @@ impl Commands {
                     }
                 }
             }
-            "MSET" => (0..1 + self.number(3)).for_each(|_| command.extend([self.key(), self.value()])),
+            "MSET" | "MSETNX" => {
+                (0..1 + self.number(3)).for_each(|_| command.extend([self.key(), self.value()]))
+            }
             "MGET" | "DEL" | "EXISTS" | "UNLINK" => {
                 (0..1 + self.number(4)).for_each(|_| command.push(self.key()));
                 command.push(self.one_of(&["f", "g"]));
@@ -194,11 +203,24 @@ impl Commands {
                 }
             }
             "MOVE" => command.extend([self.key(), self.one_of(&["0", "7", "7", "x", "-1", "99999999999"])]),
-            "GETRANGE" => {
+            "SETRANGE" => {
+                let at = self.one_of(&["0", "1", "7", "500", "3000", "-1", "2000000", "x"]);
+                command.extend([self.key(), at, self.value()]);
+            }
+            "SETBIT" | "GETBIT" => {
+                command.extend([self.key(), self.one_of(&["0", "1", "7", "8", "999", "-1", "x", "9000000"])]);
+                if name == "SETBIT" {
+                    command.push(self.one_of(&["0", "1", "1", "2", "x"]));
+                }
+            }
+            "GETRANGE" | "SUBSTR" | "BITCOUNT" => {
                 let position = |this: &mut Self| {
                     this.one_of(&["0", "1", "-1", "-2", "5", "-5", "2000", "-9223372036854775808", "x"])
                 };
                 command.extend([self.key(), position(self), position(self)]);
+                if name == "BITCOUNT" && self.number(2) == 0 {
+                    command.push(self.cased(&["BIT", "BYTE", "WORD"]));
+                }
             }
             "TOUCH" => (0..1 + self.number(3)).for_each(|_| command.push(self.key())),
             "HELLO" => command = vec![b"RESET".to_vec()],

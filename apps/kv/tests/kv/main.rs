@@ -7,6 +7,7 @@ mod compare;
 mod foreign;
 mod hostile;
 mod program;
+mod raw;
 mod session;
 mod vectors;
 

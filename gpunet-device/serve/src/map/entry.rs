@@ -218,34 +218,48 @@ impl Entry {
         unsafe { Bytes::from_raw_parts(memory.as_ptr(), memory.len()) }
     }
 
-    /// Writes `bytes` behind the first `from` bytes of the value, where it ends then, if they fit;
-    /// with `expires`, sets when the entry expires. All lanes of the group that holds the bucket;
-    /// ends with a barrier.
+    /// Makes `bytes` the value, if they fit, and sets when the entry expires. All lanes of the
+    /// group that holds the bucket; ends with a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(super) fn write<G: Group>(
-        self,
-        g: &G,
-        heap: Heap,
-        from: usize,
-        bytes: Bytes<'_>,
-        expires: Option<u64>,
-    ) -> bool {
-        let start = value_at(self.key_len()) + from;
-        if from > self.value_len() || heap.capacity(self.chunk) - start < bytes.len() {
+    pub(super) fn write<G: Group>(self, g: &G, heap: Heap, bytes: Bytes<'_>, expires: u64) -> bool {
+        let start = value_at(self.key_len());
+        if heap.capacity(self.chunk) - start < bytes.len() {
             return false;
         }
         // All lanes have read its length.
         g.sync();
         let memory = self.memory.part(start, bytes.len());
         // SAFETY: inside the chunk (checked by `part`). The bytes come from a request, not from
-        // here, and this group holds the bucket; whoever has pinned the entry reads only what was
-        // there, and then `from` is not before its end (`Locked`).
+        // here, and this group holds the bucket; nobody has pinned the entry (`Locked`).
         unsafe { bytes.copy_to(g, memory.as_ptr()) };
         if g.is_leader() {
-            self.u32(at::VALUE_LEN).set((from + bytes.len()) as u32);
-            if let Some(expires) = expires {
-                self.set_expires(expires);
-            }
+            self.u32(at::VALUE_LEN).set(bytes.len() as u32);
+            self.set_expires(expires);
+        }
+        g.sync();
+        true
+    }
+
+    /// Writes `bytes` over the value from byte `at` on, behind zeros if it ends before, if they
+    /// fit. All lanes of the group that holds the bucket; ends with a barrier.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(super) fn write_at<G: Group>(self, g: &G, heap: Heap, at: usize, bytes: Bytes<'_>) -> bool {
+        let (start, len) = (value_at(self.key_len()), self.value_len());
+        let end = at.saturating_add(bytes.len());
+        if heap.capacity(self.chunk) - start < end {
+            return false;
+        }
+        // All lanes have read its length, and of the value what they need.
+        g.sync();
+        if at > len {
+            self.memory.part(start + len, at - len).clear(g);
+        }
+        let memory = self.memory.part(start + at, bytes.len());
+        // SAFETY: inside the chunk (checked by `part`). The bytes lie elsewhere, and this group
+        // holds the bucket; who has pinned the entry reads only what is before `at` (`Locked`).
+        unsafe { bytes.copy_to(g, memory.as_ptr()) };
+        if g.is_leader() && end > len {
+            self.u32(at::VALUE_LEN).set(end as u32);
         }
         g.sync();
         true

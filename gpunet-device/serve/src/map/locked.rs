@@ -136,18 +136,18 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn overwrite(&mut self, value: Bytes<'_>, expires: u64) -> bool {
         let Some(entry) = self.entry else { return false };
-        entry.pins() == 0
-            && !entry.is_structure()
-            && entry.write(self.g, self.map.heap, 0, value, Some(expires))
+        entry.pins() == 0 && !entry.is_structure() && entry.write(self.g, self.map.heap, value, expires)
     }
 
-    /// Appends to the value where it lies, if there is room. Returns whether there was.
+    /// Writes bytes over the value from byte `at` on, where it lies, if there is room, and if
+    /// nobody has pinned what they would replace. The value keeps what is behind them, and gets
+    /// zeros between its end and `at`. Returns whether they are written.
     #[must_use]
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn append(&mut self, bytes: Bytes<'_>) -> bool {
+    pub fn write_at(&mut self, at: usize, bytes: Bytes<'_>) -> bool {
         match self.entry {
-            Some(entry) if !entry.is_structure() => {
-                entry.write(self.g, self.map.heap, entry.value().len(), bytes, None)
+            Some(entry) if !entry.is_structure() && (entry.pins() == 0 || at >= entry.value().len()) => {
+                entry.write_at(self.g, self.map.heap, at, bytes)
             }
             _ => false,
         }
@@ -170,15 +170,14 @@ impl<'a, G: Group, S: Structure> Locked<'a, G, S> {
         (self.previous, self.entry) = (None, Some(entry));
     }
 
-    /// As [`Locked::put`], of an entry that takes over the value of the old one, if there is one,
-    /// with `more` behind it. The new entry was made with room for both.
+    /// As [`Locked::put`], of an entry that takes over the value of the old one, if there is one.
+    /// The new entry was made with room for it.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub fn put_longer(&mut self, fresh: Fresh, more: Bytes<'_>) {
+    pub fn put_longer(&mut self, fresh: Fresh) {
         let new = Entry::at(self.map.heap, fresh.entry);
-        // What has no room is cut; the callers have seen to it that nothing is.
         let old = self.entry.map_or(Bytes::EMPTY, Entry::value);
-        let heap = self.map.heap;
-        let _ = new.write(self.g, heap, 0, old, None) && new.write(self.g, heap, old.len(), more, None);
+        // Without the room nothing is written; the callers have seen to it that there is some.
+        let _ = new.write_at(self.g, self.map.heap, 0, old);
         self.put(fresh);
     }
 

@@ -44,7 +44,7 @@ fn set<G: Group, S: Structure>(g: &G, map: Map<S>, key: &[u8], value: &[u8], exp
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
-    fn it_is_a_map(steps in prop::collection::vec((0u8..5, 0u8..20, prop::collection::vec(any::<u8>(), 0..300)), 0..200)) {
+    fn it_is_a_map(steps in prop::collection::vec((0u8..6, 0u8..20, prop::collection::vec(any::<u8>(), 0..300)), 0..200)) {
         let map = map(4 << 20, 4);
         let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
         for (step, key, value) in steps {
@@ -61,8 +61,19 @@ proptest! {
                 }
                 3 => {
                     let mut locked = map.lock(&G, &at(0), key[..].into()).unwrap();
-                    if locked.append(value[..].into()) {
+                    let end = locked.value().map_or(0, |value| value.len());
+                    if locked.write_at(end, value[..].into()) {
                         model.get_mut(&key).unwrap().extend(&value);
+                    }
+                    locked.unlock().unwrap();
+                }
+                4 => {
+                    let mut locked = map.lock(&G, &at(0), key[..].into()).unwrap();
+                    let from = value.first().map_or(0, |byte| *byte as usize);
+                    if locked.write_at(from, value[..].into()) {
+                        let old = model.get_mut(&key).unwrap();
+                        old.resize(old.len().max(from + value.len()), 0);
+                        old[from..from + value.len()].copy_from_slice(&value);
                     }
                     locked.unlock().unwrap();
                 }
@@ -152,7 +163,7 @@ fn set_structure(map: Map<OneChunk>, key: &[u8], expires: u64) {
     locked.put(fresh);
     locked.set_expires(expires);
     assert!(locked.is_structure() && locked.value().is_some_and(|value| value.is_empty()));
-    assert!(!locked.overwrite(b"x".into(), 0) && !locked.append(b"x".into()), "it is no byte string");
+    assert!(!locked.overwrite(b"x".into(), 0) && !locked.write_at(0, b"x".into()), "it is no byte string");
     locked.unlock().unwrap();
 }
 
@@ -229,7 +240,7 @@ fn lanes_of_a_block_agree() {
                     let key = [lane.index() as u8, (round % 7) as u8];
                     assert!(set(&lane, map, &key, &round.to_le_bytes(), 0));
                     let mut locked = map.lock(&lane, &at(0), key[..].into()).unwrap();
-                    assert!(locked.append(key[..].into()) && locked.value().unwrap().len() == 6);
+                    assert!(locked.write_at(4, key[..].into()) && locked.value().unwrap().len() == 6);
                     let removed = round % 3 == 0 && locked.remove();
                     locked.unlock().unwrap();
                     let count = map.len(&lane);

@@ -9,6 +9,7 @@ use gpunet_abi::region::DEVICE;
 use gpunet_abi::{Error, Options, RingSpan, Status, ring};
 use gpunet_core::connection::{Action, Connection};
 use gpunet_core::futex;
+use gpunet_core::memory::SleepingPollers;
 use gpunet_core::transport::{StreamIo, Turn};
 use std::io;
 
@@ -190,8 +191,15 @@ impl DrivenStream {
         state.memory.set_status(slot, Status::open(self.generation).with_error(error));
     }
 
-    /// Carries out actions until there are none or the budget is spent.
-    pub(super) fn drive(&mut self, state: &AttachmentState, slot: u32, now: u64) -> Progress {
+    /// Carries out actions until there are none or the budget is spent. Adds to `sleepers` whom the
+    /// caller has to wake.
+    pub(super) fn drive(
+        &mut self,
+        state: &AttachmentState,
+        slot: u32,
+        now: u64,
+        sleepers: &mut SleepingPollers,
+    ) -> Progress {
         self.observe_words(state, slot);
         if self.is_closed {
             self.connection.handle_close(now, self.linger_ns);
@@ -270,7 +278,7 @@ impl DrivenStream {
             (std::mem::take(&mut self.became_writable), std::mem::take(&mut self.was_shut));
         // A closed one nobody polls.
         if !self.is_closed && (landed || writable || shut) {
-            memory.tell_pollers(slot, Some(self.thread));
+            sleepers.add(memory.announce_change(slot, Some(self.thread)));
         }
         result
     }

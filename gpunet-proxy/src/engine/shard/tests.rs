@@ -6,7 +6,8 @@ use super::*;
 use crate::engine::control_queue::ControlReceiver;
 use crate::model::attachment_state::{ClientInfo, Inbox, Totals};
 use crate::model::config::Config;
-use crate::model::message::{Ring, Rings};
+use crate::model::message::{Message, Ring, Rings};
+use gpunet_core::ids::SocketId;
 use gpunet_core::transport::{Ready, StreamIo, Turn};
 
 fn gpu(config: &Config) -> Arc<AttachmentState> {

@@ -1,8 +1,9 @@
-//! Times at which keys expire: clients count from 1970 or from now, keys expire by the device's
-//! clock.
+//! Times at which keys expire, and the commands about them: EXPIRE, TTL, PERSIST and their
+//! relatives. Clients count from 1970 or from now, keys expire by the device's clock.
 
-use super::Cx;
-use gpunet_device::Group;
+use super::{Cx, Outcome};
+use crate::resp::Arguments;
+use gpunet_device::{Group, Result};
 use gpunet_serve::Bytes;
 
 /// How a client gives a time.
@@ -59,4 +60,138 @@ impl<G: Group> Cx<'_, '_, G> {
     pub(super) fn unix_ms(&self, at: u64) -> i64 {
         (self.unix_ns as i64).saturating_add((at - self.context.now) as i64) / NS_PER_MS
     }
+}
+
+/// On what condition EXPIRE changes when a key expires.
+#[derive(Clone, Copy, Default)]
+struct Conditions {
+    nx: bool,
+    xx: bool,
+    gt: bool,
+    lt: bool,
+}
+
+impl Conditions {
+    /// Reads them; answers if they are wrong.
+    fn of<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Option<Self> {
+        let mut conditions = Self::default();
+        while let Some(option) = arguments.next() {
+            if option.eq_ignore_case(b"nx") {
+                conditions.nx = true;
+            } else if option.eq_ignore_case(b"xx") {
+                conditions.xx = true;
+            } else if option.eq_ignore_case(b"gt") {
+                conditions.gt = true;
+            } else if option.eq_ignore_case(b"lt") {
+                conditions.lt = true;
+            } else {
+                cx.reply.raw(b"-ERR Unsupported option ");
+                cx.reply.quoted(option, 1024, false);
+                cx.reply.raw(b"\r\n");
+                return None;
+            }
+        }
+        let Self { nx, xx, gt, lt } = conditions;
+        if nx && (xx || gt || lt) {
+            cx.reply.error(b"NX and XX, GT or LT options at the same time are not compatible");
+            return None;
+        }
+        if gt && lt {
+            cx.reply.error(b"GT and LT options at the same time are not compatible");
+            return None;
+        }
+        Some(conditions)
+    }
+
+    /// `old`, `new`: when it expires, in milliseconds since 1970; no old one: never.
+    fn allow(&self, old: Option<i64>, new: i64) -> bool {
+        let (has, old) = (old.is_some(), old.unwrap_or(0));
+        !(self.nx && has
+            || self.xx && !has
+            || self.gt && (!has || new <= old)
+            || self.lt && has && new >= old)
+    }
+}
+
+/// EXPIRE and its relatives.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn expire<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    mut arguments: Arguments<'_>,
+    name: Bytes<'_>,
+    ms: i64,
+    is_absolute: bool,
+) -> Result<Outcome> {
+    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let time = arguments.next().unwrap_or(Bytes::EMPTY).number();
+    let Some(conditions) = Conditions::of(cx, arguments) else { return Ok(Outcome::Done) };
+    let Some(time) = time else {
+        cx.reply.no_integer();
+        return Ok(Outcome::Done);
+    };
+    let Some(ns) = cx.until(time, Unit { ms, is_absolute }) else {
+        cx.reply.invalid_expiry(name);
+        return Ok(Outcome::Done);
+    };
+    let expires = cx.expires_in(ns);
+    let mut locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
+    let old = Some(locked.expires()).filter(|old| *old != 0).map(|old| cx.unix_ms(old));
+    let is_done = locked.value().is_some() && conditions.allow(old, cx.unix_ms(expires));
+    if is_done && ns <= 0 {
+        locked.remove();
+    } else if is_done {
+        locked.set_expires(expires);
+    }
+    locked.unlock()?;
+    cx.reply.integer(i64::from(is_done));
+    Ok(Outcome::Done)
+}
+
+/// EXPIRETIME and PEXPIRETIME, which answer in units of `ms` milliseconds.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn expire_time<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    mut arguments: Arguments<'_>,
+    ms: i64,
+) -> Result<Outcome> {
+    let Some(found) = cx.look_up(&mut arguments)? else { return Ok(Outcome::Done) };
+    cx.reply.integer(match (found.is_there, found.expires) {
+        (false, _) => -2,
+        (true, 0) => -1,
+        (true, at) => (cx.unix_ms(at) + ms / 2) / ms,
+    });
+    Ok(Outcome::Done)
+}
+
+/// TTL and PTTL, which answer in units of `unit` milliseconds.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn ttl<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    mut arguments: Arguments<'_>,
+    unit: u64,
+) -> Result<Outcome> {
+    let Some(found) = cx.look_up(&mut arguments)? else { return Ok(Outcome::Done) };
+    cx.count_read(found.is_there);
+    cx.reply.integer(match (found.is_there, found.expires) {
+        (false, _) => -2,
+        (true, 0) => -1,
+        (true, at) => {
+            let ms = (at - cx.context.now) / 1_000_000;
+            ((ms + unit / 2) / unit) as i64
+        }
+    });
+    Ok(Outcome::Done)
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn persist<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
+    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
+    let mut locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
+    let had = locked.expires() != 0;
+    if had {
+        locked.set_expires(0);
+    }
+    locked.unlock()?;
+    cx.reply.integer(i64::from(had));
+    Ok(Outcome::Done)
 }

@@ -3,7 +3,7 @@
 use super::server::{VERSION, unknown_subcommand};
 use super::{Cx, Outcome};
 use crate::resp::Arguments;
-use crate::session::{Database, Session, Transaction};
+use crate::session::{Database, Replies, Session, Transaction};
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Bytes, Digits, SpillError};
 
@@ -16,8 +16,10 @@ pub(super) fn quit<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn reset<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     cx.session.clear(cx.reply.g, &cx.context, cx.store)?;
-    *cx.session = Session { id: cx.session.id, since: cx.session.since, ..Session::default() };
-    cx.reply.is_resp3 = false;
+    let (id, since) = (cx.session.id, cx.session.since);
+    *cx.session = Session::default();
+    (cx.session.id, cx.session.since) = (id, since);
+    (cx.reply.is_resp3, cx.reply.is_muted) = (false, false);
     cx.reply.raw(b"+RESET\r\n");
     Ok(Outcome::Done)
 }
@@ -57,7 +59,9 @@ pub(super) fn auth<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
 /// Lets the client in if it gives the password. Returns whether it does.
 fn let_in<G: Group>(cx: &mut Cx<'_, '_, G>, password: Option<Bytes<'_>>) -> bool {
     let is_right = password.is_some_and(|password| cx.password.is(password));
-    cx.session.is_let_in |= is_right;
+    if is_right {
+        cx.session.let_in();
+    }
     is_right
 }
 
@@ -100,7 +104,7 @@ pub(super) fn hello<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'
             return Ok(Outcome::Done);
         }
     }
-    if cx.password.is_set() && !cx.session.is_let_in {
+    if cx.password.is_set() && !cx.session.is_let_in() {
         cx.reply.raw(b"-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time\r\n");
         return Ok(Outcome::Done);
     }
@@ -110,7 +114,7 @@ pub(super) fn hello<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'
         return Ok(Outcome::Done);
     }
     if let Some(version) = version {
-        cx.session.is_resp3 = version == 3;
+        cx.session.set_resp3(version == 3);
         cx.reply.is_resp3 = version == 3;
     }
     let id = cx.session.id(cx.reply.g, &cx.context, cx.store)?;
@@ -118,7 +122,7 @@ pub(super) fn hello<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'
     cx.reply.raw(b"$6\r\nserver\r\n$9\r\ngpunet-kv\r\n$7\r\nversion\r\n");
     cx.reply.bulk(VERSION.into());
     cx.reply.raw(b"$5\r\nproto\r\n");
-    cx.reply.integer(if cx.session.is_resp3 { 3 } else { 2 });
+    cx.reply.integer(if cx.session.is_resp3() { 3 } else { 2 });
     cx.reply.raw(b"$2\r\nid\r\n");
     cx.reply.integer(id as i64);
     cx.reply.raw(b"$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n");
@@ -159,6 +163,7 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
     } else if sub.eq_ignore_case(b"setname")
         || sub.eq_ignore_case(b"no-evict")
         || sub.eq_ignore_case(b"no-touch")
+        || sub.eq_ignore_case(b"reply")
     {
         1
     } else if sub.eq_ignore_case(b"setinfo") {
@@ -184,6 +189,8 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
             Some(how) if how.eq_ignore_case(b"on") || how.eq_ignore_case(b"off") => cx.reply.ok(),
             _ => cx.reply.syntax(),
         }
+    } else if sub.eq_ignore_case(b"reply") {
+        replies(cx, arguments.next().unwrap_or(Bytes::EMPTY));
     } else if sub.eq_ignore_case(b"setinfo") {
         // What library a client uses: Redis shows it in CLIENT LIST.
         cx.reply.ok();
@@ -197,6 +204,24 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
         cx.reply.long(name)?;
     }
     Ok(Outcome::Done)
+}
+
+/// `CLIENT REPLY ON|OFF|SKIP`
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn replies<G: Group>(cx: &mut Cx<'_, '_, G>, which: Bytes<'_>) {
+    let replies = &mut cx.session.replies;
+    if which.eq_ignore_case(b"on") {
+        (*replies, cx.reply.is_muted) = (Replies::On, false);
+        cx.reply.ok();
+    } else if which.eq_ignore_case(b"off") {
+        (*replies, cx.reply.is_muted) = (Replies::Off, true);
+    } else if which.eq_ignore_case(b"skip") {
+        if *replies != Replies::Off {
+            *replies = Replies::SkipNext;
+        }
+    } else {
+        cx.reply.syntax();
+    }
 }
 
 /// CLIENT INFO: what is known of the connection. Where it comes from is not.
@@ -231,7 +256,7 @@ fn client_info<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<()> {
         b" tot-mem=".into(),
         total.bytes(),
         b" cmd=client|info user=default redir=-1 resp=".into(),
-        if cx.session.is_resp3 { b"3\n".into() } else { Bytes::from(b"2\n") },
+        if cx.session.is_resp3() { b"3\n".into() } else { Bytes::from(b"2\n") },
     ];
     let (mut len, mut at) = (0, 0);
     while at < parts.len() {
@@ -242,7 +267,7 @@ fn client_info<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<()> {
     // Copied: the name may be longer than the room.
     at = 0;
     while at < parts.len() {
-        cx.reply.out.force(cx.reply.g, parts[at])?;
+        cx.reply.force(parts[at])?;
         at += 1;
     }
     cx.reply.long(Bytes::EMPTY)

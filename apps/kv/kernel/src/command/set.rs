@@ -1,8 +1,8 @@
-//! SET with its relatives and options: SETEX, PSETEX, SETNX, GETSET, GETDEL, GETEX, MSET.
+//! SET with its relatives and options: SETEX, PSETEX, SETNX, GETSET, GETDEL, GETEX.
 
 use super::expiry::Unit;
 use super::strings::answer;
-use super::{Cx, KEYS_OF_A_TURN, Outcome};
+use super::{Cx, Outcome};
 use crate::resp::Arguments;
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::VectorSet;
@@ -10,7 +10,7 @@ use gpunet_serve::{Bytes, Context, Fresh, Key, Locked};
 
 /// Options of SET and GETEX.
 #[derive(Clone, Copy, Default)]
-struct SetOptions<'r> {
+pub(super) struct SetOptions<'r> {
     /// Only if the key is not there; only if it is.
     nx: bool,
     xx: bool,
@@ -196,14 +196,15 @@ pub(super) fn getset<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
     put_and_get(cx, key, value, &SetOptions::default(), 0)
 }
 
-enum Put {
+/// What became of a SET.
+pub(super) enum Put {
     Set,
     NotSet,
     NoMemory,
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn put<G: Group>(
+pub(super) fn put<G: Group>(
     cx: &mut Cx<'_, '_, G>,
     key: Key<'_>,
     value: Bytes<'_>,
@@ -303,32 +304,4 @@ fn put_and_get<G: Group>(
     }
     cx.count_read(is_hit);
     Ok(outcome)
-}
-
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn mset<G: Group>(
-    cx: &mut Cx<'_, '_, G>,
-    name: Bytes<'_>,
-    mut arguments: Arguments<'_>,
-) -> Result<Outcome> {
-    if !arguments.len().is_multiple_of(2) {
-        cx.reply.wrong_count(name, None);
-        return Ok(Outcome::Done);
-    }
-    cx.go_on(&mut arguments);
-    let mut looks = 0;
-    while !arguments.is_empty() {
-        if looks == KEYS_OF_A_TURN && !cx.is_transaction {
-            return Ok(cx.leave(&arguments));
-        }
-        looks += 1;
-        let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-        let value = arguments.next().unwrap_or(Bytes::EMPTY);
-        if let Put::NoMemory = put(cx, key, value, &SetOptions::default(), 0)? {
-            cx.reply.no_memory();
-            return Ok(Outcome::Done);
-        }
-    }
-    cx.reply.ok();
-    Ok(Outcome::Done)
 }

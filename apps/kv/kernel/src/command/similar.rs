@@ -227,7 +227,7 @@ fn show<G: Group>(
             true => cx.reply.map(near),
             false => cx.reply.array(near),
         }
-        let fits = cx.reply.out.put_each(g, near, item, Item::parts);
+        let fits = cx.reply.is_muted || cx.reply.out.put_each(g, near, item, Item::parts);
         debug_assert!(fits, "there is room");
         return Ok(Outcome::Done);
     }

@@ -1,10 +1,9 @@
-//! Commands on values: GET with its relatives, MGET, APPEND, STRLEN, INCR and its relatives.
+//! Commands on values: GET with its relatives, MGET, INCR and its relatives.
 
 use super::{Cx, FRAME, KEYS_OF_A_TURN, Outcome};
 use crate::fixed_point::{FixedPoint, Numeral, Read};
 use crate::resp::Arguments;
 use crate::rest::Rest;
-use crate::store::MAX_VALUE;
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::VectorSet;
 use gpunet_serve::{Bytes, Key, Locked};
@@ -71,7 +70,9 @@ pub(super) fn answer<G: Group>(
 ) -> Result<Outcome> {
     match locked.value() {
         None => cx.reply.nil(),
-        Some(value) if value.len() + FRAME <= cx.reply.out.room() => cx.reply.bulk(value),
+        Some(value) if cx.reply.is_muted || value.len() + FRAME <= cx.reply.out.room() => {
+            cx.reply.bulk(value);
+        }
         Some(value) if cx.is_transaction => {
             cx.reply.bulk_head(value.len());
             cx.reply.long(value)?;
@@ -83,102 +84,6 @@ pub(super) fn answer<G: Group>(
         }
     }
     Ok(Outcome::Done)
-}
-
-/// `GETRANGE key first last`: of negative positions the last byte is -1.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn getrange<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let mut position = || arguments.next().unwrap_or(Bytes::EMPTY).number();
-    let (Some(first), Some(last)) = (position(), position()) else {
-        cx.reply.no_integer();
-        return Ok(Outcome::Done);
-    };
-    let locked = cx.store.map.lock(cx.g(), &cx.context, key)?;
-    if locked.is_structure() {
-        locked.unlock()?;
-        cx.reply.wrong_type();
-        return Ok(Outcome::Done);
-    }
-    let (is_hit, value) = (locked.value().is_some(), locked.value().unwrap_or(Bytes::EMPTY));
-    let len = value.len() as i64;
-    let from_start = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
-    let (start, end) = (from_start(first).max(0), from_start(last).max(0).min(len - 1) + 1);
-    let is_empty = start >= end || (first < 0 && last < 0 && first > last);
-    let range = if is_empty { Bytes::EMPTY } else { value.slice(start as usize, (end - start) as usize) };
-    cx.reply.bulk_head(range.len());
-    cx.reply.long(range)?;
-    locked.unlock()?;
-    cx.count_read(is_hit);
-    Ok(Outcome::Done)
-}
-
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn strlen<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
-    let Some(found) = cx.look_up(&mut arguments)? else { return Ok(Outcome::Done) };
-    if found.is_structure {
-        cx.reply.wrong_type();
-        return Ok(Outcome::Done);
-    }
-    cx.count_read(found.is_there);
-    cx.reply.integer(found.len as i64);
-    Ok(Outcome::Done)
-}
-
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-pub(super) fn append<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
-    let Some(key) = cx.key(&mut arguments) else { return Ok(Outcome::Done) };
-    let more = arguments.next().unwrap_or(Bytes::EMPTY);
-    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
-    // Room for what the value had at the last look, and the rest: at first it is tried without.
-    let mut room = 0;
-    loop {
-        let fresh = match room {
-            0 => None,
-            room => match map.fresh(g, &context, key, Bytes::EMPTY, room)? {
-                None => {
-                    cx.reply.no_memory();
-                    return Ok(Outcome::Done);
-                }
-                fresh => fresh,
-            },
-        };
-        let mut locked = map.lock(g, &context, key)?;
-        if locked.is_structure() {
-            locked.unlock()?;
-            if let Some(fresh) = fresh {
-                map.discard(g, &context, fresh)?;
-            }
-            cx.reply.wrong_type();
-            return Ok(Outcome::Done);
-        }
-        let old = locked.value().map_or(0, |value| value.len());
-        let total = old + more.len();
-        let is_there = locked.value().is_some();
-        if total <= MAX_VALUE && !(is_there && locked.append(more)) {
-            let Some(fresh) = fresh.filter(|_| room >= total) else {
-                locked.unlock()?;
-                // Twice as much, so that what is appended bit by bit is not copied each time.
-                room = if is_there { (2 * total).min(MAX_VALUE) } else { total }.max(1);
-                continue;
-            };
-            let expires = locked.expires();
-            locked.put_longer(fresh, more);
-            locked.set_expires(expires);
-            locked.unlock()?;
-        } else {
-            locked.unlock()?;
-            if let Some(fresh) = fresh {
-                map.discard(g, &context, fresh)?;
-            }
-        }
-        if total > MAX_VALUE {
-            cx.reply.error(b"string exceeds maximum allowed size (proto-max-bulk-len)");
-        } else {
-            cx.reply.integer(total as i64);
-        }
-        return Ok(Outcome::Done);
-    }
 }
 
 /// INCR, DECR, and with `takes_amount` INCRBY and DECRBY.
@@ -273,7 +178,7 @@ fn add_to<G: Group>(cx: &mut Cx<'_, '_, G>, key: Key<'_>, amount: Number) -> Res
             break Ok((new, text));
         }
         if let Some(fresh) = fresh.take() {
-            locked.put_longer(fresh, Bytes::EMPTY);
+            locked.put_longer(fresh);
             // There is room: it was made.
             let _ = locked.overwrite(text.bytes(), expires);
             locked.unlock()?;

@@ -424,7 +424,7 @@ pub(crate) unsafe fn store_chunk(ptr: *mut u8, chunk: Chunk) {
 /// # Safety
 /// `ptr` is one of the line's chunks.
 #[inline(always)]
-pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
+pub unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
     for (at, unit) in units.into_iter().enumerate() {
         // SAFETY: the caller's contract.
         unsafe { Word::from_ptr(ptr.wrapping_add(at)) }.set(unit);
@@ -436,7 +436,7 @@ pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
 /// # Safety
 /// `ptr` is one of the line's chunks.
 #[inline(always)]
-pub(crate) unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
+pub unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
     // SAFETY: the caller's contract.
     unsafe { [Word::from_ptr(ptr).peek(), Word::from_ptr(ptr.wrapping_add(1)).peek()] }
 }

@@ -271,7 +271,7 @@ pub(crate) unsafe fn store_chunk(ptr: *mut u8, chunk: Chunk) {
 /// # Safety
 /// `ptr` is one of the line's chunks.
 #[inline(always)]
-pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
+pub unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
     // SAFETY: the caller's contract.
     unsafe {
         asm!("st.relaxed.sys.v2.b64 [{p}], {{{a}, {b}}};", a = in(reg64) units[0], b = in(reg64) units[1], p = in(reg64) ptr, options(nostack))
@@ -283,7 +283,7 @@ pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
 /// # Safety
 /// `ptr` is one of the line's chunks.
 #[inline(always)]
-pub(crate) unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
+pub unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
     let (a, b);
     // SAFETY: the caller's contract.
     unsafe {

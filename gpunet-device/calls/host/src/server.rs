@@ -47,8 +47,7 @@ impl Settings {
 /// Serves the calls of a device's kernels. Kernels that run one after another or at the same time
 /// may use the same.
 ///
-/// Dropping it ends it: functions that run are waited for, for two seconds, and callers that wait
-/// get [`crate::Failure::HostGone`].
+/// Dropping it ends it, as [`CallServer::stop`] does.
 #[derive(Debug)]
 pub struct CallServer {
     // Dropped in this order: the registration before its region.
@@ -144,6 +143,26 @@ impl CallServer {
         unsafe { Calls::new(memory, device.as_ptr().cast(), self.shape) }
     }
 
+    /// Ends the threads: nothing is answered from now on, and callers that wait get
+    /// [`crate::Failure::HostGone`]. Functions that run are waited for, for two seconds; those that
+    /// still run then are left alone. The memory stays until this value is dropped.
+    pub fn stop(&mut self) {
+        // Ordering: Relaxed; a sign to stop, which brings no data.
+        self.pool.stop.store(true, Ordering::Relaxed);
+        for thread in &self.threads {
+            thread.thread().unpark();
+        }
+        let ends = Instant::now() + ENDS_WITHIN;
+        while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < ends {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let running = self.threads.drain(..).filter(|thread| !thread.is_finished()).count();
+        if running > 0 {
+            tracing::warn!(target: "gpunet::calls", "{running} functions still run, and are left alone");
+        }
+        self.pool.requests.lock().unwrap_or_else(PoisonError::into_inner).close();
+    }
+
     /// What has happened to calls so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -169,19 +188,6 @@ fn pool_of(calls: Calls, functions: Functions, settings: Settings, region: Arc<P
 
 impl Drop for CallServer {
     fn drop(&mut self) {
-        // Ordering: Relaxed; a sign to stop, which brings no data.
-        self.pool.stop.store(true, Ordering::Relaxed);
-        for thread in &self.threads {
-            thread.thread().unpark();
-        }
-        let ends = Instant::now() + ENDS_WITHIN;
-        while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < ends {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        let blocked = self.threads.iter().filter(|thread| !thread.is_finished()).count();
-        if blocked > 0 {
-            tracing::warn!(target: "gpunet::calls", "{blocked} functions still run, and are left alone");
-        }
-        self.pool.requests.lock().unwrap_or_else(PoisonError::into_inner).close();
+        self.stop();
     }
 }

@@ -6,6 +6,7 @@ use gpunet_abi::claim::Posted;
 use gpunet_abi::context::Context;
 use gpunet_abi::control::{ControlSlot, Descriptor};
 use gpunet_abi::entry::{Entry, OwnWords};
+use gpunet_abi::waiting;
 use gpunet_abi::layout::{DeviceHeader, SharedHeader, SocketLine};
 use gpunet_abi::poll_group::{GroupWords, PollEntry};
 use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
@@ -241,6 +242,13 @@ impl Net {
     pub(crate) fn cancel(self) -> Word {
         let offset = offset_of!(SharedHeader, cancel) as u64 + self.context().launch as u64 * 8;
         self.shared_word(offset)
+    }
+
+    /// Shows what a block of this launch waits for.
+    #[inline(always)]
+    pub(crate) fn waiting(self, block: u32) -> Word {
+        let number = self.context().launch * waiting::BLOCKS + block % waiting::BLOCKS;
+        self.shared_word(self.context().shared_layout.waits + number as u64 * 8)
     }
 
     /// The proxy's sign of life.

@@ -9,6 +9,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use gpunet_device::abi::atomic::{AtomicU64, Ordering};
+use gpunet_device::abi::waiting::{Awaited, Call};
 use gpunet_device::abi::{Word, device_scope};
 use gpunet_device::group::Front;
 use gpunet_device::internal::{Deadline, Lane, WaitGuard, back_off, by_leader, load_units, store_units};
@@ -316,7 +317,7 @@ fn find_room<G: Group>(
     timeout: Timeout,
 ) -> Result<u64, Failure> {
     let found = by_leader(g, || {
-        let mut guard = WaitGuard::new(net, Deadline::of(timeout));
+        let mut guard = WaitGuard::new(net, Deadline::of(timeout)).waiting_for(Awaited::new(Call::Host));
         loop {
             // Ordering: Acquire, pairs with the Release of `Requests::take`: what is stored in the
             // place comes after the host's loads of it.
@@ -367,7 +368,7 @@ fn receive<G: Group, A: Plain>(
     let eager = const { if size_of::<A>() / 4 <= EAGER_WORDS { size_of::<A>() / 4 } else { 0 } };
     let mut found = [0_u32; EAGER_WORDS + 1];
     let head = if g.is_leader() {
-        let mut guard = WaitGuard::new(net, Deadline::of(timeout));
+        let mut guard = WaitGuard::new(net, Deadline::of(timeout)).waiting_for(Awaited::new(Call::Host));
         let mut ended = None;
         loop {
             let (mut pair, mut there, mut head) = (0, true, 0);

@@ -80,6 +80,8 @@ static THREADS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new
 thread_local! {
     /// What this thread stores in a park flag that it shares.
     static THREAD_NUMBER: NonZeroU32 = next_thread_number();
+    /// The block of its launch that this thread belongs to.
+    static BLOCK: Cell<u32> = const { Cell::new(0) };
     static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
     static SPIN_YIELD: RefCell<SpinYield> = RefCell::new(SpinYield::new());
     /// How long this thread's last wait for several sockets took.
@@ -93,6 +95,16 @@ fn next_thread_number() -> NonZeroU32 {
             return number;
         }
     }
+}
+
+/// Makes this thread one of that block's.
+pub(crate) fn set_block(block: u32) {
+    BLOCK.set(block);
+}
+
+/// The calling thread's block.
+pub(crate) fn block() -> u32 {
+    BLOCK.get()
 }
 
 /// Makes this thread's waits end once `abandoned` is set: its launch has lost a thread.

@@ -33,6 +33,11 @@ pub(crate) const fn slow_check_every() -> u32 {
     128
 }
 
+/// The calling thread's block.
+pub(crate) fn block() -> u32 {
+    crate::group::nvptx::block_index()
+}
+
 /// A GPU's groups lose no lane: a trap ends the whole grid.
 #[inline(always)]
 pub(crate) fn is_abandoned() -> bool {

@@ -7,6 +7,7 @@ use crate::table::{entry, slots};
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Net, platform};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
@@ -225,7 +226,13 @@ struct Patience {
 impl Patience {
     #[inline(always)]
     fn new(wait: &Wait, deadline: Deadline) -> Self {
-        Self { guard: WaitGuard::new(wait.net, deadline), shown: !wait.end.link.is_direct() }
+        let call = match wait.half {
+            Direction::Send => Call::Send,
+            Direction::Recv => Call::Recv,
+        };
+        let guard =
+            WaitGuard::new(wait.net, deadline).waiting_for(Awaited::on(call, wait.handle.slot()));
+        Self { guard, shown: !wait.end.link.is_direct() }
     }
 }
 

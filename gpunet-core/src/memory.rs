@@ -178,7 +178,10 @@ impl SharedMemory {
     /// Shows that no block of a launch waits: its kernels have not begun, or have ended.
     pub fn clear_waiting(&self, launch: LaunchId) {
         let words = self.waiting_words(launch);
-        (0..words.len()).map(|block| words.get(block)).filter(|word| word.peek() != 0).for_each(|word| word.set(0));
+        (0..words.len())
+            .map(|block| words.get(block))
+            .filter(|word| word.peek() != 0)
+            .for_each(|word| word.set(0));
     }
 
     /// The first `consumed` word.

@@ -6,12 +6,12 @@ use gpunet_abi::claim::Posted;
 use gpunet_abi::context::Context;
 use gpunet_abi::control::{ControlSlot, Descriptor};
 use gpunet_abi::entry::{Entry, OwnWords};
-use gpunet_abi::waiting;
 use gpunet_abi::layout::{DeviceHeader, SharedHeader, SocketLine};
 use gpunet_abi::poll_group::{GroupWords, PollEntry};
 use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 #[cfg(not(target_arch = "nvptx64"))]
 use gpunet_abi::region::{FIRST_ARENA, REGIONS};
+use gpunet_abi::waiting;
 use gpunet_abi::{MAGIC, Status, VERSION, Word};
 
 /// The handle by which a kernel uses sockets: the address of its launch's [`Context`].

@@ -12,7 +12,7 @@ use gpunet_device::abi::atomic::{AtomicU64, Ordering};
 use gpunet_device::abi::waiting::{Awaited, Call};
 use gpunet_device::abi::{Word, device_scope};
 use gpunet_device::group::Front;
-use gpunet_device::internal::{Deadline, Lane, WaitGuard, back_off, by_leader, load_units, store_units};
+use gpunet_device::internal::{Deadline, Lane, WaitGuard, by_leader, load_units, store_units, yield_core};
 use gpunet_device::{Error, Group, Net, Timeout};
 
 /// No channel.
@@ -247,7 +247,8 @@ impl Caller {
         }
         let lane = Lane::of(g);
         if let Some(front) = g.front(lane) {
-            let (tag, place) = (wire::request_tag(shape.lap(self.next)), self.calls.request(self.channel, self.next));
+            let (tag, place) =
+                (wire::request_tag(shape.lap(self.next)), self.calls.request(self.channel, self.next));
             let units = const { REQUEST_HEAD + size_of::<Q>() / 4 };
             let lengths = wire::lengths(size_of::<Q>(), size_of::<A>());
             let from = (&raw const request).cast::<u32>();
@@ -343,7 +344,7 @@ fn end_of_wait(calls: Calls, net: Net, guard: &mut WaitGuard, timeout: Timeout) 
         }
         guard.check()?;
     }
-    back_off();
+    yield_core();
     Ok(())
 }
 
@@ -462,7 +463,7 @@ fn load_all(place: *mut u64, tag: u32, to: *mut u32, words: usize) -> bool {
             if looks > LOOKS {
                 return false;
             }
-            back_off();
+            yield_core();
         }
     }
     true

@@ -51,11 +51,7 @@ impl Shape {
     /// ```
     #[must_use]
     pub const fn new(channels: u32, tickets: u32, request: usize, answer: usize) -> Option<Self> {
-        if tickets > Self::MAX_TICKETS
-            || request > MAX_REQUEST
-            || answer > MAX_ANSWER
-            || channels > 1 << 16
-        {
+        if tickets > Self::MAX_TICKETS || request > MAX_REQUEST || answer > MAX_ANSWER || channels > 1 << 16 {
             return None;
         }
         Some(Self {
@@ -130,14 +126,16 @@ impl Shape {
     /// Where request `number` of a channel lies in pinned memory.
     #[inline(always)]
     pub(crate) const fn request_at(self, channel: u32, number: u64) -> usize {
-        let place = (channel as usize) << self.tickets_log2 | (number as usize & (self.tickets() as usize - 1));
+        let place =
+            (channel as usize) << self.tickets_log2 | (number as usize & (self.tickets() as usize - 1));
         self.requests() + (place << self.request_log2)
     }
 
     /// Where the answer to a ticket of a channel lies in pinned memory.
     #[inline(always)]
     pub(crate) const fn answer_at(self, channel: u32, ticket: u32) -> usize {
-        let place = (channel as usize) << self.tickets_log2 | (ticket as usize & (self.tickets() as usize - 1));
+        let place =
+            (channel as usize) << self.tickets_log2 | (ticket as usize & (self.tickets() as usize - 1));
         self.answers() + (place << self.answer_log2)
     }
 }

@@ -228,7 +228,9 @@ impl Answers {
         assert!(size_of::<A>() <= self.calls.shape().answer(), "longer than the memory was made for");
         // SAFETY: `Function` has checked that the answer is not longer, and a plain type has no
         // padding.
-        unsafe { (&raw const *answer).cast::<u8>().copy_to_nonoverlapping(all.as_mut_ptr().cast(), words * 4) };
+        unsafe {
+            (&raw const *answer).cast::<u8>().copy_to_nonoverlapping(all.as_mut_ptr().cast(), words * 4)
+        };
         // SAFETY: written above.
         let words = unsafe { std::slice::from_raw_parts(all.as_ptr().cast::<u32>(), words) };
         self.store(to, Status::Answered, words)

@@ -135,7 +135,7 @@ pub(crate) fn nap() {
 }
 
 /// Lets others have the core between two loads of a word that another group writes.
-pub(crate) fn yield_core() {
+pub fn yield_core() {
     if turns::pass_on() {
         return;
     }

@@ -60,7 +60,7 @@ pub(crate) fn nap() {
 
 /// A GPU's groups need no other's core.
 #[inline(always)]
-pub(crate) fn yield_core() {}
+pub fn yield_core() {}
 
 /// A GPU waiter never sleeps.
 #[inline(always)]

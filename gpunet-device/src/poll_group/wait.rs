@@ -10,12 +10,12 @@ use crate::table::lists::{self, List};
 use crate::table::member::{Member, Stack, holder, queue};
 use crate::table::slots::Caller;
 use crate::{Group, Net};
-use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::atomic::{AtomicU32, Ordering};
 use gpunet_abi::entry::GroupId;
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry};
 use gpunet_abi::ready_list::{self, CLAIMS};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Error, Handle, Result, Timeout};
 
 impl PollGroup {
@@ -49,7 +49,8 @@ impl PollGroup {
         by_leader(g, || self.check().map(|()| 0))?;
         let relay =
             Relay::of_group(relay_words(self.net, self.handle.slot()), lists::changes(self.net, self.handle));
-        let mut pause = PollWait::new(self.net, timeout, relay, Awaited::on(Call::PollGroup, self.handle.slot()));
+        let mut pause =
+            PollWait::new(self.net, timeout, relay, Awaited::on(Call::PollGroup, self.handle.slot()));
         let result = self.wait_by(g, events, timeout.is_non_blocking(), &mut pause);
         if g.is_leader() {
             pause.end();

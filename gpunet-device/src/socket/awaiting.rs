@@ -7,11 +7,11 @@ use crate::table::{entry, slots};
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Net, platform};
-use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Direction, Error, Handle, Result, Status, Timeout};
 
 /// Waits until the other end's word of a half differs from `seen` ([`is_news`]), or the half ends;
@@ -230,8 +230,7 @@ impl Patience {
             Direction::Send => Call::Send,
             Direction::Recv => Call::Recv,
         };
-        let guard =
-            WaitGuard::new(wait.net, deadline).waiting_for(Awaited::on(call, wait.handle.slot()));
+        let guard = WaitGuard::new(wait.net, deadline).waiting_for(Awaited::on(call, wait.handle.slot()));
         Self { guard, shown: !wait.end.link.is_direct() }
     }
 }

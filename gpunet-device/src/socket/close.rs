@@ -13,9 +13,9 @@ use crate::table::{membership, slots};
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Group, Net, platform};
-use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::{Kind, lock};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Direction, Error, Handle, Result};
 
 /// A socket whose handle is dead, which the proxy does not know yet: the caller still has its slot.

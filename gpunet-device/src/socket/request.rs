@@ -7,12 +7,12 @@ use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Net, platform};
 use core::mem::offset_of;
-use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::atomic::{AtomicU32, Ordering};
 use gpunet_abi::claim::{self, ClaimWord, Posted, Taken};
 use gpunet_abi::control::{ControlSlot, NO_SLOT, Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::hand_off::{self, HandOff};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Error, Handle, Options, Result, Word};
 
 /// A claimed control slot. While it is held, a request can be posted without fail.

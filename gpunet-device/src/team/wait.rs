@@ -4,9 +4,9 @@ use super::{SymmetricPtr, TeamHandle};
 use crate::group::outcome::by_leader;
 use crate::wait::guard::WaitGuard;
 use crate::{Group, platform};
-use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::team::{MAX_VALUE, Rank, Signal};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Error, Result, Word};
 
 /// A signal of a source that has reached a value, or not yet: for [`TeamHandle::wait_until_any`].

@@ -108,8 +108,11 @@ impl CallServer {
     pub fn start(attachment: &Attachment, functions: Functions, settings: Settings) -> Result<Self, Error> {
         let (request, answer) = functions.longest();
         let Settings { channels, tickets, .. } = settings;
-        let shape =
-            Shape::new(channels, tickets, request, answer).ok_or(Error::Shape { tickets, request, answer })?;
+        let shape = Shape::new(channels, tickets, request, answer).ok_or(Error::Shape {
+            tickets,
+            request,
+            answer,
+        })?;
         let region = PinnedRegion::create("gpunet-calls", shape.bytes())?;
         let registration = attachment.cuda().map(|device| device.register(region.clone())).transpose()?;
         let device = attachment.alloc(shape.device_bytes())?;

@@ -5,9 +5,7 @@ use super::arena::Arenas;
 use super::tables::slots::{Role, Slot};
 use super::tables::{AttachmentEntry, StreamEntry, StreamMemory};
 use crate::model::message::{Command, Done, StreamCount};
-use crate::model::snapshot::{
-    Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport, Wait,
-};
+use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport, Wait};
 use gpunet_abi::Direction;
 use gpunet_abi::layout::LAUNCHES;
 use gpunet_abi::options::TransportKind;

@@ -62,8 +62,7 @@ fn block_rank() -> u32 {
 fn block_size() -> u32 {
     ntid_x() * ntid_y() * ntid_z()
 }
-/// The number of the calling thread's block.
-pub(crate) fn block_index() -> u32 {
+fn block_index() -> u32 {
     ctaid_x() + nctaid_x() * (ctaid_y() + nctaid_y() * ctaid_z())
 }
 fn block_count() -> u32 {

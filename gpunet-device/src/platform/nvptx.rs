@@ -33,9 +33,14 @@ pub(crate) const fn slow_check_every() -> u32 {
     128
 }
 
-/// The calling thread's block.
+/// The number of the calling thread's block.
 pub(crate) fn block() -> u32 {
-    crate::group::nvptx::block_index()
+    let (x, y, z, columns, rows): (u32, u32, u32, u32, u32);
+    // SAFETY: reads special registers that are constant for the thread.
+    unsafe {
+        asm!("mov.u32 {x}, %ctaid.x;", "mov.u32 {y}, %ctaid.y;", "mov.u32 {z}, %ctaid.z;", "mov.u32 {columns}, %nctaid.x;", "mov.u32 {rows}, %nctaid.y;", x = out(reg32) x, y = out(reg32) y, z = out(reg32) z, columns = out(reg32) columns, rows = out(reg32) rows, options(pure, nomem, nostack, preserves_flags));
+    }
+    x + columns * (y + rows * z)
 }
 
 /// A GPU's groups lose no lane: a trap ends the whole grid.

@@ -64,8 +64,8 @@ pub use socket::stream::{Shutdown, Stream};
 pub use socket::{listener, recv, send, stream};
 pub use team::{Rank, Signal, SymmetricPtr, TeamHandle};
 
-/// The functions from which gpunet-posix, gpunet-records and gpunet-calls are made. No other program uses them,
-/// and they change without notice.
+/// The functions from which gpunet-posix, gpunet-records and gpunet-calls are made. No other
+/// program uses them, and they change without notice.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::group::Lane;

@@ -122,8 +122,8 @@ pub enum What {
     Tensors(TensorsArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, calls, check, clients, faults, rate, rhythm, rings, staged, stream,
-    /// symmetric, tensors and watch.
+    /// Run everything but attach, calls, check, clients, faults, rate, rhythm, rings, staged,
+    /// stream, symmetric, tensors and watch.
     All,
     /// Make --plot and --tables from the results that an earlier run wrote with --json. Measures
     /// nothing.

@@ -5,8 +5,8 @@ use gpunet_device::SockAddr;
 
 /// Data that can be copied byte by byte between a kernel and the host.
 ///
-/// Implemented for integers, floats, `()`, arrays of these, and [`SockAddr`]. [`plain!`](crate::plain)
-/// declares structures of such fields.
+/// Implemented for integers, floats, `()`, arrays of these, and [`SockAddr`].
+/// [`plain!`](crate::plain) declares structures of such fields.
 ///
 /// # Safety
 /// The type has no padding, every pattern of bits is a value of it, and its fields lie at the same

@@ -109,8 +109,8 @@ impl WaitGuard {
         if self.deadline.has_passed(now) { Err(Error::TimedOut) } else { Ok(()) }
     }
 
-    /// Shows the wait, once it has lasted, and then each millisecond: another group of the block may
-    /// have stored what it waits for.
+    /// Shows the wait, once it has lasted, and then each millisecond: another group of the block
+    /// may have stored what it waits for.
     #[inline(always)]
     fn show(&mut self, now: u64) {
         // A model's executions differ in nothing that the clock decides.

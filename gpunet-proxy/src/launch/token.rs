@@ -62,7 +62,7 @@ impl AttachedDevice {
             Ok(()) => self.memory.bump_epoch(None),
             Err(error) => tracing::debug!(%error, "cannot reach the device's memory"),
         }
-        // Its kernels have ended: what blocks showed last, if they were killed, is not true any more.
+        // Its kernels have ended, and may have been killed while they showed a wait.
         self.memory.clear_waiting(launch);
         let ended = self.launches().end(launch);
         self.forget_users();

@@ -39,7 +39,8 @@ impl Shape {
     /// So many channels (at least one; each group that has a caller at a time needs one) with
     /// `tickets` calls in flight each, requests of at most `request` bytes and answers of at most
     /// `answer`. Everything is rounded up to powers of two. `None`: more than
-    /// [`Shape::MAX_TICKETS`] tickets, longer than [`MAX_REQUEST`] or [`MAX_ANSWER`], or more than 65,536 channels.
+    /// [`Shape::MAX_TICKETS`] tickets, longer than [`MAX_REQUEST`] or [`MAX_ANSWER`], or more than
+    /// 65,536 channels.
     ///
     /// # Examples
     ///

@@ -74,8 +74,7 @@ fn one(bench: &Bench, server: &CallServer, shape: Shape) -> Outcome<Vec<u64>> {
     let Shape { blocks, in_flight, group, rounds } = shape;
     let words = blocks as usize + if in_flight == 1 { rounds as usize } else { 0 };
     let job = bench.job(0, words)?;
-    // SAFETY: the server is dropped after the launch, which `finish` waits for.
-    let calls = unsafe { server.calls() };
+    let calls = Bench::calls(server);
     let launch = bench.start(blocks, bench.threads(THREADS), |net| HostCalls {
         net,
         calls,

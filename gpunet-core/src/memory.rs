@@ -26,7 +26,7 @@ use gpunet_abi::layout::{
 };
 use gpunet_abi::panic_record::PanicRecord;
 use gpunet_abi::park::SharedFlag;
-use gpunet_abi::{Direction, MAGIC, RingSpan, Status, VERSION, Word, line};
+use gpunet_abi::{Direction, MAGIC, RingSpan, Status, VERSION, Word, line, waiting};
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -180,6 +180,23 @@ impl SharedMemory {
     #[must_use]
     pub fn lines_sent_words(&self) -> WordArray {
         WordArray { first: self.word(self.layout.lines_sent), len: self.geometry.slots() as usize }
+    }
+
+    /// What the blocks of a launch wait for: a word of [`gpunet_abi::waiting`] each.
+    #[must_use]
+    pub fn waiting_words(&self, launch: LaunchId) -> WordArray {
+        assert!(launch.0 < LAUNCHES, "launch out of range");
+        let first = self.layout.waits + u64::from(launch.0 * waiting::BLOCKS) * 8;
+        WordArray { first: self.word(first), len: waiting::BLOCKS as usize }
+    }
+
+    /// Shows that no block of a launch waits: its kernels have not begun, or have ended.
+    pub fn clear_waiting(&self, launch: LaunchId) {
+        let words = self.waiting_words(launch);
+        (0..words.len())
+            .map(|block| words.get(block))
+            .filter(|word| word.peek() != 0)
+            .for_each(|word| word.set(0));
     }
 
     /// The first `consumed` word.

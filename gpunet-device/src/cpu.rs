@@ -139,12 +139,12 @@ pub fn launch_with<K: Kernel>(
         if threads == 1 {
             let group = Solo::new(block, blocks);
             let name = format!("gpunet-block-{block}");
-            handles.push(spawn(name, &shared, move || kernel.run(&group))?);
+            handles.push(spawn(name, block, &shared, move || kernel.run(&group))?);
             continue;
         }
         for (rank, lane) in Lanes::group(block, blocks, threads).into_iter().enumerate() {
             let name = format!("gpunet-block-{block}.{rank}");
-            handles.push(spawn(name, &shared, move || kernel.run(&lane))?);
+            handles.push(spawn(name, block, &shared, move || kernel.run(&lane))?);
         }
     }
     Ok(Launch { threads: handles, shared })
@@ -152,6 +152,7 @@ pub fn launch_with<K: Kernel>(
 
 fn spawn(
     name: String,
+    block: u32,
     shared: &Arc<Shared>,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
@@ -161,6 +162,7 @@ fn spawn(
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
         let running = running;
         let shared = &running.0;
+        platform::set_block(block);
         platform::end_waits_on(shared.abandoned.clone());
         let Err(panicked) = panics::catch(body) else { return };
         // Ordering: Relaxed; a sign to stop, which brings no data.

@@ -64,13 +64,13 @@ pub use socket::stream::{Shutdown, Stream};
 pub use socket::{listener, recv, send, stream};
 pub use team::{Rank, Signal, SymmetricPtr, TeamHandle};
 
-/// The functions from which gpunet-posix makes the calls of C programs. No other program uses them,
-/// and they change without notice.
+/// The functions from which gpunet-posix, gpunet-records and gpunet-calls are made. No other
+/// program uses them, and they change without notice.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::group::Lane;
     pub use crate::group::outcome::{by_leader, by_leader_once};
-    pub use crate::platform::{CallGuard, back_off};
+    pub use crate::platform::{CallGuard, back_off, load_units, store_units, yield_core};
     pub use crate::socket::half::ring_end;
     pub use crate::socket::ownership::become_receiver;
     pub use crate::socket::stream::out_queue_of;

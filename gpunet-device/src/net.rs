@@ -11,6 +11,7 @@ use gpunet_abi::poll_group::{GroupWords, PollEntry};
 use gpunet_abi::region::{DEVICE, Region, RegionOffset, SHARED};
 #[cfg(not(target_arch = "nvptx64"))]
 use gpunet_abi::region::{FIRST_ARENA, REGIONS};
+use gpunet_abi::waiting;
 use gpunet_abi::{MAGIC, Status, VERSION, Word};
 
 /// The handle by which a kernel uses sockets: the address of its launch's [`Context`].
@@ -241,6 +242,13 @@ impl Net {
     pub(crate) fn cancel(self) -> Word {
         let offset = offset_of!(SharedHeader, cancel) as u64 + self.context().launch as u64 * 8;
         self.shared_word(offset)
+    }
+
+    /// Shows what a block of this launch waits for.
+    #[inline(always)]
+    pub(crate) fn waiting(self, block: u32) -> Word {
+        let number = self.context().launch * waiting::BLOCKS + block % waiting::BLOCKS;
+        self.shared_word(self.context().shared_layout.waits + number as u64 * 8)
     }
 
     /// The proxy's sign of life.

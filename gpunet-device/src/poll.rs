@@ -24,6 +24,7 @@ pub use cache::PollCache;
 use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::epoch::{Changes, Epoch};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Error, Handle, Result, Timeout, Word};
 use readiness::examine;
 use relay::Relay;
@@ -168,7 +169,7 @@ pub fn poll_again<G: Group>(
         return Err(Error::NetworkDown);
     }
     g.sync();
-    let mut pause = PollWait::new(net, timeout, Relay::of_epoch(net));
+    let mut pause = PollWait::new(net, timeout, Relay::of_epoch(net), Awaited::new(Call::Poll));
     pause.words = words.map(|words| (words, !set.is_empty()));
     let result = wait(g, net, set, cache, timeout.is_non_blocking(), &mut pause, is_over);
     if g.is_leader() {
@@ -384,9 +385,9 @@ const ROUNDS_BEFORE_ANNOUNCING: u32 = 8;
 const ROUNDS_BEFORE_NAPS: u32 = 64;
 
 impl PollWait {
-    pub(crate) fn new(net: Net, timeout: Timeout, relay: Relay) -> Self {
+    pub(crate) fn new(net: Net, timeout: Timeout, relay: Relay, awaited: Awaited) -> Self {
         let deadline = Deadline::of(timeout);
-        let guard = WaitGuard::new(net, deadline);
+        let guard = WaitGuard::new(net, deadline).waiting_for(awaited);
         let registration = platform::PollerRegistration::new(net);
         let spinning = platform::PollSpin::new();
         Self { net, guard, registration, counts: None, spinning, words: None, relay }

@@ -44,6 +44,7 @@ use crate::table::entry;
 use crate::wait::deadline::Deadline;
 use crate::wait::guard::WaitGuard;
 use crate::{Group, Net, platform};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Direction, Error, Gate, Handle, Prepared, Result, RingSpan, Timeout, Trigger, Word};
 use taken::TakenDirection;
 
@@ -258,7 +259,7 @@ fn await_value(net: Net, word: Word, value: u64, timeout: Timeout) -> Result<u64
     if !net.is_attached() {
         return Err(Error::NetworkDown);
     }
-    let mut guard = WaitGuard::new(net, Deadline::of_word(timeout));
+    let mut guard = WaitGuard::new(net, Deadline::of_word(timeout)).waiting_for(Awaited::new(Call::Word));
     // Ordering: Acquire, pairs with the Release of the agent that publishes the word.
     while word.observe().wrapping_sub(value).cast_signed() < 0 {
         if guard.is_due() {

@@ -113,6 +113,8 @@ pub enum What {
     /// Measure how fast queues move memory of the device to plain programs and from them, beside
     /// the copy engine.
     Staged(StagedArgs),
+    /// Measure calls of kernels to functions of this program, beside a socket to a CPU block.
+    Calls,
     /// Measure symmetric memory: messages with a signal, puts, and barriers and collectives of
     /// several members.
     Symmetric(SymmetricArgs),
@@ -121,8 +123,8 @@ pub enum What {
     Tensors(TensorsArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, check, clients, faults, rate, rhythm, rings, staged, stream,
-    /// symmetric, tensors and watch.
+    /// Run everything but attach, calls, check, clients, faults, rate, rhythm, rings, staged,
+    /// stream, symmetric, tensors and watch.
     All,
     /// Make --plot and --tables from the results that an earlier run wrote with --json. Measures
     /// nothing.

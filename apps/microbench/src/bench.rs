@@ -21,6 +21,7 @@ use gpu_usermap::cuda::Registration;
 use gpunet_app::device::{self, DeviceChoice};
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_bench_kernel::{Results, failed};
+use gpunet_calls_host::{CallServer, Calls};
 use gpunet_device::abi::Word;
 use gpunet_device::{Buffer, Error, Kernel, Net};
 use gpunet_embed_ptx::{Embedded, embedded};
@@ -226,6 +227,13 @@ impl Bench {
     /// another kernel waits, and before time is measured.
     pub fn prepare<K: Kernel>(&self, threads: u32) -> Outcome<()> {
         self.program::<K>(self.threads(threads)).map(|_| ())
+    }
+
+    /// Returns a kernel's way to functions of this program. The server outlives the launch, which
+    /// the caller waits for.
+    pub fn calls(server: &CallServer) -> Calls {
+        // SAFETY: kept until the launch has ended, as the memory of a `Job` is.
+        unsafe { server.calls() }
     }
 
     /// Starts a kernel.

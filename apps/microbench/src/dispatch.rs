@@ -24,6 +24,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Copy => copy(run)?,
         What::Stream(args) => return stream(run, args),
         What::Staged(args) => staged(run, args)?,
+        What::Calls => calls(run)?,
         What::Symmetric(args) => symmetric(run, args)?,
         What::Tensors(args) => tensors(run, args)?,
         What::Attach => attach(run)?,
@@ -37,7 +38,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Runs everything but attach, check, clients, faults, rate, rhythm, rings, staged, stream,
+/// Runs everything but attach, calls, check, clients, faults, rate, rhythm, rings, staged, stream,
 /// symmetric, tensors and watch.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [

@@ -2,6 +2,7 @@
 
 mod attach;
 mod bandwidth;
+mod calls;
 mod check;
 mod clients;
 mod connect;
@@ -26,6 +27,7 @@ mod watch;
 
 pub use attach::attach;
 pub use bandwidth::{BandwidthArgs, bandwidth};
+pub use calls::calls;
 pub use check::{CheckArgs, check};
 pub use clients::{ClientsArgs, PlainServerArgs, clients, plain_server};
 pub use connect::connect;

@@ -414,6 +414,17 @@ fn output_that_cannot_be_written_is_a_failure_and_ends_a_run_unless_something_is
 }
 
 #[test]
+fn calls_have_a_floor_and_the_socket_beside_them() {
+    let folder = Folder::new("calls");
+    let tables = tables(&folder, &["calls"]);
+    assert_sound(&tables[0]);
+    assert_eq!(rows(&tables[0], "floor").len(), 1);
+    let ours = rows(&tables[0], "gpunet");
+    let rates = ours.iter().filter(|row| row["value"].as_f64() > Some(0.0)).count();
+    assert_eq!((ours.len(), rates), (5, 3), "{ours:?}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_in_a_line() {
     for (args, says) in [
         (&["latency", "--other", "gpu"][..], "cpu, cuda or cuda:N"),

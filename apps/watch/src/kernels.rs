@@ -9,7 +9,8 @@ use crate::error::Error;
 use gpunet_app::kernel::{NUMBER, RunningKernel};
 use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_proxy::device::{Kernel, Net};
-use gpunet_proxy::{Attachment, Config, DeviceBuffer, Program};
+use gpunet_proxy::snapshot::Snapshot;
+use gpunet_proxy::{Attachment, Config, DeviceBuffer, Program, Proxy};
 use gpunet_records_host::{Reader, Records, Rings, Settings};
 use gpunet_watch_kernel::{Flood, Work, Write};
 
@@ -25,6 +26,7 @@ const WARP: u32 = 32;
 pub struct Kernels {
     program: Program,
     attachment: Attachment,
+    proxy: Proxy,
     blocks: u32,
     threads: u32,
 }
@@ -37,12 +39,18 @@ impl Kernels {
         let attachment = gpunet_app::device::attach(&proxy, crate::NAME, args.device)?;
         let threads = args.threads.unwrap_or(if attachment.cuda().is_some() { GPU_THREADS } else { 1 });
         let program = attachment.load(PTX.text(), threads)?;
-        Ok(Self { program, attachment, blocks: args.blocks, threads })
+        Ok(Self { program, attachment, proxy, blocks: args.blocks, threads })
     }
 
     /// "cpu", or the GPU's name.
     pub fn device_name(&self) -> &str {
         self.attachment.device_name()
+    }
+
+    /// What the proxy holds, and what blocks wait for. `None`: a daemon that is asked for it does
+    /// not answer; its own `gpunetctl top` shows it.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        self.proxy.snapshot().ok()
     }
 
     /// Warps of a launch.

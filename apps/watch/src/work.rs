@@ -6,6 +6,7 @@ use crate::kernels::Kernels;
 use gpunet_app::cli::print;
 use gpunet_app::interrupt::Interrupt;
 use gpunet_proxy::FinishPolicy;
+use gpunet_proxy::snapshot::Socket;
 use gpunet_records_host::{Level, Reader, Settings, Watch};
 use gpunet_watch_kernel::work_lines;
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ pub fn run(args: &WorkArgs, interrupt: &Interrupt) -> Result<(), Error> {
     let (started, limit) = (Instant::now(), Duration::from_secs(args.seconds));
     while !kernel.wait(LOOKS)? && started.elapsed() < limit && !interrupt.asked() {}
     if !kernel.is_finished()? {
+        show_waits(&kernels);
         print(&format_args!("{}: the kernel still runs, and is cancelled\n", crate::NAME));
         kernel.end()?;
     }
@@ -34,6 +36,18 @@ pub fn run(args: &WorkArgs, interrupt: &Interrupt) -> Result<(), Error> {
     print(&format_args!("{} records, {} lost\n", found.records, found.lost()));
     kernels.close();
     Ok(())
+}
+
+/// Shows what each block waits for, as `gpunetctl top` does.
+fn show_waits(kernels: &Kernels) {
+    let Some(snapshot) = kernels.snapshot() else { return };
+    for wait in &snapshot.waits {
+        let is_its = |socket: &&Socket| (socket.client, Some(socket.slot)) == (wait.client, wait.slot);
+        let socket = snapshot.sockets.iter().find(is_its).and_then(|socket| socket.local);
+        let at = socket.map_or_else(String::new, |local| format!(" at {local}"));
+        let (block, call, ms) = (wait.block, &wait.call, wait.waited_us / 1000);
+        print(&format_args!("block {block} has waited for {ms} ms: {call}{at}\n"));
+    }
 }
 
 /// A watch with the addresses that were asked for.

@@ -19,6 +19,21 @@ fn a_stalled_block_has_said_where() {
     child.wait().unwrap();
 }
 
+/// What the stalled block waits for, on which socket and since when, is shown while it waits.
+#[test]
+fn a_planted_stall_is_shown() {
+    let args = ["work", "--device", "cpu", "--for", "1", "--blocks", "3", "--stalls", "2"];
+    let output = Command::new(WATCH).args(args).output().expect("the program starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let port = text.lines().find_map(|line| line.split("waits for a connection to port ").nth(1));
+    let port = port.unwrap_or_else(|| panic!("it has said so: {text}"));
+    let shown: Vec<_> = text.lines().filter(|line| line.contains(" has waited for ")).collect();
+    let [line] = shown[..] else { panic!("one block waits: {text}") };
+    let ms = line.strip_prefix("block 2 has waited for ").and_then(|line| line.split(' ').next());
+    assert!(ms.and_then(|ms| ms.parse::<u64>().ok()).is_some_and(|ms| ms < 1_000_000), "{line}");
+    assert!(line.ends_with(&format!(" ms: accept at 127.0.0.1:{port}")), "{line}");
+}
+
 /// The program itself compares what was written with what was read, collected and lost.
 #[test]
 fn a_flood_is_accounted_for() {

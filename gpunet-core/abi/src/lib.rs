@@ -9,7 +9,7 @@
 //! | floor | modules |
 //! |---|---|
 //! | sync | [`atomic`] (what words are made of), [`word`] (loads and stores with a named partner), [`device_scope`] (the same among threads of one device), [`park`] (sleeping and waking), [`epoch`] (counting changes), [`hand_off`] (where tests make threads pause) |
-//! | types | [`addr`], [`options`], [`errno`], [`handle`], [`status`], [`region`] (region numbers and offsets), [`link`] (who is at the other side) |
+//! | types | [`addr`], [`options`], [`errno`], [`handle`], [`status`], [`region`] (region numbers and offsets), [`link`] (who is at the other side), [`waiting`] (what blocks wait for) |
 //! | stream | [`position`] (what a stream word means), [`span`] (pieces of a ring), `socket_line` (what the proxy reports to a socket), [`line`](mod@line) and [`units`] (small messages), [`ring`] (the producer's and the consumer's side), [`trigger`] (what a host gives to kernels) |
 //! | table | [`entry`] (the device's own socket table), [`recycle`] (free socket slots), [`accept`] (connections accepted ahead) |
 //! | request | [`control`] (requests and replies), [`claim`] (who may use a control slot) |
@@ -39,7 +39,7 @@ pub use request::{claim, control};
 pub use stream::{line, position, ring, span, trigger, units};
 pub use sync::{atomic, device_scope, epoch, hand_off, park, word};
 pub use table::{accept, entry, recycle};
-pub use types::{addr, direction, errno, handle, link, options, region, status, timeout};
+pub use types::{addr, direction, errno, handle, link, options, region, status, timeout, waiting};
 
 pub use addr::SockAddr;
 pub use context::Context;

@@ -11,6 +11,7 @@
 //! | [`region`] | Region numbers and offsets. |
 //! | [`status`] | How far a socket is. |
 //! | [`timeout`] | How long a call may wait. |
+//! | [`waiting`] | What a block waits for. |
 
 pub mod addr;
 pub mod direction;
@@ -21,3 +22,4 @@ pub mod options;
 pub mod region;
 pub mod status;
 pub mod timeout;
+pub mod waiting;

@@ -6,6 +6,7 @@ use crate::layout::{Records, TAKEN};
 use crate::platform;
 use crate::unit::{self, HEAD, Head, Kind, MAX_WORDS, NONE_BYTE, NONE_SM};
 use gpunet_device::abi::device_scope;
+use gpunet_device::abi::waiting::{Awaited, Call};
 use gpunet_device::group::Front;
 use gpunet_device::internal::{Deadline, Lane, WaitGuard, back_off, by_leader};
 use gpunet_device::{Buffer, Error, Group, Net, Result, Timeout};
@@ -378,7 +379,7 @@ fn wait_for_room(records: Records, net: Net, ring: u32, end: u64) -> Result<u64>
     if timeout.is_non_blocking() || !net.is_attached() {
         return Err(Error::WouldBlock);
     }
-    let mut guard = WaitGuard::new(net, Deadline::of(timeout));
+    let mut guard = WaitGuard::new(net, Deadline::of(timeout)).waiting_for(Awaited::new(Call::Record));
     loop {
         found = room();
         if found >= end {

@@ -80,6 +80,8 @@ static THREADS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new
 thread_local! {
     /// What this thread stores in a park flag that it shares.
     static THREAD_NUMBER: NonZeroU32 = next_thread_number();
+    /// The block of its launch that this thread belongs to.
+    static BLOCK: Cell<u32> = const { Cell::new(0) };
     static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
     static SPIN_YIELD: RefCell<SpinYield> = RefCell::new(SpinYield::new());
     /// How long this thread's last wait for several sockets took.
@@ -93,6 +95,16 @@ fn next_thread_number() -> NonZeroU32 {
             return number;
         }
     }
+}
+
+/// Makes this thread one of that block's.
+pub(crate) fn set_block(block: u32) {
+    BLOCK.set(block);
+}
+
+/// The calling thread's block.
+pub(crate) fn block() -> u32 {
+    BLOCK.get()
 }
 
 /// Makes this thread's waits end once `abandoned` is set: its launch has lost a thread.
@@ -123,7 +135,7 @@ pub(crate) fn nap() {
 }
 
 /// Lets others have the core between two loads of a word that another group writes.
-pub(crate) fn yield_core() {
+pub fn yield_core() {
     if turns::pass_on() {
         return;
     }
@@ -424,7 +436,7 @@ pub(crate) unsafe fn store_chunk(ptr: *mut u8, chunk: Chunk) {
 /// # Safety
 /// `ptr` is one of the line's chunks.
 #[inline(always)]
-pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
+pub unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
     for (at, unit) in units.into_iter().enumerate() {
         // SAFETY: the caller's contract.
         unsafe { Word::from_ptr(ptr.wrapping_add(at)) }.set(unit);
@@ -436,7 +448,7 @@ pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
 /// # Safety
 /// `ptr` is one of the line's chunks.
 #[inline(always)]
-pub(crate) unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
+pub unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
     // SAFETY: the caller's contract.
     unsafe { [Word::from_ptr(ptr).peek(), Word::from_ptr(ptr.wrapping_add(1)).peek()] }
 }

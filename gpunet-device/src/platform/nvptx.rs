@@ -33,6 +33,16 @@ pub(crate) const fn slow_check_every() -> u32 {
     128
 }
 
+/// The number of the calling thread's block.
+pub(crate) fn block() -> u32 {
+    let (x, y, z, columns, rows): (u32, u32, u32, u32, u32);
+    // SAFETY: reads special registers that are constant for the thread.
+    unsafe {
+        asm!("mov.u32 {x}, %ctaid.x;", "mov.u32 {y}, %ctaid.y;", "mov.u32 {z}, %ctaid.z;", "mov.u32 {columns}, %nctaid.x;", "mov.u32 {rows}, %nctaid.y;", x = out(reg32) x, y = out(reg32) y, z = out(reg32) z, columns = out(reg32) columns, rows = out(reg32) rows, options(pure, nomem, nostack, preserves_flags));
+    }
+    x + columns * (y + rows * z)
+}
+
 /// A GPU's groups lose no lane: a trap ends the whole grid.
 #[inline(always)]
 pub(crate) fn is_abandoned() -> bool {
@@ -55,7 +65,7 @@ pub(crate) fn nap() {
 
 /// A GPU's groups need no other's core.
 #[inline(always)]
-pub(crate) fn yield_core() {}
+pub fn yield_core() {}
 
 /// A GPU waiter never sleeps.
 #[inline(always)]
@@ -271,7 +281,7 @@ pub(crate) unsafe fn store_chunk(ptr: *mut u8, chunk: Chunk) {
 /// # Safety
 /// `ptr` is one of the line's chunks.
 #[inline(always)]
-pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
+pub unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
     // SAFETY: the caller's contract.
     unsafe {
         asm!("st.relaxed.sys.v2.b64 [{p}], {{{a}, {b}}};", a = in(reg64) units[0], b = in(reg64) units[1], p = in(reg64) ptr, options(nostack))
@@ -283,7 +293,7 @@ pub(crate) unsafe fn store_units(ptr: *mut u64, units: [u64; 2]) {
 /// # Safety
 /// `ptr` is one of the line's chunks.
 #[inline(always)]
-pub(crate) unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
+pub unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
     let (a, b);
     // SAFETY: the caller's contract.
     unsafe {

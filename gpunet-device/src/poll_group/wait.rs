@@ -15,6 +15,7 @@ use gpunet_abi::entry::GroupId;
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::poll_group::{Phase, PollState, ReadyEntry};
 use gpunet_abi::ready_list::{self, CLAIMS};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Error, Handle, Result, Timeout};
 
 impl PollGroup {
@@ -48,7 +49,8 @@ impl PollGroup {
         by_leader(g, || self.check().map(|()| 0))?;
         let relay =
             Relay::of_group(relay_words(self.net, self.handle.slot()), lists::changes(self.net, self.handle));
-        let mut pause = PollWait::new(self.net, timeout, relay);
+        let mut pause =
+            PollWait::new(self.net, timeout, relay, Awaited::on(Call::PollGroup, self.handle.slot()));
         let result = self.wait_by(g, events, timeout.is_non_blocking(), &mut pause);
         if g.is_leader() {
             pause.end();

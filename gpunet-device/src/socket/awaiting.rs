@@ -12,6 +12,7 @@ use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Direction, Error, Handle, Result, Status, Timeout};
 
 /// Waits until the other end's word of a half differs from `seen` ([`is_news`]), or the half ends;
@@ -296,7 +297,12 @@ struct Patience {
 impl Patience {
     #[inline(always)]
     fn new(wait: &Wait, deadline: Deadline) -> Self {
-        Self { guard: WaitGuard::new(wait.net, deadline), shown: !wait.end.link.is_direct() }
+        let call = match wait.half {
+            Direction::Send => Call::Send,
+            Direction::Recv => Call::Recv,
+        };
+        let guard = WaitGuard::new(wait.net, deadline).waiting_for(Awaited::on(call, wait.handle.slot()));
+        Self { guard, shown: !wait.end.link.is_direct() }
     }
 }
 

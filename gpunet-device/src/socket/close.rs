@@ -15,6 +15,7 @@ use crate::wait::guard::WaitGuard;
 use crate::{Group, Net, platform};
 use gpunet_abi::control::{Op, Request};
 use gpunet_abi::entry::{Kind, lock};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Direction, Error, Handle, Result};
 
 /// A socket whose handle is dead, which the proxy does not know yet: the caller still has its slot.
@@ -218,7 +219,9 @@ fn unlock_halves(net: Net, handle: Handle, locked: [bool; 2]) {
 /// TimedOut, when it does not give the half back; Canceled, in a launch that has lost a thread;
 /// NetworkDown.
 fn lock_for_end(net: Net, handle: Handle, half: Direction) -> Result<bool> {
-    let mut guard = WaitGuard::new(net, Deadline::after(request::CLOSE_LIMIT_NS)).ignoring_cancel(true);
+    let mut guard = WaitGuard::new(net, Deadline::after(request::CLOSE_LIMIT_NS))
+        .ignoring_cancel(true)
+        .waiting_for(Awaited::on(Call::Close, handle.slot()));
     loop {
         if slots::lock(net, handle, half, lock::ANNOUNCE) {
             return Ok(true);

@@ -12,6 +12,7 @@ use gpunet_abi::claim::{self, ClaimWord, Posted, Taken};
 use gpunet_abi::control::{ControlSlot, NO_SLOT, Op, Reply, Request};
 use gpunet_abi::entry::Kind;
 use gpunet_abi::hand_off::{self, HandOff};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Error, Handle, Options, Result, Word};
 
 /// A claimed control slot. While it is held, a request can be posted without fail.
@@ -252,7 +253,9 @@ impl Claim {
         let (slot, net) = (self.slot, self.slot.net);
         let sequence = slot.write(request, socket);
         let replied = slot.replied();
-        let mut guard = WaitGuard::new(net, deadline).ignoring_cancel(self.ignore_cancel);
+        let awaited = Awaited::on(call_of(request.op), request.slot);
+        let mut guard =
+            WaitGuard::new(net, deadline).ignoring_cancel(self.ignore_cancel).waiting_for(awaited);
         let mut given_up = None;
         // Pairs with the publish of `seq` in the proxy's `write_reply`.
         while replied.observe() != sequence {
@@ -345,6 +348,16 @@ pub(crate) fn open(
         .post(request, handle, deadline, reply)
         .inspect_err(|_| _ = slots::retire(net, handle, Kind::Fresh))?;
     Ok(handle)
+}
+
+/// What operators are shown of a wait for the answer to an operation.
+const fn call_of(op: u32) -> Call {
+    match Op::from_raw(op) {
+        Some(Op::Connect) => Call::Connect,
+        Some(Op::Accept) => Call::Accept,
+        Some(Op::Close) => Call::Close,
+        _ => Call::Request,
+    }
 }
 
 /// A request of operation `op` about a slot that [`open`] takes.

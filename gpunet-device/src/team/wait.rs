@@ -6,6 +6,7 @@ use crate::wait::guard::WaitGuard;
 use crate::{Group, platform};
 use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::team::{MAX_VALUE, Rank, Signal};
+use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Error, Result, Word};
 
 /// A signal of a source that has reached a value, or not yet: for [`TeamHandle::wait_until_any`].
@@ -164,7 +165,7 @@ impl TeamHandle {
     }
 
     fn await_slowly(self, in_vain: impl Fn(u64) -> bool, poll: impl Fn() -> Option<u64>) -> Result<u64> {
-        let mut guard = WaitGuard::new(self.net, self.deadline());
+        let mut guard = WaitGuard::new(self.net, self.deadline()).waiting_for(Awaited::new(Call::Team));
         loop {
             if let Some(found) = poll() {
                 return Ok(found);

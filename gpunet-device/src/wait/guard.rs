@@ -3,11 +3,17 @@
 use crate::wait::deadline::Deadline;
 use crate::{Net, platform};
 use gpunet_abi::layout::HEARTBEAT_DOWN;
+use gpunet_abi::waiting::{self, Awaited, Call};
 use gpunet_abi::{Error, Result};
 
 /// The time without a heartbeat grows by at most this much per check: a process that was stopped
 /// and continued must not take its own absence for the proxy's.
 const MAX_STEP_NS: u64 = 300_000_000;
+
+/// A wait is shown to operators once it has lasted so long.
+const SHOWN_AFTER_NS: u64 = 20_000;
+/// log2 of the nanoseconds after which a wait that goes on is shown anew: a millisecond.
+const SHOWN_EVERY_LOG2: u32 = 20;
 
 /// The conditions that end any wait: the deadline, cancel, or a proxy without a heartbeat.
 pub struct WaitGuard {
@@ -20,14 +26,34 @@ pub struct WaitGuard {
     last_check: u64,
     last_beat: u64,
     silent_ns: u64,
+    /// The clock at the first check; before it, later than it can be.
+    first_check: u64,
+    awaited: Awaited,
 }
 
 impl WaitGuard {
     /// Begins a wait. It does not read the clock yet: most waits are over before the first check.
     #[inline(always)]
     pub fn new(net: Net, deadline: Deadline) -> Self {
-        let last_check = u64::MAX;
-        Self { net, ignore_cancel: false, rounds: 0, deadline, last_check, last_beat: 0, silent_ns: 0 }
+        Self {
+            net,
+            ignore_cancel: false,
+            rounds: 0,
+            deadline,
+            last_check: u64::MAX,
+            last_beat: 0,
+            silent_ns: 0,
+            first_check: u64::MAX,
+            awaited: Awaited::new(Call::Other),
+        }
+    }
+
+    /// The same wait, and what operators are shown of it if it lasts.
+    #[inline(always)]
+    #[must_use]
+    pub fn waiting_for(mut self, awaited: Awaited) -> Self {
+        self.awaited = awaited;
+        self
     }
 
     /// The same wait, not ended by cancel: for the closes of a cancelled kernel.
@@ -75,6 +101,7 @@ impl WaitGuard {
             self.last_beat = beat;
             self.silent_ns = 0;
         }
+        self.show(now);
         self.last_check = now;
         if beat == HEARTBEAT_DOWN || self.silent_ns > self.net.context().heartbeat_timeout_ns {
             return Err(Error::NetworkDown);
@@ -82,9 +109,59 @@ impl WaitGuard {
         if self.deadline.has_passed(now) { Err(Error::TimedOut) } else { Ok(()) }
     }
 
+    /// Shows the wait, once it has lasted, and then each millisecond: another group of the block
+    /// may have stored what it waits for.
+    #[inline(always)]
+    fn show(&mut self, now: u64) {
+        // A model's executions differ in nothing that the clock decides.
+        if cfg!(loom) {
+            return;
+        }
+        if self.first_check == u64::MAX {
+            self.first_check = now;
+            return;
+        }
+        let (before, waited) = (self.waited_ns(), now.saturating_sub(self.first_check));
+        let is_due = before < SHOWN_AFTER_NS || before >> SHOWN_EVERY_LOG2 != waited >> SHOWN_EVERY_LOG2;
+        if waited >= SHOWN_AFTER_NS && is_due {
+            show(self.net, self.awaited, waited);
+        }
+    }
+
+    /// From the first check to the last one.
+    #[inline(always)]
+    const fn waited_ns(&self) -> u64 {
+        self.last_check.saturating_sub(self.first_check)
+    }
+
     /// Nanoseconds from the last check until the deadline; 0 before the first one.
     #[inline(always)]
     pub(crate) fn remaining_ns(&self) -> u64 {
         self.deadline.remaining_ns(self.last_check)
     }
+}
+
+impl Drop for WaitGuard {
+    /// What was shown is over.
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.waited_ns() >= SHOWN_AFTER_NS {
+            hide(self.net);
+        }
+    }
+}
+
+/// Shows a wait of the calling block. Far from the loops that wait: their code stays small.
+#[cold]
+#[inline(never)]
+fn show(net: Net, awaited: Awaited, waited_ns: u64) {
+    let block = platform::block();
+    net.waiting(block).set(waiting::pack(awaited, block, waited_ns));
+}
+
+/// Shows that the calling block waits no longer.
+#[cold]
+#[inline(never)]
+fn hide(net: Net) {
+    net.waiting(platform::block()).set(0);
 }

@@ -62,6 +62,8 @@ impl AttachedDevice {
             Ok(()) => self.memory.bump_epoch(None),
             Err(error) => tracing::debug!(%error, "cannot reach the device's memory"),
         }
+        // Its kernels have ended, and may have been killed while they showed a wait.
+        self.memory.clear_waiting(launch);
         let ended = self.launches().end(launch);
         self.forget_users();
         self.release(&ended.free);
@@ -111,6 +113,7 @@ impl LaunchToken {
     pub(crate) fn number(device: &Arc<AttachedDevice>) -> Result<Self, TooManyLaunches> {
         let launch = device.launches().begin().ok_or(TooManyLaunches)?;
         device.memory.set_cancelled(launch, false);
+        device.memory.clear_waiting(launch);
         Ok(Self { launch, shared: device.clone(), finished: false, _announced: None })
     }
 

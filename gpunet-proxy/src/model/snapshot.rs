@@ -34,6 +34,9 @@ pub struct Snapshot {
     /// Its data threads.
     #[serde(default)]
     pub threads: Vec<Thread>,
+    /// What blocks of running kernels wait for, by client, launch and block.
+    #[serde(default)]
+    pub waits: Vec<Wait>,
 }
 
 impl Snapshot {
@@ -211,6 +214,38 @@ pub struct Thread {
     pub streams: u32,
     /// How long it has worked so far, nanoseconds: the time of its turns that did something.
     pub busy_ns: u64,
+}
+
+/// A block that waits, or a group of it. Blocks show a wait that has lasted 20 us, and then each
+/// millisecond.
+///
+/// Blocks whose numbers have the same lowest eight bits share a place, and so do the groups of a
+/// block: of those, the one is here that stored last.
+///
+/// # Examples
+/// ```
+/// use gpunet_proxy::snapshot::{Snapshot, Wait};
+///
+/// /// The block that has waited longest.
+/// fn stalled(snapshot: &Snapshot) -> Option<&Wait> {
+///     snapshot.waits.iter().max_by_key(|wait| wait.waited_us)
+/// }
+/// # assert_eq!(stalled(&Snapshot::default()), None);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// [`Client::id`] of its device.
+    pub client: u32,
+    /// The launch's number, from 0 to 63.
+    pub launch: u32,
+    /// The block's number in its launch, modulo 65,536.
+    pub block: u32,
+    /// What it has called: a name of [`gpunet_abi::waiting::Call`].
+    pub call: String,
+    /// The slot of the socket, if the call is on one: a [`Socket::slot`] of the client.
+    pub slot: Option<u32>,
+    /// How long it has waited, microseconds, to about a millisecond.
+    pub waited_us: u64,
 }
 
 /// What a socket is doing.

@@ -1,8 +1,9 @@
 //! A program that is attached, as gpunetctl shows it.
 
 use crate::daemon::{GPUNETCTL, Running, TempDir, clean, gpunetd, output, text};
-use gpunet_proxy::Config;
 use gpunet_proxy::abi::Options;
+use gpunet_proxy::device::{Error, Group, Kernel, Listener, Net, SockAddr};
+use gpunet_proxy::{Config, FinishPolicy};
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -82,4 +83,54 @@ fn what_the_host_program_has_taken_is_shown_and_ends_with_it() {
     drop((receiver, socket));
     assert!(snapshot().sockets.iter().all(|socket| socket.client != client && !socket.recv_taken));
     drop((other, daemon));
+}
+
+/// Waits for a connection that nobody makes.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Stall {
+    net: Net,
+}
+
+impl Kernel for Stall {
+    const ENTRY: &'static str = "stall";
+    fn run<G: Group>(self, g: &G) {
+        if g.index() == 1 {
+            let any = SockAddr::v4([127, 0, 0, 1], 0);
+            let listener = Listener::bind(g, self.net, any).expect("bound");
+            assert_eq!(listener.accept(g).map(drop), Err(Error::Canceled));
+        }
+    }
+}
+
+#[test]
+fn what_a_block_waits_for_is_shown_while_it_waits() {
+    let dir = TempDir::new();
+    let daemon = Running::start(&mut gpunetd(&dir));
+    let proxy = gpunet_proxy::attach(&dir.join("d.sock"), Config::small()).expect("attached");
+    let attachment = proxy.attach_cpu().expect("attached");
+    let program = attachment.load("", 2).expect("loaded");
+    // SAFETY: the kernel is given no memory.
+    let launch = unsafe { attachment.launch(&program, 2, 2, |net| Stall { net }) }.expect("launched");
+    let top = |args: &[&str]| {
+        text(&output(clean(GPUNETCTL).arg("--path").arg(dir.join("d.sock")).arg("top").args(args)).stdout)
+    };
+    // It is shown once it has waited for a while.
+    let table = loop {
+        let table = top(&[]);
+        if table.lines().count() > 1 {
+            break table;
+        }
+    };
+    let cells: Vec<_> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+    let (launch_number, block, call) = (cells[3], cells[4], cells[5]);
+    assert_eq!(
+        (cells[0], launch_number, block, call),
+        (&*std::process::id().to_string(), "0", "1", "accept")
+    );
+    assert!(table.contains("listens at 127.0.0.1:"), "{table}");
+    launch.cancel();
+    launch.finish(FinishPolicy::Close).expect("ended");
+    assert_eq!(top(&["--json"]), "[]\n", "nobody waits any more");
+    drop((attachment, daemon));
 }

@@ -13,7 +13,7 @@ fn gpunetctl(dir: &TempDir, args: &[&str]) -> Command {
 #[test]
 fn without_a_daemon_it_says_so() {
     let dir = TempDir::new();
-    for args in [&["ss"][..], &["ss", "--json"], &["ss", "--watch"], &["clients"], &["threads"]] {
+    for args in [&["ss"][..], &["ss", "--json"], &["ss", "--watch"], &["clients"], &["threads"], &["top"]] {
         let output = output(&mut gpunetctl(&dir, args));
         let line = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{line}");

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The crates that programs link.
-const LIBRARIES: [&str; 11] = [
+const LIBRARIES: [&str; 12] = [
     "gpunet-core",
     "gpunet-device",
+    "gpunet-device/calls/host",
     "gpunet-device/records/host",
     "gpunet-device/serve/host",
     "gpunet-proxy",

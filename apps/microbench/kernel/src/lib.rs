@@ -21,6 +21,7 @@
 //! | [`Triggered`] | prepared messages are filled and released, or messages are sent by the handle |
 //! | [`Turns`] | messages are made and checked in the order of queues |
 //! | [`PutSignal`], [`Puts`], [`Collective`] | messages, puts, barriers and collectives of teams |
+//! | [`HostCalls`] | blocks call a function of the host |
 //! | [`Flags`] | the floor: two words between a GPU and a CPU, with or without data |
 //!
 //! Where a kernel runs pairs, [`Ends`] selects which ends of them the launch runs, so the two ends
@@ -39,6 +40,7 @@ mod flow;
 mod group;
 mod handoff;
 mod hold;
+mod host_calls;
 mod incast;
 mod pairs;
 mod ping_pong;
@@ -61,6 +63,7 @@ pub use gpunet_app_kernel::{Results, failed};
 pub use group::GroupKind;
 pub use handoff::{Clock, Handoff};
 pub use hold::{Busy, Hold};
+pub use host_calls::{HostCalls, MOST_IN_FLIGHT, Message, NEXT};
 pub use incast::{Incast, MOST_SENDERS};
 pub use pairs::Pairs;
 pub use ping_pong::PingPong;

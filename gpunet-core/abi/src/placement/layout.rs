@@ -12,6 +12,7 @@ use crate::request::control::{ControlSlot, Descriptor};
 use crate::stream::line;
 use crate::table::entry::{Entry, OwnWords};
 use crate::types::region::{REGIONS, Region};
+use crate::types::waiting;
 
 pub use crate::stream::socket_line::SocketLine;
 pub use crate::types::link::SHARDS;
@@ -175,6 +176,9 @@ pub struct SharedLayout {
     /// `u64` per socket: how many [lines](mod@line) it has sent, as shown now and then. Device
     /// writes, proxy reads for operators.
     pub lines_sent: u64,
+    /// [`waiting::BLOCKS`] `u64` per launch: what its blocks wait for ([`waiting`]). Device writes,
+    /// proxy reads for operators.
+    pub waits: u64,
     /// A [`PanicRecord`]. A GPU writes, the host reads.
     pub panic: u64,
     /// [`line::PER_PAGE`] bytes for each page of ring memory: lines of streams whose rings lie
@@ -205,7 +209,8 @@ impl SharedLayout {
         let takers = accepted + round_up(sockets * size_of::<Descriptor>() as u64);
         let watches = takers + round_up(sockets * 8);
         let lines_sent = watches + round_up(sockets * 8);
-        let panic = lines_sent + round_up(sockets * 8);
+        let waits = lines_sent + round_up(sockets * 8);
+        let panic = waits + round_up(LAUNCHES as u64 * waiting::BLOCKS as u64 * 8);
         let ring_lines = panic + round_up(size_of::<PanicRecord>() as u64);
         let rings = ring_lines + round_up(line::room(geometry.shared_rings));
         Self {
@@ -222,6 +227,7 @@ impl SharedLayout {
             takers,
             watches,
             lines_sent,
+            waits,
             panic,
             ring_lines,
             rings,
@@ -361,6 +367,7 @@ mod tests {
             s.takers,
             s.watches,
             s.lines_sent,
+            s.waits,
             s.panic,
             s.ring_lines,
             s.rings,

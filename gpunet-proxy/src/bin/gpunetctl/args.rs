@@ -12,6 +12,7 @@ Examples:
   gpunetctl ss --json --watch 5     one JSON document a line, every five seconds
   gpunetctl clients                 who is attached, and what each holds
   gpunetctl threads --watch         how busy the daemon's data threads are
+  gpunetctl top --watch             which blocks of running kernels wait, for what, since when
 
 Exit codes: 0 good, 1 the daemon does not answer, 2 no daemon or a bad command line.";
 
@@ -47,11 +48,16 @@ pub enum Command {
     /// Streams: how many streams the thread serves. Busy: how long it has worked. Load: the share
     /// of its time that it has worked since the daemon's start or, with --watch, since the last
     /// output.
-    Threads(ThreadsArgs),
+    Threads(RepeatArgs),
+    /// Shows the blocks of running kernels that wait: for what call, on which socket, for how long.
+    ///
+    /// A wait is shown once it has lasted 20 microseconds, and its time each millisecond. A block
+    /// that is not shown computes, or waits for something else.
+    Top(RepeatArgs),
 }
 
 #[derive(Debug, Default, Args)]
-pub struct ThreadsArgs {
+pub struct RepeatArgs {
     /// Print a JSON array instead of a table; with --watch, one in each line.
     #[arg(long)]
     pub json: bool,

@@ -3,7 +3,7 @@
 //! | step | modules |
 //! |---|---|
 //! | what is wanted | `args` |
-//! | how it looks | `ss` (sockets), `clients`, `threads`, `table` (columns), `rates` (from two snapshots) |
+//! | how it looks | `ss` (sockets), `clients`, `threads`, `top` (blocks that wait), `table` (columns), `rates` (from two snapshots) |
 #![deny(unsafe_code)]
 
 mod args;
@@ -12,8 +12,9 @@ mod rates;
 mod ss;
 mod table;
 mod threads;
+mod top;
 
-use args::{Cli, Command, SsArgs, ThreadsArgs};
+use args::{Cli, Command, RepeatArgs, SsArgs};
 use clap::Parser;
 use gpunet_proxy::places;
 use gpunet_proxy::snapshot::Snapshot;
@@ -75,6 +76,7 @@ fn run(cli: &Cli) -> Result<(), Error> {
         Command::Ss(args) => ss(&path, args),
         Command::Clients { json } => clients(&path, *json),
         Command::Threads(args) => threads(&path, args),
+        Command::Top(args) => top(&path, args),
     }
 }
 
@@ -100,7 +102,13 @@ fn ss(path: &Path, args: &SsArgs) -> Result<(), Error> {
     })
 }
 
-fn threads(path: &Path, args: &ThreadsArgs) -> Result<(), Error> {
+fn top(path: &Path, args: &RepeatArgs) -> Result<(), Error> {
+    look(path, args.watch, args.json, |_, snapshot| {
+        if args.json { json(&snapshot.waits) } else { Ok(top::table(snapshot).to_string()) }
+    })
+}
+
+fn threads(path: &Path, args: &RepeatArgs) -> Result<(), Error> {
     look(path, args.watch, args.json, |before, snapshot| {
         if args.json { json(&snapshot.threads) } else { Ok(threads::table(before, snapshot).to_string()) }
     })

@@ -5,13 +5,15 @@ use super::arena::Arenas;
 use super::tables::slots::{Role, Slot};
 use super::tables::{AttachmentEntry, StreamEntry, StreamMemory};
 use crate::model::message::{Command, Done, StreamCount};
-use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport};
+use crate::model::snapshot::{Carried, Client, Placement, Snapshot, Socket, State, Totals, Transport, Wait};
 use gpunet_abi::Direction;
+use gpunet_abi::layout::LAUNCHES;
 use gpunet_abi::options::TransportKind;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::region::DEVICE;
+use gpunet_abi::waiting;
 use gpunet_core::connection::Counts;
-use gpunet_core::ids::AttachmentId;
+use gpunet_core::ids::{AttachmentId, LaunchId};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -114,6 +116,7 @@ impl Control {
             sockets,
             totals,
             threads: self.threads.snapshot(),
+            waits: shown().flat_map(waits).collect(),
         }
     }
 
@@ -236,6 +239,25 @@ fn driven(socket: &mut Socket, count: &StreamCount) {
             (true, _) => State::SendClosed,
         };
     }
+}
+
+/// What the blocks of an attachment show that they wait for. Hints: a kernel may store anything.
+fn waits(attachment: &AttachmentEntry) -> Vec<Wait> {
+    let mut waits = Vec::new();
+    for launch in 0..LAUNCHES {
+        let words = attachment.state.memory.waiting_words(LaunchId(launch));
+        let shown = (0..waiting::BLOCKS)
+            .filter_map(|number| waiting::unpack(words.get(number as usize).peek(), number));
+        waits.extend(shown.map(|shown| Wait {
+            client: attachment.state.id.0,
+            launch,
+            block: shown.block,
+            call: shown.call.name().to_owned(),
+            slot: shown.slot,
+            waited_us: shown.waited_ns / 1000,
+        }));
+    }
+    waits
 }
 
 fn client(attachment: &AttachmentEntry) -> Client {

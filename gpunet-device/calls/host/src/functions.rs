@@ -1,0 +1,181 @@
+//! What kernels may call.
+
+use crate::desk::Desk;
+use crate::error::Registered;
+use crate::names;
+use gpunet_calls::{Function, Plain, Request, Return, Status};
+use gpunet_device::Error;
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+type Body = dyn Fn(&Request, &Arc<Desk>) + Send + Sync;
+
+/// The functions that kernels may call.
+///
+/// # Examples
+///
+/// ```
+/// use gpunet_calls_host::{Function, Functions};
+///
+/// const ADD: Function<[u32; 2], u32> = Function::new(1);
+/// const SAVE: Function<[u64; 4], ()> = Function::new(2);
+///
+/// let mut functions = Functions::new();
+/// functions.add(ADD, |[a, b]| Ok(a.wrapping_add(b)))?;
+/// // The answer may be given later, by any thread.
+/// functions.add_deferred(SAVE, |page, reply| {
+///     std::thread::spawn(move || {
+///         println!("{page:?}");
+///         reply.send(());
+///     });
+/// })?;
+/// functions.add_names()?;
+/// # Ok::<(), gpunet_calls_host::Registered>(())
+/// ```
+#[derive(Default)]
+pub struct Functions {
+    all: HashMap<u32, Box<Body>>,
+    longest: (usize, usize),
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Functions").field("numbers", &self.all.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Functions {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a function that answers when it returns. It may block: the pool has other threads. Its
+    /// error is [`crate::Failure::Refused`] in the kernel.
+    ///
+    /// # Errors
+    /// [`Registered`].
+    pub fn add<Q: Plain, A: Plain>(
+        &mut self,
+        function: Function<Q, A>,
+        body: impl Fn(Q) -> Result<A, Error> + Send + Sync + 'static,
+    ) -> Result<&mut Self, Registered> {
+        self.add_deferred(function, move |request, reply| {
+            match body(request) {
+                Ok(answer) => reply.send(answer),
+                Err(error) => reply.refuse(error),
+            };
+        })
+    }
+
+    /// Adds a function that answers by its [`Reply`], which it may hand to another thread or a
+    /// task: then it keeps no thread of the pool.
+    ///
+    /// # Errors
+    /// [`Registered`].
+    pub fn add_deferred<Q: Plain, A: Plain>(
+        &mut self,
+        function: Function<Q, A>,
+        body: impl Fn(Q, Reply<A>) + Send + Sync + 'static,
+    ) -> Result<&mut Self, Registered> {
+        let number = function.number();
+        if self.all.contains_key(&number) {
+            return Err(Registered(number));
+        }
+        self.longest = (self.longest.0.max(size_of::<Q>()), self.longest.1.max(size_of::<A>()));
+        let run = move |request: &Request, desk: &Arc<Desk>| {
+            let to = request.from();
+            let Some(value) = request.value(function) else {
+                fail(desk, to, Status::Sizes);
+                return;
+            };
+            let reply = Reply { desk: desk.clone(), to, done: false, answer: PhantomData };
+            // A reply that is dropped by the panic says so.
+            if catch_unwind(AssertUnwindSafe(|| body(value, reply))).is_err() {
+                tracing::error!(target: "gpunet::calls", "function {number} panicked");
+            }
+        };
+        self.all.insert(number, Box::new(run));
+        Ok(self)
+    }
+
+    /// Adds the resolver of host names ([`gpunet_calls::resolve`]): the system's, asked by a thread
+    /// of the pool.
+    ///
+    /// # Errors
+    /// [`Registered`].
+    pub fn add_names(&mut self) -> Result<&mut Self, Registered> {
+        self.add(gpunet_calls::RESOLVE, |name| names::resolve(&name))
+    }
+
+    /// The longest request and the longest answer, in bytes.
+    pub(crate) const fn longest(&self) -> (usize, usize) {
+        self.longest
+    }
+
+    /// Runs the function that a request names.
+    pub(crate) fn run(&self, request: &Request, desk: &Arc<Desk>) {
+        match self.all.get(&request.function()) {
+            Some(body) => body(request, desk),
+            None => fail(desk, request.from(), Status::NoFunction),
+        }
+    }
+}
+
+/// Answers that there is no answer. A caller that has given it up is not told.
+fn fail(desk: &Desk, to: Return, status: Status) {
+    let _ = desk.answer(to, true, |answers| answers.fail(to, status));
+}
+
+/// The right to answer a call, once. If it is dropped, the caller is told that nobody answers.
+pub struct Reply<A> {
+    desk: Arc<Desk>,
+    to: Return,
+    done: bool,
+    answer: PhantomData<fn(A)>,
+}
+
+impl<A> fmt::Debug for Reply<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").field("to", &self.to).finish_non_exhaustive()
+    }
+}
+
+impl<A: Plain> Reply<A> {
+    /// Answers. Returns whether somebody may still wait for it: `false` if the caller has given it
+    /// up and has called another function since, or wanted no answer.
+    pub fn send(mut self, answer: A) -> bool {
+        self.done = true;
+        let to = self.to;
+        self.desk.answer(to, false, |answers| answers.answer(to, &answer)).is_ok() && to.is_wanted()
+    }
+
+    /// Answers by an error, [`crate::Failure::Refused`] in the kernel. Returns as [`Reply::send`]
+    /// does.
+    pub fn refuse(mut self, error: Error) -> bool {
+        self.done = true;
+        let to = self.to;
+        self.desk.answer(to, false, |answers| answers.refuse(to, error)).is_ok() && to.is_wanted()
+    }
+}
+
+impl<A> Reply<A> {
+    /// Returns whether the caller waits for an answer.
+    #[must_use]
+    pub const fn is_wanted(&self) -> bool {
+        self.to.is_wanted()
+    }
+}
+
+impl<A> Drop for Reply<A> {
+    fn drop(&mut self) {
+        if !self.done {
+            let status = if std::thread::panicking() { Status::Panicked } else { Status::Unanswered };
+            fail(&self.desk, self.to, status);
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Kernels of the CPU device call functions of this program.
+
+use gpunet_calls::{Caller, Calls, Failure, Function, Name, connect, plain, resolve};
+use gpunet_calls_host::{CallServer, Error, Functions, Registered, Reply, Settings};
+use gpunet_device::Error as Errno;
+use gpunet_proxy::device::{Group, Kernel, Net, Timeout};
+use gpunet_proxy::{Attachment, Config, FinishPolicy, Launch, embed};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+const LONG: Timeout = Timeout::secs(60);
+
+plain! {
+    struct Question {
+        block: u32,
+        round: u32,
+        value: u64,
+    }
+    struct Answer {
+        sum: u64,
+        text: [u8; 120],
+    }
+}
+
+const ASK: Function<Question, Answer> = Function::new(1);
+const ADD: Function<[u32; 2], u32> = Function::new(2);
+const PANIC: Function<u32, u32> = Function::new(3);
+const REFUSE: Function<(), u32> = Function::new(4);
+const LATER: Function<u32, u32> = Function::new(5);
+const BLOCK: Function<u32, u32> = Function::new(6);
+const COUNT: Function<u32, ()> = Function::new(7);
+/// Nobody registers it.
+const MISSING: Function<u32, u32> = Function::new(8);
+/// [`ADD`] as another program might have it.
+const OTHER_ADD: Function<u32, u32> = Function::new(2);
+
+/// What the blocks of a kernel do.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+enum What {
+    Ask,
+    Fail,
+    ManyInFlight,
+    GiveUp,
+    Names,
+    Hang,
+    Forgotten,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Work {
+    net: Net,
+    calls: Calls,
+    what: u32,
+    port: u32,
+}
+
+impl Kernel for Work {
+    const ENTRY: &'static str = "work";
+    fn run<G: Group>(self, g: &G) {
+        let mut caller = Caller::open(g, self.net, self.calls);
+        let what = |one: What| one as u32 == self.what;
+        if what(What::Ask) {
+            ask(g, &mut caller);
+        } else if what(What::Fail) {
+            fail(g, &mut caller);
+        } else if what(What::ManyInFlight) {
+            many_in_flight(g, &mut caller);
+        } else if what(What::GiveUp) {
+            give_up(g, &mut caller);
+        } else if what(What::Names) {
+            names(g, self.net, &mut caller, self.port as u16);
+        } else if what(What::Hang) {
+            let end = caller.call(g, BLOCK, 0, Timeout::NEVER);
+            assert_eq!(end, Err(Failure::Wait(Errno::Canceled)));
+        } else {
+            assert_eq!(caller.call(g, LATER, 1, Timeout::NEVER), Err(Failure::HostGone));
+        }
+        caller.close(g);
+    }
+}
+
+fn ask<G: Group>(g: &G, caller: &mut Caller) {
+    for round in 0..200 {
+        let question = Question { block: g.index(), round, value: u64::from(round) << 33 };
+        let answer = caller.call(g, ASK, question, LONG).unwrap();
+        assert_eq!(answer.sum, (u64::from(round) << 33) + u64::from(g.index()));
+        assert!(answer.text.iter().all(|&byte| byte == round as u8));
+        caller.tell(g, COUNT, 1, LONG).unwrap();
+    }
+}
+
+fn fail<G: Group>(g: &G, caller: &mut Caller) {
+    assert_eq!(caller.call(g, MISSING, 1, LONG), Err(Failure::NoFunction));
+    assert_eq!(caller.call(g, OTHER_ADD, 1, LONG), Err(Failure::Sizes));
+    assert_eq!(caller.call(g, PANIC, 1, LONG), Err(Failure::Panicked));
+    assert_eq!(caller.call(g, REFUSE, (), LONG), Err(Failure::Refused(Errno::AccessDenied)));
+    assert_eq!(caller.call(g, LATER, 0, LONG), Err(Failure::Unanswered));
+    assert_eq!(caller.call(g, ADD, [20, 22], LONG), Ok(42), "and the next call is answered");
+}
+
+fn many_in_flight<G: Group>(g: &G, caller: &mut Caller) {
+    for round in 0..50 {
+        let mut tickets: [_; 16] =
+            std::array::from_fn(|at| caller.start(g, ADD, [at as u32, round], LONG).unwrap());
+        assert_eq!(caller.start(g, ADD, [0, 0], LONG).unwrap_err(), Failure::TooMany);
+        for (at, ticket) in tickets.iter_mut().enumerate().rev() {
+            assert_eq!(caller.wait(g, ticket, LONG), Ok(at as u32 + round));
+        }
+    }
+}
+
+/// The function blocks until the test lets it go; meanwhile all else is answered.
+fn give_up<G: Group>(g: &G, caller: &mut Caller) {
+    let mut blocked = caller.start(g, BLOCK, 1, LONG).unwrap();
+    let late = caller.wait(g, &mut blocked, Timeout::us(300));
+    assert_eq!(late, Err(Failure::Wait(Errno::TimedOut)));
+    caller.give_up(blocked);
+    // The same ticket's next calls.
+    for round in 0..20 {
+        assert_eq!(caller.call(g, ADD, [round, 1], LONG), Ok(round + 1));
+    }
+    caller.call(g, LATER, 1, LONG).unwrap();
+}
+
+fn names<G: Group>(g: &G, net: Net, caller: &mut Caller, port: u16) {
+    let stream = connect(g, net, caller, Name::new("localhost", port).unwrap(), LONG).unwrap();
+    stream.close(g).unwrap();
+    let none = resolve(g, caller, Name::new("", 1).unwrap(), LONG);
+    assert_eq!(none, Err(Failure::Refused(Errno::InvalidArgument)));
+    let none = resolve(g, caller, Name::new("no name has spaces", 1).unwrap(), LONG);
+    assert_eq!(none, Err(Failure::Refused(Errno::AddressNotAvailable)));
+}
+
+/// What the functions share with the test.
+#[derive(Default)]
+struct Shared {
+    counted: AtomicU64,
+    /// Replies that are given later.
+    later: Mutex<Vec<Reply<u32>>>,
+}
+
+fn functions(shared: &Arc<Shared>, gate: mpsc::Receiver<()>) -> Functions {
+    let mut functions = Functions::new();
+    functions
+        .add(ASK, |Question { block, round, value }| {
+            Ok(Answer { sum: value + u64::from(block), text: [round as u8; 120] })
+        })
+        .unwrap();
+    functions.add(ADD, |[a, b]| Ok(a + b)).unwrap();
+    functions.add(PANIC, |_| panic!("planted")).unwrap();
+    functions.add(REFUSE, |()| Err(Errno::AccessDenied)).unwrap();
+    let of_later = shared.clone();
+    let later = move |keep: u32, reply: Reply<u32>| match keep {
+        // Dropped: nobody answers.
+        0 => drop(reply),
+        _ => of_later.later.lock().unwrap().push(reply),
+    };
+    functions.add_deferred(LATER, later).unwrap();
+    let gate = Mutex::new(gate);
+    let block = move |value| {
+        let _ = gate.lock().unwrap().recv();
+        Ok(value)
+    };
+    functions.add(BLOCK, block).unwrap();
+    let of_count = shared.clone();
+    let count = move |more: u32| {
+        of_count.counted.fetch_add(more.into(), Ordering::Relaxed);
+        Ok(())
+    };
+    functions.add(COUNT, count).unwrap();
+    functions.add_names().unwrap();
+    functions
+}
+
+struct Test {
+    // Dropped in this order: the gate first, which lets blocked functions go.
+    gate: mpsc::Sender<()>,
+    attachment: Attachment,
+    server: Option<CallServer>,
+    shared: Arc<Shared>,
+}
+
+impl Test {
+    fn new(channels: u32, threads: u32) -> Self {
+        let attachment = embed(Config::small()).unwrap().attach_cpu().unwrap();
+        let (shared, (gate, gated)) = (Arc::new(Shared::default()), mpsc::channel());
+        let settings = Settings { threads, ..Settings::new(channels) };
+        let server = CallServer::start(&attachment, functions(&shared, gated), settings).unwrap();
+        Self { gate, attachment, server: Some(server), shared }
+    }
+
+    fn launch(&self, what: What, blocks: u32, lanes: u32, port: u16) -> Launch {
+        let program = self.attachment.load("", lanes).unwrap();
+        // SAFETY: the server is dropped after the launch.
+        let calls = unsafe { self.server.as_ref().unwrap().calls() };
+        // SAFETY: as above.
+        unsafe {
+            self.attachment.launch(&program, blocks, lanes, |net| Work {
+                net,
+                calls,
+                what: what as u32,
+                port: port.into(),
+            })
+        }
+        .unwrap()
+    }
+
+    fn run(&self, what: What, blocks: u32, lanes: u32) {
+        self.launch(what, blocks, lanes, 0).finish(FinishPolicy::Close).unwrap();
+    }
+
+    fn counts(&self) -> gpunet_calls_host::Counts {
+        self.server.as_ref().unwrap().counts()
+    }
+}
+
+#[test]
+fn blocks_of_several_lanes_ask_and_tell() {
+    let test = Test::new(3, 2);
+    test.run(What::Ask, 3, 4);
+    // Nothing says when a call without an answer has run; the next calls of the pool do.
+    while test.counts().told < 600 {
+        std::thread::yield_now();
+    }
+    assert_eq!(test.shared.counted.load(Ordering::Relaxed), 600);
+    let counts = test.counts();
+    assert_eq!((counts.answered, counts.failed, counts.late, counts.malformed), (600, 0, 0, 0));
+}
+
+#[test]
+fn failures_are_those_of_one_call() {
+    let test = Test::new(2, 2);
+    test.run(What::Fail, 2, 3);
+    let counts = test.counts();
+    assert_eq!((counts.answered, counts.failed), (4, 8), "refusals are answers");
+}
+
+#[test]
+fn many_calls_are_in_flight() {
+    let test = Test::new(2, 2);
+    test.run(What::ManyInFlight, 2, 2);
+    assert_eq!(test.counts().answered, 2 * 50 * 16);
+}
+
+/// A function blocks: its caller's deadline ends the wait, other calls are answered by another
+/// thread, and its answer, once it comes, is nobody's.
+#[test]
+fn a_function_that_blocks_keeps_nobody_and_its_late_answer_is_dropped() {
+    let test = Test::new(1, 2);
+    let launch = test.launch(What::GiveUp, 1, 2, 0);
+    // The last call of the kernel is answered from here, after the function was let go.
+    let reply = loop {
+        match test.shared.later.lock().unwrap().pop() {
+            Some(reply) => break reply,
+            None => std::thread::yield_now(),
+        }
+    };
+    test.gate.send(()).unwrap();
+    while test.counts().late == 0 {
+        std::thread::yield_now();
+    }
+    assert!(reply.send(7));
+    launch.finish(FinishPolicy::Close).unwrap();
+    let counts = test.counts();
+    assert_eq!((counts.answered, counts.late, counts.failed), (21, 1, 0));
+}
+
+#[test]
+fn kernels_connect_by_name() {
+    // Whichever address "localhost" is first.
+    let listener = std::net::TcpListener::bind(("localhost", 0)).unwrap();
+    let test = Test::new(1, 2);
+    let launch = test.launch(What::Names, 1, 2, listener.local_addr().unwrap().port());
+    listener.accept().unwrap();
+    launch.finish(FinishPolicy::Close).unwrap();
+    assert_eq!(test.counts().answered, 3, "errors of the resolver are answers");
+}
+
+/// Every thread is kept by a function: cancel ends the waits of callers.
+#[test]
+fn a_cancelled_kernel_waits_for_no_function() {
+    let test = Test::new(3, 2);
+    let launch = test.launch(What::Hang, 3, 1, 0);
+    launch.cancel();
+    launch.finish(FinishPolicy::Close).unwrap();
+}
+
+/// A call waits for a reply that is given too late: the server has ended.
+#[test]
+fn a_server_that_ends_tells_its_callers() {
+    let mut test = Test::new(1, 2);
+    let launch = test.launch(What::Forgotten, 1, 2, 0);
+    while test.shared.later.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    test.server.as_mut().unwrap().stop();
+    launch.finish(FinishPolicy::Close).unwrap();
+    let reply = test.shared.later.lock().unwrap().pop().unwrap();
+    // It keeps the memory that it answers to.
+    drop(test);
+    reply.send(1);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let attachment = embed(Config::small()).unwrap().attach_cpu().unwrap();
+    let mut functions = Functions::new();
+    functions.add(ADD, |[a, b]| Ok(a + b)).unwrap();
+    assert_eq!(functions.add(OTHER_ADD, Ok).unwrap_err(), Registered(2));
+    let settings = Settings { tickets: 65, ..Settings::new(1) };
+    let error = CallServer::start(&attachment, functions, settings).unwrap_err();
+    assert!(matches!(error, Error::Shape { tickets: 65, .. }));
+}

@@ -53,6 +53,20 @@ pub(crate) fn nap() {
     unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 2000u32, options(nomem, nostack)) };
 }
 
+/// As [`nap`], unless `is_over` is true before: asked every half a microsecond or so, it is a load
+/// of this GPU's memory. Returns whether it was.
+#[inline(always)]
+pub(crate) fn nap_unless(is_over: impl Fn() -> bool) -> bool {
+    for _ in 0..4 {
+        // SAFETY: as above.
+        unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 400u32, options(nomem, nostack)) };
+        if is_over() {
+            return true;
+        }
+    }
+    false
+}
+
 /// A GPU's groups need no other's core.
 #[inline(always)]
 pub(crate) fn yield_core() {}

@@ -102,6 +102,16 @@ pub(super) unsafe fn take_next(word: *mut u64) -> u64 {
     before
 }
 
+/// Adds one to a word. Nobody waits for what it was.
+///
+/// # Safety
+/// As [`lock`].
+#[inline(always)]
+pub(super) unsafe fn count_up(word: *mut u64) {
+    // SAFETY: the caller's contract.
+    unsafe { asm!("red.relaxed.gpu.global.add.u64 [{p}], 1;", p = in(reg64) word, options(nostack)) };
+}
+
 /// # Safety
 /// As [`lock`].
 #[inline(always)]

@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "other suites use the rest")]
 mod world;
 
+use gpunet_device::abi::Word;
 use gpunet_device::abi::entry::SlotState;
 use gpunet_device::abi::epoch::Epoch;
 use gpunet_device::abi::hand_off::{self, HandOff, Plan};
@@ -17,7 +18,6 @@ use gpunet_device::{
 };
 use gpunet_posix as posix;
 use gpunet_posix::send::MSG_MORE;
-use gpunet_device::abi::Word;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use world::{GENERATION, World, buffer, pattern};

@@ -438,8 +438,7 @@ impl Doorbell {
                 // A CPU block waits by its own wake word.
                 HostLook::Copy | HostLook::Word if !is_relayed() => true,
                 HostLook::Copy | HostLook::Word => {
-                    let changes =
-                        if host == HostLook::Copy { changes } else { self.relay.ask(bells.host) };
+                    let changes = if host == HostLook::Copy { changes } else { self.relay.ask(bells.host) };
                     // Before the wake word: a ring that comes between the two is looked at once
                     // more.
                     known(known::CHANGES).set(changes);

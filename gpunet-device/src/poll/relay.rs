@@ -6,8 +6,8 @@
 //! its SM, and 2.5 us without them.
 
 use crate::Net;
-use crate::wait::turn::Turn;
 use crate::platform::RelayedWord;
+use crate::wait::turn::Turn;
 use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::epoch::Epoch;
 use gpunet_abi::hand_off::{self, HandOff};

@@ -463,6 +463,10 @@ impl PollWait {
             if direct() || due || may_announce || epoch.is_none_or(|epoch| now.is_after(epoch)) {
                 return Ok(now.0 | if may_announce { MAY_ANNOUNCE } else { 0 });
             }
+            // The checks are up to a millisecond apart, and who sends at a rhythm waits by this.
+            if self.guard.is_late() {
+                return Err(Error::TimedOut);
+            }
             if rounds > ROUNDS_BEFORE_NAPS && self.loads_from_host() {
                 if platform::nap_unless(|| self.is_woken_here()) {
                     return Err(Error::TimedOut);

@@ -83,6 +83,13 @@ impl WaitGuard {
         if self.deadline.has_passed(now) { Err(Error::TimedOut) } else { Ok(()) }
     }
 
+    /// Returns whether the deadline has passed: a look at the clock alone, for rounds without a
+    /// check.
+    #[inline(always)]
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline != Deadline::NEVER && self.deadline.has_passed(platform::now_ns())
+    }
+
     /// Nanoseconds from the last check until the deadline; 0 before the first one.
     #[inline(always)]
     pub(crate) fn remaining_ns(&self) -> u64 {

@@ -28,7 +28,9 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// use gpunet_proxy::same_host::MachineId;
 ///
 /// let here = MachineId::here()?;
-/// assert_eq!(MachineId::from_bytes(here.bytes()), here);
+/// assert_eq!(here.to_string().len(), 32);
+/// let to_send = here.bytes();
+/// # let _ = to_send;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,12 +50,6 @@ impl MachineId {
             Ok(number) if digits.len() == 32 => Ok(Self(number.to_be_bytes())),
             _ => Err(failed(io::ErrorKind::InvalidData, &"it is no boot id")),
         }
-    }
-
-    /// The id that the other process has sent.
-    #[must_use]
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
     }
 
     /// The id to send.
@@ -85,21 +81,6 @@ impl fmt::Display for MachineId {
 /// ```
 pub fn random_bytes(bytes: &mut [u8]) -> io::Result<()> {
     std::fs::File::open("/dev/urandom")?.read_exact(bytes)
-}
-
-/// Returns whether the process that is connected to `socket` has this process's effective user.
-///
-/// # Errors
-/// It is no connected Unix socket.
-///
-/// # Examples
-/// ```
-/// let (here, _there) = std::os::unix::net::UnixStream::pair()?;
-/// assert!(gpunet_proxy::same_host::is_own_user(&here)?);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn is_own_user(socket: impl AsFd) -> io::Result<bool> {
-    Ok(Credentials::of_peer(socket)?.uid == own_user())
 }
 
 /// This process's effective user.
@@ -162,7 +143,8 @@ impl MeetingPoint {
     /// system's.
     pub fn accept(&self) -> io::Result<OwnedFd> {
         let socket = accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        if is_own_user(&socket)? { Ok(socket) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+        let is_own = Credentials::of_peer(&socket)?.uid == own_user();
+        if is_own { Ok(socket) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
     /// The listening socket, for who accepts by rules of its own.

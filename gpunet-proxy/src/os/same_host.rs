@@ -3,10 +3,10 @@
 //!
 //! They have a connection already, over which each says on which machine it runs ([`MachineId`]).
 //! If it is the same one, one of them opens a [`MeetingPoint`] and tells its name, and the other
-//! one goes there ([`visit`]). Each then has a Unix-domain socket by which descriptors can be passed
-//! and by which the kernel tells who is at the other end: neither reads anything of a process of
-//! another user. Any process in the same network namespace can come to a meeting point, so what the
-//! visitor says first is a secret that it was given over the first connection.
+//! one goes there ([`visit`]). Each then has a Unix-domain socket by which descriptors can be
+//! passed and by which the kernel tells who is at the other end: neither reads anything of a
+//! process of another user. Any process in the same network namespace can come to a meeting point,
+//! so what the visitor says first is a secret that it was given over the first connection.
 
 use super::peer::{Credentials, set_accepts_descriptors};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};

@@ -3,9 +3,9 @@
 //! A GPU's store wakes nobody, so a data thread that sleeps finds it late. A kernel that sends a
 //! token every 20 ms is expected 20 ms after its last one: the thread sleeps until shortly before,
 //! and polls around that time. How long before depends on how exactly the last ones came, since
-//! each look takes some microseconds of a core. One that speaks after silences without a rhythm is expected at any
-//! moment of a silence, until that is twice as long as those before; one that has not spoken again
-//! since then costs nothing.
+//! each look takes some microseconds of a core. One that speaks after silences without a rhythm is
+//! expected at any moment of a silence, until that is twice as long as those before; one that has
+//! not spoken again since then costs nothing.
 
 use std::time::{Duration, Instant};
 

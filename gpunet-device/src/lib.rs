@@ -54,7 +54,7 @@ pub use kernel::Kernel;
 pub use memory::buffer::{Buffer, Source};
 pub use memory::{buffer, copy};
 pub use net::Net;
-pub use platform::WakeWords;
+pub use platform::{RelayedWord, WakeWords};
 pub use poll::{PollCache, PollFd, PollSet, poll, poll_again, poll_until, poll_until_woken};
 pub use poll_group::PollGroup;
 pub use socket::listener::Listener;

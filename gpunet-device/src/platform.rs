@@ -4,7 +4,7 @@
 
 pub(crate) mod wake_words;
 
-pub use wake_words::WakeWords;
+pub use wake_words::{RelayedWord, WakeWords};
 
 #[cfg(target_arch = "nvptx64")]
 mod nvptx;

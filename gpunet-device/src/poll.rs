@@ -102,12 +102,10 @@ pub fn poll_until<G: Group>(
     poll_until_woken(g, net, set, timeout, None, is_over)
 }
 
-/// As [`poll_until`], for a block of the CPU device that others wake: it sleeps on `words`, too,
-/// and then asks `is_over`. Who has changed one of them calls [`WakeWords::wake`]. Words that
-/// differ already end the sleep at once, so no wake-up is lost.
-///
-/// `is_over` is true once one of the words differs. Where a word lies on the other side of the bus,
-/// it may look at a copy.
+/// As [`poll_until`], and ends as after a timeout once one of `words` differs from what the group
+/// has seen: a block of the CPU device sleeps on them, too, and a GPU's group loads them together
+/// with the epoch. Who has changed one of them calls [`WakeWords::wake`]. Words that differ already
+/// end the wait at once, so no wake-up is lost.
 ///
 /// # Cooperation
 /// As [`poll`].
@@ -171,6 +169,7 @@ pub fn poll_again<G: Group>(
     g.sync();
     let mut pause = PollWait::new(net, timeout, Relay::of_epoch(net), Awaited::new(Call::Poll));
     pause.words = words.map(|words| (words, !set.is_empty()));
+    pause.word_relay = words.and_then(|words| words.relayed_word()).map(Relay::of_word);
     let result = wait(g, net, set, cache, timeout.is_non_blocking(), &mut pause, is_over);
     if g.is_leader() {
         pause.end();
@@ -376,6 +375,8 @@ pub(crate) struct PollWait {
     spinning: platform::PollSpin,
     /// What else ends the wait of a CPU block, and whether it has sockets, too.
     words: Option<(WakeWords, bool)>,
+    /// On a GPU, by which it learns of the host's word.
+    word_relay: Option<Relay>,
     relay: Relay,
 }
 
@@ -390,7 +391,7 @@ impl PollWait {
         let guard = WaitGuard::new(net, deadline).waiting_for(awaited);
         let registration = platform::PollerRegistration::new(net);
         let spinning = platform::PollSpin::new();
-        Self { net, guard, registration, counts: None, spinning, words: None, relay }
+        Self { net, guard, registration, counts: None, spinning, words: None, word_relay: None, relay }
     }
 
     /// Waits until another scan is due; returns the epoch now, and [`MAY_ANNOUNCE`] once it has
@@ -424,6 +425,9 @@ impl PollWait {
                 self.guard.check()?;
             }
             if platform::may_sleep() {
+                if self.words.as_ref().is_some_and(|(words, _)| words.have_changed()) {
+                    return Err(Error::TimedOut);
+                }
                 if let Some(counts) = &self.counts {
                     // The scan that has just ended began after this thread registered.
                     let own = self.words.as_ref().map(|(words, watches)| (words, *watches));
@@ -445,26 +449,79 @@ impl PollWait {
                 self.counts = Some(platform::ChangeCounts::load(self.net));
                 return Ok(MAY_ANNOUNCE);
             }
-            if epoch.is_none() && rounds > 1 {
-                platform::nap();
+            if epoch.is_none() && rounds > 1 && platform::nap_unless(|| self.is_woken_here()) {
+                return Err(Error::TimedOut);
             }
+            // All are loaded before one of them is looked at: their round trips overlap.
+            let words = self.load_words();
             let now = self.relay.poll();
+            if self.are_woken(words) {
+                return Err(Error::TimedOut);
+            }
             let may_announce = announces && rounds >= ROUNDS_BEFORE_ANNOUNCING;
             // The epoch does not move when another group closes a handle: the states are read now
             // and then.
             if direct() || due || may_announce || epoch.is_none_or(|epoch| now.is_after(epoch)) {
                 return Ok(now.0 | if may_announce { MAY_ANNOUNCE } else { 0 });
             }
-            if rounds > ROUNDS_BEFORE_NAPS && self.relay.is_ours() {
-                platform::nap();
+            // The checks are up to a millisecond apart, and who sends at a rhythm waits by this.
+            if self.guard.is_late() {
+                return Err(Error::TimedOut);
+            }
+            if rounds > ROUNDS_BEFORE_NAPS && self.loads_from_host() {
+                if platform::nap_unless(|| self.is_woken_here()) {
+                    return Err(Error::TimedOut);
+                }
             } else {
                 platform::yield_core();
             }
         }
     }
 
+    fn loads_from_host(&self) -> bool {
+        self.relay.is_ours() || self.word_relay.as_ref().is_some_and(Relay::is_ours)
+    }
+
+    /// On a GPU, loads what wakes this group beside sockets: its first word, and the second one or
+    /// what is relayed of it, with its copy.
+    #[inline(always)]
+    fn load_words(&mut self) -> Option<[u64; 3]> {
+        let (words, _) = self.words.as_ref()?;
+        let [(first, _), (second, _)] = words.words();
+        let first = first.peek();
+        let [second, copy] = match &mut self.word_relay {
+            Some(relay) => relay.load(),
+            None => [second.peek(), 0],
+        };
+        Some([first, second, copy])
+    }
+
+    /// Relays what was loaded; returns whether the group has not seen it.
+    #[inline(always)]
+    fn are_woken(&self, loaded: Option<[u64; 3]>) -> bool {
+        let (Some((words, _)), Some([first, second, copy])) = (&self.words, loaded) else { return false };
+        let [(_, seen_first), (_, seen_second)] = words.words();
+        let seen_second = words.relayed_word().map_or(seen_second, |relayed| relayed.seen);
+        if let Some(relay) = &self.word_relay {
+            relay.settle([second, copy]);
+        }
+        first != seen_first || second != seen_second
+    }
+
+    /// Returns whether the word of this device says so.
+    #[inline(always)]
+    fn is_woken_here(&self) -> bool {
+        self.words.as_ref().is_some_and(|(words, _)| {
+            let [(first, seen), _] = words.words();
+            first.peek() != seen
+        })
+    }
+
     pub(crate) fn end(&mut self) {
         self.relay.end();
+        if let Some(relay) = &self.word_relay {
+            relay.end();
+        }
         if self.counts.is_some() {
             self.spinning.end();
         }

@@ -6,18 +6,19 @@
 #[allow(dead_code, reason = "other suites use the rest")]
 mod world;
 
+use gpunet_device::abi::Word;
 use gpunet_device::abi::entry::SlotState;
 use gpunet_device::abi::epoch::Epoch;
 use gpunet_device::abi::hand_off::{self, HandOff, Plan};
 use gpunet_device::group::{Lanes, Solo};
 use gpunet_device::poll::{POLLIN, POLLNVAL, POLLOUT};
 use gpunet_device::{
-    Group, Handle, Net, PollCache, PollFd, PollSet, RecvHalf, Result, Stream, Timeout, poll, poll_again,
-    poll_until,
+    Group, Handle, Net, PollCache, PollFd, PollSet, RecvHalf, RelayedWord, Result, Stream, Timeout,
+    WakeWords, poll, poll_again, poll_until, poll_until_woken,
 };
 use gpunet_posix as posix;
 use gpunet_posix::send::MSG_MORE;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use world::{GENERATION, World, buffer, pattern};
 
@@ -265,6 +266,110 @@ fn who_waits_for_space_examines_its_sockets_each_time() {
         world.released(5).publish(released);
         assert_eq!(again(net, &mut fds, &mut cache, LONG), 1);
         Stream::from_handle(&G, net, handle).unwrap().send_all(&G, buffer(&mut pattern(100))).unwrap();
+    }
+}
+
+/// As above, where the polls before knew their epoch: what a poll knows does not outlive it, and it
+/// forgets it once it waits for space.
+#[test]
+fn who_begins_to_wait_for_space_knows_nothing_by_the_epoch() {
+    let world = world();
+    let (net, handle) = (world.net(), world.open_driven(5));
+    let (mut fds, mut cache) = (entries([handle], POLLIN), PollCache::EMPTY);
+    assert_eq!(again(net, &mut fds, &mut cache, Timeout::ms(1)), 0);
+    Stream::from_handle(&G, net, handle).unwrap().send_all(&G, buffer(&mut pattern(4096))).unwrap();
+    fds = entries([handle], POLLOUT);
+    assert_eq!(again(net, &mut fds, &mut cache, Timeout::ms(1)), 0);
+    world.released(5).publish(100);
+    assert_eq!(again(net, &mut fds, &mut cache, LONG), 1);
+    // The same within one poll, after it has examined the socket: nobody tells of the space.
+    Stream::from_handle(&G, net, handle).unwrap().send_all(&G, buffer(&mut pattern(100))).unwrap();
+    fds = entries([handle], POLLIN);
+    assert_eq!(again(net, &mut fds, &mut cache, Timeout::ms(1)), 0);
+    fds = entries([handle], POLLOUT);
+    // SAFETY: the entries live until the call has returned.
+    let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
+    let examined = || {
+        world.released(5).publish(200);
+        false
+    };
+    assert_eq!(poll_again(&G, net, set, &mut cache, LONG, None, examined), Ok(1));
+}
+
+/// The end of another group's turn to accept moves no epoch.
+#[test]
+fn a_listener_at_which_another_group_has_the_turn_is_examined_each_time() {
+    let world = world();
+    let (net, listener) = (world.net(), world.open_listener(5));
+    let (mut fds, mut cache) = (entries([listener], POLLIN), PollCache::EMPTY);
+    assert_eq!(again(net, &mut fds, &mut cache, Timeout::ms(1)), 0);
+    world.accept_turn(5).store(u64::MAX, Ordering::Relaxed);
+    land(&world, 1);
+    assert_eq!(again(net, &mut fds, &mut cache, Timeout::ms(1)), 0);
+    world.accept_turn(5).store(0, Ordering::Relaxed);
+    assert_eq!(again(net, &mut fds, &mut cache, LONG), 1);
+}
+
+/// Words by which groups are woken: for each group one of this device, and one of the host with its
+/// relay.
+struct Wakes {
+    own: [AtomicU64; 2],
+    /// The host's word, its copy, and the turn.
+    relayed: [AtomicU64; 3],
+}
+
+impl Wakes {
+    fn word(word: &AtomicU64) -> Word {
+        // SAFETY: an aligned word that outlives the tests' threads.
+        unsafe { Word::from_ptr(word.as_ptr()) }
+    }
+
+    /// Polls one quiet socket by a group, which has seen that copy, until it is woken.
+    fn wait(&self, net: Net, handle: Handle, group: usize, seen: u64) -> Result<usize> {
+        let [host, copy, turn] = &self.relayed;
+        let own = Self::word(&self.own[group]);
+        let relayed = RelayedWord { host: Self::word(host), copy: copy.as_ptr(), turn: turn.as_ptr(), seen };
+        // SAFETY: blocks that poll as a GPU's do not sleep; the words outlive the call.
+        let words = unsafe { WakeWords::new([(own, own.peek()); 2], std::ptr::null_mut()).relayed(relayed) };
+        let mut fds = [PollFd { handle: handle.raw(), events: POLLIN, revents: 0 }];
+        // SAFETY: the entry lives until the call has returned.
+        let set = unsafe { PollSet::from_raw_parts(fds.as_mut_ptr(), 1) };
+        poll_until_woken(&Solo::new(group as u32, 2), net, set, Timeout::NEVER, Some(words), || false)
+    }
+}
+
+/// One of the groups loads the host's word and the other its copy: both end, whichever it is. A
+/// group's own word ends the wait of that one alone.
+#[test]
+fn words_of_the_host_and_of_the_device_end_the_polls_of_groups() {
+    let world = world();
+    let (net, handle) = (world.net(), world.open_driven(5));
+    let wakes = Wakes { own: Default::default(), relayed: Default::default() };
+    for round in 1..=50 {
+        let seen = wakes.relayed[1].load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let polls = [0, 1].map(|group| {
+                let wakes = &wakes;
+                scope.spawn(move || wakes.wait(net, handle, group, seen))
+            });
+            if round % 2 == 0 {
+                wakes.relayed[0].store(round, Ordering::Release);
+            } else {
+                // Before its group waits, or while it does: a group that begins later has seen it.
+                until("woken", || {
+                    for own in &wakes.own {
+                        own.fetch_add(1, Ordering::Release);
+                    }
+                    polls.iter().all(|poll| poll.is_finished())
+                });
+            }
+            for poll in polls {
+                assert_eq!(poll.join().unwrap(), Ok(0));
+            }
+        });
+        if round % 2 == 0 {
+            assert_eq!(wakes.relayed[1].load(Ordering::Acquire), round, "the copy");
+        }
     }
 }
 

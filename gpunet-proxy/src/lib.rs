@@ -45,7 +45,7 @@ pub use model::launch::{FinishPolicy, FinishReport};
 #[cfg(feature = "settings")]
 pub use model::settings;
 pub use model::snapshot;
-pub use os::{descriptors, errno, files, places};
+pub use os::{descriptors, errno, files, places, same_host};
 
 /// Returns the RDMA devices of this machine.
 ///

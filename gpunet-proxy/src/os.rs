@@ -8,6 +8,7 @@
 //! | `doorbell`, `readiness` | eventfds that wake threads; descriptors that wake tasks |
 //! | `cpus`, `thread_pool`, `user_work` | threads: pinned to CPUs, for slow work, for what takes as long as a user likes |
 //! | `peer`, `client_socket` | who is at the other end of a Unix socket; a connection whose close may take long |
+//! | [`same_host`] | how two processes of one user on one host find each other |
 //! | `log_limiter`, `plain` | what the log is not told again; plain structures as bytes |
 
 pub(crate) mod client_socket;
@@ -24,5 +25,6 @@ pub mod places;
 pub(crate) mod plain;
 #[allow(unsafe_code)]
 pub(crate) mod readiness;
+pub mod same_host;
 pub(crate) mod thread_pool;
 pub(crate) mod user_work;

@@ -24,16 +24,15 @@
 //! looks at the flag.
 //!
 //! A GPU polls its own memory. The host's words lie in host memory: one of the blocks that wait
-//! loads there how often the host has rung, and relays it ([`HostRelay`]).
+//! loads there how often the host has rung, together with the epoch, and relays it ([`HostRelay`]).
 #![allow(unsafe_code)]
 
 use crate::memory::{BellMemory, Carve, Memory};
 use crate::word::{Word64, fence};
-use core::cell::Cell;
 use gpunet_device::abi::atomic::{self, Ordering};
 use gpunet_device::abi::hand_off::{self, HandOff};
 use gpunet_device::abi::{Word, device_scope};
-use gpunet_device::{Group, WakeWords, now_ns};
+use gpunet_device::{Group, RelayedWord, WakeWords};
 
 /// Gives the connection that has given it away a turn, from anywhere: [`Bells::ring`] in a kernel,
 /// `Ringer::ring` of `gpunet-serve-host` in the host program.
@@ -170,13 +169,18 @@ impl HostBells {
 
     fn wake(self, block: usize) {
         // Ordering: Release fence before each, pairs with the Acquire loads in `Doorbell::look` and
-        // `HostRelay::changes`: who sees it finds the ring, and what was stored before.
+        // the Acquire fence of who relays: who sees it finds the ring, and what was stored before.
         fence();
-        self.wake_word(block).take_next();
+        self.wake_word(block).count_up();
         fence();
-        self.memory.u64(CHANGES).take_next();
+        self.changes().count_up();
         // SAFETY: a word and a flag of this memory, which stays mapped.
         unsafe { WakeWords::wake(self.sleeping(block), word_of(self.wake_word(block))) };
+    }
+
+    /// How often the host has rung for any block.
+    fn changes(self) -> Word64 {
+        self.memory.u64(CHANGES)
     }
 
     fn word(self, place: usize, which: usize) -> Word64 {
@@ -292,7 +296,7 @@ impl Bells {
         // Ordering: Release fence, pairs with the Acquire fence in `Doorbell::look`: who sees it
         // finds the ring, and what was stored before.
         fence();
-        self.wake_word(block).take_next();
+        self.wake_word(block).count_up();
         // SAFETY: a word of the launch's memory, and a flag of the host's; both are mapped while
         // the launch runs.
         unsafe { WakeWords::wake(self.host.sleeping(block), word_of(self.wake_word(block))) };
@@ -365,7 +369,7 @@ impl Bells {
 fn count_up(word: Word64) {
     // Ordering: Release fence, pairs with the Acquire fence in `Bells::observe_counts`.
     fence();
-    word.take_next();
+    word.count_up();
     hand_off::at(HandOff::Published);
 }
 
@@ -394,75 +398,103 @@ impl Doorbell {
         Self { bells, relay, block }
     }
 
-    /// What a CPU block sleeps on, as far as the block knows. By the leader; others need not.
-    pub(crate) fn words(&self) -> WakeWords {
+    /// What ends a wait of the block, as far as it knows: its own word, and the host's if
+    /// `by_host`. All lanes, after a barrier; the leader's are used.
+    pub(crate) fn words(&self, by_host: bool) -> WakeWords {
         let (bells, block) = (&self.bells, self.block);
         let device = (word_of(bells.wake_word(block)), bells.known(block, known::DEVICE).get());
         let host = (word_of(bells.host.wake_word(block)), bells.known(block, known::HOST).get());
+        let second = if by_host { host } else { device };
         // SAFETY: words and flag are mapped while the launch runs, and this block alone sleeps by
         // the flag.
-        unsafe { WakeWords::new([device, host], bells.host.sleeping(block)) }
-    }
-
-    /// Returns whether somebody may have rung; the host is asked only if `by_host`. By the leader,
-    /// with the relay's turn that it may have (`mine`).
-    pub(crate) fn is_rung(&self, mine: &Cell<u64>, by_host: bool) -> bool {
-        let (bells, block) = (&self.bells, self.block);
-        bells.wake_word(block).get() != bells.known(block, known::DEVICE).get()
-            || by_host && self.host_may_have_rung(mine)
-    }
-
-    fn host_may_have_rung(&self, mine: &Cell<u64>) -> bool {
-        let (bells, block) = (&self.bells, self.block);
-        if IS_RELAYED || hand_off::blocks_poll() {
-            self.relay.changes(bells.host, mine) != bells.known(block, known::CHANGES).get()
-        } else {
-            bells.host.wake_word(block).get() != bells.known(block, known::HOST).get()
+        let words = unsafe { WakeWords::new([device, second], bells.host.sleeping(block)) };
+        if !by_host {
+            return words;
         }
+        let relayed = self.relay.word(bells.host, bells.known(block, known::CHANGES).get());
+        // SAFETY: the words of the relay are mapped as the others, and the blocks of the launch
+        // alone change its own ones.
+        unsafe { words.relayed(relayed) }
     }
 
-    /// Takes what was rung so far for known; returns who has rung since the last call. The host is
-    /// asked only if `by_host`. All lanes; begins and ends with a barrier. What was stored before a
-    /// ring that counts is there for all of them.
-    pub(crate) fn look<G: Group>(&self, g: &G, by_host: bool) -> Rung {
+    /// Takes what was rung so far for known; returns who has rung since the last call. All lanes;
+    /// begins and ends with a barrier. What was stored before a ring that counts is there for all
+    /// of them.
+    pub(crate) fn look<G: Group>(&self, g: &G, host: HostLook) -> Rung {
         let (bells, block) = (&self.bells, self.block);
         let mut found = 0;
         if g.is_leader() {
-            let (wake, known_device) = (bells.wake_word(block).get(), bells.known(block, known::DEVICE));
-            // Ordering: Acquire fence, pairs with the Release fence in `Bells::wake`; the broadcast
-            // hands it on to all lanes.
+            // Loads of the device's memory, all of them before one is looked at.
+            let known = |what| bells.known(block, what);
+            let (wake, changes) = (bells.wake_word(block).get(), self.relay.copy().peek());
+            let (known_wake, known_changes) = (known(known::DEVICE).get(), known(known::CHANGES).get());
+            // Ordering: Acquire fence, pairs with the Release fence in `Bells::wake`, and with the
+            // publish of the copy; the broadcast hands it on to all lanes.
             fence();
-            found |= u64::from(wake != known_device.get());
-            known_device.set(wake);
-            let mine = Cell::new(0);
-            if by_host && self.host_may_have_rung(&mine) {
-                // Before the wake word: a ring that comes between the two is looked at once more.
-                let changes = self.relay.changes(bells.host, &mine);
-                bells.known(block, known::CHANGES).set(changes);
-                let known_host = bells.known(block, known::HOST);
+            known(known::DEVICE).set(wake);
+            found |= u64::from(wake != known_wake);
+            let may_be_host = match host {
+                HostLook::No => false,
+                // A CPU block waits by its own wake word.
+                HostLook::Copy | HostLook::Word if !is_relayed() => true,
+                HostLook::Copy | HostLook::Word => {
+                    let changes = if host == HostLook::Copy { changes } else { self.relay.ask(bells.host) };
+                    // Before the wake word: a ring that comes between the two is looked at once
+                    // more.
+                    known(known::CHANGES).set(changes);
+                    changes != known_changes
+                }
+            };
+            if may_be_host {
+                let known_host = known(known::HOST);
                 // Ordering: Acquire at system scope, pairs with the Release fence in
                 // `HostBells::wake`.
                 let wake = word_of(bells.host.wake_word(block)).observe();
                 found |= u64::from(wake != known_host.get()) << 1;
                 known_host.set(wake);
             }
-            self.relay.end(&mine);
             hand_off::at(HandOff::Observed);
         }
         let found = g.broadcast(found);
         Rung { by_device: found & 1 != 0, by_host: found & 2 != 0 }
     }
+}
 
-    /// Gives the relay's turn back, after a wait. By the leader.
-    pub(crate) fn end(&self, mine: &Cell<u64>) {
-        self.relay.end(mine);
+/// How a look finds out whether the host has rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostLook {
+    /// Not at all: nobody has given it a bell.
+    No,
+    /// On a GPU by the copy, after a wait that has renewed it.
+    Copy,
+    /// By a load of the host's memory.
+    Word,
+}
+
+/// How late a block that does not wait, because its sockets have always something to do, asks
+/// whether the host has rung: a load of host memory takes a GPU 1 to 2 us.
+const ASK_EVERY_NS: u64 = 20_000;
+
+/// When a block has last learned how often the host has rung.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LastAsked(u64);
+
+impl LastAsked {
+    /// How to look at `now`, if a wait before has learned of the host's rings or not.
+    pub(crate) fn next_look(&mut self, now: u64, has_waited: bool) -> HostLook {
+        let is_due = now.saturating_sub(self.0) >= ASK_EVERY_NS;
+        if has_waited || is_due {
+            self.0 = now;
+        }
+        if !has_waited && is_due { HostLook::Word } else { HostLook::Copy }
     }
 }
 
-/// Blocks of a GPU look at the copy of the host's count.
-const IS_RELAYED: bool = cfg!(target_arch = "nvptx64");
-/// How long the others wait for a relay that says nothing.
-const TURN_NS: u64 = 200_000;
+/// Returns whether blocks go by the copy of the host's count: those of a GPU, and those of a CPU
+/// that a test makes wait so.
+fn is_relayed() -> bool {
+    cfg!(target_arch = "nvptx64") || hand_off::blocks_poll()
+}
 
 /// How often the host has rung, for the blocks of a GPU: one of those that wait loads it from host
 /// memory, the others a copy. A release of a block waits until no load of host memory is in flight
@@ -478,37 +510,42 @@ impl HostRelay {
         Self { memory: carve.take(16) }
     }
 
-    /// How often the host has rung, as far as can be known here. By one lane, with its turn.
-    fn changes(self, host: HostBells, mine: &Cell<u64>) -> u64 {
-        let (copy, turn) = (word_of(self.memory.u64(0)), self.memory.u64(8));
-        let (now, until) = (now_ns(), turn.get());
-        let is_mine = until != 0 && until == mine.get();
-        if until > now + if is_mine { TURN_NS / 2 } else { 0 } {
-            if !is_mine {
-                mine.set(0);
-                // Ordering: Acquire, pairs with the publish below by the block that relays.
-                return device_scope::observe(copy);
-            }
-        } else if turn.replace(until, now + TURN_NS) {
-            mine.set(now + TURN_NS);
-        } else {
-            mine.set(0);
-            return device_scope::observe(copy);
-        }
+    fn copy(self) -> Word {
+        word_of(self.memory.u64(0))
+    }
+
+    fn word(self, host: HostBells, seen: u64) -> RelayedWord {
+        let [copy, turn] = [0, 8].map(|at| self.memory.u64(at).as_ptr());
+        RelayedWord { host: word_of(host.changes()), copy, turn, seen }
+    }
+
+    /// How often the host has rung by now. By one lane.
+    fn ask(self, host: HostBells) -> u64 {
+        let copy = self.copy().peek();
         // Ordering: Acquire at system scope, pairs with the Release fence in `HostBells::wake`.
-        let changes = word_of(host.memory.u64(CHANGES)).observe();
-        if changes != copy.peek() {
-            // One whose turn is over by now may set the copy back: the next look of the new relay
-            // sets it right, and a block that sees a count twice looks twice.
-            device_scope::publish(copy, changes);
+        let changes = word_of(host.changes()).observe();
+        if changes != copy {
+            // One that has looked earlier may set the copy back: who relays next sets it right, and
+            // a block that sees a count twice looks twice.
+            device_scope::publish(self.copy(), changes);
         }
         changes
     }
+}
 
-    /// Leaves the turn to another block.
-    fn end(self, mine: &Cell<u64>) {
-        if mine.get() != 0 {
-            self.memory.u64(8).replace(mine.get(), 0);
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_never_waits_asks_now_and_then() {
+        let mut last = LastAsked::default();
+        let mut look = |now, has_waited| last.next_look(now, has_waited);
+        assert_eq!(look(1_000_000, false), HostLook::Word);
+        assert_eq!(look(1_019_999, false), HostLook::Copy);
+        assert_eq!(look(1_020_000, false), HostLook::Word);
+        assert_eq!(look(1_039_000, true), HostLook::Copy, "it has just learned of it");
+        assert_eq!(look(1_058_000, false), HostLook::Copy);
+        assert_eq!(look(1_059_000, false), HostLook::Word);
     }
 }

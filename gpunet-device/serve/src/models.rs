@@ -4,10 +4,9 @@
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpunet-serve --lib --release models`. Each model
 //! names a change of the code by which it fails.
 
-use crate::bells::{Bells, Doorbell, HostBells, HostRelay};
+use crate::bells::{Bells, Doorbell, HostBells, HostLook, HostRelay};
 use crate::memory::{for_test, no_net};
 use crate::{Carve, Lock, Memory, Topics};
-use core::cell::Cell;
 use gpunet_device::abi::atomic::model;
 use gpunet_device::group::Solo;
 use loom::thread;
@@ -66,11 +65,11 @@ fn no_ring_is_lost_whoever_rings() {
         let (g, mut served, mut said) = (Solo::new(0, 1), [0, 0], 0);
         while said < 2 {
             // The wait: it ends once somebody may have rung.
-            if !doorbell.is_rung(&Cell::new(0), true) {
+            if !doorbell.words(true).have_changed() {
                 thread::yield_now();
                 continue;
             }
-            let rung = doorbell.look(&g, true);
+            let rung = doorbell.look(&g, HostLook::Word);
             let found = bells.counts(0, rung.by_host);
             bells.observe_counts(rung.by_host);
             let found = [0, 1].map(|agent| found[agent].unwrap_or(served[agent]));

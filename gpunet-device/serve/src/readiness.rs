@@ -2,10 +2,9 @@
 //! out.
 #![allow(unsafe_code)]
 
-use crate::bells::{Bells, Doorbell, Rung};
+use crate::bells::{Bells, Doorbell, HostLook, LastAsked, Rung};
 use crate::memory::{Carve, Memory};
 use crate::word::Word64;
-use core::cell::Cell;
 use gpunet_device::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP};
 use gpunet_device::{
     Group, Handle, Net, PollCache, PollFd, PollSet, RecvHalf, Result, Timeout, now_ns, poll_again,
@@ -17,7 +16,6 @@ const LISTENER: usize = 0;
 /// it is a quarter of the time that it has waited.
 const SOON_NS: u64 = 50_000;
 const LATE_NS: u64 = 20_000_000;
-const IS_GPU: bool = cfg!(target_arch = "nvptx64");
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +64,7 @@ pub(crate) struct Readiness {
     /// For each connection what the module `row` tells.
     rows: Memory,
     doorbell: Doorbell,
+    last_asked: LastAsked,
     bells: Bells,
     /// Places of other blocks before those of this one.
     first: usize,
@@ -124,6 +123,7 @@ impl Readiness {
             cache: PollCache::EMPTY,
             rows: rows.part(block * rows_bytes, rows_bytes),
             doorbell,
+            last_asked: LastAsked::default(),
             bells,
             first: block * room,
             room,
@@ -306,20 +306,16 @@ impl Readiness {
         let rings = by_host || helps;
         let timer = if self.timers == 0 { u64::MAX } else { self.timer_at.saturating_sub(now) };
         let limit = timeout_ns.min(self.next_look(now)).min(timer);
-        let words = if rings && !IS_GPU { Some(doorbell.words()) } else { None };
-        let turn = Cell::new(0);
-        let is_over = || rings && doorbell.is_rung(&turn, by_host);
-        let (set, limit) = (self.all(self.high + 1), Timeout::ns(limit));
-        let ready = poll_again(g, net, set, &mut self.cache, limit, words, is_over);
-        if rings {
-            doorbell.end(&turn);
-        }
-        let ready = ready?;
+        let words = if rings { Some(doorbell.words(by_host)) } else { None };
+        let (set, timeout) = (self.all(self.high + 1), Timeout::ns(limit));
+        let ready = poll_again(g, net, set, &mut self.cache, timeout, words, || false)?;
         // All that were due before have had their turns.
         self.marked = false;
         let (mut due, mut is_rung) = (0, false);
         if rings {
-            let rung = doorbell.look(g, by_host);
+            let has_waited = ready == 0 && limit > 0;
+            let host = if by_host { self.last_asked.next_look(now, has_waited) } else { HostLook::No };
+            let rung = doorbell.look(g, host);
             is_rung = rung.by_device || rung.by_host;
             if is_rung && by_host {
                 due += self.mark_rung(g, rung);
@@ -498,7 +494,7 @@ pub(crate) fn nothing() -> PollSet {
 mod tests {
     use super::*;
     use crate::Bell;
-    use crate::bells::{HostBells, HostRelay};
+    use crate::bells::{HostBells, HostLook, HostRelay};
     use crate::memory::for_test;
     use gpunet_device::group::{Lanes, Solo};
     use std::vec::Vec;
@@ -575,7 +571,7 @@ mod tests {
             let [first, second] = [bells.bell(1), bells.bell(4)];
             by_lanes(lanes, &new, |g, mut readiness| {
                 let rung = |g: &Lanes, readiness: &mut Readiness| {
-                    let rung = readiness.doorbell.look(g, true);
+                    let rung = readiness.doorbell.look(g, HostLook::Word);
                     readiness.marked = true;
                     readiness.mark_rung(g, rung)
                 };
@@ -620,7 +616,7 @@ mod tests {
         host.ring(old);
         by_lanes(1, &new, |g, mut readiness| {
             readiness.wake_for(g, 3, (0, true));
-            let rung = readiness.doorbell.look(g, true);
+            let rung = readiness.doorbell.look(g, HostLook::Word);
             assert_eq!(rung, Rung { by_device: true, by_host: false });
             assert_eq!(bells.counts(3, true), [Some(1), Some(0)], "the one ring of its own");
             assert_eq!(readiness.mark_rung(g, rung), 1);

@@ -16,7 +16,7 @@ mod turn;
 
 use crate::arena::Arena;
 use crate::backlog::Backlogs;
-use crate::bells::{Bells, Doorbell, HostBells, HostRelay};
+use crate::bells::{Bells, Doorbell, HostBells, HostRelay, LastAsked};
 use crate::board::{Board, Connections, Counters, Log};
 use crate::memory::{Carve, Memory};
 use crate::readiness::{Readiness, nothing};
@@ -226,6 +226,8 @@ impl<S: Service> Server<S> {
             counters: Counters::default(),
             log: board.log(g.index() as usize),
             doorbell,
+            last_asked: LastAsked::default(),
+            check_at: 0,
             connections: parts.loads,
             board,
             published: Counters::default(),

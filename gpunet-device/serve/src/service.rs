@@ -1,7 +1,7 @@
 //! What a server does for its connections.
 
 use crate::backlog::Backlogs;
-use crate::bells::Doorbell;
+use crate::bells::{Doorbell, LastAsked};
 use crate::board::{Board, Connections, Counters, Log};
 use crate::{Bell, Bells, Bytes, Carve, Reader, Writer};
 use gpunet_device::{Group, Net, Result};
@@ -105,6 +105,9 @@ pub struct Worker<'w, S: Service> {
     /// The log of this block.
     pub log: Log,
     pub(crate) doorbell: Doorbell,
+    pub(crate) last_asked: LastAsked,
+    /// When it checks next whether the server or the launch ends.
+    pub(crate) check_at: u64,
     pub(crate) connections: Connections,
     pub(crate) board: Board,
     pub(crate) published: Counters,

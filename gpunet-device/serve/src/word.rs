@@ -165,6 +165,14 @@ impl Word64 {
         unsafe { scope::take_next(self.0) }
     }
 
+    /// Adds one, and waits for nothing. Ordering: Relaxed; the caller has a fence before it, which
+    /// each later addition hands on.
+    #[inline(always)]
+    pub(crate) fn count_up(self) {
+        // SAFETY: the contract of `from_ptr`.
+        unsafe { scope::count_up(self.0) };
+    }
+
     /// Writes it after all that was written before. Ordering: Release, pairs with
     /// [`Word64::observe`].
     #[inline(always)]

@@ -2,7 +2,6 @@
 
 use crate::readiness::nothing;
 use crate::{Service, Worker};
-use core::cell::Cell;
 use gpunet_device::{Group, Result, Timeout, now_ns, poll_until_woken};
 
 /// How often a worker that waits checks whether the server ends.
@@ -24,31 +23,35 @@ impl<S: Service> Worker<'_, S> {
     pub fn wait<G: Group>(&mut self, g: &G, until: u64) -> Result<bool> {
         self.board.publish(g, &self.published, &self.counters);
         self.published = self.counters;
+        let mut has_waited = false;
         loop {
-            let rung = self.doorbell.look(g, true);
-            self.context.now = g.broadcast(now_ns());
-            if !self.goes_on(g) {
-                return Ok(false);
+            let host = self.last_asked.next_look(g.broadcast(now_ns()), has_waited);
+            let rung = self.doorbell.look(g, host);
+            let now = g.broadcast(now_ns());
+            self.context.now = now;
+            let is_over = rung.by_device || rung.by_host || now >= until;
+            // On a GPU, that the server ends and that the launch is over is behind the bus.
+            if now >= self.check_at {
+                self.check_at = now + CHECK_NS;
+                if !self.goes_on(g) {
+                    return Ok(false);
+                }
+                self.sleep(g, 0)?;
             }
-            let is_over = rung.by_device || rung.by_host || self.context.now >= until;
-            let limit = if is_over { 0 } else { (until - self.context.now).min(CHECK_NS) };
-            self.sleep(g, limit)?;
             if is_over {
                 return Ok(true);
             }
+            self.sleep(g, until.min(self.check_at) - now)?;
+            has_waited = true;
         }
     }
 
     /// Waits for a ring, at most for `limit_ns`. With 0 it only notices that the launch is over.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn sleep<G: Group>(&self, g: &G, limit_ns: u64) -> Result<()> {
-        let turn = Cell::new(0);
-        let (doorbell, net) = (self.doorbell, self.context.net);
-        let words = if cfg!(target_arch = "nvptx64") { None } else { Some(doorbell.words()) };
+        let words = Some(self.doorbell.words(true));
         let timeout = Timeout::ns(limit_ns);
-        let ended = poll_until_woken(g, net, nothing(), timeout, words, || doorbell.is_rung(&turn, true));
-        doorbell.end(&turn);
-        ended.map(drop)
+        poll_until_woken(g, self.context.net, nothing(), timeout, words, || false).map(drop)
     }
 
     /// Returns whether connections may still wait for this block.

@@ -134,6 +134,12 @@ pub(crate) fn nap() {
     }
 }
 
+/// As [`nap`]; returns whether `is_over` is true after it.
+pub(crate) fn nap_unless(is_over: impl Fn() -> bool) -> bool {
+    nap();
+    is_over()
+}
+
 /// Lets others have the core between two loads of a word that another group writes.
 pub fn yield_core() {
     if turns::pass_on() {

@@ -56,11 +56,19 @@ pub fn back_off() {
     unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 200u32, options(nomem, nostack)) };
 }
 
-/// Waits two microseconds or so between two loads of host memory by a group that has nothing to do.
+/// Waits two microseconds or so between two loads of host memory by a group that has nothing to do,
+/// unless `is_over` is true before: asked every half a microsecond or so, it is a load of this
+/// GPU's memory. Returns whether it was.
 #[inline(always)]
-pub(crate) fn nap() {
-    // SAFETY: suspends the thread for a short time.
-    unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 2000u32, options(nomem, nostack)) };
+pub(crate) fn nap_unless(is_over: impl Fn() -> bool) -> bool {
+    for _ in 0..4 {
+        // SAFETY: suspends the thread for a short time.
+        unsafe { asm!("nanosleep.u32 {t};", t = in(reg32) 400u32, options(nomem, nostack)) };
+        if is_over() {
+            return true;
+        }
+    }
+    false
 }
 
 /// A GPU's groups need no other's core.

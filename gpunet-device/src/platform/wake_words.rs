@@ -8,14 +8,18 @@ use gpunet_abi::park::SharedFlag;
 /// from what the group has seen: for each agent that wakes it, a word that this agent alone
 /// changes.
 ///
+/// A block of the CPU device sleeps on them. A GPU's group loads them between two looks at its
+/// sockets; of a word that lies in host memory it may know by a copy instead
+/// ([`WakeWords::relayed`]).
+///
 /// # Examples
 ///
 /// ```
 /// # use gpunet_device::{Group, Net, PollSet, Result, Timeout, WakeWords, abi::Word, poll_until_woken};
 /// # fn example<G: Group>(g: &G, net: Net, set: PollSet, host: Word, device: Word, sleeping: *mut u32) -> Result<()> {
 /// // SAFETY: both words and the flag are mapped until the group has ended.
-/// let words = unsafe { WakeWords::new([host, device].map(|word| (word, word.observe())), sleeping) };
-/// poll_until_woken(g, net, set, Timeout::ms(50), Some(words), || words.have_changed())?;
+/// let words = unsafe { WakeWords::new([device, host].map(|word| (word, word.observe())), sleeping) };
+/// poll_until_woken(g, net, set, Timeout::ms(50), Some(words), || false)?;
 /// # Ok(())
 /// # }
 /// ```
@@ -24,6 +28,21 @@ pub struct WakeWords {
     words: [(Word, u64); 2],
     #[cfg_attr(target_arch = "nvptx64", allow(dead_code, reason = "a GPU does not sleep"))]
     sleeping: *mut u32,
+    relayed: Option<RelayedWord>,
+}
+
+/// A word in host memory that one of the groups that wait loads, and a copy of it for the others.
+#[derive(Clone, Copy, Debug)]
+pub struct RelayedWord {
+    /// The word: each change of the host's other words of this kind comes before a change of it.
+    pub host: Word,
+    /// Its copy, in the device's memory.
+    pub copy: *mut u64,
+    /// Until when a group loads `host`, by the device's clock; 0: none does. In the device's
+    /// memory, and changed by compare-exchange.
+    pub turn: *mut u64,
+    /// What the group has seen of the copy.
+    pub seen: u64,
 }
 
 impl WakeWords {
@@ -36,7 +55,20 @@ impl WakeWords {
     #[inline(always)]
     #[must_use]
     pub const unsafe fn new(words: [(Word, u64); 2], sleeping: *mut u32) -> Self {
-        Self { words, sleeping }
+        Self { words, sleeping, relayed: None }
+    }
+
+    /// Lets a GPU's group wait for `relayed` in place of the second word. A change of that comes
+    /// before one of this. A CPU block waits for the second word.
+    ///
+    /// # Safety
+    /// All three words are mapped as long as the group waits. The groups of one device alone change
+    /// copy and turn, and all of them use the same.
+    #[inline(always)]
+    #[must_use]
+    pub const unsafe fn relayed(mut self, relayed: RelayedWord) -> Self {
+        self.relayed = Some(relayed);
+        self
     }
 
     /// Returns whether one of them differs from what the group has seen. Orders nothing.
@@ -48,9 +80,12 @@ impl WakeWords {
         (first.peek() != seen_first) | (second.peek() != seen_second)
     }
 
-    #[cfg(not(target_arch = "nvptx64"))]
-    pub(super) const fn words(&self) -> [(Word, u64); 2] {
+    pub(crate) const fn words(&self) -> [(Word, u64); 2] {
         self.words
+    }
+
+    pub(crate) const fn relayed_word(&self) -> Option<RelayedWord> {
+        self.relayed
     }
 
     #[cfg(not(target_arch = "nvptx64"))]

@@ -89,11 +89,12 @@ impl WaitGuard {
     /// Canceled, NetworkDown or TimedOut.
     #[inline(always)]
     pub fn check(&mut self) -> Result<()> {
-        if platform::is_abandoned() || (!self.ignore_cancel && self.net.cancel().peek() != 0) {
+        // Both before either is looked at: to a GPU they lie behind the bus, and the loads overlap.
+        let (cancel, beat) = (self.net.cancel().peek(), self.net.heartbeat().peek());
+        if platform::is_abandoned() || (!self.ignore_cancel && cancel != 0) {
             return Err(Error::Canceled);
         }
         let now = platform::now_ns();
-        let beat = self.net.heartbeat().peek();
         if beat == self.last_beat {
             let step = now.saturating_sub(self.last_check);
             self.silent_ns += if step < MAX_STEP_NS { step } else { MAX_STEP_NS };
@@ -132,6 +133,13 @@ impl WaitGuard {
     #[inline(always)]
     const fn waited_ns(&self) -> u64 {
         self.last_check.saturating_sub(self.first_check)
+    }
+
+    /// Returns whether the deadline has passed: a look at the clock alone, for rounds without a
+    /// check.
+    #[inline(always)]
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline != Deadline::NEVER && self.deadline.has_passed(platform::now_ns())
     }
 
     /// Nanoseconds from the last check until the deadline; 0 before the first one.

@@ -6,12 +6,13 @@
 use crate::error::Reason;
 use crate::wire::ready;
 use gpunet_proxy::access::Credentials;
+use gpunet_proxy::same_host::{MachineId, MeetingPoint, VisitError, random_bytes, take_descriptors, visit};
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionbio;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recv, recvmsg, send, sendmsg, shutdown, socket_with,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, Shutdown, recv, recvmsg, send, sendmsg, shutdown,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -46,11 +47,9 @@ impl Identity {
         let &(made_by, process) = PROCESS.get_or_init(|| (pid, random));
         // A child that was forked is another process.
         let process = if made_by == pid { process } else { random };
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
         #[cfg(test)]
         let process = if PRETENDS.get() { random } else { process };
-        let machine = u128::from_str_radix(&digits, 16).unwrap_or_default().to_le_bytes();
+        let machine = MachineId::here()?.bytes();
         Ok(Self { machine, uid: rustix::process::geteuid().as_raw(), process })
     }
 }
@@ -68,48 +67,33 @@ pub(crate) fn pretend_another_process(pretends: bool) {
 
 /// Returns random bytes that nobody can guess.
 pub(crate) fn random() -> io::Result<[u8; 16]> {
-    use std::io::Read;
     let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    random_bytes(&mut bytes)?;
     Ok(bytes)
 }
 
 /// A socket at which the other end arrives.
 pub(crate) struct Door {
-    socket: OwnedFd,
+    point: MeetingPoint,
     pub(crate) name: [u8; 16],
 }
 
-fn address(name: [u8; 16]) -> io::Result<SocketAddrUnix> {
-    let text = format!("gpunet-channel-{:032x}", u128::from_le_bytes(name));
-    Ok(SocketAddrUnix::new_abstract_name(text.as_bytes())?)
-}
-
-fn new_socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
+/// What a door's name says.
+const PURPOSE: &str = "channel";
 
 impl Door {
     pub(crate) fn open() -> io::Result<Self> {
-        let (socket, name) = (new_socket()?, random()?);
-        bind(&socket, &address(name)?)?;
-        listen(&socket, 4)?;
-        Ok(Self { socket, name })
+        let point = MeetingPoint::open(PURPOSE, 4)?;
+        Ok(Self { name: point.name(), point })
     }
 
     /// Accepts the other end, which knows the channel's secret.
     pub(crate) fn accept(self, secret: [u8; 16], same_process: bool) -> Result<Local, Reason> {
         let deadline = Some(Instant::now() + ACCEPT_WITHIN);
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Other programs can come to the same name.
         for _ in 0..16 {
-            ready(&self.socket, PollFlags::IN, deadline).map_err(|_| Reason::OtherNamespace)?;
-            let Ok(socket) = accept_with(&self.socket, flags) else { continue };
-            if !Credentials::of_peer(&socket).is_ok_and(|who| who.uid == rustix::process::geteuid().as_raw())
-            {
-                continue;
-            }
+            ready(&self.point, PollFlags::IN, deadline).map_err(|_| Reason::OtherNamespace)?;
+            let Ok(socket) = self.point.accept() else { continue };
             let mut said = [0; 16];
             let came = ready(&socket, PollFlags::IN, deadline).is_ok()
                 && recv(&socket, &mut said, RecvFlags::empty()).is_ok_and(|(n, _)| n == 16);
@@ -132,18 +116,19 @@ pub(crate) struct Local {
 impl Local {
     /// Goes to the other end's door.
     pub(crate) fn connect(name: [u8; 16], secret: [u8; 16], same_process: bool) -> Result<Self, Reason> {
-        let socket = new_socket().map_err(|_| Reason::OtherNamespace)?;
-        let there = address(name).map_err(|_| Reason::OtherNamespace)?;
-        connect(&socket, &there).map_err(|_| Reason::OtherNamespace)?;
-        let who = Credentials::of_peer(&socket).map_err(|_| Reason::OtherNamespace)?;
-        if who.uid != rustix::process::geteuid().as_raw() {
-            return Err(Reason::OtherUser);
-        }
+        let socket = visit(&MeetingPoint::full_name(PURPOSE, name), Some(ACCEPT_WITHIN)).map_err(
+            |error| match error {
+                VisitError::Unreachable(_) => Reason::OtherNamespace,
+                VisitError::OtherUser { .. } => Reason::OtherUser,
+            },
+        )?;
+        ioctl_fionbio(&socket, true).map_err(|_| Reason::OtherNamespace)?;
         send(&socket, &secret, SendFlags::NOSIGNAL).map_err(|_| Reason::OtherNamespace)?;
         Self::new(socket, same_process)
     }
 
     fn new(socket: OwnedFd, same_process: bool) -> Result<Self, Reason> {
+        take_descriptors(&socket);
         let pid = Credentials::of_peer(&socket).map_err(|_| Reason::OtherNamespace)?.pid;
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|pid| {
             // It is the process that connected, or dead: `is_there` finds out.

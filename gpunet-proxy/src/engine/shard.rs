@@ -172,7 +172,7 @@ impl Shard {
         let polled = self.served().any(|attachment| attachment.state.polled);
         if polled && self.setup.index == 0 && self.others_were_busy() {
             // This thread finds the requests of devices that are active on other threads.
-            self.idle.stay_alert();
+            self.idle.stay_alert(now);
         }
         if let Some(limit) = self.idle.sleep_for(now, polled) {
             self.announce();

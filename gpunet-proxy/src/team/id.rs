@@ -1,8 +1,9 @@
 //! Where the members of a team meet.
 
 use super::error::TeamError;
+use crate::os::same_host::random_bytes;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -56,16 +57,11 @@ impl TeamId {
     }
 }
 
-/// Returns a number that cannot be guessed.
-pub(super) fn random() -> io::Result<u128> {
+/// Returns a number that nobody can guess.
+fn random() -> io::Result<u128> {
     let mut bytes = [0; 16];
     random_bytes(&mut bytes)?;
     Ok(u128::from_le_bytes(bytes))
-}
-
-/// Fills `bytes` with values that cannot be guessed.
-pub(super) fn random_bytes(bytes: &mut [u8]) -> io::Result<()> {
-    std::fs::File::open("/dev/urandom")?.read_exact(bytes)
 }
 
 impl fmt::Display for TeamId {

@@ -9,11 +9,9 @@ use super::frames::{
 use super::id::TeamId;
 use super::secrets::OwnSecrets;
 use crate::attached::session::next;
-use crate::os::peer::{Credentials, set_accepts_descriptors};
+use crate::os::same_host::{MachineId, VisitError, visit};
 use crate::wire;
 use gpunet_abi::team::Rank;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -83,15 +81,14 @@ fn meet(
     known: Known<'_>,
 ) -> Result<(TcpStream, Answer), TeamError> {
     let address = joining.id.address();
-    let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map_err(TeamError::io("cannot read /proc/sys/kernel/random/boot_id"))?;
+    let machine = MachineId::here().map_err(TeamError::io("cannot tell which machine this is"))?;
     let hello = encode_greeting(&Hello {
         nonce: joining.id.nonce(),
         rank: joining.rank.0,
         size: joining.size,
         signals: options.signals,
         secret: joining.secret,
-        machine,
+        machine: machine.to_string(),
         device: joining.device.clone(),
     });
     let (deadline, limit) = (Instant::now() + options.timeout, limit(options));
@@ -167,16 +164,17 @@ fn introduce(name: &str, here: &ToRoot, limit: Duration) -> Result<(OwnedFd, Vec
     let deadline = Instant::now() + limit;
     let mut cut = false;
     loop {
-        let socket = match open(name, limit) {
+        let socket = match visit(name, Some(limit)) {
+            Ok(socket) => socket,
+            Err(VisitError::OtherUser { uid, own }) => {
+                return Err(TeamFailure::OtherUser { its: own, ours: uid }.into());
+            }
             // The root was reachable before, and has closed its socket.
-            Err(_) if cut => return Err(TeamFailure::Died { rank: Rank(0) }.into()),
-            socket => socket.map_err(TeamError::io(doing))?,
+            Err(VisitError::Unreachable(_)) if cut => {
+                return Err(TeamFailure::Died { rank: Rank(0) }.into());
+            }
+            Err(VisitError::Unreachable(error)) => return Err(TeamError::io(doing)(error)),
         };
-        let root = Credentials::of_peer(&socket).map_err(TeamError::io(doing))?;
-        let own = rustix::process::geteuid().as_raw();
-        if root.uid != own {
-            return Err(TeamFailure::OtherUser { its: own, ours: root.uid }.into());
-        }
         // The root may have closed this connection before it has read anything.
         let _ = wire::send(socket.as_fd(), &wire::encode(here), &[]);
         let left = deadline.saturating_duration_since(Instant::now());
@@ -190,14 +188,4 @@ fn introduce(name: &str, here: &ToRoot, limit: Duration) -> Result<(OwnedFd, Vec
         }
         std::thread::sleep(RETRY);
     }
-}
-
-/// Connects. The socket accepts no descriptors until the root has been identified.
-fn open(name: &str, limit: Duration) -> io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    let _ = set_accepts_descriptors(socket.as_fd(), false);
-    // While the root's backlog is full, connect blocks as long as a send would.
-    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
-    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-    Ok(socket)
 }

@@ -1,6 +1,6 @@
 //! Secrets of pairs of members, by which two members recognize each other.
 
-use super::id::random_bytes;
+use crate::os::same_host::random_bytes;
 use gpunet_abi::team::Rank;
 use std::io;
 

@@ -45,6 +45,14 @@ pub(super) unsafe fn take_next(word: *mut u64) -> u64 {
 /// # Safety
 /// As [`try_lock`].
 #[inline(always)]
+pub(super) unsafe fn count_up(word: *mut u64) {
+    // SAFETY: the caller's contract.
+    unsafe { AtomicU64::from_ptr(word) }.fetch_add(1, Ordering::Relaxed);
+}
+
+/// # Safety
+/// As [`try_lock`].
+#[inline(always)]
 pub(super) unsafe fn add(word: *mut u32, more: u32) -> u32 {
     // SAFETY: the caller's contract.
     unsafe { AtomicU32::from_ptr(word) }.fetch_add(more, Ordering::Relaxed)

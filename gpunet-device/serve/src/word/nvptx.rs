@@ -102,6 +102,18 @@ pub(super) unsafe fn take_next(word: *mut u64) -> u64 {
     before
 }
 
+/// Adds one to a word. Nobody reads what it was, so the thread does not wait for it.
+///
+/// # Safety
+/// As [`lock`].
+#[inline(always)]
+pub(super) unsafe fn count_up(word: *mut u64) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        asm!("atom.relaxed.gpu.add.u64 {b}, [{p}], 1;", b = out(reg64) _, p = in(reg64) word, options(nostack));
+    }
+}
+
 /// # Safety
 /// As [`lock`].
 #[inline(always)]

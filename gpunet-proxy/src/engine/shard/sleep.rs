@@ -18,6 +18,13 @@ const WATCHED_SLEEP: Duration = Duration::from_millis(100);
 /// The longest spinning of a thread that knows when the next message comes: longer than a GPU block
 /// takes to answer.
 const SPIN_IN_RHYTHM: Duration = Duration::from_micros(100);
+/// Sleep of a thread that expects a message by its rhythm.
+const EXPECTING_SLEEP: Duration = Duration::from_micros(100);
+/// Times in a row that another thread was busy after a silence, and nobody had a request: then
+/// thread 0 looks for requests less often after the next one.
+const FRUITLESS: u32 = 4;
+/// Its first sleep then.
+const FRUITLESS_SLEEP: Duration = Duration::from_micros(800);
 /// The longest sleep of a thread that perhaps gets a message: 4,000 looks a second, which take some
 /// percent of a core.
 const ALERT_SLEEP: Duration = Duration::from_micros(250);
@@ -39,6 +46,10 @@ pub(super) struct Idle {
     latency: Duration,
     last_active: Instant,
     next_sleep: Duration,
+    /// When it was last told that other threads are busy, and how often it was since it found
+    /// something itself, each time after a silence.
+    last_alert: Option<Instant>,
+    alerts: u32,
     rhythm: Rhythm,
     /// The longest sleep of a thread whose words another thread watches.
     pub(super) longest_watched: Duration,
@@ -53,6 +64,8 @@ impl Idle {
             latency,
             last_active: Instant::now(),
             next_sleep: FIRST_SLEEP.min(latency),
+            last_alert: None,
+            alerts: 0,
             rhythm: Rhythm::default(),
             longest_watched: safety_net(WATCHED_SLEEP),
         }
@@ -82,6 +95,7 @@ impl Idle {
         }
         self.last_active = now;
         self.next_sleep = FIRST_SLEEP.min(self.latency);
+        self.alerts = 0;
     }
 
     /// How long to sleep if another thread watches the words. `None` unless `limit`, by
@@ -97,10 +111,16 @@ impl Idle {
         }
     }
 
-    /// Makes the next sleep a short one, even if the rhythm expects nothing soon.
-    pub(super) fn stay_alert(&mut self) {
+    /// Makes the next sleep a short one, even if the rhythm expects nothing soon, because other
+    /// threads were busy. Where they are so now and then, as for a kernel that sends a token every
+    /// 20 ms, and there is never a request, it is less short.
+    pub(super) fn stay_alert(&mut self, now: Instant) {
+        let last = self.last_alert.replace(now);
+        let is_dense = last.is_some_and(|last| now.saturating_duration_since(last) < SILENCE);
+        self.alerts = if is_dense { 0 } else { self.alerts.saturating_add(1) };
         self.rhythm = Rhythm::default();
-        self.next_sleep = FIRST_SLEEP.min(self.latency);
+        let first = if self.alerts > FRUITLESS { FRUITLESS_SLEEP } else { FIRST_SLEEP };
+        self.next_sleep = first.min(self.latency);
     }
 
     /// How long to sleep now; `None` if it has spun instead. With `polled`, a GPU is attached,
@@ -121,7 +141,7 @@ impl Idle {
         }
         match expected {
             Some(Expected::In(time)) => return Some(time.min(self.latency)),
-            Some(Expected::Now) => return Some(FIRST_SLEEP.min(self.latency)),
+            Some(Expected::Now) => return Some(EXPECTING_SLEEP.min(self.latency)),
             Some(Expected::Perhaps) | None => {}
         }
         let longest = if expected.is_some() { ALERT_SLEEP.min(self.latency) } else { self.latency };
@@ -166,7 +186,7 @@ mod tests {
             longest = idle.sleep_for(start + Duration::from_millis(ms), true).unwrap();
         }
         assert_eq!(longest, Duration::from_millis(5));
-        idle.stay_alert();
+        idle.stay_alert(start + Duration::from_millis(41));
         assert_eq!(idle.sleep_for(start + Duration::from_millis(41), true), Some(FIRST_SLEEP));
         idle.active(start + Duration::from_millis(41));
         assert_eq!(idle.sleep_for(start + Duration::from_millis(42), true), Some(FIRST_SLEEP));
@@ -224,6 +244,41 @@ mod tests {
     }
 
     #[test]
+    fn a_message_of_a_rhythm_takes_few_looks() {
+        let speaks: Vec<_> = (1..=100).map(|beat| Duration::from_millis(20) * beat).collect();
+        let learnt = heard(&speaks[..10], speaks[10]).1;
+        let (late, looks) = heard(&speaks, Duration::from_millis(2010));
+        assert!(late[10..].iter().all(|late| *late <= EXPECTING_SLEEP), "{late:?}");
+        // Up to the longest sleep, and then around the expected time.
+        let each = (looks - learnt) / 90;
+        assert!(each <= 14, "{each} looks for each message");
+    }
+
+    #[test]
+    fn other_threads_that_are_busy_now_and_then_wake_no_thread_that_finds_nothing() {
+        let ms = Duration::from_millis;
+        let mut idle = Idle::new(Duration::ZERO, ms(5));
+        idle.yielder = None;
+        let mut now = Instant::now();
+        let mut after_alert = |idle: &mut Idle, pause| {
+            now += pause;
+            idle.stay_alert(now);
+            idle.sleep_for(now, true).unwrap()
+        };
+        for _ in 0..FRUITLESS {
+            assert_eq!(after_alert(&mut idle, ms(20)), FIRST_SLEEP);
+        }
+        assert_eq!(after_alert(&mut idle, ms(20)), FRUITLESS_SLEEP);
+        assert_eq!(after_alert(&mut idle, ms(1) / 2), FIRST_SLEEP, "they are busy all the time");
+        for _ in 0..FRUITLESS {
+            after_alert(&mut idle, ms(20));
+        }
+        assert_eq!(after_alert(&mut idle, ms(20)), FRUITLESS_SLEEP);
+        idle.active(Instant::now());
+        assert_eq!(after_alert(&mut idle, ms(20)), FIRST_SLEEP, "there was a request");
+    }
+
+    #[test]
     fn sleeps_until_shortly_before_a_message_of_a_rhythm() {
         let (gap, latency) = (Duration::from_millis(20), Duration::from_millis(5));
         let mut idle = Idle::new(Duration::ZERO, latency);
@@ -235,9 +290,9 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(idle.sleep_for(now + ms(1), true), Some(latency), "not the short sleeps after activity");
         assert!(idle.watched_sleep(now + ms(1), latency).unwrap() < gap, "nor longer than until then");
-        assert!(idle.sleep_for(now + ms(17), true).unwrap() < ms(2), "until the expected time begins");
-        assert_eq!(idle.sleep_for(now + ms(19), true), Some(FIRST_SLEEP));
-        assert_eq!(idle.sleep_for(now + ms(21), true), Some(FIRST_SLEEP));
+        assert!(idle.sleep_for(now + ms(17), true).unwrap() < ms(3), "until the expected time begins");
+        assert_eq!(idle.sleep_for(now + ms(20), true), Some(EXPECTING_SLEEP));
+        assert_eq!(idle.sleep_for(now + ms(21), true), Some(EXPECTING_SLEEP));
         // It did not come: perhaps it does later, and then not at all.
         let sleeps: Vec<_> = (23..70).map(|after| idle.sleep_for(now + ms(after), true).unwrap()).collect();
         assert!(sleeps.is_sorted() && sleeps.last() == Some(&latency), "{sleeps:?}");

@@ -4,21 +4,21 @@
 
 use super::accept::{ACCEPTS, BACKLOG, SPEAK_WITHIN, accepted, pause};
 use crate::os::client_socket::ClientSocket;
-use crate::os::peer::{Credentials, set_accepts_descriptors};
+use crate::os::peer::Credentials;
+use crate::os::same_host::{MeetingPoint, own_user};
 use crate::os::user_work::UserWork;
 use crate::team::error::TeamFailure;
 use crate::team::frames::{ToMember, ToRoot};
-use crate::team::id::random;
 use crate::wire::{self, Incoming};
 use gpunet_abi::team::MAX_MEMBERS;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, listen, socket_with,
-};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// What the socket's name says.
+const PURPOSE: &str = "team";
 /// The most connections that have not identified their member. A further one replaces the oldest.
 const MAX_UNKNOWN: usize = 2 * MAX_MEMBERS as usize;
 /// The most connections that wait until their descriptors are closed; no further ones are accepted
@@ -50,15 +50,10 @@ impl Arrivals {
     /// # Errors
     /// The system's.
     pub(super) fn listen() -> io::Result<Self> {
-        let name = format!("gpunet-team-{:032x}", random()?);
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        // Before Linux 6.16 this is not possible: see `ClientSocket`.
-        let _ = set_accepts_descriptors(socket.as_fd(), false);
-        bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-        listen(&socket, BACKLOG)?;
-        let (own, closing) = (rustix::process::geteuid().as_raw(), Arc::<UserWork>::default());
-        let listener = Some(ClientSocket::new(socket, own, closing.clone()));
+        let point = MeetingPoint::open(PURPOSE, BACKLOG)?;
+        let name = MeetingPoint::full_name(PURPOSE, point.name());
+        let (own, closing) = (own_user(), Arc::<UserWork>::default());
+        let listener = Some(ClientSocket::new(point.into_socket(), own, closing.clone()));
         Ok(Self { listener, name, own, unknown: Vec::new(), closing, paused: None })
     }
 

@@ -3,7 +3,8 @@
 //! A kernel writes *records* into rings in pinned host memory. Every eight bytes of a record carry
 //! a tag, so the host finds a record without the writer's help: nothing is published, no fence and
 //! no barrier is passed, and what a kernel has said before it hung or was killed can still be read.
-//! [`gprintf!`] writes a record whose text stays on the host's side.
+//! [`gprintf!`] writes a record whose text stays on the host's side. Kernels in C and CUDA C++ write the
+//! same rings by `gpunet_records.h` of gpunet-posix.
 //!
 //! | module | holds |
 //! |---|---|
@@ -12,6 +13,7 @@
 //! | `platform` | what differs between GPU and CPU |
 //! | `format` | [`Format`], [`formats!`]: what [`gprintf!`] prints |
 //! | `recorder` | [`Recorder`]: a group's place to write |
+//! | `text` | [`Text`]: formats as they lie in the rings' memory, for readers without the kernel's table |
 //! | `reader` | [`Reader`]: the host's side of the rings |
 //!
 //! The host's side is the crate `gpunet-records-host`: it makes rings, reads them, and sends what
@@ -32,6 +34,8 @@ mod recorder;
 mod test_rings;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(not(target_arch = "nvptx64"))]
+mod text;
 mod unit;
 
 pub use format::{
@@ -41,4 +45,6 @@ pub use layout::{Records, Shape, WhenFull};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use reader::{Found, Reader};
 pub use recorder::Recorder;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use text::Text;
 pub use unit::{Head, Kind, MAX_WORDS, NONE_BYTE, NONE_SM};

@@ -1,6 +1,7 @@
 //! A thread that reads records, prints lines and sends both to collectors.
 
 use crate::collectors::{Collectors, Content};
+use crate::formats::Formats;
 use crate::line::Line;
 use crate::record::Record;
 use crate::rings::Reader;
@@ -42,7 +43,7 @@ type OnLine = Box<dyn FnMut(&Line) + Send>;
 /// ```
 pub struct Watch {
     reader: Reader,
-    formats: &'static [FormatInfo],
+    formats: Formats,
     collectors: Vec<Collectors>,
     on_record: Vec<OnRecord>,
     on_line: Vec<OnLine>,
@@ -60,12 +61,13 @@ impl fmt::Debug for Watch {
 
 impl Watch {
     /// Reads by this reader. `formats` are those of the kernel: `TABLE` of its
-    /// [`gpunet_records::formats!`].
+    /// [`gpunet_records::formats!`]. Formats that the table does not have, such as those of kernels
+    /// in C and C++, are read from the rings' memory.
     #[must_use]
-    pub const fn new(reader: Reader, formats: &'static [FormatInfo]) -> Self {
+    pub fn new(reader: Reader, formats: &'static [FormatInfo]) -> Self {
         Self {
+            formats: Formats::new(&reader, formats),
             reader,
-            formats,
             collectors: Vec::new(),
             on_record: Vec::new(),
             on_line: Vec::new(),
@@ -238,7 +240,7 @@ impl Run {
                 one.put(|out| wire::put(&frame, out));
             }
             if wants_lines && record.head.kind.format().is_some() {
-                match Line::of(record, formats) {
+                match formats.line(record) {
                     Ok(line) => lines.push(line),
                     Err(error) => tracing::warn!(target: "gpunet::kernel", "{record}: {error}"),
                 }

@@ -109,8 +109,7 @@ GPUNET_RECORDS_CALL void gpunet_records_release(unsigned long long at, unsigned 
 /* Adds to a count; orders nothing. Only this device writes it. */
 GPUNET_RECORDS_CALL void gpunet_records_add(unsigned long long at, unsigned long long more) {
 #ifdef __CUDA_ARCH__
-    unsigned long long before;
-    asm volatile("atom.relaxed.sys.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(at), "l"(more) : "memory");
+    asm volatile("red.relaxed.sys.add.u64 [%0], %1;" ::"l"(at), "l"(more) : "memory");
 #elif !defined(__CUDACC__)
     __atomic_fetch_add((unsigned long long *)at, more, __ATOMIC_RELAXED);
 #endif
@@ -476,10 +475,10 @@ static inline bool gpunet_records_print(
 /* The compiler checks the arguments by this. */
 __attribute__((format(printf, 1, 2))) static inline void gpunet_records_check(const char *text, ...) { (void)text; }
 
-#define GPUNET_RECORDS_GPRINTF(recorder, level, interval, ...)                                                              \
+#define GPUNET_RECORDS_GPRINTF(recorder, importance, interval, ...)                                                         \
     ((0 ? gpunet_records_check(__VA_ARGS__) : (void)0),                                                                     \
-     (level) <= GPUNET_RECORDS_LEVEL && (unsigned int)(level) <= (recorder)->records.level &&                               \
-         GPUNET_RECORDS_PICK(__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)(recorder, level, interval, __VA_ARGS__))
+     (importance) <= GPUNET_RECORDS_LEVEL && (unsigned int)(importance) <= (recorder)->records.level &&                     \
+         GPUNET_RECORDS_PICK(__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)(recorder, importance, interval, __VA_ARGS__))
 #define GPUNET_RECORDS_PICK(text, a, b, c, d, e, f, g, h, count, ...) GPUNET_RECORDS_PRINT##count
 #define GPUNET_RECORDS_A GPUNET_RECORDS_ARGUMENT
 #define GPUNET_RECORDS_PRINT_(recorder, level, interval, text, ...)                                                         \

@@ -15,7 +15,7 @@ use crate::layout::{Records, TEXT};
 use crate::unit;
 
 /// The longest text: what is longer is cut.
-const LONGEST: usize = (TEXT / 8 - 2) * 4;
+pub(crate) const LONGEST: usize = (TEXT / 8 - 2) * 4;
 /// The tag of texts that the host has written.
 const OF_HOST: u32 = 1;
 

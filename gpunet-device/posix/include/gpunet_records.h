@@ -472,13 +472,15 @@ static inline bool gpunet_records_print(
     return true;
 }
 
+/* The result of a line, which nobody need look at. */
+static inline bool gpunet_records_said(bool said) { return said; }
 /* The compiler checks the arguments by this. */
 __attribute__((format(printf, 1, 2))) static inline void gpunet_records_check(const char *text, ...) { (void)text; }
 
 #define GPUNET_RECORDS_GPRINTF(recorder, importance, interval, ...)                                                         \
-    ((0 ? gpunet_records_check(__VA_ARGS__) : (void)0),                                                                     \
+    (0 ? gpunet_records_check(__VA_ARGS__) : (void)0, gpunet_records_said(                                                  \
      (importance) <= GPUNET_RECORDS_LEVEL && (unsigned int)(importance) <= (recorder)->records.level &&                     \
-         GPUNET_RECORDS_PICK(__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)(recorder, importance, interval, __VA_ARGS__))
+         GPUNET_RECORDS_PICK(__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)(recorder, importance, interval, __VA_ARGS__)))
 #define GPUNET_RECORDS_PICK(text, a, b, c, d, e, f, g, h, count, ...) GPUNET_RECORDS_PRINT##count
 #define GPUNET_RECORDS_A GPUNET_RECORDS_ARGUMENT
 #define GPUNET_RECORDS_PRINT_(recorder, level, interval, text, ...)                                                         \

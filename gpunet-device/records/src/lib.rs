@@ -15,6 +15,7 @@
 //! | `recorder` | [`Recorder`]: a group's place to write |
 //! | `text` | [`Text`]: formats as they lie in the rings' memory, for readers without the kernel's table |
 //! | `reader` | [`Reader`]: the host's side of the rings |
+//! | `record`, `line`, `printf` | [`Record`], [`Line`]: what a reader has found; lines with texts of Rust and of C |
 //!
 //! The host's side is the crate `gpunet-records-host`: it makes rings, reads them, and sends what
 //! it finds to other programs.
@@ -35,6 +36,12 @@ mod test_rings;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(target_arch = "nvptx64"))]
+mod line;
+#[cfg(not(target_arch = "nvptx64"))]
+mod printf;
+#[cfg(not(target_arch = "nvptx64"))]
+mod record;
+#[cfg(not(target_arch = "nvptx64"))]
 mod text;
 mod unit;
 
@@ -44,6 +51,10 @@ pub use format::{
 pub use layout::{Records, Shape, WhenFull};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use reader::{Found, Reader};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use line::{Line, NoLine};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use record::Record;
 pub use recorder::Recorder;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use text::Text;

@@ -1,9 +1,7 @@
 //! The formats of a kernel's lines: those of the program's table, and those in the rings' memory.
 
-use crate::line::{Line, NoLine};
-use crate::record::Record;
 use crate::rings::{Reader, Texts};
-use gpunet_records::{FormatInfo, Text};
+use gpunet_records::{FormatInfo, Line, NoLine, Record, Text};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

@@ -8,9 +8,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `error` | errors |
-//! | `record` | [`Record`]: a record that was read |
 //! | `rings` | [`Rings`]: making rings; [`Reader`]: reading them |
-//! | `line` | [`Line`]: a printed line; `printf`: texts as C has them |
 //! | `formats` | [`Formats`]: makes lines of records |
 //! | `wire` | the format in which records travel |
 //! | `collectors` | programs that connect and are sent what comes |
@@ -20,17 +18,12 @@
 mod collectors;
 mod error;
 mod formats;
-mod line;
-mod printf;
-mod record;
 mod rings;
 mod watch;
 pub mod wire;
 
 pub use error::Error;
 pub use formats::Formats;
-pub use gpunet_records::{FormatInfo, Found, Kind, Level, Records, WhenFull};
-pub use line::{Line, NoLine};
-pub use record::Record;
+pub use gpunet_records::{FormatInfo, Found, Kind, Level, Line, NoLine, Record, Records, WhenFull};
 pub use rings::{Reader, Rings, Settings};
 pub use watch::{Watch, Watching};

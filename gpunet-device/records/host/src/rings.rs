@@ -2,11 +2,10 @@
 #![allow(unsafe_code)]
 
 use crate::Error;
-use crate::record::Record;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Registration;
 use gpunet_proxy::{Attachment, DeviceBuffer};
-use gpunet_records::{FormatInfo, Found, Level, Records, Shape, Text, WhenFull};
+use gpunet_records::{FormatInfo, Found, Level, Record, Records, Shape, Text, WhenFull};
 use std::sync::Arc;
 
 /// Which rings to make.
@@ -120,7 +119,7 @@ impl Rings {
         let formats = settings.formats.len();
         let shape = Shape::new(rings, records, payload, formats).ok_or(Error::Shape { records, payload })?;
         let shape = shape.with_texts(texts).ok_or(Error::Texts { formats, texts })?;
-        let region = PinnedRegion::create("gpunet-records", shape.bytes())?;
+        let region = attachment.records_memory(shape.bytes())?;
         let registration = attachment.cuda().map(|device| device.register(region.clone())).transpose()?;
         let device = attachment.alloc(shape.device_bytes())?;
         // SAFETY: the region is so large, page-aligned, new and therefore zero, and `Reader` keeps

@@ -2,12 +2,10 @@
 
 use crate::collectors::{Collectors, Content};
 use crate::formats::Formats;
-use crate::line::Line;
-use crate::record::Record;
 use crate::rings::Reader;
 use crate::wire::{self, Frame, Reason};
 use gpu_usermap::threads;
-use gpunet_records::{FormatInfo, Found};
+use gpunet_records::{FormatInfo, Found, Level, Line, Record};
 use std::fmt;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -130,7 +128,7 @@ impl Watch {
 
     /// Emits lines as events of `tracing`, with the target `gpunet::kernel`.
     pub fn tracing(&mut self) -> &mut Self {
-        self.each_line(Line::trace)
+        self.each_line(trace)
     }
 
     /// Starts the thread.
@@ -263,5 +261,32 @@ impl Run {
         collectors.iter_mut().for_each(Collectors::turn);
         *self.shared.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         records
+    }
+}
+
+/// Emits a line as an event of `tracing`, with the target `gpunet::kernel`.
+fn trace(line: &Line) {
+    let Line { head, name, text, left_out, .. } = line;
+    macro_rules! event {
+        ($level:ident) => {
+            tracing::event!(
+                target: "gpunet::kernel",
+                tracing::Level::$level,
+                format = name,
+                block = head.block,
+                warp = head.warp,
+                sm = head.sm,
+                time_ns = head.time_ns,
+                left_out,
+                "{text}"
+            )
+        };
+    }
+    match line.level {
+        Level::Error => event!(ERROR),
+        Level::Warn => event!(WARN),
+        Level::Info => event!(INFO),
+        Level::Debug => event!(DEBUG),
+        Level::Trace => event!(TRACE),
     }
 }

@@ -59,9 +59,11 @@ static void hear(const gpunet_host_record *record, void *user) {
         char wanted[64];
         snprintf(wanted, sizeof wanted, "block %u of 3 has started", record->block);
         heard->lines++;
-        if (strcmp(record->text, wanted) == 0) IS(record->level, GPUNET_INFO), heard->started++;
-        else if (strcmp(record->text, "-5| 2.50|3   |0xabc") == 0) IS(record->level, GPUNET_WARN), heard->odd++;
-        else TRUE(strstr(record->text, "often ") == record->text);
+        const int is_start = strcmp(record->text, wanted) == 0, is_odd = strcmp(record->text, "-5| 2.50|3   |0xabc") == 0;
+        heard->started += (unsigned int)is_start;
+        heard->odd += (unsigned int)is_odd;
+        IS(record->level, is_odd ? GPUNET_WARN : GPUNET_INFO);
+        TRUE(is_start || is_odd || strstr(record->text, "often ") == record->text);
     }
 }
 

@@ -1,24 +1,22 @@
 //! A printed line: its format, and the arguments that have travelled.
 
+use crate::format::{FormatInfo, Hole, Level, Piece, Type, piece};
 use crate::printf;
 use crate::record::{Place, Record};
-use gpunet_records::{FormatInfo, Head, Hole, Level, Piece, Text, Type, piece};
+use crate::text::Text;
+use crate::unit::Head;
 use std::fmt::{self, Write};
 
 /// Why a record is no line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoLine {
     /// It is no printed line, but a record of another kind.
-    #[error("the record is no printed line")]
     OtherKind,
     /// The program knows no such format.
-    #[error("the program knows no format {0}")]
     UnknownFormat(u16),
     /// The kernel has printed a line of a format, and its text has not come.
-    #[error("the text of format {0} has not come")]
     NoText(u16),
     /// Its length is not that of the arguments.
-    #[error("{len} bytes of arguments, where {format} has {expected}")]
     Length {
         /// The format's name.
         format: &'static str,
@@ -28,6 +26,21 @@ pub enum NoLine {
         expected: usize,
     },
 }
+
+impl fmt::Display for NoLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherKind => f.write_str("the record is no printed line"),
+            Self::UnknownFormat(number) => write!(f, "the program knows no format {number}"),
+            Self::NoText(number) => write!(f, "the text of format {number} has not come"),
+            Self::Length { format, len, expected } => {
+                write!(f, "{len} bytes of arguments, where {format} has {expected}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoLine {}
 
 /// A line that a kernel has printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,36 +73,9 @@ impl Line {
     ///
     /// # Errors
     /// [`NoLine::Length`].
-    pub(crate) fn by_text(record: &Record<'_>, format: &Text) -> Result<Self, NoLine> {
+    pub fn by_text(record: &Record<'_>, format: &Text) -> Result<Self, NoLine> {
         let Text { level, ref types, is_limited, is_printf, ref text } = *format;
         Shown { name: "gprintf", level, text, types, is_limited, is_printf }.line(record)
-    }
-
-    /// Emits it as an event of `tracing`, with the target `gpunet::kernel`.
-    pub fn trace(&self) {
-        let Self { head, name, text, left_out, .. } = self;
-        macro_rules! event {
-            ($level:ident) => {
-                tracing::event!(
-                    target: "gpunet::kernel",
-                    tracing::Level::$level,
-                    format = name,
-                    block = head.block,
-                    warp = head.warp,
-                    sm = head.sm,
-                    time_ns = head.time_ns,
-                    left_out,
-                    "{text}"
-                )
-            };
-        }
-        match self.level {
-            Level::Error => event!(ERROR),
-            Level::Warn => event!(WARN),
-            Level::Info => event!(INFO),
-            Level::Debug => event!(DEBUG),
-            Level::Trace => event!(TRACE),
-        }
     }
 }
 
@@ -209,9 +195,9 @@ fn float(out: &mut String, hole: Hole, value: f64, shortest: impl fmt::Display) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpunet_records::Kind;
+    use crate::unit::Kind;
 
-    gpunet_records::formats! {
+    crate::formats! {
         mod lines: Trace {
             PLAIN: Info(u32, i64) = "{} of {}, {{not}} this";
             NUMBERS: Debug(i32, u64, f32, f64) = "{:5}|{:#010x}|{:6.2}|{}";

@@ -3,7 +3,7 @@
 //! The compiler of the kernel has checked text and arguments. A text that is wrong all the same is
 //! printed as far as it goes: it comes from memory that anybody may have written.
 
-use gpunet_records::Type;
+use crate::format::Type;
 use std::fmt::Write;
 
 /// A field is at most so wide, and has at most so many digits.

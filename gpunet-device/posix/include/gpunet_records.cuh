@@ -58,6 +58,8 @@ template <> struct argument<float> {
         to[0] = __float_as_uint(value);
 #elif !defined(__CUDACC__)
         memcpy(to, &value, sizeof value);
+#else
+        (void)value, (void)to;
 #endif
     }
 };
@@ -68,6 +70,8 @@ template <> struct argument<double> {
         argument<long long>::put(__double_as_longlong(value), to);
 #elif !defined(__CUDACC__)
         memcpy(to, &value, sizeof value);
+#else
+        (void)value, (void)to;
 #endif
     }
 };

@@ -73,6 +73,8 @@ GPUNET_RECORDS_CALL void gpunet_records_store(unsigned long long at, unsigned lo
     asm volatile("st.relaxed.sys.b64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 #elif !defined(__CUDACC__)
     __atomic_store_n((unsigned long long *)at, value, __ATOMIC_RELAXED);
+#else
+    (void)at, (void)value;
 #endif
 }
 /* Two units of a record, each at once: the tag comes with its bytes, and nothing else is ordered. */
@@ -104,6 +106,8 @@ GPUNET_RECORDS_CALL void gpunet_records_release(unsigned long long at, unsigned 
     asm volatile("st.release.gpu.b64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 #elif !defined(__CUDACC__)
     __atomic_store_n((unsigned long long *)at, value, __ATOMIC_RELEASE);
+#else
+    (void)at, (void)value;
 #endif
 }
 /* Adds to a count; orders nothing. Only this device writes it. */
@@ -112,6 +116,8 @@ GPUNET_RECORDS_CALL void gpunet_records_add(unsigned long long at, unsigned long
     asm volatile("red.relaxed.sys.add.u64 [%0], %1;" ::"l"(at), "l"(more) : "memory");
 #elif !defined(__CUDACC__)
     __atomic_fetch_add((unsigned long long *)at, more, __ATOMIC_RELAXED);
+#else
+    (void)at, (void)more;
 #endif
 }
 GPUNET_RECORDS_CALL unsigned long long gpunet_records_take_count(unsigned long long at) {

@@ -91,6 +91,15 @@ impl ClientLog {
         records.len() as u64
     }
 
+    /// Takes what the daemon has said later of the same client: sets of rings that are new are read
+    /// from now on, too.
+    pub fn join(&mut self, later: Self) {
+        // The daemon gives the oldest first, and may have dropped some; memory is known by its file.
+        let known: Vec<_> = self.readers.iter().map(|(_, region)| file(region)).collect();
+        self.readers.extend(later.readers.into_iter().filter(|(_, region)| !known.contains(&file(region))));
+        (self.has_ended, self.sets) = (later.has_ended, later.sets);
+    }
+
     /// How many records were read and lost.
     #[must_use]
     pub fn found(&self) -> Found {
@@ -125,6 +134,11 @@ pub fn logs(path: &Path, client: u32) -> Result<ClientLog, LogsError> {
     // Memory that its program has not filled yet, or filled with something else, has no records.
     let readers = fds.into_iter().filter_map(reader).collect();
     Ok(ClientLog { pid: log.pid, command: log.command, device: log.device, has_ended: log.has_ended, sets, readers })
+}
+
+/// What two descriptors of the same memory have in common.
+fn file(region: &PinnedRegion) -> Option<(u64, u64)> {
+    rustix::fs::fstat(region.fd()).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 /// A reader of the rings behind a descriptor, which nobody waits for.

@@ -5,8 +5,8 @@
 //! device memory:  | a word for each ring | two words for each format and text | a word for each text |
 //! ```
 //!
-//! Formats are numbered: first those of the host's table, then those whose text a kernel writes. The
-//! head has the shape, so that a program that is given the memory alone can read it
+//! Formats are numbered: first those of the host's table, then those whose text a kernel writes.
+//! The head has the shape, so that a program that is given the memory alone can read it
 //! ([`Shape::found_in`]).
 
 use crate::format::Level;
@@ -163,8 +163,8 @@ impl Shape {
         [MAGIC, self.rings as u64, logs, self.formats as u64 | (self.texts as u64) << 32]
     }
 
-    /// The shape that pinned memory of `len` bytes tells, and whether its records wait for a reader.
-    /// `None`: no such rings lie there.
+    /// The shape that pinned memory of `len` bytes tells, and whether its records wait for a
+    /// reader. `None`: no such rings lie there.
     ///
     /// # Safety
     /// `memory` is a page's beginning and mapped for `len` bytes.
@@ -271,17 +271,7 @@ impl Records {
             WhenFull::Wait(timeout) => timeout.packed(),
         };
         let Shape { rings, records_log2, bytes_log2, formats, texts } = shape;
-        Self {
-            memory,
-            device,
-            wait,
-            rings,
-            records_log2,
-            bytes_log2,
-            formats,
-            level: level as u32,
-            texts,
-        }
+        Self { memory, device, wait, rings, records_log2, bytes_log2, formats, level: level as u32, texts }
     }
 
     /// Returns whether there are rings.

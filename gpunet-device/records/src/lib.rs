@@ -3,8 +3,8 @@
 //! A kernel writes *records* into rings in pinned host memory. Every eight bytes of a record carry
 //! a tag, so the host finds a record without the writer's help: nothing is published, no fence and
 //! no barrier is passed, and what a kernel has said before it hung or was killed can still be read.
-//! [`gprintf!`] writes a record whose text stays on the host's side. Kernels in C and CUDA C++ write the
-//! same rings by `gpunet_records.h` of gpunet-posix.
+//! [`gprintf!`] writes a record whose text stays on the host's side. Kernels in C and CUDA C++
+//! write the same rings by `gpunet_records.h` of gpunet-posix.
 //!
 //! | module | holds |
 //! |---|---|
@@ -25,22 +25,22 @@
 
 mod format;
 mod layout;
+#[cfg(not(target_arch = "nvptx64"))]
+mod line;
 #[cfg(all(test, loom))]
 mod models;
 mod platform;
 #[cfg(not(target_arch = "nvptx64"))]
+mod printf;
+#[cfg(not(target_arch = "nvptx64"))]
 mod reader;
+#[cfg(not(target_arch = "nvptx64"))]
+mod record;
 mod recorder;
 #[cfg(test)]
 mod test_rings;
 #[cfg(all(test, not(loom)))]
 mod tests;
-#[cfg(not(target_arch = "nvptx64"))]
-mod line;
-#[cfg(not(target_arch = "nvptx64"))]
-mod printf;
-#[cfg(not(target_arch = "nvptx64"))]
-mod record;
 #[cfg(not(target_arch = "nvptx64"))]
 mod text;
 mod unit;
@@ -50,9 +50,9 @@ pub use format::{
 };
 pub use layout::{Records, Shape, WhenFull};
 #[cfg(not(target_arch = "nvptx64"))]
-pub use reader::{Found, Reader};
-#[cfg(not(target_arch = "nvptx64"))]
 pub use line::{Line, NoLine};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use reader::{Found, Reader};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use record::Record;
 pub use recorder::Recorder;

@@ -121,7 +121,8 @@ impl Shown<'_> {
             at += value.words();
             (value, low | high)
         });
-        let text = if self.is_printf { printf::print(self.text, arguments) } else { text(self.text, arguments) };
+        let text =
+            if self.is_printf { printf::print(self.text, arguments) } else { text(self.text, arguments) };
         let left_out = if self.is_limited { record.word(0) } else { 0 };
         Ok(Line { head: record.head, level: self.level, name: self.name, text, left_out })
     }

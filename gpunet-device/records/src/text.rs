@@ -1,4 +1,4 @@
-//! The texts of formats in pinned memory, by which a reader without the kernel's table prints lines.
+//! The texts of formats in pinned memory, for readers without the kernel's table.
 //!
 //! ```text
 //! unit 0: bits 0-15 the text's length in bytes, 16-23 its level, 24 a limit, 25 as printf has it
@@ -96,7 +96,8 @@ impl Records {
         if tag == 0 {
             return None;
         }
-        let word = |at: usize| Some(load(at)).filter(|unit| (unit >> 32) as u32 == tag).map(|unit| unit as u32);
+        let word =
+            |at: usize| Some(load(at)).filter(|unit| (unit >> 32) as u32 == tag).map(|unit| unit as u32);
         let (head, codes) = (first as u32, word(1)?);
         let len = (head as u16 as usize).min(LONGEST);
         let mut text = Vec::with_capacity(len + 3);
@@ -104,7 +105,8 @@ impl Records {
             text.extend_from_slice(&word(at + 2)?.to_le_bytes());
         }
         text.truncate(len);
-        let codes = (0..MAX_ARGUMENTS).map(|at| (codes >> (4 * at) & 15) as usize).take_while(|&code| code > 0);
+        let codes =
+            (0..MAX_ARGUMENTS).map(|at| (codes >> (4 * at) & 15) as usize).take_while(|&code| code > 0);
         Some(Text {
             level: level((head >> 16) as u8)?,
             types: codes.map(|code| TYPES.get(code - 1).copied()).collect::<Option<_>>()?,

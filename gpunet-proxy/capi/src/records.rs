@@ -107,9 +107,10 @@ impl RecordsObject {
         match self.reading.try_lock() {
             Ok(reading) => Ok(reading),
             Err(TryLockError::Poisoned(reading)) => Ok(reading.into_inner()),
-            Err(TryLockError::WouldBlock) => {
-                Err(Failure::new(libc::EBUSY, "another thread, or the callback of this one, reads these rings"))
-            }
+            Err(TryLockError::WouldBlock) => Err(Failure::new(
+                libc::EBUSY,
+                "another thread, or the callback of this one, reads these rings",
+            )),
         }
     }
 }

@@ -3,8 +3,8 @@
 //! A connection carries one attachment. Any thread may post frames. A thread of the session reads
 //! what the daemon sends: it completes pending requests and calls, and carries out the daemon's
 //! requests to the attachment's agent (these may wait for CUDA; nothing else is urgent). Files:
-//! `connect` (the first frames), this one (everything after), `logs` (what kernels of other programs
-//! have recorded).
+//! `connect` (the first frames), this one (everything after), `logs` (what kernels of other
+//! programs have recorded).
 
 mod connect;
 #[allow(unsafe_code)]

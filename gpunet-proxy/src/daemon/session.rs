@@ -11,8 +11,8 @@ pub(super) use greeting::{PendingConnection, serve};
 use connection::{ClientConnection, GOODBYE_TIMEOUT, SessionError, TOO_MANY, TWICE, UNEXPECTED};
 use teardown::Teardown;
 
-use super::outbox::{AgentRequests, Outbox, Outgoing};
 use super::logs::Logs;
+use super::outbox::{AgentRequests, Outbox, Outgoing};
 use super::{DaemonState, Phase, ending, lock};
 use crate::model::access::Account;
 use crate::model::attachment_state::{Stats, Usage};
@@ -147,7 +147,9 @@ impl DaemonSession {
     async fn write(&mut self, out: Outgoing) -> io::Result<()> {
         match &out.frame {
             ToProgram::Reply { id, .. } => drop(self.requests.remove(id)),
-            ToProgram::Finished { call, .. } | ToProgram::Usage { call, .. } | ToProgram::Records { call, .. } => {
+            ToProgram::Finished { call, .. }
+            | ToProgram::Usage { call, .. }
+            | ToProgram::Records { call, .. } => {
                 self.calls.remove(call);
             }
             _ => {}

@@ -23,8 +23,8 @@ pub struct Settings {
     pub level: Level,
     /// The kernel's formats: `TABLE` of its [`gpunet_records::formats!`].
     pub formats: &'static [FormatInfo],
-    /// How many formats `gprintf` of C and C++ has: each text that a kernel prints is one. A line of
-    /// one more is lost, and counted. Each takes 512 bytes.
+    /// How many formats `gprintf` of C and C++ has: each text that a kernel prints is one. A line
+    /// of one more is lost, and counted. Each takes 512 bytes.
     pub texts: u32,
 }
 

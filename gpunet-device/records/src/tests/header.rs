@@ -47,7 +47,9 @@ fn the_headers_numbers_are_the_librarys() {
         ("GPUNET_RECORDS_TAKEN", format!("{:#x}ull", crate::layout::TAKEN)),
         ("GPUNET_RECORDS_CANCEL", format!("{}u", offset_of!(SharedHeader, cancel))),
     ] {
-        let found = HEADER.lines().find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name)?.strip_prefix(' '));
+        let found = HEADER
+            .lines()
+            .find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name)?.strip_prefix(' '));
         assert_eq!(found.and_then(|rest| rest.split_whitespace().next()), Some(&*value), "{name}");
     }
     for (name, level) in [

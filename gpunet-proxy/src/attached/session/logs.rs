@@ -67,8 +67,8 @@ pub struct ClientLog {
 type Owned = (u32, u64, gpunet_records::Head, Vec<u8>);
 
 impl ClientLog {
-    /// Gives `each` the records that have come since the last call, in the order of their times, and
-    /// those that are printed lines as lines. Returns how many there were.
+    /// Gives `each` the records that have come since the last call, in the order of their times,
+    /// and those that are printed lines as lines. Returns how many there were.
     pub fn poll(&mut self, mut each: impl FnMut(&Record<'_>, Result<Line, NoLine>)) -> u64 {
         let mut records: Vec<(usize, Owned)> = Vec::new();
         for (at, (reader, _)) in self.readers.iter_mut().enumerate() {
@@ -94,7 +94,7 @@ impl ClientLog {
     /// Takes what the daemon has said later of the same client: sets of rings that are new are read
     /// from now on, too.
     pub fn join(&mut self, later: Self) {
-        // The daemon gives the oldest first, and may have dropped some; memory is known by its file.
+        // The daemon may have dropped some; memory is known by its file.
         let known: Vec<_> = self.readers.iter().map(|(_, region)| file(region)).collect();
         self.readers.extend(later.readers.into_iter().filter(|(_, region)| !known.contains(&file(region))));
         (self.has_ended, self.sets) = (later.has_ended, later.sets);
@@ -114,8 +114,8 @@ impl ClientLog {
     }
 }
 
-/// Asks the daemon at `path` for what the kernels of a client have recorded. `client` is its number,
-/// as `gpunetctl clients` shows it. Admins may read all, other users their own.
+/// Asks the daemon at `path` for what the kernels of a client have recorded. `client` is its
+/// number, as `gpunetctl clients` shows it. Admins may read all, other users their own.
 ///
 /// # Errors
 /// [`LogsError`].
@@ -133,7 +133,14 @@ pub fn logs(path: &Path, client: u32) -> Result<ClientLog, LogsError> {
     let sets = fds.len();
     // Memory that its program has not filled yet, or filled with something else, has no records.
     let readers = fds.into_iter().filter_map(reader).collect();
-    Ok(ClientLog { pid: log.pid, command: log.command, device: log.device, has_ended: log.has_ended, sets, readers })
+    Ok(ClientLog {
+        pid: log.pid,
+        command: log.command,
+        device: log.device,
+        has_ended: log.has_ended,
+        sets,
+        readers,
+    })
 }
 
 /// What two descriptors of the same memory have in common.
@@ -147,9 +154,10 @@ fn reader(fd: OwnedFd) -> Option<(Reader, Arc<PinnedRegion>)> {
     let memory = region.base().as_ptr();
     // SAFETY: the region is mapped for its length from a page on.
     let (shape, _) = unsafe { Shape::found_in(memory, region.len()) }?;
-    // SAFETY: the shape fits into the region, which the caller keeps beside the reader. A reader uses
-    // no memory of the device. Whoever writes there, the reader judges what it finds.
-    let records = unsafe { Records::new(memory, std::ptr::null_mut(), shape, WhenFull::Overwrite, Level::Trace) };
+    // SAFETY: the shape fits into the region, which the caller keeps beside the reader. A reader
+    // uses no memory of the device. Whoever writes there, the reader judges what it finds.
+    let records =
+        unsafe { Records::new(memory, std::ptr::null_mut(), shape, WhenFull::Overwrite, Level::Trace) };
     // SAFETY: as above. Records that wait have another reader: as one that overwrites, this one
     // stores nothing.
     Some((unsafe { Reader::new(records) }, region))

@@ -16,10 +16,10 @@ mod threads;
 
 use args::{Cli, Command, SsArgs, ThreadsArgs};
 use clap::Parser;
+use gpunet_proxy::DaemonError;
+use gpunet_proxy::daemon::{self, LogsError};
 use gpunet_proxy::places;
 use gpunet_proxy::snapshot::Snapshot;
-use gpunet_proxy::daemon::{self, LogsError};
-use gpunet_proxy::DaemonError;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -22,6 +22,7 @@
 
 #ifndef __CUDACC__
 #include <gpunet_host.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <string.h>
 #define GPUNET_RECORDS_CALL static inline
@@ -148,7 +149,7 @@ GPUNET_RECORDS_CALL void gpunet_records_pause(void) {
 #ifdef __CUDA_ARCH__
     __nanosleep(100);
 #elif !defined(__CUDACC__)
-    (void)gpunet_host_take_turns();
+    if (!gpunet_host_take_turns()) (void)sched_yield();
 #endif
 }
 

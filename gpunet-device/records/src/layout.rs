@@ -21,8 +21,10 @@ const PAGE: usize = 4096;
 /// The place of a text, in pinned memory.
 pub(crate) const TEXT: usize = 512;
 /// The first words of the head that tell the shape. Word 0 counts records without a ring.
+#[cfg(not(target_arch = "nvptx64"))]
 const SHAPE: usize = 8;
 /// Marks pinned memory that has rings, and the version of their format.
+#[cfg(not(target_arch = "nvptx64"))]
 const MAGIC: u64 = u64::from_le_bytes(*b"gpunetP1");
 /// Marks a ring that a recorder has, in its word; the other bits count the records of the ring.
 pub(crate) const TAKEN: u64 = 1 << 63;
@@ -158,6 +160,7 @@ impl Shape {
     }
 
     /// The shape as words of the head, and whether records wait.
+    #[cfg(not(target_arch = "nvptx64"))]
     const fn words(self, waits: bool) -> [u64; 4] {
         let logs = self.records_log2 as u64 | (self.bytes_log2 as u64) << 8 | (waits as u64) << 16;
         [MAGIC, self.rings as u64, logs, self.formats as u64 | (self.texts as u64) << 32]

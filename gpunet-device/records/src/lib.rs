@@ -13,7 +13,7 @@
 //! | `platform` | what differs between GPU and CPU |
 //! | `format` | [`Format`], [`formats!`]: what [`gprintf!`] prints |
 //! | `recorder` | [`Recorder`]: a group's place to write |
-//! | `text` | [`Text`]: formats as they lie in the rings' memory, for readers without the kernel's table |
+//! | `text` | [`FormatText`]: formats as they lie in the rings' memory, for readers without the kernel's table |
 //! | `reader` | [`Reader`]: the host's side of the rings |
 //! | `record`, `line`, `printf` | [`Record`], [`Line`]: what a reader has found; lines with texts of Rust and of C |
 //!
@@ -57,5 +57,5 @@ pub use reader::{Found, Reader};
 pub use record::Record;
 pub use recorder::Recorder;
 #[cfg(not(target_arch = "nvptx64"))]
-pub use text::Text;
+pub use text::FormatText;
 pub use unit::{Head, Kind, MAX_WORDS, NONE_BYTE, NONE_SM};

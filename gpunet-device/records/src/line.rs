@@ -3,7 +3,7 @@
 use crate::format::{FormatInfo, Hole, Level, Piece, Type, piece};
 use crate::printf;
 use crate::record::{Place, Record};
-use crate::text::Text;
+use crate::text::FormatText;
 use crate::unit::Head;
 use std::fmt::{self, Write};
 
@@ -73,8 +73,8 @@ impl Line {
     ///
     /// # Errors
     /// [`NoLine::Length`].
-    pub fn by_text(record: &Record<'_>, format: &Text) -> Result<Self, NoLine> {
-        let Text { level, ref types, is_limited, is_printf, ref text } = *format;
+    pub fn by_text(record: &Record<'_>, format: &FormatText) -> Result<Self, NoLine> {
+        let FormatText { level, ref types, is_limited, is_printf, ref text } = *format;
         Shown { name: "gprintf", level, text, types, is_limited, is_printf }.line(record)
     }
 }

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::layout::{Records, Shape};
-use crate::text::Text;
+use crate::text::FormatText;
 use crate::unit::{self, HEAD, Head};
 
 /// The last number of a record. A lap adds less than 2^52 to it.
@@ -107,7 +107,7 @@ impl Reader {
     /// The text of a format, as the rings' memory has it; `None`: nobody has written it, or not all
     /// of it has come.
     #[must_use]
-    pub fn format(&self, number: u16) -> Option<Text> {
+    pub fn format(&self, number: u16) -> Option<FormatText> {
         self.records.format(number)
     }
 

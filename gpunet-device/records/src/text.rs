@@ -21,7 +21,7 @@ const OF_HOST: u32 = 1;
 
 /// What a place says of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
+pub struct FormatText {
     /// The level of its lines.
     pub level: Level,
     /// The types of the arguments.
@@ -84,7 +84,7 @@ impl Records {
 
     /// The text of a format. `None`: there is none, or its rest has not come.
     #[must_use]
-    pub fn format(self, number: u16) -> Option<Text> {
+    pub fn format(self, number: u16) -> Option<FormatText> {
         let shape = self.shape();
         if u32::from(number) >= shape.formats() + shape.texts() {
             return None;
@@ -107,7 +107,7 @@ impl Records {
         text.truncate(len);
         let codes =
             (0..MAX_ARGUMENTS).map(|at| (codes >> (4 * at) & 15) as usize).take_while(|&code| code > 0);
-        Some(Text {
+        Some(FormatText {
             level: level((head >> 16) as u8)?,
             types: codes.map(|code| TYPES.get(code - 1).copied()).collect::<Option<_>>()?,
             is_limited: head >> 24 & 1 == 1,

@@ -1,7 +1,7 @@
 //! The formats of a kernel's lines: those of the program's table, and those in the rings' memory.
 
 use crate::rings::{Reader, Texts};
-use gpunet_records::{FormatInfo, Line, NoLine, Record, Text};
+use gpunet_records::{FormatInfo, FormatText, Line, NoLine, Record};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ pub struct Formats {
     table: &'static [FormatInfo],
     texts: Texts,
     /// `None`: it has not come, and was waited for.
-    known: HashMap<u16, Option<Text>>,
+    known: HashMap<u16, Option<FormatText>>,
 }
 
 impl Formats {

@@ -5,7 +5,7 @@ use crate::Error;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Registration;
 use gpunet_proxy::{Attachment, DeviceBuffer};
-use gpunet_records::{FormatInfo, Found, Level, Record, Records, Shape, Text, WhenFull};
+use gpunet_records::{FormatInfo, FormatText, Found, Level, Record, Records, Shape, WhenFull};
 use std::sync::Arc;
 
 /// Which rings to make.
@@ -225,7 +225,7 @@ impl Texts {
     }
 
     /// The format; `None`: its text has not come, or is none.
-    pub(crate) fn get(&self, number: u16) -> Option<Text> {
+    pub(crate) fn get(&self, number: u16) -> Option<FormatText> {
         self.records.format(number)
     }
 }

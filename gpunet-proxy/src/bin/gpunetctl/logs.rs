@@ -4,7 +4,8 @@ use crate::args::LogsArgs;
 use crate::{Error, print};
 use gpunet_proxy::daemon::{self, ClientLog, LogsError};
 use gpunet_records::{Line, NoLine, Record};
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,9 @@ fn end(log: &mut ClientLog, args: &LogsArgs) -> Result<(), Error> {
     while show(log, args)? > 0 {}
     let found = log.found();
     if found.lost() > 0 {
-        eprintln!(
+        // Not eprintln!, which panics when standard error is closed.
+        let _ = writeln!(
+            std::io::stderr(),
             "gpunetctl: {} records are missing: {} overwritten before they were read, {} without room, {} malformed",
             found.lost(),
             found.overwritten,

@@ -5,7 +5,8 @@
 //! control plane. Other threads make the regions, which takes a while for hundreds of megabytes.
 //! Files: this one (starting, stopping), `connections` (their limits), `admit` (a client's identity
 //! and limits), `session` (the dialogue with an attached client), `outbox` (frames that other
-//! threads send to it), `operators` (snapshots for operators).
+//! threads send to it), `operators` (snapshots for operators), `logs` (the memory in which programs
+//! record).
 //!
 //! Clients are not trusted. Every frame is bounded, and the daemon or its control plane checks what
 //! it names; a violation closes that connection and no other. Threads of a client's user take and
@@ -17,10 +18,12 @@
 
 mod admit;
 mod connections;
+mod logs;
 mod operators;
 mod outbox;
 mod session;
 
+pub use crate::attached::session::logs::{ClientLog, LogsError, logs};
 pub use crate::attached::session::snapshot;
 
 use crate::engine::runtime::{self, Runtime};
@@ -36,6 +39,7 @@ use crate::os::thread_pool::ThreadPool;
 use crate::os::user_work::UserWork;
 use connections::{Bounds, Connections};
 use gpu_usermap::threads;
+use logs::Logs;
 use operators::Operators;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, getrlimit};
@@ -153,6 +157,7 @@ struct DaemonState {
     pending: Arc<Connections>,
     looking: Arc<Connections>,
     operators: Operators,
+    logs: Logs,
     /// Where memory of attachments is made and given back.
     pool: ThreadPool,
     work: Arc<UserWork>,
@@ -191,6 +196,7 @@ impl DaemonState {
             pending: Connections::new(PENDING),
             looking: Connections::new(LOOKING),
             operators: Operators::default(),
+            logs: Logs::default(),
             pool,
             work: Arc::default(),
             started: Instant::now(),
@@ -388,7 +394,10 @@ async fn serve(state: Arc<DaemonState>, listener: AsyncFd<OwnedFd>) {
             },
             Some(_) = sessions.join_next() => {}
             // Ordering: Relaxed; a sign of life orders nothing.
-            _ = pulse.tick() => state.pulse.store(state.age_ms(), Ordering::Relaxed),
+            _ = pulse.tick() => {
+                state.pulse.store(state.age_ms(), Ordering::Relaxed);
+                state.logs.forget_old();
+            }
             () = ending(&mut phase) => break,
         }
     }

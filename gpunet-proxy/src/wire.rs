@@ -46,7 +46,7 @@ pub(crate) type Sent = Arc<dyn AsFd + Send + Sync>;
 /// The first four bytes of a connection, in both directions.
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"gpnd");
 /// The version of everything below. It changes when a frame does, and with the ABI of regions.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 /// No frame is longer.
 pub(crate) const MAX_FRAME: usize = 64 * 1024;
 

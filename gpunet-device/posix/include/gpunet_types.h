@@ -129,6 +129,25 @@ typedef struct gpunet_symmetric_t {
     unsigned long long offset;
     unsigned long long len;
 } gpunet_symmetric_t;
+/* Rings in which kernels record and print (gpunet_records.h). The host makes the value (gpunet_host_records_value) and passes it to
+ * kernels as a parameter. All zeros: there are no rings, and nothing is written. */
+typedef struct gpunet_records_t {
+    unsigned long long memory; /* pinned memory, as the device has it */
+    unsigned long long device; /* memory of the device */
+    unsigned long long wait;   /* nanoseconds that a record waits for room; 0: without limit; 2^62: it does not wait; 2^64-1: it overwrites */
+    unsigned int rings;
+    unsigned int records_log2; /* records of a ring */
+    unsigned int bytes_log2;   /* bytes of a record's place */
+    unsigned int formats;      /* of the host's table */
+    unsigned int level;        /* the least important one that is printed */
+    unsigned int texts;        /* formats whose texts kernels write */
+} gpunet_records_t;
+/* Levels of printed lines; the first is the most important. */
+#define GPUNET_ERROR 1
+#define GPUNET_WARN 2
+#define GPUNET_INFO 3
+#define GPUNET_DEBUG 4
+#define GPUNET_TRACE 5
 /* The largest value of a signal. */
 #define GPUNET_MAX_SIGNAL 0x1fffffffffffffffull
 /* Operations and types of gpunet_reduce. */

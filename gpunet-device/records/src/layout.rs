@@ -1,9 +1,13 @@
 //! Where rings lie, and what a kernel is given of them.
 //!
 //! ```text
-//! pinned memory:  | head, 64 B | a line of 64 B for each ring | .. | the rings, from a page on |
-//! device memory:  | a word for each ring | two words for each format |
+//! pinned memory:  | head, 64 B | a line of 64 B for each ring | 512 B for each text | .. | the rings, from a page on |
+//! device memory:  | a word for each ring | two words for each format and text | a word for each text |
 //! ```
+//!
+//! Formats are numbered: first those of the host's table, then those whose text a kernel writes.
+//! The head has the shape, so that a program that is given the memory alone can read it
+//! ([`Shape::found_in`]).
 
 use crate::format::Level;
 use crate::unit;
@@ -14,6 +18,14 @@ use gpunet_device::abi::Word;
 const LINE: usize = 64;
 /// Where the rings begin is a multiple of this.
 const PAGE: usize = 4096;
+/// The place of a text, in pinned memory.
+pub(crate) const TEXT: usize = 512;
+/// The first words of the head that tell the shape. Word 0 counts records without a ring.
+#[cfg(not(target_arch = "nvptx64"))]
+const SHAPE: usize = 8;
+/// Marks pinned memory that has rings, and the version of their format.
+#[cfg(not(target_arch = "nvptx64"))]
+const MAGIC: u64 = u64::from_le_bytes(*b"gpunetP1");
 /// Marks a ring that a recorder has, in its word; the other bits count the records of the ring.
 pub(crate) const TAKEN: u64 = 1 << 63;
 /// In place of a timeout: the oldest record is overwritten.
@@ -37,6 +49,7 @@ pub struct Shape {
     records_log2: u32,
     bytes_log2: u32,
     formats: u32,
+    texts: u32,
 }
 
 impl Shape {
@@ -66,7 +79,18 @@ impl Shape {
             records_log2: records.trailing_zeros(),
             bytes_log2: bytes.trailing_zeros(),
             formats: formats as u32,
+            texts: 0,
         })
+    }
+
+    /// The same with room for so many texts that kernels write: those of `gprintf` in C and C++,
+    /// whose formats no table of the host has. `None`: more than 32768 formats and texts.
+    #[must_use]
+    pub const fn with_texts(self, texts: u32) -> Option<Self> {
+        if texts > 1 << 15 || self.formats + texts > 1 << 15 {
+            return None;
+        }
+        Some(Self { texts, ..self })
     }
 
     /// Rings for exactly so many records: a power of two.
@@ -80,6 +104,18 @@ impl Shape {
 
     /// The longest payload of any record: 492 bytes.
     pub const MAX_PAYLOAD: usize = 128 * 4 - unit::HEAD * 4;
+
+    /// The formats of the host's table.
+    #[must_use]
+    pub const fn formats(self) -> u32 {
+        self.formats
+    }
+
+    /// Texts that kernels can write.
+    #[must_use]
+    pub const fn texts(self) -> u32 {
+        self.texts
+    }
 
     /// How many rings there are.
     #[must_use]
@@ -111,11 +147,53 @@ impl Shape {
     /// The bytes of device memory.
     #[must_use]
     pub const fn device_bytes(self) -> usize {
-        self.rings as usize * 8 + self.formats as usize * 16
+        self.rings as usize * 8 + self.formats as usize * 16 + self.texts as usize * 24
     }
 
     const fn heads(self) -> usize {
-        (LINE + self.rings as usize * LINE).next_multiple_of(PAGE)
+        self.text(self.formats + self.texts).next_multiple_of(PAGE)
+    }
+
+    /// Where the text of a format is in pinned memory.
+    const fn text(self, format: u32) -> usize {
+        LINE + self.rings as usize * LINE + format as usize * TEXT
+    }
+
+    /// The shape as words of the head, and whether records wait.
+    #[cfg(not(target_arch = "nvptx64"))]
+    const fn words(self, waits: bool) -> [u64; 4] {
+        let logs = self.records_log2 as u64 | (self.bytes_log2 as u64) << 8 | (waits as u64) << 16;
+        [MAGIC, self.rings as u64, logs, self.formats as u64 | (self.texts as u64) << 32]
+    }
+
+    /// The shape that pinned memory of `len` bytes tells, and whether its records wait for a
+    /// reader. `None`: no such rings lie there.
+    ///
+    /// # Safety
+    /// `memory` is a page's beginning and mapped for `len` bytes.
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[allow(unsafe_code)]
+    #[must_use]
+    pub unsafe fn found_in(memory: *mut u8, len: usize) -> Option<(Self, bool)> {
+        if len < PAGE {
+            return None;
+        }
+        let word = |at: usize| {
+            // SAFETY: an aligned word of the first page.
+            unsafe { Word::from_ptr(memory.wrapping_add(SHAPE + at * 8).cast()) }.peek()
+        };
+        let [magic, rings, logs, formats] = [word(0), word(1), word(2), word(3)];
+        let (records_log2, bytes_log2) = (logs as u8 as u32, (logs >> 8) as u8 as u32);
+        let (formats, texts) = (formats as u32, (formats >> 32) as u32);
+        let is_known = magic == MAGIC
+            && (1..=1 << 20).contains(&rings)
+            && (6..=20).contains(&records_log2)
+            && (6..=10).contains(&bytes_log2)
+            && formats <= 1 << 15
+            && texts <= 1 << 15
+            && formats + texts <= 1 << 15;
+        let shape = Self { rings: rings as u32, records_log2, bytes_log2, formats, texts };
+        (is_known && shape.bytes() <= len).then_some((shape, logs >> 16 & 1 == 1))
     }
 
     /// The lap of record `number`.
@@ -151,7 +229,7 @@ pub struct Records {
     bytes_log2: u32,
     formats: u32,
     level: u32,
-    reserved: u32,
+    texts: u32,
 }
 
 // SAFETY: addresses and numbers; the contract of `new` covers all threads.
@@ -172,7 +250,7 @@ impl Records {
         bytes_log2: 6,
         formats: 0,
         level: 0,
-        reserved: 0,
+        texts: 0,
     };
 
     /// Rings of a shape in memory at these addresses, as the device has them.
@@ -195,18 +273,8 @@ impl Records {
             WhenFull::Overwrite => OVERWRITE,
             WhenFull::Wait(timeout) => timeout.packed(),
         };
-        let Shape { rings, records_log2, bytes_log2, formats } = shape;
-        Self {
-            memory,
-            device,
-            wait,
-            rings,
-            records_log2,
-            bytes_log2,
-            formats,
-            level: level as u32,
-            reserved: 0,
-        }
+        let Shape { rings, records_log2, bytes_log2, formats, texts } = shape;
+        Self { memory, device, wait, rings, records_log2, bytes_log2, formats, level: level as u32, texts }
     }
 
     /// Returns whether there are rings.
@@ -232,6 +300,7 @@ impl Records {
             records_log2: self.records_log2,
             bytes_log2: self.bytes_log2,
             formats: self.formats,
+            texts: self.texts,
         }
     }
 
@@ -261,8 +330,24 @@ impl Records {
         unsafe { Word::from_ptr(self.device.wrapping_add(at)) }
     }
 
-    /// How many records were lost because their groups had no ring. Written by the device, by
-    /// additions; read by the host.
+    /// Writes the shape into the head, for [`Shape::found_in`]. The host does so once, before any
+    /// other program has the memory.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn tell_shape(self) {
+        for (at, word) in self.shape().words(self.wait().is_some()).into_iter().enumerate() {
+            self.pinned(SHAPE + at * 8).set(word);
+        }
+    }
+
+    /// Unit `at` of the text of a format, which is below [`Shape::formats`] and
+    /// [`Shape::texts`] together.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) const fn text(self, format: u32, at: usize) -> Word {
+        self.pinned(self.shape().text(format) + at * 8)
+    }
+
+    /// How many records were lost because their groups had no ring, or their format no number.
+    /// Written by the device, by additions; read by the host.
     #[inline(always)]
     pub(crate) const fn homeless(self) -> Word {
         self.pinned(0)

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::layout::{Records, Shape};
+use crate::text::FormatText;
 use crate::unit::{self, HEAD, Head};
 
 /// The last number of a record. A lap adds less than 2^52 to it.
@@ -101,6 +102,13 @@ impl Reader {
             place == Place::NotYet { begun: true }
         };
         rings.filter(begun).count() as u64
+    }
+
+    /// The text of a format, as the rings' memory has it; `None`: nobody has written it, or not all
+    /// of it has come.
+    #[must_use]
+    pub fn format(&self, number: u16) -> Option<FormatText> {
+        self.records.format(number)
     }
 
     /// The rings' shape.

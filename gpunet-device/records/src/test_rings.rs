@@ -60,6 +60,13 @@ impl TestRings {
         unsafe { gpunet_device::abi::Word::from_ptr(place.wrapping_add(at)) }
     }
 
+    /// The shape that the memory tells.
+    #[cfg(not(loom))]
+    pub(crate) fn found(self) -> Option<(Shape, bool)> {
+        // SAFETY: the memory is so long.
+        unsafe { Shape::found_in(self.memory.cast(), self.shape.bytes()) }
+    }
+
     #[cfg(not(loom))]
     pub(crate) const fn shape(self) -> Shape {
         self.shape

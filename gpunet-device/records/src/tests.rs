@@ -1,5 +1,8 @@
 //! Recorders and a reader, in the memory of a test.
 
+#[allow(unsafe_code)]
+mod header;
+
 use crate::test_rings::{TestRings, no_net};
 use crate::unit::{HEAD, unit};
 use crate::{Kind, Reader, Recorder, Shape, WhenFull, gprintf};

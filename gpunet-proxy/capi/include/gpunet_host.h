@@ -269,6 +269,12 @@
 #define GPUNET_HOST_REASON_COPY_FAILED 14
 
 /**
+ * In `flags`: a record that finds its ring full waits for gpunet_host_records_read, for `wait_ns`.
+ * Otherwise the oldest is overwritten.
+ */
+#define GPUNET_HOST_RECORDS_WAIT 1
+
+/**
  * Errors: something failed that nobody asked about.
  */
 #define GPUNET_HOST_LOG_ERROR 1
@@ -336,6 +342,11 @@ typedef struct gpunet_host_queue_t gpunet_host_queue_t;
  * The receiving direction of a device's socket, taken from the kernels. Any thread may use it.
  */
 typedef struct gpunet_host_receiver_t gpunet_host_receiver_t;
+
+/**
+ * Rings in which kernels record and print, and what reads them. Any thread may use it.
+ */
+typedef struct gpunet_host_records_t gpunet_host_records_t;
 
 /**
  * The sending direction of a device's socket, taken from the kernels. Any thread may use it.
@@ -842,6 +853,133 @@ typedef struct gpunet_host_description {
      */
     char name[1032];
 } gpunet_host_description;
+
+/**
+ * Which rings to make. All zeros but `rings`: the defaults.
+ */
+typedef struct gpunet_host_records_settings {
+    /**
+     * How many rings: one for each block, warp or thread that has a recorder at a time; 1 to
+     * 1048576.
+     */
+    uint32_t rings;
+    /**
+     * Records that a ring keeps, rounded up to a power of two, at least 64; 0: 1024.
+     */
+    uint32_t records;
+    /**
+     * The longest payload in bytes, rounded up to 12, 44, 108, 236 or 492; 0: 44.
+     */
+    uint32_t payload;
+    /**
+     * How many texts gprintf may print; each takes 512 bytes. 0: 128.
+     */
+    uint32_t texts;
+    /**
+     * The least important level of lines that are printed; 0: GPUNET_INFO.
+     */
+    uint32_t level;
+    /**
+     * 0, or GPUNET_HOST_RECORDS_WAIT.
+     */
+    uint32_t flags;
+    /**
+     * With GPUNET_HOST_RECORDS_WAIT: nanoseconds. 0: the record is lost at once. Negative: without
+     * limit, until the launch is cancelled.
+     */
+    int64_t wait_ns;
+} gpunet_host_records_settings;
+
+/**
+ * A record, or a printed line.
+ */
+typedef struct gpunet_host_record {
+    /**
+     * When it was written, in nanoseconds of the device's clock.
+     */
+    uint64_t time_ns;
+    /**
+     * Its number in its ring, from 0.
+     */
+    uint64_t number;
+    /**
+     * What it says; of a line its arguments.
+     */
+    const void *payload;
+    /**
+     * The text of a printed line; NULL of other records. Of a line that cannot be put together the
+     * reason, with the level 0.
+     */
+    const char *text;
+    /**
+     * Bytes of the payload.
+     */
+    uint32_t payload_len;
+    /**
+     * The ring it comes from.
+     */
+    uint32_t ring;
+    /**
+     * The block that wrote it.
+     */
+    uint32_t block;
+    /**
+     * Lines of the same text that were left out before this one, because of its limit.
+     */
+    uint32_t left_out;
+    /**
+     * The number that the kernel gave; from 32768 on a printed line.
+     */
+    uint16_t kind;
+    /**
+     * The multiprocessor; 65535 on the CPU.
+     */
+    uint16_t sm;
+    /**
+     * The warp in its block; 255 for a record of the block.
+     */
+    uint8_t warp;
+    /**
+     * The lane in its warp; 255 for a record of a block or warp.
+     */
+    uint8_t lane;
+    /**
+     * The level of a line, GPUNET_ERROR to GPUNET_TRACE; 0 of other records.
+     */
+    uint8_t level;
+    /**
+     * 0.
+     */
+    uint8_t reserved;
+} gpunet_host_record;
+
+/**
+ * Called by gpunet_host_records_read for each record. What `record` points to lives for the call.
+ * No C++ exception may leave it.
+ */
+typedef void (*gpunet_host_record_fn)(const struct gpunet_host_record *record, void *user);
+
+/**
+ * How many records were read and lost.
+ */
+typedef struct gpunet_host_records_counts {
+    /**
+     * Records that were read.
+     */
+    uint64_t records;
+    /**
+     * Records that were overwritten before they were read.
+     */
+    uint64_t overwritten;
+    /**
+     * Records for which there was no room in time, no ring, or no number for their text.
+     */
+    uint64_t refused;
+    /**
+     * Records that no recorder writes.
+     */
+    uint64_t malformed;
+} gpunet_host_records_counts;
 
 /**
  * Takes one event of the log: its level (GPUNET_HOST_LOG_ERROR to _TRACE), the module that wrote
@@ -2445,6 +2583,54 @@ int gpunet_host_transfer_cancel(const struct gpunet_host_transfer_t *transfer);
  * Errors: -EBADF.
  */
 int gpunet_host_transfer_close(struct gpunet_host_transfer_t *transfer);
+
+/**
+ * Makes rings for kernels of the attachment's device.
+ *
+ * On success `*records` is a handle that gpunet_host_records_close ends. Errors: -EBADF; -EINVAL
+ * for settings that cannot be; -ENOMEM when there is no memory for the rings; -EIO with CUDA's
+ * error.
+ */
+int gpunet_host_records(const struct gpunet_host_attachment_t *attachment,
+                        const struct gpunet_host_records_settings *settings,
+                        struct gpunet_host_records_t **records);
+
+/**
+ * Stores what kernels are given: a parameter of type gpunet_records_t, by value. It is valid until
+ * gpunet_host_records_close.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_records_value(const struct gpunet_host_records_t *records, gpunet_records_t *value);
+
+/**
+ * Calls `each` with the records that have come since the last call: those of each ring in order,
+ * one ring after another. Returns how many there were. It does not wait; of each ring it reads
+ * about as many as it keeps at most.
+ *
+ * It may be called while kernels run, and after they have ended, hung or were killed. Errors:
+ * -EBADF; -EFAULT without a function; -EBUSY when another thread reads, and from within `each`.
+ */
+int64_t gpunet_host_records_read(const struct gpunet_host_records_t *records, gpunet_host_record_fn each, void *user);
+
+/**
+ * Stores how many records were read and lost so far.
+ *
+ * Errors: -EBADF; -EBUSY when another thread reads.
+ */
+int gpunet_host_records_count(const struct gpunet_host_records_t *records, struct gpunet_host_records_counts *counts);
+
+/**
+ * Frees the rings. No kernel uses them any more; what was not read is lost.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_records_close(struct gpunet_host_records_t *records);
+
+/**
+ * Returns the clock of kernels on the CPU, in nanoseconds: that of their records.
+ */
+uint64_t gpunet_host_now_ns(void);
 
 /**
  * Sets where the log goes: to `callback`, with `user` as its last argument, up to `level`. A NULL

@@ -151,6 +151,12 @@ failures! {
     AllocError: |error| error.errno();
     TeamError: |error| error.errno();
     ChannelError: |error| error.errno();
+    gpunet_records_host::Error: |error| match &error {
+        gpunet_records_host::Error::Shape { .. } | gpunet_records_host::Error::Texts { .. } => libc::EINVAL,
+        gpunet_records_host::Error::Alloc(error) => error.errno(),
+        gpunet_records_host::Error::Register(_) => libc::EIO,
+        _ => libc::ENOMEM,
+    };
     gpu_usermap::cuda::CopyError: |_error| libc::EIO;
     Unavailable: |_error| libc::ENODEV;
     CudaError: |_error| libc::EIO;

@@ -15,6 +15,7 @@
 //! | `cpu` and below it | kernels on the CPU whose blocks have threads |
 //! | `device` and below it | sockets of a device that the program opens, their taken directions, prepared messages |
 //! | `queue` and below it | queues |
+//! | `records` | rings in which kernels record and print |
 //! | `team` and below it | teams and symmetric memory |
 //! | `channel` and below it | channels of arrays |
 //! | `socket` and below it | host sockets: blocking, non-blocking, polled, with a descriptor |
@@ -58,6 +59,8 @@ mod team;
 
 mod channel;
 
+mod records;
+
 mod log;
 
 pub use attachment::*;
@@ -70,6 +73,7 @@ pub use failure::{gpunet_host_free_string, gpunet_host_last_error, gpunet_host_s
 pub use log::*;
 pub use proxy::*;
 pub use queue::*;
+pub use records::*;
 pub use socket::*;
 pub use team::*;
 pub use token::*;

@@ -6,6 +6,7 @@ use crate::model::attachment_state::{Stats, Usage};
 use crate::queue::QueueStreams;
 use crate::socket::HostSockets;
 use gpu_usermap::cuda::Device;
+use gpu_usermap::{PinnedRegion, RegionError};
 use std::sync::{Arc, OnceLock};
 
 /// The sockets of one device: its regions, slots and launches in a proxy.
@@ -74,6 +75,25 @@ impl Attachment {
     /// ```
     pub fn alloc(&self, len: usize) -> Result<DeviceBuffer, AllocError> {
         DeviceBuffer::new(self.cuda(), len)
+    }
+
+    /// Makes pinned memory in which kernels record, for `gpunet-records-host`.
+    ///
+    /// A daemon makes it if there is one, and keeps it for a while when this program has ended:
+    /// `gpunetctl logs` reads it. If the daemon refuses, the memory is this program's own, and a
+    /// warning says so.
+    ///
+    /// # Errors
+    /// [`RegionError`], when there is no memory.
+    pub fn records_memory(&self, len: usize) -> Result<Arc<PinnedRegion>, RegionError> {
+        match self.device().link.records(len) {
+            Some(Ok(region)) => return Ok(region),
+            Some(Err(reason)) => {
+                tracing::warn!(%reason, "the daemon keeps no records of this program: `gpunetctl logs` has none");
+            }
+            None => {}
+        }
+        PinnedRegion::create("gpunet-records", len)
     }
 
     /// Returns the totals since the attachment was made. After a daemon has ended, they stay as it

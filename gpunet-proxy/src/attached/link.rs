@@ -7,6 +7,7 @@ use crate::model::attachment_state::{AttachmentState, Stats, Usage};
 use crate::model::launch::{FinishPolicy, Finished};
 use crate::model::message::{ANSWER_TIMEOUT, Answer, Message, send_to};
 use crossbeam_channel::Receiver;
+use gpu_usermap::PinnedRegion;
 use gpunet_abi::control::Request;
 use gpunet_abi::{Error, Handle};
 use gpunet_core::ids::{HostRequestId, LaunchId, RequestId};
@@ -65,6 +66,18 @@ impl Link {
                 let _ = proxy.messages.send(Message::Release { attachment: attachment.id, handles });
             }
             Self::Remote(session) => session.release(&handles),
+        }
+    }
+
+    /// Memory in which kernels record that a daemon keeps when this program has ended; `None`: the
+    /// proxy is in this process.
+    ///
+    /// # Errors
+    /// The daemon's reason.
+    pub(crate) fn records(&self, len: usize) -> Option<Result<Arc<PinnedRegion>, String>> {
+        match self {
+            Self::Local { .. } => None,
+            Self::Remote(session) => Some(session.records(len)),
         }
     }
 

@@ -3,9 +3,12 @@
 //! A connection carries one attachment. Any thread may post frames. A thread of the session reads
 //! what the daemon sends: it completes pending requests and calls, and carries out the daemon's
 //! requests to the attachment's agent (these may wait for CUDA; nothing else is urgent). Files:
-//! `connect` (the first frames), this one (everything after).
+//! `connect` (the first frames), this one (everything after), `logs` (what kernels of other
+//! programs have recorded).
 
 mod connect;
+#[allow(unsafe_code)]
+pub(crate) mod logs;
 
 pub use connect::snapshot;
 pub(crate) use connect::{Connection, next};
@@ -22,7 +25,7 @@ use crate::wire::{
     self, AgentAnswer, AgentRequest, BadFrame, CallId, MAX_FRAME, Packet, ToDaemon, ToProgram,
 };
 use crossbeam_channel::{Receiver, Sender};
-use gpu_usermap::threads;
+use gpu_usermap::{PinnedRegion, threads};
 use gpunet_abi::Handle;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_core::ids::{HostRequestId, LaunchId};
@@ -69,6 +72,7 @@ struct State {
 enum Call {
     Finish(Sender<Finished>),
     Usage(Sender<(Usage, Stats)>),
+    Records(Sender<Result<OwnedFd, String>>),
 }
 
 impl std::fmt::Debug for ProgramSession {
@@ -138,6 +142,19 @@ impl ProgramSession {
         let (done, usage) = crossbeam_channel::bounded(1);
         self.call(Call::Usage(done), |call| ToDaemon::Usage { call });
         usage.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| (Usage::default(), self.lock().stats))
+    }
+
+    /// Memory of that length in which kernels record, which the daemon keeps when this program has
+    /// ended.
+    ///
+    /// # Errors
+    /// The reason.
+    pub(crate) fn records(&self, len: usize) -> Result<Arc<PinnedRegion>, String> {
+        let (done, made) = crossbeam_channel::bounded(1);
+        self.call(Call::Records(done), |call| ToDaemon::Records { call, len: len as u64 });
+        let fd = made.recv_timeout(ANSWER_TIMEOUT).map_err(|_| "the daemon does not answer".to_owned())??;
+        let region = PinnedRegion::from_trusted_fd(fd).map_err(|error| error.to_string())?;
+        if region.len() < len { Err("the daemon has made too little".to_owned()) } else { Ok(region) }
     }
 
     /// Posts a request; `answer` is called on the session's thread, or dropped if there will be
@@ -299,6 +316,12 @@ impl ProgramSession {
                     let _ = done.send((usage.into(), state.stats));
                 }
             }
+            ToProgram::Records { call, refused } => {
+                if let Some(Call::Records(done)) = self.lock().calls.remove(&call) {
+                    let made = refused.map_or_else(|| fds.into_iter().next().ok_or_else(String::new), Err);
+                    let _ = done.send(made);
+                }
+            }
             ToProgram::Agent(request) => self.serve(request, fds, agent),
             // Sent once, or not to this kind of connection.
             ToProgram::Refused { .. }
@@ -306,6 +329,7 @@ impl ProgramSession {
             | ToProgram::SendCard
             | ToProgram::Welcome { .. }
             | ToProgram::Detached { .. }
+            | ToProgram::Logs { .. }
             | ToProgram::Snapshot { .. } => tracing::warn!("the daemon said something out of turn"),
         }
     }
@@ -328,6 +352,12 @@ impl ProgramSession {
                 let reason = BadFrame::NoDescriptor.to_string();
                 tracing::warn!(reason, "a device has no direct stream to another");
                 self.answer(FromAgent::Failed { arena, reason });
+                Ok(())
+            }
+            ToProgram::Records { call, .. } => {
+                if let Some(Call::Records(done)) = self.lock().calls.remove(&call) {
+                    let _ = done.send(Err(BadFrame::NoDescriptor.to_string()));
+                }
                 Ok(())
             }
             _ => Err(BadFrame::NoDescriptor),

@@ -11,6 +11,7 @@ pub(super) use greeting::{PendingConnection, serve};
 use connection::{ClientConnection, GOODBYE_TIMEOUT, SessionError, TOO_MANY, TWICE, UNEXPECTED};
 use teardown::Teardown;
 
+use super::logs::Logs;
 use super::outbox::{AgentRequests, Outbox, Outgoing};
 use super::{DaemonState, Phase, ending, lock};
 use crate::model::access::Account;
@@ -19,7 +20,8 @@ use crate::model::launch::{Finished, MOST_HANDLES};
 use crate::model::message::Message;
 use crate::os::peer::Credentials;
 use crate::os::plain::{bytes_of, from_bytes};
-use crate::wire::{self, CallId, Frame, Incoming, MAX_FRAME, ToDaemon, ToProgram};
+use crate::wire::{self, CallId, Frame, Incoming, MAX_FRAME, Sent, ToDaemon, ToProgram};
+use gpu_usermap::PinnedRegion;
 use gpunet_abi::control::{Reply, Request};
 use gpunet_abi::{Error, Handle};
 use gpunet_core::ids::{HostRequestId, LaunchId, RequestId};
@@ -145,7 +147,9 @@ impl DaemonSession {
     async fn write(&mut self, out: Outgoing) -> io::Result<()> {
         match &out.frame {
             ToProgram::Reply { id, .. } => drop(self.requests.remove(id)),
-            ToProgram::Finished { call, .. } | ToProgram::Usage { call, .. } => {
+            ToProgram::Finished { call, .. }
+            | ToProgram::Usage { call, .. }
+            | ToProgram::Records { call, .. } => {
                 self.calls.remove(call);
             }
             _ => {}
@@ -239,11 +243,40 @@ impl DaemonSession {
             }
             ToDaemon::Detach => return Ok(true),
             ToDaemon::Snapshot => return Err(SessionError::Breach("only an admin looks")),
+            ToDaemon::Records { call, len } => {
+                self.enter_call(call).await?;
+                self.make_records(call, len).await;
+                return Ok(false);
+            }
+            ToDaemon::Logs { .. } => return Err(SessionError::Breach("only an admin looks")),
             // Without its descriptor it is not a valid frame.
             ToDaemon::Card => return Err(UNEXPECTED),
         };
         let _ = self.daemon.proxy.messages.send(message);
         Ok(false)
+    }
+
+    /// Makes memory in which the client's kernels record, and sends it.
+    async fn make_records(&self, call: CallId, len: u64) {
+        let made = match Logs::check(len) {
+            Ok(len) => {
+                let create = move || PinnedRegion::create("gpunet-records", len);
+                match self.daemon.pool.call(create).await {
+                    Some(made) => made.map_err(|error| error.to_string()),
+                    None => Err("the daemon is stopping".to_owned()),
+                }
+            }
+            Err(reason) => Err(reason),
+        };
+        let kept = made.and_then(|region| {
+            self.daemon.logs.keep(&self.teardown.attachment, &region)?;
+            Ok(region)
+        });
+        let (refused, fds): (_, Vec<Sent>) = match kept {
+            Ok(region) => (None, vec![region]),
+            Err(reason) => (Some(reason), Vec::new()),
+        };
+        self.outbox.post(ToProgram::Records { call, refused }, fds);
     }
 
     /// Takes the memory that the client's agent provides.

@@ -97,6 +97,15 @@ pub(crate) enum ToDaemon {
     Snapshot,
     /// The answer to [`ToProgram::SendCard`], with the dma-buf.
     Card,
+    /// Memory in which kernels record.
+    Records {
+        call: CallId,
+        len: u64,
+    },
+    /// For connections of the admin kind: what the kernels of a client have recorded.
+    Logs {
+        client: u32,
+    },
 }
 
 /// [`FinishPolicy`] on the wire.
@@ -175,6 +184,28 @@ pub(crate) enum ToProgram {
     },
     /// Asks a program that attaches for the dma-buf of its device's memory.
     SendCard,
+    /// With the memory, unless there is a reason why it was not made.
+    Records {
+        call: CallId,
+        refused: Option<String>,
+    },
+    /// With the memory of each set of rings.
+    Logs {
+        log: Option<LogRepr>,
+        /// The clients that have such memory.
+        clients: Vec<u32>,
+    },
+}
+
+/// Where a client's records are, on the wire.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LogRepr {
+    pub(crate) pid: u32,
+    pub(crate) command: String,
+    pub(crate) device: String,
+    pub(crate) has_ended: bool,
+    /// How many sets of rings there are, each with a descriptor.
+    pub(crate) sets: u32,
 }
 
 /// A daemon's description of itself.
@@ -274,6 +305,8 @@ impl Frame for ToProgram {
         match self {
             Self::Welcome { geometry, .. } => 1 + geometry.shards as usize,
             Self::Agent(AgentRequest::Map { own, peer, .. }) => own.1.descriptors() + peer.1.descriptors(),
+            Self::Records { refused, .. } => usize::from(refused.is_none()),
+            Self::Logs { log, .. } => log.as_ref().map_or(0, |log| log.sets as usize),
             _ => 0,
         }
     }

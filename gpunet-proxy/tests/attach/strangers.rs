@@ -38,7 +38,7 @@ fn another_version_is_refused_with_both_numbers() {
         raw.send(&other);
         let Some(First::Refused { errno, reason }) = raw.first() else { panic!("not refused") };
         assert_eq!(errno, 93, "EPROTONOSUPPORT");
-        assert!(reason.contains("version 4 ") && reason.contains("this program 5"), "{reason}");
+        assert!(reason.contains("version 5 ") && reason.contains("this program 6"), "{reason}");
         raw.expect_closed();
         undisturbed(good);
     });

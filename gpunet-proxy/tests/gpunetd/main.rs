@@ -4,6 +4,7 @@ mod attached;
 mod control;
 mod daemon;
 mod ending;
+mod logs;
 mod metrics;
 mod scarce;
 mod settings;

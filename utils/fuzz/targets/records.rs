@@ -2,7 +2,7 @@
 //! streams of any bytes.
 #![no_main]
 
-use gpunet_records::{Level, Reader, Records, Shape, WhenFull};
+use gpunet_records::{Kind, Level, Line, Reader, Record, Records, Shape, WhenFull};
 use gpunet_records_host::wire::{self, Decoder, Frame, WireError};
 use libfuzzer_sys::fuzz_target;
 use std::ptr::null_mut;
@@ -42,9 +42,10 @@ fn stream(bytes: &[u8], piece: usize) {
     }
 }
 
-/// Steps of twelve bytes: a word of a ring is written, or the rings are read.
+/// Steps of twelve bytes: a word of a ring or of a format's text is written, or the rings are read,
+/// and lines are put together.
 fn rings(steps: &[u8]) {
-    let shape = Shape::new(2, 64, 12, 0).expect("such rings can be");
+    let shape = Shape::new(2, 64, 12, 1).and_then(|shape| shape.with_texts(2)).expect("such rings can be");
     let mut memory = vec![0_u64; shape.bytes() / 8];
     let base = memory.as_mut_ptr();
     // SAFETY: the memory is so long, zero, aligned to its words, and accessed by the reader and by
@@ -56,19 +57,32 @@ fn rings(steps: &[u8]) {
     // The rings lie at the memory's end: eight words for each record.
     let words = 2 * 64 * 8;
     let first = shape.bytes() / 8 - words;
-    let (mut taken, mut looks) = (0, 0);
+    // Before them, behind a line for the head and each ring, the texts of three formats.
+    let (texts, text_words) = (3 * 8, 3 * 64);
+    let (mut taken, mut looks, mut last) = (0, 0, None);
     for step in steps.as_chunks::<12>().0 {
         let at = usize::from(u16::from_le_bytes([step[0], step[1]])) % words;
         let word =
             u64::from_le_bytes([step[2], step[3], step[4], step[5], step[6], step[7], step[8], step[9]]);
+        let at = if step[11] % 4 == 3 { texts + at % text_words } else { first + at };
         // SAFETY: a word of the memory.
-        unsafe { base.wrapping_add(first + at).write_volatile(word) };
+        unsafe { base.wrapping_add(at).write_volatile(word) };
         if step[10] % 8 == 0 {
             looks += 1;
             reader.poll(|ring, _, head, payload| {
                 assert!(ring < 2 && payload.len() <= 12 && payload.len() == usize::from(head.len));
                 taken += 1;
+                last = Some((*head, payload.to_vec()));
             });
+            for format in 0..4 {
+                let (Some(text), Some((head, payload))) = (reader.format(format), &last) else { continue };
+                assert!(format < 3 && text.types.len() <= 8 && text.text.chars().count() <= 248);
+                let head = gpunet_records::Head { kind: Kind::from_raw(format | 1 << 15), ..*head };
+                let record = Record { ring: 0, number: 0, head, payload };
+                if let Ok(line) = Line::by_text(&record, &text) {
+                    assert!(line.text.len() < 248 * 1000);
+                }
+            }
             assert!(reader.unfinished() <= 2);
         }
     }

@@ -18,6 +18,14 @@ pub enum Error {
         /// Bytes of a payload.
         payload: usize,
     },
+    /// There are too many formats.
+    #[error("{formats} formats and {texts} texts: 32768 at most together")]
+    Texts {
+        /// Formats of the table.
+        formats: usize,
+        /// Formats whose texts kernels write.
+        texts: u32,
+    },
     /// There is no pinned memory for them.
     #[error(transparent)]
     Region(#[from] RegionError),

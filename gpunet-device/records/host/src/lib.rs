@@ -8,9 +8,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `error` | errors |
-//! | `record` | [`Record`]: a record that was read |
 //! | `rings` | [`Rings`]: making rings; [`Reader`]: reading them |
-//! | `line` | [`Line`]: a printed line |
+//! | `formats` | [`Formats`]: makes lines of records |
 //! | `wire` | the format in which records travel |
 //! | `collectors` | programs that connect and are sent what comes |
 //! | `watch` | [`Watch`]: a thread that reads, prints and sends |
@@ -18,15 +17,13 @@
 
 mod collectors;
 mod error;
-mod line;
-mod record;
+mod formats;
 mod rings;
 mod watch;
 pub mod wire;
 
 pub use error::Error;
-pub use gpunet_records::{FormatInfo, Found, Kind, Level, Records, WhenFull};
-pub use line::{Line, NoLine};
-pub use record::Record;
+pub use formats::Formats;
+pub use gpunet_records::{FormatInfo, Found, Kind, Level, Line, NoLine, Record, Records, WhenFull};
 pub use rings::{Reader, Rings, Settings};
 pub use watch::{Watch, Watching};

@@ -2,11 +2,10 @@
 #![allow(unsafe_code)]
 
 use crate::Error;
-use crate::record::Record;
 use gpu_usermap::PinnedRegion;
 use gpu_usermap::cuda::Registration;
 use gpunet_proxy::{Attachment, DeviceBuffer};
-use gpunet_records::{FormatInfo, Found, Level, Records, Shape, WhenFull};
+use gpunet_records::{FormatInfo, FormatText, Found, Level, Record, Records, Shape, WhenFull};
 use std::sync::Arc;
 
 /// Which rings to make.
@@ -24,6 +23,9 @@ pub struct Settings {
     pub level: Level,
     /// The kernel's formats: `TABLE` of its [`gpunet_records::formats!`].
     pub formats: &'static [FormatInfo],
+    /// How many formats `gprintf` of C and C++ has: each text that a kernel prints is one. A line
+    /// of one more is lost, and counted. Each takes 512 bytes.
+    pub texts: u32,
 }
 
 impl Settings {
@@ -45,6 +47,7 @@ impl Settings {
             full: WhenFull::Overwrite,
             level: Level::Info,
             formats: &[],
+            texts: 0,
         }
     }
 }
@@ -112,24 +115,23 @@ impl Rings {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn create(attachment: &Attachment, settings: Settings) -> Result<(Self, Reader), Error> {
-        let Settings { rings, records, payload, .. } = settings;
-        let shape = Shape::new(rings, records, payload, settings.formats.len())
-            .ok_or(Error::Shape { records, payload })?;
-        let region = PinnedRegion::create("gpunet-records", shape.bytes())?;
+        let Settings { rings, records, payload, texts, .. } = settings;
+        let formats = settings.formats.len();
+        let shape = Shape::new(rings, records, payload, formats).ok_or(Error::Shape { records, payload })?;
+        let shape = shape.with_texts(texts).ok_or(Error::Texts { formats, texts })?;
+        let region = attachment.records_memory(shape.bytes())?;
         let registration = attachment.cuda().map(|device| device.register(region.clone())).transpose()?;
         let device = attachment.alloc(shape.device_bytes())?;
         // SAFETY: the region is so large, page-aligned, new and therefore zero, and `Reader` keeps
         // it. A reader uses no memory of the device.
-        let reader = unsafe {
-            gpunet_records::Reader::new(Records::new(
-                region.base().as_ptr(),
-                std::ptr::null_mut(),
-                shape,
-                settings.full,
-                settings.level,
-            ))
+        let records = unsafe {
+            Records::new(region.base().as_ptr(), std::ptr::null_mut(), shape, settings.full, settings.level)
         };
-        let reader = Reader { reader, _region: region.clone() };
+        records.tell_formats(settings.formats);
+        records.tell_shape();
+        // SAFETY: as above.
+        let reader = unsafe { gpunet_records::Reader::new(records) };
+        let reader = Reader { reader, records, region: region.clone() };
         Ok((Self { registration, region, device, shape, settings }, reader))
     }
 
@@ -166,8 +168,9 @@ impl Rings {
 #[derive(Debug)]
 pub struct Reader {
     reader: gpunet_records::Reader,
+    records: Records,
     /// The memory behind the reader's addresses.
-    _region: Arc<PinnedRegion>,
+    region: Arc<PinnedRegion>,
 }
 
 impl Reader {
@@ -194,9 +197,35 @@ impl Reader {
         self.reader.unfinished()
     }
 
+    /// The formats that lie in the rings' memory.
+    pub(crate) fn texts(&self) -> Texts {
+        Texts { records: self.records, _region: self.region.clone() }
+    }
+
     /// The longest payload of a record.
     #[must_use]
     pub const fn longest(&self) -> usize {
         self.reader.shape().payload()
+    }
+}
+
+/// The formats that lie in the memory of rings.
+#[derive(Clone, Debug)]
+pub(crate) struct Texts {
+    records: Records,
+    /// The memory behind the addresses.
+    _region: Arc<PinnedRegion>,
+}
+
+impl Texts {
+    /// Returns whether there is a place for a format of that number.
+    pub(crate) fn has_place(&self, number: u16) -> bool {
+        let shape = self.records.shape();
+        u32::from(number) < shape.formats() + shape.texts()
+    }
+
+    /// The format; `None`: its text has not come, or is none.
+    pub(crate) fn get(&self, number: u16) -> Option<FormatText> {
+        self.records.format(number)
     }
 }

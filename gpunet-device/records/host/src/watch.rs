@@ -1,12 +1,11 @@
 //! A thread that reads records, prints lines and sends both to collectors.
 
 use crate::collectors::{Collectors, Content};
-use crate::line::Line;
-use crate::record::Record;
+use crate::formats::Formats;
 use crate::rings::Reader;
 use crate::wire::{self, Frame, Reason};
 use gpu_usermap::threads;
-use gpunet_records::{FormatInfo, Found};
+use gpunet_records::{FormatInfo, Found, Level, Line, Record};
 use std::fmt;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -42,7 +41,7 @@ type OnLine = Box<dyn FnMut(&Line) + Send>;
 /// ```
 pub struct Watch {
     reader: Reader,
-    formats: &'static [FormatInfo],
+    formats: Formats,
     collectors: Vec<Collectors>,
     on_record: Vec<OnRecord>,
     on_line: Vec<OnLine>,
@@ -60,12 +59,13 @@ impl fmt::Debug for Watch {
 
 impl Watch {
     /// Reads by this reader. `formats` are those of the kernel: `TABLE` of its
-    /// [`gpunet_records::formats!`].
+    /// [`gpunet_records::formats!`]. Formats that the table does not have, such as those of kernels
+    /// in C and C++, are read from the rings' memory.
     #[must_use]
-    pub const fn new(reader: Reader, formats: &'static [FormatInfo]) -> Self {
+    pub fn new(reader: Reader, formats: &'static [FormatInfo]) -> Self {
         Self {
+            formats: Formats::new(&reader, formats),
             reader,
-            formats,
             collectors: Vec::new(),
             on_record: Vec::new(),
             on_line: Vec::new(),
@@ -128,7 +128,7 @@ impl Watch {
 
     /// Emits lines as events of `tracing`, with the target `gpunet::kernel`.
     pub fn tracing(&mut self) -> &mut Self {
-        self.each_line(Line::trace)
+        self.each_line(trace)
     }
 
     /// Starts the thread.
@@ -238,7 +238,7 @@ impl Run {
                 one.put(|out| wire::put(&frame, out));
             }
             if wants_lines && record.head.kind.format().is_some() {
-                match Line::of(record, formats) {
+                match formats.line(record) {
                     Ok(line) => lines.push(line),
                     Err(error) => tracing::warn!(target: "gpunet::kernel", "{record}: {error}"),
                 }
@@ -261,5 +261,32 @@ impl Run {
         collectors.iter_mut().for_each(Collectors::turn);
         *self.shared.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         records
+    }
+}
+
+/// Emits a line as an event of `tracing`, with the target `gpunet::kernel`.
+fn trace(line: &Line) {
+    let Line { head, name, text, left_out, .. } = line;
+    macro_rules! event {
+        ($level:ident) => {
+            tracing::event!(
+                target: "gpunet::kernel",
+                tracing::Level::$level,
+                format = name,
+                block = head.block,
+                warp = head.warp,
+                sm = head.sm,
+                time_ns = head.time_ns,
+                left_out,
+                "{text}"
+            )
+        };
+    }
+    match line.level {
+        Level::Error => event!(ERROR),
+        Level::Warn => event!(WARN),
+        Level::Info => event!(INFO),
+        Level::Debug => event!(DEBUG),
+        Level::Trace => event!(TRACE),
     }
 }

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use gpunet_proxy::snapshot::{Snapshot, State};
+use gpunet_records::Level;
 use std::path::PathBuf;
 
 const AFTER: &str = "\
@@ -13,6 +14,8 @@ Examples:
   gpunetctl clients                 who is attached, and what each holds
   gpunetctl threads --watch         how busy the daemon's data threads are
   gpunetctl top --watch             which blocks of running kernels wait, for what, since when
+  gpunetctl logs 3                  what the kernels of client 3 have printed
+  gpunetctl logs 3 --follow --level warn  the same while they run: warnings and errors
 
 Exit codes: 0 good, 1 the daemon does not answer, 2 no daemon or a bad command line.";
 
@@ -54,6 +57,41 @@ pub enum Command {
     /// A wait is shown once it has lasted 20 microseconds, and its time each millisecond. A block
     /// that is not shown computes, or waits for something else.
     Top(RepeatArgs),
+    /// Shows what the kernels of a client print and record.
+    ///
+    /// It works while they run, and after they have hung or their program was killed: the daemon
+    /// keeps the last records of an ended program for 15 minutes.
+    Logs(LogsArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// The client's number: Id of `gpunetctl clients`.
+    #[arg(value_name = "CLIENT")]
+    pub client: u32,
+    /// Go on until the client has ended.
+    #[arg(long, short)]
+    pub follow: bool,
+    /// The least important level that is shown: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "trace", value_parser = level)]
+    pub level: Level,
+    /// Show other records, too.
+    #[arg(long)]
+    pub records: bool,
+    /// Show only this block.
+    #[arg(long, value_name = "NUMBER")]
+    pub block: Option<u32>,
+}
+
+fn level(text: &str) -> Result<Level, &'static str> {
+    Ok(match text {
+        "error" => Level::Error,
+        "warn" => Level::Warn,
+        "info" => Level::Info,
+        "debug" => Level::Debug,
+        "trace" => Level::Trace,
+        _ => return Err("expected error, warn, info, debug or trace"),
+    })
 }
 
 #[derive(Debug, Default, Args)]

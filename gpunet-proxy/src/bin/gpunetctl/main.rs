@@ -3,11 +3,12 @@
 //! | step | modules |
 //! |---|---|
 //! | what is wanted | `args` |
-//! | how it looks | `ss` (sockets), `clients`, `threads`, `top` (blocks that wait), `table` (columns), `rates` (from two snapshots) |
+//! | how it looks | `ss` (sockets), `clients`, `threads`, `top` (blocks that wait), `logs` (what kernels print), `table` (columns), `rates` (from two snapshots) |
 #![deny(unsafe_code)]
 
 mod args;
 mod clients;
+mod logs;
 mod rates;
 mod ss;
 mod table;
@@ -16,9 +17,10 @@ mod top;
 
 use args::{Cli, Command, RepeatArgs, SsArgs};
 use clap::Parser;
+use gpunet_proxy::DaemonError;
+use gpunet_proxy::daemon::{self, LogsError};
 use gpunet_proxy::places;
 use gpunet_proxy::snapshot::Snapshot;
-use gpunet_proxy::{DaemonError, daemon};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,8 +44,19 @@ enum Error {
     #[error("gpunetd at {path} speaks version {found} of its snapshots, this is {}; use the gpunetctl that came with it",
         Snapshot::VERSION, path = path.display())]
     Version { path: PathBuf, found: u32 },
+    #[error(transparent)]
+    Logs(LogsError),
     #[error("cannot write: {0}")]
     Output(io::Error),
+}
+
+impl From<DaemonError> for Error {
+    fn from(error: DaemonError) -> Self {
+        match error {
+            DaemonError::NotThere { path, source } => Self::NoDaemon { path, source },
+            error => Self::Daemon(error),
+        }
+    }
 }
 
 impl From<io::Error> for Error {
@@ -77,14 +90,12 @@ fn run(cli: &Cli) -> Result<(), Error> {
         Command::Clients { json } => clients(&path, *json),
         Command::Threads(args) => threads(&path, args),
         Command::Top(args) => top(&path, args),
+        Command::Logs(args) => logs::run(&path, args),
     }
 }
 
 fn ask(path: &Path) -> Result<Snapshot, Error> {
-    let snapshot = daemon::snapshot(path).map_err(|error| match error {
-        DaemonError::NotThere { path, source } => Error::NoDaemon { path, source },
-        error => Error::Daemon(error),
-    })?;
+    let snapshot = daemon::snapshot(path)?;
     match snapshot.version {
         Snapshot::VERSION => Ok(snapshot),
         found => Err(Error::Version { path: path.to_owned(), found }),

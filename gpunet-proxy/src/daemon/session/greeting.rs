@@ -7,14 +7,16 @@ use crate::daemon::admit::{Admitted, Refusal};
 use crate::daemon::connections::CountedConnection;
 use crate::daemon::outbox::Outbox;
 use crate::daemon::{DaemonState, Phase, ending};
+use crate::model::attachment_state::ClientInfo;
 use crate::model::message::{Message, answer_to};
 use crate::os::client_socket::ClientSocket;
 use crate::os::peer::Credentials;
 use crate::os::readiness::watch_shared;
 use crate::wire::{
-    self, BadFrame, DeviceRepr, Hello, Incoming, MAX_FRAME, Sent, ToDaemon, ToProgram, is_dma_buf,
+    self, BadFrame, DeviceRepr, Hello, Incoming, LogRepr, MAX_FRAME, Sent, ToDaemon, ToProgram, is_dma_buf,
 };
 use gpunet_abi::Error;
+use gpunet_core::ids::AttachmentId;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -226,10 +228,17 @@ async fn serve_admin(
     connection.send(&wire::encode_first(&ToProgram::Ready(daemon.introduction())), &[]).await?;
     while let Some(packet) = connection.recv().await? {
         let Incoming::Plain(packet) = packet else { return Err(UNEXPECTED) };
-        let (ToDaemon::Snapshot, _) = wire::decode::<ToDaemon>(packet)? else {
-            return Err(SessionError::Breach("an admin only looks"));
-        };
+        let (frame, _) = wire::decode::<ToDaemon>(packet)?;
         let mut turn = daemon.operators.turn(uid).await;
+        match frame {
+            ToDaemon::Snapshot => {}
+            ToDaemon::Logs { client } => {
+                turn.charge(0);
+                send_logs(daemon, &connection, client, (!admin).then_some(uid)).await?;
+                continue;
+            }
+            _ => return Err(SessionError::Breach("an admin only looks")),
+        }
         let (done, snapshot) = oneshot::channel();
         // Without the admin right a user sees its own.
         let of = (!admin).then_some(uid);
@@ -243,6 +252,25 @@ async fn serve_admin(
         sent.map_err(|_| SessionError::Breach("it does not read"))??;
     }
     Ok(())
+}
+
+/// Sends the memory in which a client's kernels have recorded; `of`: only if it is that user's.
+async fn send_logs(
+    daemon: &DaemonState,
+    connection: &ClientConnection,
+    client: u32,
+    of: Option<u32>,
+) -> Result<(), SessionError> {
+    let (found, clients) = daemon.logs.find(AttachmentId(client), of);
+    let mut fds: Vec<Sent> = Vec::new();
+    let log = found.map(|found| {
+        fds.extend(found.regions.into_iter().map(|region| -> Sent { region }));
+        let ClientInfo { pid, command, device, .. } = found.info;
+        LogRepr { pid, command, device, has_ended: found.has_ended, sets: fds.len() as u32 }
+    });
+    let bytes = wire::encode(&ToProgram::Logs { log, clients });
+    let sent = timeout(GOODBYE_TIMEOUT, connection.send(&bytes, &fds)).await;
+    Ok(sent.map_err(|_| SessionError::Breach("it does not read"))??)
 }
 
 async fn send_pieces(connection: &ClientConnection, bytes: &[u8]) -> io::Result<()> {

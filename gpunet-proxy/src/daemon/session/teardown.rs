@@ -66,6 +66,7 @@ impl Teardown {
 
 impl Drop for Teardown {
     fn drop(&mut self) {
+        self.daemon.logs.ended(self.attachment.id);
         if !self.forgotten {
             self.stop_heartbeat();
             drop(self.gone());

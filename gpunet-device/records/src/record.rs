@@ -1,6 +1,6 @@
 //! A record that was read.
 
-use gpunet_records::{Head, NONE_BYTE, NONE_SM};
+use crate::unit::{Head, NONE_BYTE, NONE_SM};
 use std::fmt;
 
 /// A record, as long as it lies in its reader's hands.

@@ -1,20 +1,22 @@
 //! A printed line: its format, and the arguments that have travelled.
 
+use crate::format::{FormatInfo, Hole, Level, Piece, Type, piece};
+use crate::printf;
 use crate::record::{Place, Record};
-use gpunet_records::{FormatInfo, Head, Hole, Level, Piece, Type, piece};
+use crate::text::FormatText;
+use crate::unit::Head;
 use std::fmt::{self, Write};
 
 /// Why a record is no line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoLine {
     /// It is no printed line, but a record of another kind.
-    #[error("the record is no printed line")]
     OtherKind,
     /// The program knows no such format.
-    #[error("the program knows no format {0}")]
     UnknownFormat(u16),
+    /// The kernel has printed a line of a format, and its text has not come.
+    NoText(u16),
     /// Its length is not that of the arguments.
-    #[error("{len} bytes of arguments, where {format} has {expected}")]
     Length {
         /// The format's name.
         format: &'static str,
@@ -25,6 +27,21 @@ pub enum NoLine {
     },
 }
 
+impl fmt::Display for NoLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherKind => f.write_str("the record is no printed line"),
+            Self::UnknownFormat(number) => write!(f, "the program knows no format {number}"),
+            Self::NoText(number) => write!(f, "the text of format {number} has not come"),
+            Self::Length { format, len, expected } => {
+                write!(f, "{len} bytes of arguments, where {format} has {expected}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoLine {}
+
 /// A line that a kernel has printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -32,7 +49,7 @@ pub struct Line {
     pub head: Head,
     /// Its level.
     pub level: Level,
-    /// The name of its format.
+    /// The name of its format; `gprintf` for one whose text the kernel's memory has.
     pub name: &'static str,
     /// The text, with the arguments.
     pub text: String,
@@ -48,49 +65,17 @@ impl Line {
     pub fn of(record: &Record<'_>, formats: &'static [FormatInfo]) -> Result<Self, NoLine> {
         let number = record.head.kind.format().ok_or(NoLine::OtherKind)?;
         let format = formats.get(usize::from(number)).ok_or(NoLine::UnknownFormat(number))?;
-        let first = usize::from(format.is_limited);
-        let words: usize = first + format.types.iter().map(|value| value.words()).sum::<usize>();
-        if record.payload.len() != words * 4 {
-            return Err(NoLine::Length {
-                format: format.name,
-                len: record.payload.len(),
-                expected: words * 4,
-            });
-        }
-        Ok(Self {
-            head: record.head,
-            level: format.level,
-            name: format.name,
-            text: text(format, record, first),
-            left_out: if format.is_limited { record.word(0) } else { 0 },
-        })
+        let FormatInfo { name, level, text, types, is_limited } = *format;
+        Shown { name, level, text, types, is_limited, is_printf: false }.line(record)
     }
 
-    /// Emits it as an event of `tracing`, with the target `gpunet::kernel`.
-    pub fn trace(&self) {
-        let Self { head, name, text, left_out, .. } = self;
-        macro_rules! event {
-            ($level:ident) => {
-                tracing::event!(
-                    target: "gpunet::kernel",
-                    tracing::Level::$level,
-                    format = name,
-                    block = head.block,
-                    warp = head.warp,
-                    sm = head.sm,
-                    time_ns = head.time_ns,
-                    left_out,
-                    "{text}"
-                )
-            };
-        }
-        match self.level {
-            Level::Error => event!(ERROR),
-            Level::Warn => event!(WARN),
-            Level::Info => event!(INFO),
-            Level::Debug => event!(DEBUG),
-            Level::Trace => event!(TRACE),
-        }
+    /// The line of a record, by a format that lies in the rings' memory.
+    ///
+    /// # Errors
+    /// [`NoLine::Length`].
+    pub fn by_text(record: &Record<'_>, format: &FormatText) -> Result<Self, NoLine> {
+        let FormatText { level, ref types, is_limited, is_printf, ref text } = *format;
+        Shown { name: "gprintf", level, text, types, is_limited, is_printf }.line(record)
     }
 }
 
@@ -111,16 +96,49 @@ impl fmt::Display for Line {
     }
 }
 
-/// The text with the arguments, which begin at word `at` of the payload.
-fn text(format: &FormatInfo, record: &Record<'_>, mut at: usize) -> String {
-    let (mut out, mut from) = (String::with_capacity(format.text.len() + 16), 0);
-    let mut types = format.types.iter();
+/// A format, wherever it comes from.
+struct Shown<'a> {
+    name: &'static str,
+    level: Level,
+    text: &'a str,
+    types: &'a [Type],
+    is_limited: bool,
+    is_printf: bool,
+}
+
+impl Shown<'_> {
+    fn line(&self, record: &Record<'_>) -> Result<Line, NoLine> {
+        let first = usize::from(self.is_limited);
+        let words: usize = first + self.types.iter().map(|value| value.words()).sum::<usize>();
+        if record.payload.len() != words * 4 {
+            let (len, expected) = (record.payload.len(), words * 4);
+            return Err(NoLine::Length { format: self.name, len, expected });
+        }
+        let mut at = first;
+        let arguments = self.types.iter().map(|&value| {
+            let low = u64::from(record.word(at));
+            let high = if value.words() == 2 { u64::from(record.word(at + 1)) << 32 } else { 0 };
+            at += value.words();
+            (value, low | high)
+        });
+        let text =
+            if self.is_printf { printf::print(self.text, arguments) } else { text(self.text, arguments) };
+        let left_out = if self.is_limited { record.word(0) } else { 0 };
+        Ok(Line { head: record.head, level: self.level, name: self.name, text, left_out })
+    }
+}
+
+/// A text of `formats!` with its arguments, each a type and its bits.
+fn text(text: &str, mut arguments: impl Iterator<Item = (Type, u64)>) -> String {
+    let (mut out, mut from) = (String::with_capacity(text.len() + 16), 0);
     loop {
-        from = match piece(format.text.as_bytes(), from) {
-            // `check` has refused a text with a brace that is neither.
-            Piece::End | Piece::Bad => return out,
+        from = match piece(text.as_bytes(), from) {
+            Piece::End => return out,
+            // `check` has refused such a text; in the rings' memory anything may stand, or a text
+            // that was cut.
+            Piece::Bad => return out + text.get(from..).unwrap_or_default(),
             Piece::Text(end) => {
-                out.push_str(format.text.get(from..end).unwrap_or_default());
+                out.push_str(text.get(from..end).unwrap_or_default());
                 end
             }
             Piece::Brace(brace, end) => {
@@ -128,12 +146,9 @@ fn text(format: &FormatInfo, record: &Record<'_>, mut at: usize) -> String {
                 end
             }
             Piece::Hole(hole, end) => {
-                if let Some(&value) = types.next() {
-                    let low = u64::from(record.word(at));
-                    let high = if value.words() == 2 { u64::from(record.word(at + 1)) << 32 } else { 0 };
+                if let Some((value, bits)) = arguments.next() {
                     // Writing to a string does not fail.
-                    let _ = argument(&mut out, hole, value, low | high);
-                    at += value.words();
+                    let _ = argument(&mut out, hole, value, bits);
                 }
                 end
             }
@@ -181,9 +196,9 @@ fn float(out: &mut String, hole: Hole, value: f64, shortest: impl fmt::Display) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpunet_records::Kind;
+    use crate::unit::Kind;
 
-    gpunet_records::formats! {
+    crate::formats! {
         mod lines: Trace {
             PLAIN: Info(u32, i64) = "{} of {}, {{not}} this";
             NUMBERS: Debug(i32, u64, f32, f64) = "{:5}|{:#010x}|{:6.2}|{}";

@@ -11,14 +11,12 @@ use gpunet_proxy::Config;
 use gpunet_serve::Server;
 use gpunet_serve_host::{ServerSettings, start_with_data};
 use gpunet_tokens_kernel::Tokens;
-use gpunet_tokens_model::Weights;
+use gpunet_tokens_model::{WEIGHTS, Weights};
 use std::error::Error;
 use std::time::Duration;
 
 /// The kernel for a GPU, made by `cargo run -p gpunet-build-ptx`.
 static PTX: Embedded = embedded!("gpunet_tokens_kernel.ptx");
-/// The weights, made by `apps/tokens/model/train.py`.
-static WEIGHTS: &[u8] = include_bytes!("../model/weights.safetensors");
 
 /// Ring memory for all connections, which the proxy divides among them.
 const RINGS: u64 = 256 << 20;

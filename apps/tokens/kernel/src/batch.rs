@@ -230,7 +230,7 @@ impl Run<'_> {
             } else if position >= prompt {
                 let token = self.model.next(row + rows - 1);
                 tokens += 1;
-                if token == END {
+                if token == END && !settings.ignores_end {
                     end = Some(End::Text);
                 } else {
                     slot.store(&g.thread(), count, token, now_ns());

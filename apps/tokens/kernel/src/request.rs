@@ -25,6 +25,9 @@ pub(crate) struct Asked {
     pub(crate) is_stream: bool,
     /// The stream tells at its end how many tokens there were.
     pub(crate) has_usage: bool,
+    /// The answer goes on when the model has ended the text, as with vLLM's `ignore_eos`: for
+    /// measurements, which need answers of one length.
+    pub(crate) ignores_end: bool,
 }
 
 /// Tokens of a prompt of so many bytes: one says that the text begins.
@@ -46,6 +49,7 @@ pub(crate) fn read<'t, G: Group>(g: &G, body: Bytes<'t>, slot: Slot, is_chat: bo
     let mut fields = Fields { g, json: Reader::new(body), slot, prompt: 0, stops: 0 };
     let (mut model, mut has_prompt, mut most) = (None, false, None);
     let (mut temperature, mut seed, mut is_stream, mut has_usage) = (1.0, None, false, false);
+    let mut ignores_end = false;
     fields.json.object().map_err(|error| refusal(error, b"body", b"a JSON object"))?;
     while let Some(name) = fields.json.member().map_err(syntax)? {
         let is_null = fields.json.kind().map_err(syntax)? == Kind::Null;
@@ -72,6 +76,8 @@ pub(crate) fn read<'t, G: Group>(g: &G, body: Bytes<'t>, slot: Slot, is_chat: bo
             is_stream = fields.bool(b"stream")?;
         } else if name.is(b"stream_options") {
             has_usage = fields.stream_options()?;
+        } else if name.is(b"ignore_eos") {
+            ignores_end = fields.bool(b"ignore_eos")?;
         } else if name.is(b"stop") {
             fields.stops()?;
         } else {
@@ -104,7 +110,7 @@ pub(crate) fn read<'t, G: Group>(g: &G, body: Bytes<'t>, slot: Slot, is_chat: bo
         Some(most) if most > room => return Err(Refusal::TooLong { prompt: tokens, most }),
         Some(most) => most,
     };
-    Ok(Asked { prompt, most, temperature, seed, stops, is_stream, has_usage })
+    Ok(Asked { prompt, most, temperature, seed, stops, is_stream, has_usage, ignores_end })
 }
 
 /// What is no document. What is asked for by its kind is known to be there.

@@ -145,8 +145,8 @@ impl Session {
         let bell = around.bell;
         let name = (bell.place() as u64) << 32 | u64::from(number);
         let seed = asked.seed.unwrap_or_else(|| Bytes::from(&name.to_le_bytes()).hash(around.shared.secret));
-        let (prompt, most, temperature) = (asked.prompt, asked.most, asked.temperature);
-        slot.submit(g, number, &Settings { prompt, most, temperature, seed });
+        let request::Asked { prompt, most, temperature, ignores_end, .. } = asked;
+        slot.submit(g, number, &Settings { prompt, most, temperature, seed, ignores_end });
         if !around.shared.requests.push(g, &around.context, [bell.raw(), number.into()])? {
             slot.withdraw(g, number);
             let is_answered = refuse(g, http, &Refusal::Busy, b"Retry-After: 1\r\n".into())?;

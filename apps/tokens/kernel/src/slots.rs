@@ -35,7 +35,7 @@ mod at {
     pub(super) const NUMBER: usize = 0;
     /// Bytes of the prompt; above them the most tokens of the answer.
     pub(super) const LENGTHS: usize = 8;
-    /// The bits of the temperature.
+    /// The bits of the temperature; above them, whether it ignores the end of the text.
     pub(super) const TEMPERATURE: usize = 16;
     pub(super) const SEED: usize = 24;
     /// The number of a request that needs no more tokens.
@@ -65,6 +65,8 @@ pub(crate) struct Settings {
     pub(crate) most: usize,
     pub(crate) temperature: f32,
     pub(crate) seed: u64,
+    /// It goes on when the model has ended the text.
+    pub(crate) ignores_end: bool,
 }
 
 /// How the model's work for a request has ended.
@@ -181,7 +183,8 @@ impl Slot {
     pub(crate) fn submit<G: Group>(self, g: &G, number: u32, settings: &Settings) {
         if g.is_leader() {
             self.word(at::LENGTHS).set((settings.most as u64) << 32 | settings.prompt as u64);
-            self.word(at::TEMPERATURE).set(settings.temperature.to_bits().into());
+            let temperature = u64::from(settings.temperature.to_bits());
+            self.word(at::TEMPERATURE).set(u64::from(settings.ignores_end) << 32 | temperature);
             self.word(at::SEED).set(settings.seed);
             self.word(at::NUMBER).set(number.into());
         }
@@ -231,11 +234,13 @@ impl Slot {
 impl Slot {
     pub(crate) fn settings(self) -> Settings {
         let lengths = self.word(at::LENGTHS).get();
+        let temperature = self.word(at::TEMPERATURE).get();
         Settings {
             prompt: (lengths as u32 as usize).min(CONTEXT),
             most: (lengths >> 32) as usize,
-            temperature: f32::from_bits(self.word(at::TEMPERATURE).get() as u32),
+            temperature: f32::from_bits(temperature as u32),
             seed: self.word(at::SEED).get(),
+            ignores_end: temperature >> 32 != 0,
         }
     }
 
@@ -311,7 +316,7 @@ mod tests {
     #[test]
     fn a_place_takes_a_request_when_the_last_one_has_ended() {
         let (g, slot) = (Solo::new(0, 1), for_test());
-        let settings = Settings { prompt: 2, most: 9, temperature: 0.5, seed: 1 << 40 };
+        let settings = Settings { prompt: 2, most: 9, temperature: 0.5, seed: 1 << 40, ignores_end: true };
         assert_eq!(slot.next_number(&g), Some(1));
         slot.put_prompt(&g, 0, Bytes::from(b"ab"));
         slot.submit(&g, 1, &settings);

@@ -2,10 +2,12 @@
 #![allow(unsafe_code)]
 
 use crate::config::{CONTEXT, HEADS, HIDDEN, LAYERS, MAX_ROWS, VOCABULARY, WIDTH};
+use crate::{Sampling, SequenceId, Step};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Memory for the keys and values of some sequences, and for the rows of a step.
 ///
-/// A sequence takes 1.5 MiB, a row 14 KiB. Copies are the same memory. One group uses it at a time.
+/// A sequence takes 1.5 MiB, a row 15 KiB. Copies are the same memory. One group uses it at a time.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Cache {
@@ -19,26 +21,92 @@ unsafe impl Send for Cache {}
 // SAFETY: as above.
 unsafe impl Sync for Cache {}
 
-/// Bytes of the keys, and of the values, of one layer of a sequence.
-const LAYER_BYTES: usize = CONTEXT * WIDTH * 4;
-/// Bytes of a sequence's keys and values.
-const SEQUENCE_BYTES: usize = LAYERS * 2 * LAYER_BYTES;
-/// What a sequence has beside: how many tokens are cached, and the row at which it begins in a step.
-const SEQUENCE_WORDS: usize = 8;
+/// Keys whose scores a part of attention has together: partial sums are over as many.
+pub(crate) const CHUNK: usize = 128;
+/// Chunks of the longest sequence.
+pub(crate) const CHUNKS: usize = CONTEXT / CHUNK;
 
-/// Bytes of a row's parts: its step, its result, and numbers.
-pub(crate) const STEP_BYTES: usize = 32;
-const ROW_BYTES: usize = STEP_BYTES + 4 * (WIDTH + WIDTH + WIDTH + HIDDEN + VOCABULARY) + 4 * HEADS * CONTEXT;
+/// What a sequence has beside its keys and values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SequenceState {
+    /// How many tokens are in the cache.
+    pub(crate) cached: u32,
+    /// The row at which it begins in this step.
+    pub(crate) first_row: u32,
+}
+
+/// A row's step as it lies in memory; its result lies behind it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Row {
+    sequence: u32,
+    position: u32,
+    token: u32,
+    temperature: f32,
+    seed: u64,
+}
+
+/// From a row's step to the next row's.
+const STEP_STRIDE: usize = 32;
+
+/// Numbers of a row, one part after another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Numbers {
+    /// What passes from layer to layer: `[WIDTH]`.
+    Residual,
+    /// `[WIDTH]`.
+    Query,
+    /// What attention gives: `[WIDTH]`.
+    Mixed,
+    /// `[HIDDEN]`.
+    Hidden,
+    /// `[VOCABULARY]`.
+    Logits,
+    /// What a chunk of values adds up to: `[CHUNKS][WIDTH]`.
+    Partial,
+    /// What a chunk of scores adds up to: `[CHUNKS][HEADS]`.
+    Share,
+    /// The powers of scores: `[HEADS][CONTEXT]`.
+    Scores,
+}
+
+impl Numbers {
+    const fn offset(self) -> usize {
+        match self {
+            Self::Residual => 0,
+            Self::Query => WIDTH,
+            Self::Mixed => 2 * WIDTH,
+            Self::Hidden => 3 * WIDTH,
+            Self::Logits => 3 * WIDTH + HIDDEN,
+            Self::Partial => 3 * WIDTH + HIDDEN + VOCABULARY,
+            Self::Share => 3 * WIDTH + HIDDEN + VOCABULARY + CHUNKS * WIDTH,
+            Self::Scores => 3 * WIDTH + HIDDEN + VOCABULARY + CHUNKS * (WIDTH + HEADS),
+        }
+    }
+}
+
+/// Numbers of the keys, and of the values, of one layer of a sequence.
+const LAYER: usize = CONTEXT * WIDTH;
+/// Numbers of a row.
+const ROW: usize = Numbers::Scores.offset() + HEADS * CONTEXT;
+
+// All parts are aligned to 64 bytes, so that four numbers load at once.
+const _: () = assert!(LAYER.is_multiple_of(16) && ROW.is_multiple_of(16));
+const _: () = assert!(CONTEXT.is_multiple_of(CHUNK) && (CHUNKS * HEADS).is_multiple_of(16));
 
 impl Cache {
-    /// How many bytes a cache for so many sequences and so many rows a step takes.
+    /// How many bytes a cache takes for so many sequences, and so many rows of a step.
     ///
-    /// More rows let longer pieces of prompts pass in one step.
+    /// With more rows, longer pieces of prompts pass in one step.
     #[must_use]
     pub const fn bytes(sequences: usize, rows: usize) -> usize {
-        (sequences * SEQUENCE_WORDS).next_multiple_of(64)
-            + sequences * SEQUENCE_BYTES
-            + rows * ROW_BYTES.next_multiple_of(64)
+        Self::rows_at(sequences)
+            + (rows * STEP_STRIDE).next_multiple_of(64)
+            + 4 * (rows * ROW + sequences * LAYERS * 2 * LAYER)
+    }
+
+    const fn rows_at(sequences: usize) -> usize {
+        (sequences * size_of::<[u32; 2]>()).next_multiple_of(64)
     }
 
     /// Makes a cache of [`Cache::bytes`] bytes of memory.
@@ -49,7 +117,8 @@ impl Cache {
     /// # Safety
     /// The memory is in reach of the device, 64-aligned, filled with zeros before its first use, and
     /// nothing else uses it while any copy of the value is used. One group uses the cache at a time:
-    /// another one takes over only after a barrier, a launch or an acquired word between them.
+    /// another one takes over only after a barrier, a launch or an acquired word between them. Its
+    /// lanes call the methods of [`Model`](crate::Model) as these say under "Cooperation".
     #[must_use]
     pub const unsafe fn new(memory: *mut u8, sequences: usize, rows: usize) -> Self {
         assert!(sequences > 0 && rows > 0 && rows <= MAX_ROWS, "a cache has sequences, and 1 to 512 rows");
@@ -67,4 +136,118 @@ impl Cache {
     pub const fn rows(&self) -> usize {
         self.rows as usize
     }
+
+    fn state_at(&self, sequence: u32) -> *mut [u32; 2] {
+        if sequence >= self.sequences {
+            no_such_row();
+        }
+        self.start.cast::<[u32; 2]>().wrapping_add(sequence as usize)
+    }
+
+    /// The state of a sequence, which nobody changes meanwhile.
+    pub(crate) fn state(&self, sequence: u32) -> SequenceState {
+        // SAFETY: two words of a sequence of the cache (checked).
+        let [cached, first_row] = unsafe { self.state_at(sequence).read() };
+        SequenceState { cached, first_row }
+    }
+
+    /// Sets how many tokens of a sequence are cached. One lane calls it for a sequence.
+    pub(crate) fn set_cached(&self, sequence: u32, count: u32) {
+        // SAFETY: the first word of a sequence of the cache (checked), and this lane's alone now.
+        unsafe { self.state_at(sequence).cast::<u32>().write(count) };
+    }
+
+    /// Sets the row at which a sequence begins. Several lanes may do it: one of their rows stays.
+    pub(crate) fn set_first_row(&self, sequence: u32, row: u32) {
+        let word = self.state_at(sequence).cast::<u32>().wrapping_add(1);
+        // SAFETY: the second word of a sequence of the cache (checked), which all use as a word until
+        // the barrier after which it is read.
+        let word = unsafe { AtomicU32::from_ptr(word) };
+        // Ordering: Relaxed; the group's barrier orders it before the reads.
+        word.store(row, Ordering::Relaxed);
+    }
+
+    fn row(&self, row: usize) -> *mut Row {
+        if row >= self.rows() {
+            no_such_row();
+        }
+        self.start.wrapping_add(Self::rows_at(self.sequences()) + row * STEP_STRIDE).cast()
+    }
+
+    /// A row's result: apart from its step, which a lane may set while others still read results.
+    fn result(&self, row: usize) -> *mut u32 {
+        const { assert!(size_of::<Row>() + 4 <= STEP_STRIDE) }
+        self.row(row).wrapping_add(1).cast()
+    }
+
+    /// Where the numbers of all rows begin.
+    const fn numbers_at(&self) -> *mut f32 {
+        let rows = (self.rows() * STEP_STRIDE).next_multiple_of(64);
+        self.start.wrapping_add(Self::rows_at(self.sequences()) + rows).cast()
+    }
+
+    /// A part of the numbers of row 0; those of the next row lie [`Cache::ROW_STRIDE`] further on.
+    pub(crate) const fn numbers(&self, part: Numbers) -> *mut f32 {
+        self.numbers_at().wrapping_add(part.offset())
+    }
+
+    /// From a number of a row to that of the next row.
+    pub(crate) const ROW_STRIDE: usize = ROW;
+
+    /// The keys of a layer of a sequence of the cache: `[WIDTH][CONTEXT]`, so that keys at
+    /// positions side by side load together.
+    pub(crate) const fn keys(&self, sequence: u32, layer: usize) -> *mut f32 {
+        let index = (sequence as usize * LAYERS + layer) * 2;
+        self.numbers_at().wrapping_add(self.rows() * ROW + index * LAYER)
+    }
+
+    /// The values of a layer of a sequence of the cache: `[CONTEXT][WIDTH]`.
+    pub(crate) const fn values(&self, sequence: u32, layer: usize) -> *mut f32 {
+        self.keys(sequence, layer).wrapping_add(LAYER)
+    }
+
+    /// Writes a row's step. One lane calls it for a row, which no other lane reads meanwhile.
+    pub(crate) fn put(&self, row: usize, step: Step) {
+        let Step { sequence: SequenceId(sequence), token, position, sampling } = step;
+        let Sampling { temperature, seed } = sampling;
+        let value = Row { sequence, position, token: u32::from(token), temperature, seed };
+        // SAFETY: a row of the cache (checked), and this lane's alone now.
+        unsafe { self.row(row).write(value) };
+    }
+
+    /// A row's step. After the barrier that follows [`Cache::put`].
+    pub(crate) fn get(&self, row: usize) -> Step {
+        // SAFETY: a row of the cache (checked), which nobody writes meanwhile.
+        let Row { sequence, position, token, temperature, seed } = unsafe { self.row(row).read() };
+        let sampling = Sampling { temperature, seed };
+        Step { sequence: SequenceId(sequence), token: token as u8, position, sampling }
+    }
+
+    /// The sequence and the position of a row, as [`Cache::get`] reads them.
+    #[inline(always)]
+    pub(crate) fn place(&self, row: usize) -> (u32, u32) {
+        let row = self.row(row).cast::<[u32; 2]>();
+        // SAFETY: the first two words of a row of the cache (checked), which nobody writes meanwhile.
+        let [sequence, position] = unsafe { row.read() };
+        (sequence, position)
+    }
+
+    /// Sets a row's result. One lane calls it for a row.
+    pub(crate) fn set_next(&self, row: usize, token: u8) {
+        // SAFETY: the result of a row of the cache (checked), and this lane's alone now.
+        unsafe { self.result(row).write(u32::from(token)) };
+    }
+
+    /// A row's result, after the barrier that follows [`Cache::set_next`].
+    pub(crate) fn next(&self, row: usize) -> u8 {
+        // SAFETY: the result of a row of the cache (checked), which nobody writes meanwhile.
+        unsafe { self.result(row).read() as u8 }
+    }
+}
+
+/// The one place: a panic's arguments take ten instructions.
+#[cold]
+#[inline(never)]
+pub(crate) fn no_such_row() -> ! {
+    panic!("the cache of the model has no such row");
 }

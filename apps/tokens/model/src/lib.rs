@@ -15,13 +15,19 @@
 //! | memory: keys and values, and what a step needs | `cache` |
 //! | the step | `model`; its parts: `product`, `attention` |
 //! | halves, roots, powers | `math` |
+//! | numbers in memory, and the shares of lanes | `memory` |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 #![deny(unsafe_code)]
 
+mod attention;
 mod cache;
 mod config;
+mod math;
+mod memory;
 mod model;
+mod product;
+mod sample;
 mod step;
 mod weights;
 
@@ -34,3 +40,22 @@ pub use step::{Sampling, SequenceId, Step, StepError};
 pub use weights::Weights;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use weights::WeightsError;
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod file {
+    /// Aligned as a kernel needs it.
+    #[repr(C, align(64))]
+    struct Aligned<Bytes: ?Sized>(Bytes);
+
+    static FILE: &Aligned<[u8]> = &Aligned(*include_bytes!("../weights.safetensors"));
+
+    /// The weights that `train.py` has made: a safetensors file of halves, for
+    /// [`Weights::check`](crate::Weights::check). It is 64-aligned. The host copies it into memory
+    /// that a GPU reads; CPU blocks can use it where it lies.
+    pub static WEIGHTS: &[u8] = &FILE.0;
+}
+#[cfg(not(target_arch = "nvptx64"))]
+pub use file::WEIGHTS;
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,13 @@
 //! A step of the model.
 #![allow(unsafe_code)]
 
-use crate::{Cache, Step, StepError, Weights};
+use crate::attention::{merge, mix, score};
+use crate::cache::{Cache, Numbers, no_such_row};
+use crate::config::{CONTEXT, HIDDEN, LAYERS, VOCABULARY, WIDTH};
+use crate::memory::{Lane, load};
+use crate::product::{Product, Target, embed};
+use crate::sample::choose;
+use crate::{Step, StepError, Weights};
 use gpunet_device::Group;
 
 /// A model with its weights and its cache. Copies are the same model.
@@ -61,11 +67,9 @@ impl Model {
     ///
     /// # Cooperation
     /// One lane calls it for a row; several lanes may set different rows. No barrier is needed
-    /// before [`Model::step`]. After a step, rows are set again only when all lanes have read what
-    /// they want of it: the group meets between.
+    /// before [`Model::step`], nor after it.
     pub fn put(&self, row: usize, step: Step) {
-        let _ = (row, step, self.weights, self.file);
-        todo!()
+        self.cache.put(row, step);
     }
 
     /// Computes the first `rows` rows that were set with [`Model::put`]: each token is added to its
@@ -81,9 +85,108 @@ impl Model {
     /// # Cooperation
     /// All lanes call it with the same number. Afterwards all lanes may call [`Model::next`] and
     /// [`Model::logit`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn step<G: Group>(&self, g: &G, rows: usize) -> Result<(), StepError> {
-        let _ = (g, rows);
-        todo!()
+        if rows == 0 || rows > self.cache.rows() {
+            return Err(StepError::Rows);
+        }
+        let (lane, cache, rows) = (Lane::of(g), &self.cache, rows as u32);
+        self.admit(g, lane, rows)?;
+        let matrix = |at: u32| self.file.wrapping_add(at as usize).cast::<u16>();
+        let multiply = |input, inputs, normalized, at, outputs, target| {
+            let product = Product { input, inputs, normalized, matrix: matrix(at), outputs, target };
+            // SAFETY: the weights were checked, and a barrier is before and after.
+            unsafe { product.compute(lane, cache, rows) };
+            g.sync();
+        };
+        // SAFETY: as above; the rows were admitted.
+        unsafe { embed(lane, cache, rows, matrix(self.weights.embedding)) };
+        g.sync();
+        let mut layer = 0;
+        while layer < LAYERS {
+            use Numbers::{Hidden, Logits, Mixed, Residual};
+            use Target::{Add, Attention, Store, StorePositive};
+            let weights = self.weights.layers[layer];
+            multiply(Residual, WIDTH, true, weights.qkv, 3 * WIDTH, Attention(layer));
+            // SAFETY: the rows were admitted, and a barrier is between any two of these.
+            unsafe { score(lane, cache, rows, layer) };
+            g.sync();
+            // SAFETY: as above.
+            unsafe { mix(lane, cache, rows, layer) };
+            g.sync();
+            // SAFETY: as above.
+            unsafe { merge(lane, cache, rows) };
+            g.sync();
+            multiply(Mixed, WIDTH, false, weights.out, WIDTH, Add(Residual));
+            multiply(Residual, WIDTH, true, weights.up, HIDDEN, StorePositive(Hidden));
+            multiply(Hidden, HIDDEN, false, weights.down, WIDTH, Add(Residual));
+            layer += 1;
+            if layer == LAYERS {
+                multiply(Residual, WIDTH, true, self.weights.unembedding, VOCABULARY, Store(Logits));
+            }
+        }
+        // SAFETY: the rows have logits.
+        unsafe { choose(lane, cache, rows) };
+        g.sync();
+        Ok(())
+    }
+
+    /// Checks the rows, and counts their tokens as cached. It meets before and after.
+    fn admit<G: Group>(&self, g: &G, lane: Lane, rows: u32) -> Result<(), StepError> {
+        // What is wrong, in fields of a sum: each has room for a count of all rows.
+        const FIELD: u32 = 10;
+        const {
+            assert!(crate::MAX_ROWS < 1 << FIELD);
+        }
+        let cache = &self.cache;
+        g.sync();
+        let begins = |row: u32| row == 0 || cache.place(row as usize - 1).0 != cache.place(row as usize).0;
+        let mut row = lane.rank;
+        while row < rows {
+            let (sequence, _) = cache.place(row as usize);
+            if sequence < cache.sequences() as u32 && begins(row) {
+                cache.set_first_row(sequence, row);
+            }
+            row += lane.size;
+        }
+        g.sync();
+        let (mut wrong, mut row) = (0, lane.rank);
+        while row < rows {
+            let (sequence, position) = cache.place(row as usize);
+            if sequence >= cache.sequences() as u32 {
+                wrong += 1;
+            } else if position >= CONTEXT as u32 {
+                wrong += 1 << FIELD;
+            } else {
+                let follows = if begins(row) {
+                    // Of two groups of rows of one sequence, the word has one.
+                    let state = cache.state(sequence);
+                    state.first_row == row && (position == 0 || position == state.cached)
+                } else {
+                    position == cache.place(row as usize - 1).1.wrapping_add(1)
+                };
+                wrong += u32::from(!follows) << (2 * FIELD);
+            }
+            row += lane.size;
+        }
+        let wrong = g.sum(wrong);
+        let has = |field: u32| wrong >> (field * FIELD) & ((1 << FIELD) - 1) != 0;
+        if wrong != 0 {
+            return Err(match () {
+                () if has(0) => StepError::UnknownSequence,
+                () if has(1) => StepError::ContextFull,
+                () => StepError::OutOfOrder,
+            });
+        }
+        let mut row = lane.rank;
+        while row < rows {
+            let (sequence, position) = cache.place(row as usize);
+            if row + 1 == rows || begins(row + 1) {
+                cache.set_cached(sequence, position + 1);
+            }
+            row += lane.size;
+        }
+        Ok(())
     }
 
     /// The token that the last step has chosen to follow that of a row.
@@ -95,8 +198,7 @@ impl Model {
     /// Any lane, after a step.
     #[must_use]
     pub fn next(&self, row: usize) -> u8 {
-        let _ = row;
-        todo!()
+        self.cache.next(row)
     }
 
     /// The logit of a token to follow that of a row, as the last step has computed it.
@@ -108,7 +210,11 @@ impl Model {
     /// Any lane, after a step.
     #[must_use]
     pub fn logit(&self, row: usize, token: u8) -> f32 {
-        let _ = (row, token);
-        todo!()
+        if row >= self.cache.rows() {
+            no_such_row();
+        }
+        let logits = self.cache.numbers(Numbers::Logits).wrapping_add(row * Cache::ROW_STRIDE);
+        // SAFETY: a number of a row of the cache; nobody writes it between two steps.
+        unsafe { load(logits.wrapping_add(token as usize)) }
     }
 }

@@ -12,14 +12,17 @@ pub struct SequenceId(pub u32);
 /// batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// What logits are divided by before a token is drawn. 0 or less, or no number: always the most
-    /// likely token, of equally likely ones the lowest.
+    /// What logits are divided by before a token is drawn. Below [`Sampling::MIN_TEMPERATURE`], or
+    /// if it is no number: always the most likely token, of equally likely ones the lowest.
     pub temperature: f32,
     /// Where the random numbers of the sequence come from.
     pub seed: u64,
 }
 
 impl Sampling {
+    /// The lowest temperature at which a token is drawn.
+    pub const MIN_TEMPERATURE: f32 = 1.0 / 1024.0;
+
     /// Always the most likely token.
     pub const GREEDY: Self = Self { temperature: 0.0, seed: 0 };
 }

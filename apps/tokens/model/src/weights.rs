@@ -1,6 +1,6 @@
 //! The file of the weights: the host checks it, and the kernel gets plain offsets.
 
-use crate::config::{HIDDEN, LAYERS, VOCABULARY, WIDTH};
+use crate::config::LAYERS;
 
 /// Where the matrices of the model lie in a safetensors file, in bytes from its start. All are
 /// halves (`F16`), row-major, `[inputs][outputs]`, and lie at multiples of 16.
@@ -34,7 +34,8 @@ pub use host::WeightsError;
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
-    use super::*;
+    use super::{LayerWeights, Weights};
+    use crate::config::{HIDDEN, LAYERS, VOCABULARY, WIDTH};
     use serde_json::Value;
 
     /// A file of weights that this model cannot use.
@@ -133,10 +134,10 @@ mod host {
         /// # Examples
         ///
         /// ```
-        /// use gpunet_tokens_model::Weights;
+        /// use gpunet_tokens_model::{WEIGHTS, Weights};
         ///
-
-        /// assert!(Weights::check(b"no weights").is_err());
+        /// assert!(Weights::check(WEIGHTS).is_ok());
+        /// assert!(Weights::check(&WEIGHTS[..100]).is_err());
         /// ```
         pub fn check(file: &[u8]) -> Result<Self, WeightsError> {
             let file = File::open(file).ok_or(WeightsError::Header)?;

@@ -22,8 +22,8 @@ pub struct Args {
     /// Where the kernel runs: auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: DeviceChoice,
-    /// Thread blocks that serve connections, beside the one of the model [default: 32 on a GPU, 1 on
-    /// the CPU].
+    /// Thread blocks that serve connections, beside the one of the model [default: 32 on a GPU, 1
+    /// on the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub blocks: Option<u32>,
     /// Threads of a block on a GPU.

@@ -29,11 +29,8 @@ const IDLE_NS: u64 = 75_000_000_000;
 pub fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     cli::start_log();
     let interrupt = Interrupt::install()?;
-    let config = Config {
-        sockets: args.connections * 2 + 64,
-        shared_rings: RINGS + RINGS / 4,
-        ..Config::default()
-    };
+    let config =
+        Config { sockets: args.connections * 2 + 64, shared_rings: RINGS + RINGS / 4, ..Config::default() };
     let proxy = args.proxy.open(config)?;
     let attachment = attach(&proxy, "gpunet-tokens", args.device)?;
     let is_gpu = attachment.cuda().is_some();

@@ -9,16 +9,16 @@ use gpunet_serve::Bytes;
 /// What all parts of an answer say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct About {
-    pub(crate) is_chat: bool,
-    /// The stream tells at its end how many tokens there were.
-    pub(crate) has_usage: bool,
     /// Names the request: its place and its number there.
     pub(crate) place: u32,
     pub(crate) number: u32,
-    /// When it was made, in seconds since 1970.
-    pub(crate) created: u64,
+    /// When it was made, in seconds since 1970: until 2106.
+    pub(crate) created: u32,
     /// Bytes of the prompt.
-    pub(crate) prompt: u32,
+    pub(crate) prompt: u16,
+    pub(crate) is_chat: bool,
+    /// The stream tells at its end how many tokens there were.
+    pub(crate) has_usage: bool,
 }
 
 /// Why an answer ends.
@@ -48,7 +48,7 @@ pub(crate) enum Event<'t> {
     /// The text has ended.
     Finish(Finish),
     /// So many tokens the answer has.
-    Usage(u32),
+    Usage(u16),
     /// The model has failed.
     Failed,
     /// The stream ends.
@@ -70,13 +70,13 @@ impl About {
         body.put(g, b"\",\"object\":\"");
         body.put(g, object);
         body.put(g, b"\",\"created\":");
-        body.put_number(g, self.created as i64);
+        body.put_number(g, self.created.into());
         body.put(g, b",\"model\":\"");
         body.put(g, MODEL);
         body.put(g, b"\",\"choices\":[");
     }
 
-    fn put_usage<G: Group>(&self, g: &G, body: &mut Body<'_, '_>, tokens: u32) {
+    fn put_usage<G: Group>(&self, g: &G, body: &mut Body<'_, '_>, tokens: u16) {
         let prompt = prompt_tokens(self.prompt as usize) as i64;
         body.put(g, b",\"usage\":{\"prompt_tokens\":");
         body.put_number(g, prompt);
@@ -94,7 +94,7 @@ impl About {
         g: &G,
         body: &mut Body<'_, '_>,
         text: Bytes<'_>,
-        (finish, tokens): (Finish, u32),
+        (finish, tokens): (Finish, u16),
     ) {
         self.put_head(g, body, if self.is_chat { b"chat.completion" } else { b"text_completion" });
         body.put(g, b"{\"index\":0,");

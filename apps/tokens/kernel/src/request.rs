@@ -225,7 +225,11 @@ impl<'t, G: Group> Fields<'_, 't, G> {
             self.message()?;
             count += 1;
         }
-        if count == 0 { Err(Refusal::Value { field, wants: b"an array of at least one message" }) } else { Ok(()) }
+        if count == 0 {
+            Err(Refusal::Value { field, wants: b"an array of at least one message" })
+        } else {
+            Ok(())
+        }
     }
 
     fn message(&mut self) -> Result<'t, ()> {

@@ -11,6 +11,7 @@ use crate::text::settle;
 use gpunet_device::{Group, Result, now_ns};
 use gpunet_http::{Body, Http, Reply, Request, Status};
 use gpunet_serve::{Bell, Bells, Bytes, Context, Next};
+use gpunet_tokens_model::CONTEXT;
 
 pub(crate) const JSON: &[u8] = b"application/json";
 /// When a connection looks again that waits for the model to end its last request.
@@ -42,22 +43,26 @@ enum Stage {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Session {
     about: About,
-    stage: Stage,
-    is_stream: bool,
-    stops: u32,
-    /// Bytes of the text that are final; of a stream, that are sent.
-    len: u32,
-    /// Bytes of the text up to its end, once that is known.
-    end: u32,
-    /// Tokens of the answer: up to the end of a stop sequence.
-    tokens: u32,
-    /// Why the answer ends, once that is known.
-    finish: Option<Reason>,
-    /// The first token has been seen.
-    has_token: bool,
     /// When the request was whole, by the device's clock.
     since: u64,
+    /// Bytes of the text that are final; of a stream, that are sent.
+    len: u16,
+    /// Bytes of the text up to its end, once that is known.
+    end: u16,
+    /// Tokens of the answer: up to the end of a stop sequence.
+    tokens: u16,
+    stops: u8,
+    stage: Stage,
+    /// Why the answer ends, once that is known.
+    finish: Option<Reason>,
+    is_stream: bool,
+    /// The first token has been seen.
+    has_token: bool,
 }
+
+// With that of HTTP a connection's state is shorter than 128 bytes: LLVM would move a longer one
+// byte by byte.
+const _: () = assert!(size_of::<Session>() <= 40 && CONTEXT <= u16::MAX as usize);
 
 /// Why an answer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,10 +165,10 @@ impl Session {
             has_usage: asked.has_usage,
             place: bell.place() as u32,
             number,
-            created: around.unix_ns / 1_000_000_000,
-            prompt: prompt as u32,
+            created: (around.unix_ns / 1_000_000_000) as u32,
+            prompt: prompt as u16,
         };
-        let (stops, since) = (asked.stops as u32, around.context.now);
+        let (stops, since) = (asked.stops as u8, around.context.now);
         let stage = Stage::Waiting;
         *self = Self { about, stage, is_stream: asked.is_stream, stops, since, ..Self::default() };
         Ok(None)
@@ -211,8 +216,8 @@ impl Session {
         }
         let stops = slot.stops(self.stops as usize);
         let settled = settle(output, self.len as usize, end.is_some(), stops);
-        self.tokens = settled.stopped.unwrap_or(count) as u32;
-        self.end = settled.len as u32;
+        self.tokens = settled.stopped.unwrap_or(count) as u16;
+        self.end = settled.len as u16;
         self.finish = match (settled.stopped, end) {
             (Some(_), None) => {
                 slot.stop(g, number);
@@ -234,7 +239,7 @@ impl Session {
         around: &Around<'_>,
         text: Bytes<'_>,
     ) -> Result<bool> {
-        self.len = text.len() as u32;
+        self.len = text.len() as u16;
         let reply = Reply::new(Status::Ok, JSON);
         let Some(reason) = self.finish else {
             // It may have gone: then the head of the answer makes its host tell so.
@@ -293,7 +298,7 @@ impl Session {
                     if !http.write_with(g, |body| self.about.put_event(g, body, &event))? {
                         return Ok(false);
                     }
-                    self.len = text.len() as u32;
+                    self.len = text.len() as u16;
                     let ns = if g.is_leader() { now_ns().saturating_sub(stored) } else { 0 };
                     around.metrics().measured(g, Time::Delivery, ns);
                     continue;

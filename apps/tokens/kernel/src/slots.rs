@@ -20,8 +20,8 @@ use gpunet_serve::raw::Word64;
 use gpunet_serve::{Bytes, Carve, Memory};
 use gpunet_tokens_model::CONTEXT;
 
-/// Sequences at which an answer ends, at most: four of the request, as in the API of OpenAI, and the
-/// end of a line in a chat.
+/// Sequences at which an answer ends, at most: four of the request, as in the API of OpenAI, and
+/// the end of a line in a chat.
 pub(crate) const MAX_STOPS: usize = 5;
 /// Bytes of such a sequence, at most.
 pub(crate) const MAX_STOP: usize = 32;

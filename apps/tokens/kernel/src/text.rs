@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn what_may_become_a_stop_sequence_waits() {
-        let settled = |text: &[u8], is_whole| settle(Bytes::from(text), 0, is_whole, stops(&[b"END", b"\n\n"]));
+        let settled =
+            |text: &[u8], is_whole| settle(Bytes::from(text), 0, is_whole, stops(&[b"END", b"\n\n"]));
         assert_eq!(settled(b"abEN", false), Settled { len: 2, stopped: None });
         assert_eq!(settled(b"abEN", true), Settled { len: 4, stopped: None });
         assert_eq!(settled(b"abENDc", false), Settled { len: 2, stopped: Some(5) });

@@ -15,7 +15,12 @@ fn a_request_that_asks_for_what_there_is_not_is_told_so() {
         ("[]", 400, "it must be a JSON object", Some("body")),
         (r#"{"prompt":"a"}"#, 400, "You must provide", Some("model")),
         (r#"{"model":"gpunet-tokens"}"#, 400, "You must provide", Some("prompt")),
-        (r#"{"model":"gpt-9 \"x\"","prompt":"a"}"#, 404, r#"model 'gpt-9 "x"' does not exist"#, Some("model")),
+        (
+            r#"{"model":"gpt-9 \"x\"","prompt":"a"}"#,
+            404,
+            r#"model 'gpt-9 "x"' does not exist"#,
+            Some("model"),
+        ),
         (&format!(r#"{{{good},"max_tokens":0}}"#), 400, "at least 1", Some("max_tokens")),
         (&format!(r#"{{{good},"max_tokens":2.5}}"#), 400, "an integer", Some("max_tokens")),
         (&format!(r#"{{{good},"max_tokens":512}}"#), 400, "maximum context length is 512 tokens", None),
@@ -43,7 +48,8 @@ fn a_request_that_asks_for_what_there_is_not_is_told_so() {
         assert_eq!(error["type"], "invalid_request_error", "{answer:?}");
     }
     // Fields that change nothing, and null for those that are not given, are taken.
-    let fields = r#","user":"me","n":1,"top_p":1.0,"presence_penalty":0,"echo":false,"stop":null,"logprobs":null"#;
+    let fields =
+        r#","user":"me","n":1,"top_p":1.0,"presence_penalty":0,"echo":false,"stop":null,"logprobs":null"#;
     assert_eq!(send(server.addr, &completion("a", 1, fields)).status, 200);
 }
 

@@ -26,7 +26,8 @@ fn prompt(client: usize) -> String {
 fn each_of_many_gets_what_it_gets_alone() {
     let server = server(&["--blocks", "2", "--batch", "5"]);
     let addr = server.addr;
-    let alone: Vec<_> = (0..6).map(|client| send(addr, &completion(&prompt(client), 10, "")).text()).collect();
+    let alone: Vec<_> =
+        (0..6).map(|client| send(addr, &completion(&prompt(client), 10, "")).text()).collect();
     let before = steps(addr);
     assert_eq!(before[0], before[1], "one at a time");
     std::thread::scope(|scope| {
@@ -48,7 +49,8 @@ fn each_of_many_gets_what_it_gets_alone() {
 fn a_request_joins_a_batch_that_runs_and_leaves_it_before() {
     let server = server(&["--interval", "10"]);
     let mut long = connect(server.addr);
-    long.write_all(completion("A ", 400, r#","stream":true,"ignore_eos":true"#).as_bytes()).expect("it is taken");
+    long.write_all(completion("A ", 400, r#","stream":true,"ignore_eos":true"#).as_bytes())
+        .expect("it is taken");
     first_bytes(&mut long);
     let short = send(server.addr, &completion("A ", 2, ""));
     assert!(short.json()["usage"]["completion_tokens"].as_u64() <= Some(2), "{short:?}");
@@ -73,7 +75,9 @@ fn the_request_of_a_client_that_goes_leaves_the_batch() {
     let server = server(&["--interval", "20"]);
     let addr = server.addr;
     let mut gone = 0;
-    for (is_reset, fields) in [(true, r#","stream":true"#), (false, r#","stream":true"#), (true, ""), (false, "")] {
+    for (is_reset, fields) in
+        [(true, r#","stream":true"#), (false, r#","stream":true"#), (true, ""), (false, "")]
+    {
         goes(addr, is_reset, &format!(r#"{fields},"ignore_eos":true"#));
         gone += 1;
         until_metric(addr, "gpunet_tokens_requests_running", |running| running == 0);
@@ -135,7 +139,8 @@ fn requests_beyond_the_queue_are_told_to_come_again() {
 #[test]
 fn a_connection_serves_its_requests_in_their_order() {
     let server = server(&[]);
-    let expected: Vec<_> = (0..3).map(|at| send(server.addr, &completion(&prompt(at), 4, "")).text()).collect();
+    let expected: Vec<_> =
+        (0..3).map(|at| send(server.addr, &completion(&prompt(at), 4, "")).text()).collect();
     let keep = |at| completion(&prompt(at), 4, "").replace("Connection: close\r\n", "");
     let mut client = connect(server.addr);
     let all = [keep(0), keep(1), completion(&prompt(2), 4, "")].concat();

@@ -34,7 +34,10 @@ impl Answer {
 
     /// The text of the completion that the events bring.
     pub fn streamed_text(&self) -> String {
-        self.events().iter().filter_map(|event| event["choices"][0]["text"].as_str().map(str::to_owned)).collect()
+        self.events()
+            .iter()
+            .filter_map(|event| event["choices"][0]["text"].as_str().map(str::to_owned))
+            .collect()
     }
 }
 

@@ -77,7 +77,8 @@ fn a_stop_sequence_ends_the_text_before_it() {
     let json = stopped.json();
     assert_eq!((stopped.text(), &json["choices"][0]["finish_reason"]), (expected.clone(), &"stop".into()));
     assert_eq!(json["usage"]["completion_tokens"], (expected.len() + stop.len()) as u64);
-    let stream = send(server.addr, &completion("User: What is a ring?", 24, &format!("{fields},\"stream\":true")));
+    let stream =
+        send(server.addr, &completion("User: What is a ring?", 24, &format!("{fields},\"stream\":true")));
     assert_eq!(stream.streamed_text(), expected);
 }
 
@@ -105,7 +106,10 @@ fn what_stands_beside_completions_is_answered() {
     let stream = send(server.addr, &completion("a", 3, r#","stream":true"#));
     let clock = get(server.addr, "/healthz").json()["clock_ns"].as_u64().expect("a clock");
     let stored: Vec<_> = stream.events().iter().filter_map(|event| event["stored_ns"].as_u64()).collect();
-    assert!(!stored.is_empty() && stored.is_sorted() && stored[stored.len() - 1] <= clock, "{stored:?} {clock}");
+    assert!(
+        !stored.is_empty() && stored.is_sorted() && stored[stored.len() - 1] <= clock,
+        "{stored:?} {clock}"
+    );
     let metrics = get(server.addr, "/metrics");
     assert!(metrics.head.contains("text/plain; version=0.0.4"), "{}", metrics.head);
     for line in metrics.body.lines().filter(|line| !line.starts_with("# TYPE gpunet_tokens_")) {

@@ -164,7 +164,7 @@ impl Run<'_> {
                 }
                 let position = self.batch.word(sequence, at::POSITION).get() as usize;
                 let prompt = prompt_tokens(self.slot(sequence).settings());
-                let count = prompt.saturating_sub(position).clamp(1, 1 + spare);
+                let count = prompt.saturating_sub(position).min(1 + spare).max(1);
                 spare -= count - 1;
                 self.batch.word(sequence, at::ROWS).set((count as u64) << 32 | row as u64);
                 row += count;

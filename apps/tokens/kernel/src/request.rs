@@ -126,6 +126,27 @@ const fn refusal<'t>(error: Error, field: &'static [u8], wants: &'static [u8]) -
     }
 }
 
+/// The one value of a field that this server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Only {
+    One,
+    Zero,
+    False,
+    /// As if the field were not there.
+    Null,
+}
+
+impl Only {
+    const fn text(self) -> &'static [u8] {
+        match self {
+            Self::One => b"1",
+            Self::Zero => b"0",
+            Self::False => b"false",
+            Self::Null => b"null",
+        }
+    }
+}
+
 /// The fields, one after another.
 struct Fields<'g, 't, G> {
     g: &'g G,
@@ -340,28 +361,27 @@ impl<'t, G: Group> Fields<'_, 't, G> {
         if name.is(b"user") || name.is(b"metadata") || name.is(b"store") || name.is(b"service_tier") {
             return self.json.skip().map_err(syntax);
         }
-        let one: &[u8] = b"1";
-        let (field, wants): (&'static [u8], &'static [u8]) = match () {
-            () if name.is(b"n") => (b"n", one),
-            () if name.is(b"top_p") => (b"top_p", one),
-            () if name.is(b"best_of") && !is_chat => (b"best_of", one),
-            () if name.is(b"presence_penalty") => (b"presence_penalty", b"0"),
-            () if name.is(b"frequency_penalty") => (b"frequency_penalty", b"0"),
-            () if name.is(b"echo") && !is_chat => (b"echo", b"false"),
-            () if name.is(b"logprobs") && is_chat => (b"logprobs", b"false"),
-            () if name.is(b"logprobs") => (b"logprobs", b"null"),
-            () if name.is(b"suffix") && !is_chat => (b"suffix", b"null"),
-            () if name.is(b"logit_bias") => (b"logit_bias", b"null"),
-            () if name.is(b"response_format") && is_chat => (b"response_format", b"null"),
-            () if name.is(b"tools") && is_chat => (b"tools", b"null"),
-            () if name.is(b"tool_choice") && is_chat => (b"tool_choice", b"null"),
+        let (field, only): (&'static [u8], Only) = match () {
+            () if name.is(b"n") => (b"n", Only::One),
+            () if name.is(b"top_p") => (b"top_p", Only::One),
+            () if name.is(b"best_of") && !is_chat => (b"best_of", Only::One),
+            () if name.is(b"presence_penalty") => (b"presence_penalty", Only::Zero),
+            () if name.is(b"frequency_penalty") => (b"frequency_penalty", Only::Zero),
+            () if name.is(b"echo") && !is_chat => (b"echo", Only::False),
+            () if name.is(b"logprobs") && is_chat => (b"logprobs", Only::False),
+            () if name.is(b"logprobs") => (b"logprobs", Only::Null),
+            () if name.is(b"suffix") && !is_chat => (b"suffix", Only::Null),
+            () if name.is(b"logit_bias") => (b"logit_bias", Only::Null),
+            () if name.is(b"response_format") && is_chat => (b"response_format", Only::Null),
+            () if name.is(b"tools") && is_chat => (b"tools", Only::Null),
+            () if name.is(b"tool_choice") && is_chat => (b"tool_choice", Only::Null),
             () => return Err(Refusal::Unknown(name)),
         };
-        let refused = Refusal::Unsupported { field, wants };
-        let is_same = match self.json.kind().map_err(syntax)? {
-            Kind::Number if wants == one => self.json.number().map_err(syntax)?.float() == 1.0,
-            Kind::Number if wants == b"0" => self.json.number().map_err(syntax)?.float() == 0.0,
-            Kind::Bool if wants == b"false" => !self.json.bool().map_err(syntax)?,
+        let refused = Refusal::Unsupported { field, wants: only.text() };
+        let is_same = match (self.json.kind().map_err(syntax)?, only) {
+            (Kind::Number, Only::One) => self.json.number().map_err(syntax)?.float() == 1.0,
+            (Kind::Number, Only::Zero) => self.json.number().map_err(syntax)?.float() == 0.0,
+            (Kind::Bool, Only::False) => !self.json.bool().map_err(syntax)?,
             _ => false,
         };
         if is_same { Ok(()) } else { Err(refused) }

@@ -132,6 +132,7 @@ fn requests_beyond_the_queue_are_told_to_come_again() {
     assert!(refused.head.contains("Retry-After: 1"), "{}", refused.head);
     drop(waiting);
     // Those who wait leave the queue, too, when they go.
+    until_metric(addr, "gpunet_tokens_requests_waiting", |waiting| waiting == 0);
     assert_eq!(send(addr, &completion("A ", 1, "")).status, 200);
 }
 

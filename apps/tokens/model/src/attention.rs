@@ -13,6 +13,8 @@ use crate::memory::{Lane, load, load_four, store, store_four};
 
 /// Keys or numbers that a lane takes at a time.
 const FOUR: usize = 4;
+/// Keys whose values a lane loads at a time: on a GPU the loads are under way together.
+const KEYS: usize = 8;
 
 /// A part of attention: a row, a head, a chunk of keys, and four of `fours` columns.
 struct Item {
@@ -64,7 +66,8 @@ pub(crate) unsafe fn score(lane: Lane, cache: &Cache, rows: u32, layer: usize) {
     while number < Item::count(rows, FOURS) {
         let item = Item::of(cache, number, FOURS);
         let key = item.chunk * CHUNK + item.column;
-        if key <= item.position {
+        // `mix` takes so many at a time.
+        if key / KEYS * KEYS <= item.position {
             // SAFETY: the caller's contract; the keys from `key` on are in the context, of which a
             // four is a part.
             let powers = unsafe { four_powers(cache, &item, layer, key) };
@@ -132,7 +135,7 @@ pub(crate) unsafe fn mix(lane: Lane, cache: &Cache, rows: u32, layer: usize) {
             let (scores, at) = (item.scores(cache), item.head * HEAD_WIDTH + item.column);
             let values = cache.values(item.sequence, layer).wrapping_add(first * WIDTH + at);
             let left = item.position + 1 - first;
-            let count = if left < CHUNK { left.next_multiple_of(FOUR) } else { CHUNK };
+            let count = if left < CHUNK { left.next_multiple_of(KEYS) } else { CHUNK };
             // SAFETY: the caller's contract; the sequence has values for a whole context.
             let (sums, share) = unsafe { four_sums(scores, values, count) };
             let partial = item.numbers(cache, Numbers::Partial).wrapping_add(item.chunk * WIDTH + at);
@@ -149,30 +152,38 @@ pub(crate) unsafe fn mix(lane: Lane, cache: &Cache, rows: u32, layer: usize) {
 }
 
 /// # Safety
-/// There are `count` scores, and as many rows of values; `count` is a multiple of 4. Nobody writes
+/// There are `count` scores, and as many rows of values; `count` is a multiple of 8. Nobody writes
 /// them meanwhile.
 #[inline(always)]
 unsafe fn four_sums(scores: *const f32, values: *const f32, count: usize) -> ([f32; 4], f32) {
     // SAFETY: the caller's contract.
-    let values = |at: usize| unsafe { load_four(values.wrapping_add(at * WIDTH)) };
+    let value = |at: usize| unsafe { load_four(values.wrapping_add(at * WIDTH)) };
+    // SAFETY: as above.
+    let score = |at: usize| unsafe { load_four(scores.wrapping_add(at)) };
+    let four = |at| (score(at), [value(at), value(at + 1), value(at + 2), value(at + 3)]);
     let (mut sums, mut share, mut at) = ([0.0; FOUR], 0.0, 0);
     while at < count {
-        // SAFETY: the caller's contract.
-        let scores = unsafe { load_four(scores.wrapping_add(at)) };
-        let values = [values(at), values(at + 1), values(at + 2), values(at + 3)];
-        let mut i = 0;
-        while i < FOUR {
-            share += scores[i];
-            let mut c = 0;
-            while c < FOUR {
-                sums[c] = add_product(sums[c], scores[i], values[i][c]);
-                c += 1;
-            }
-            i += 1;
-        }
-        at += FOUR;
+        let (first, second) = (four(at), four(at + FOUR));
+        add_four(&mut sums, &mut share, first.0, first.1);
+        add_four(&mut sums, &mut share, second.0, second.1);
+        at += KEYS;
     }
     (sums, share)
+}
+
+/// Adds four values times their powers to the sums, and the powers.
+#[inline(always)]
+fn add_four(sums: &mut [f32; 4], share: &mut f32, scores: [f32; 4], values: [[f32; 4]; 4]) {
+    let mut i = 0;
+    while i < FOUR {
+        *share += scores[i];
+        let mut c = 0;
+        while c < FOUR {
+            sums[c] = add_product(sums[c], scores[i], values[i][c]);
+            c += 1;
+        }
+        i += 1;
+    }
 }
 
 /// Adds up the chunks of each row, and divides by what the powers add up to: the lane's share,

@@ -10,7 +10,7 @@
 //! | part | module |
 //! |---|---|
 //! | the shape of the model, and its special tokens | `config` |
-//! | the file of the weights, checked on the host | `weights` |
+//! | the weights of this crate, and the check of such a file on the host | `file`, `weights` |
 //! | rows of a step, and how tokens are chosen | `step`, `sample` |
 //! | memory: keys and values, and what a step needs | `cache` |
 //! | the step | `model`; its parts: `product`, `attention` |
@@ -23,6 +23,8 @@
 mod attention;
 mod cache;
 mod config;
+#[cfg(not(target_arch = "nvptx64"))]
+mod file;
 mod math;
 mod memory;
 mod model;
@@ -35,27 +37,13 @@ pub use cache::Cache;
 pub use config::{
     ASSISTANT, CONTEXT, END, HEAD_WIDTH, HEADS, HIDDEN, LAYERS, MAX_ROWS, USER, VOCABULARY, WIDTH,
 };
+#[cfg(not(target_arch = "nvptx64"))]
+pub use file::WEIGHTS;
 pub use model::Model;
 pub use step::{Sampling, SequenceId, Step, StepError};
 pub use weights::Weights;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use weights::WeightsError;
-
-#[cfg(not(target_arch = "nvptx64"))]
-mod file {
-    /// Aligned as a kernel needs it.
-    #[repr(C, align(64))]
-    struct Aligned<Bytes: ?Sized>(Bytes);
-
-    static FILE: &Aligned<[u8]> = &Aligned(*include_bytes!("../weights.safetensors"));
-
-    /// The weights that `train.py` has made: a safetensors file of halves, for
-    /// [`Weights::check`](crate::Weights::check). It is 64-aligned. The host copies it into memory
-    /// that a GPU reads; CPU blocks can use it where it lies.
-    pub static WEIGHTS: &[u8] = &FILE.0;
-}
-#[cfg(not(target_arch = "nvptx64"))]
-pub use file::WEIGHTS;
 
 #[cfg(test)]
 mod tests;

@@ -2,14 +2,16 @@
 #![allow(unsafe_code)]
 
 use crate::cache::{Cache, Numbers};
-use crate::config::{CONTEXT, EPSILON, WIDTH};
+use crate::config::{CONTEXT, EPSILON, HIDDEN, WIDTH};
 use crate::math::{COLUMNS, add_product, inverse_root, load_halves};
 use crate::memory::{Lane, add, load_four, store};
 
 /// Rows that a lane computes at a time, so that it loads a weight once for them.
 const ROWS: usize = 4;
-/// Inputs that a lane loads at a time.
-const INPUTS: usize = 4;
+/// Inputs whose weights a lane loads at a time: a GPU's loads are under way together, since the way
+/// to the second-level cache takes as long as a hundred sums.
+const INPUTS: usize = if cfg!(target_arch = "nvptx64") { 16 } else { 4 };
+const _: () = assert!(WIDTH.is_multiple_of(INPUTS) && HIDDEN.is_multiple_of(INPUTS));
 
 /// What becomes of the sums.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +70,7 @@ impl Product {
         }
     }
 
-    /// Some columns of `N` rows. Each sum is over the inputs in their order, whatever `N` is.
+    /// Some columns of `N` rows, which are 1 or [`ROWS`]. Each sum is over the inputs in their order, whatever `N` is.
     ///
     /// # Safety
     /// As [`Product::compute`]; rows and columns are there.
@@ -81,45 +83,61 @@ impl Product {
         // SAFETY: columns of the matrix, for an input below `inputs`; they are aligned, because
         // outputs are a multiple of the columns.
         let weights = |at| unsafe { load_halves(matrix.wrapping_add(at * self.outputs)) };
+        let four = |at| [weights(at), weights(at + 1), weights(at + 2), weights(at + 3)];
         let (mut sums, mut squares) = ([[0.0; COLUMNS]; N], [0.0; N]);
+        // Rows by name, and no loop: sums that a loop numbers would lie in memory.
+        let mut add = |at, weights| {
+            add_four(&mut sums[0], &mut squares[0], inputs(0, at), weights);
+            if N == ROWS {
+                add_four(&mut sums[N - 3], &mut squares[N - 3], inputs(1, at), weights);
+                add_four(&mut sums[N - 2], &mut squares[N - 2], inputs(2, at), weights);
+                add_four(&mut sums[N - 1], &mut squares[N - 1], inputs(3, at), weights);
+            }
+        };
         let mut at = 0;
         while at < self.inputs {
-            let weights = [weights(at), weights(at + 1), weights(at + 2), weights(at + 3)];
-            let mut n = 0;
-            while n < N {
-                let inputs: [f32; INPUTS] = inputs(n, at);
-                let mut i = 0;
-                while i < INPUTS {
-                    squares[n] = add_product(squares[n], inputs[i], inputs[i]);
-                    let mut c = 0;
-                    while c < COLUMNS {
-                        sums[n][c] = add_product(sums[n][c], inputs[i], weights[i][c]);
-                        c += 1;
-                    }
-                    i += 1;
-                }
-                n += 1;
+            let first = four(at);
+            if INPUTS == 16 {
+                let (second, third, fourth) = (four(at + 4), four(at + 8), four(at + 12));
+                add(at, first);
+                add(at + 4, second);
+                add(at + 8, third);
+                add(at + 12, fourth);
+            } else {
+                add(at, first);
             }
             at += INPUTS;
         }
-        let mut n = 0;
-        while n < N {
-            let mean = squares[n] * (1.0 / WIDTH as f32);
-            let factor = if self.normalized { inverse_root(mean + EPSILON) } else { 1.0 };
-            let mut c = 0;
-            while c < COLUMNS {
-                // SAFETY: the caller's contract.
-                unsafe { self.finish(cache, row + n, column + c, sums[n][c] * factor) };
-                c += 1;
-            }
-            n += 1;
+        // SAFETY: the caller's contract.
+        let finish = |n, sums, square| unsafe { self.finish(cache, row + n, column, sums, square) };
+        finish(0, sums[0], squares[0]);
+        if N == ROWS {
+            finish(1, sums[N - 3], squares[N - 3]);
+            finish(2, sums[N - 2], squares[N - 2]);
+            finish(3, sums[N - 1], squares[N - 1]);
+        }
+    }
+
+    /// Stores the sums of some columns of a row.
+    ///
+    /// # Safety
+    /// As [`Product::tile`].
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    unsafe fn finish(&self, cache: &Cache, row: usize, column: usize, sums: [f32; COLUMNS], square: f32) {
+        let mean = square * (1.0 / WIDTH as f32);
+        let factor = if self.normalized { inverse_root(mean + EPSILON) } else { 1.0 };
+        let mut c = 0;
+        while c < COLUMNS {
+            // SAFETY: the caller's contract.
+            unsafe { self.finish_one(cache, row, column + c, sums[c] * factor) };
+            c += 1;
         }
     }
 
     /// # Safety
     /// As [`Product::tile`], for one row and one column.
     #[inline(always)]
-    unsafe fn finish(&self, cache: &Cache, row: usize, column: usize, sum: f32) {
+    unsafe fn finish_one(&self, cache: &Cache, row: usize, column: usize, sum: f32) {
         let of = |part| cache.numbers(part).wrapping_add(row * Cache::ROW_STRIDE + column);
         match self.target {
             // SAFETY: a number of the target, and this lane's alone.
@@ -144,6 +162,21 @@ impl Product {
                 unsafe { store(to, sum) };
             }
         }
+    }
+}
+
+/// Adds four inputs times their weights to the sums of a row, and their squares.
+#[inline(always)]
+fn add_four(sums: &mut [f32; COLUMNS], square: &mut f32, inputs: [f32; 4], weights: [[f32; COLUMNS]; 4]) {
+    let mut i = 0;
+    while i < 4 {
+        *square = add_product(*square, inputs[i], inputs[i]);
+        let mut c = 0;
+        while c < COLUMNS {
+            sums[c] = add_product(sums[c], inputs[i], weights[i][c]);
+            c += 1;
+        }
+        i += 1;
     }
 }
 

@@ -23,7 +23,9 @@ pub(crate) fn run<G: Group, S: Service<Shared = Shared>>(
     let run = Run { batch: &shared.batch, slots, model, metrics, bells };
     let (mut active, mut step_at) = (0, 0);
     loop {
-        if !worker.wait(g, if active == 0 { u64::MAX } else { step_at })? {
+        // A request that found no place has rung already: it is looked for.
+        let is_idle = active == 0 && shared.requests.is_empty(g);
+        if !worker.wait(g, if is_idle { u64::MAX } else { step_at })? {
             return Ok(());
         }
         let context = worker.context;

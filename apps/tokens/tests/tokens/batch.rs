@@ -60,6 +60,17 @@ fn a_request_joins_a_batch_that_runs_and_leaves_it_before() {
     assert!(sequences > steps, "they were in a batch together");
 }
 
+/// Who waits has rung before: nobody rings when the batch is empty again.
+#[test]
+fn who_finds_the_batch_full_is_served_after() {
+    let server = server(&["--batch", "1"]);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| assert_eq!(send(server.addr, &completion("A ", 20, "")).status, 200));
+        }
+    });
+}
+
 /// How a client goes.
 fn goes(addr: SocketAddr, is_reset: bool, fields: &str) {
     let mut client = connect(addr);

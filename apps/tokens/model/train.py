@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes weights.safetensors and reference.safetensors: trains the model in numpy on text.py's text.
 
-    python3 train.py              train (some minutes on one core), write both files
+    python3 train.py              train (two minutes on one core), write both files
     python3 train.py --check      compute the reference anew from the weights here, and compare
     python3 train.py --print TEXT continue a text with the weights here
 
@@ -28,7 +28,6 @@ WIDTH, HIDDEN = HEADS * HEAD_WIDTH, 3 * HEADS * HEAD_WIDTH
 SCORE_SCALE, EPSILON, SLOPES = 8.0, 2.0**-16, [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8]
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WEIGHTS, REFERENCE = os.path.join(HERE, "weights.safetensors"), os.path.join(HERE, "reference.safetensors")
 # Rows of a training batch and tokens of a row.
 ROWS, LENGTH = 16, 128
 PROMPTS = [
@@ -259,19 +258,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="of the text, the first weights and the batches [1]")
     parser.add_argument("--steps", type=int, default=1000, help="of training [1000]")
-    parser.add_argument("--most-loss", type=float, default=0.5, help="fail if training ends above it [0.5]")
+    parser.add_argument("--most-loss", type=float, default=0.2, help="fail if training ends above it [0.2]")
     parser.add_argument("--check", action="store_true", help="train nothing; compare the files with each other")
     parser.add_argument("--print", metavar="TEXT", help="train nothing; continue a text")
+    parser.add_argument("--files", metavar="DIR", default=HERE, help="where the files are [beside this program]")
     arguments = parser.parse_args()
+    weights_file = os.path.join(arguments.files, "weights.safetensors")
+    reference_file = os.path.join(arguments.files, "reference.safetensors")
     if arguments.print is not None:
         prompt = b"\0" + arguments.print.encode()
-        print(greedy(exact(read(WEIGHTS)), prompt, 120)[0].decode(errors="replace"))
+        print(greedy(exact(read(weights_file)), prompt, 120)[0].decode(errors="replace"))
         return
     if arguments.check:
-        expected, found = read(REFERENCE), reference(read(WEIGHTS))
+        expected, found = read(reference_file), reference(read(weights_file))
         for name in found:
             if name not in expected or expected[name].shape != found[name].shape:
-                sys.exit(f"{REFERENCE} has no {name} of this shape: make it anew")
+                sys.exit(f"{reference_file} has no {name} of this shape: make it anew")
             if np.abs(expected[name].astype(np.float64) - found[name]).max() > 1e-4:
                 sys.exit(f"{name} is not what the weights give: make both files anew")
         print("the reference is that of the weights")
@@ -282,9 +284,9 @@ def main():
     if not loss <= arguments.most_loss:
         sys.exit(f"the loss is {loss:.3f}, above {arguments.most_loss}: nothing was written")
     halves = {name: weight.astype(np.float16) for name, weight in weights.items()}
-    write(WEIGHTS, halves)
-    write(REFERENCE, reference(halves))
-    print(f"wrote {WEIGHTS} and {REFERENCE}; loss {loss:.3f}")
+    write(weights_file, halves)
+    write(reference_file, reference(halves))
+    print(f"wrote {weights_file} and {reference_file}; loss {loss:.3f}")
 
 
 if __name__ == "__main__":

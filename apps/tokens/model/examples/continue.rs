@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p gpunet-tokens-model --example continue -- "User: What is a ring?"`
 //!
-//! With a number behind it, so many sequences continue the text in one batch: the first one by the most
-//! likely tokens, the others by what is drawn. What a second gives is printed at the end.
+//! With a number behind it, so many sequences continue the text in one batch: the first one by the
+//! most likely tokens, the others by what is drawn. What a second gives is printed at the end.
 
 use gpunet_device::group::Solo;
 use gpunet_tokens_model::{

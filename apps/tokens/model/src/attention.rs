@@ -1,9 +1,9 @@
 //! Attention: powers of scores, sums of values by chunks of keys, and the sum of the chunks.
 //!
-//! A score is the cosine of query and key, times a constant, less a slope times their distance. It is
-//! small, so its power needs no largest score to be taken away first. Three phases, and a barrier
-//! between: a lane of each works on four keys or numbers at a time, and the order of all sums is
-//! fixed.
+//! A score is the cosine of query and key, times a constant, less a slope times their distance. It
+//! is small, so its power needs no largest score to be taken away first. Three phases, and a
+//! barrier between: a lane of each works on four keys or numbers at a time, and the order of all
+//! sums is fixed.
 #![allow(unsafe_code)]
 
 use crate::cache::{CHUNK, CHUNKS, Cache, Numbers};
@@ -57,8 +57,8 @@ impl Item {
 /// Raises e to the scores of all keys up to each row's own: the lane's share, without a barrier.
 ///
 /// # Safety
-/// The cache has the rows, and their steps were checked; queries and keys are there. Nobody else uses
-/// the scores meanwhile, but other lanes for their shares.
+/// The cache has the rows, and their steps were checked; queries and keys are there. Nobody else
+/// uses the scores meanwhile, but other lanes for their shares.
 #[inline(never)]
 pub(crate) unsafe fn score(lane: Lane, cache: &Cache, rows: u32, layer: usize) {
     const FOURS: u32 = (CHUNK / FOUR) as u32;
@@ -122,8 +122,8 @@ unsafe fn four_powers(cache: &Cache, item: &Item, layer: usize, key: usize) -> [
 /// barrier.
 ///
 /// # Safety
-/// As [`score`], after it and a barrier; nobody else uses the partial sums meanwhile, but other lanes
-/// for their shares.
+/// As [`score`], after it and a barrier; nobody else uses the partial sums meanwhile, but other
+/// lanes for their shares.
 #[inline(never)]
 pub(crate) unsafe fn mix(lane: Lane, cache: &Cache, rows: u32, layer: usize) {
     const FOURS: u32 = (HEAD_WIDTH / FOUR) as u32;

@@ -115,10 +115,11 @@ impl Cache {
     /// There are more than [`MAX_ROWS`] rows, no rows, or no sequences.
     ///
     /// # Safety
-    /// The memory is in reach of the device, 64-aligned, filled with zeros before its first use, and
-    /// nothing else uses it while any copy of the value is used. One group uses the cache at a time:
-    /// another one takes over only after a barrier, a launch or an acquired word between them. Its
-    /// lanes call the methods of [`Model`](crate::Model) as these say under "Cooperation".
+    /// The memory is in reach of the device, 64-aligned, filled with zeros before its first use,
+    /// and nothing else uses it while any copy of the value is used. One group uses the cache at a
+    /// time: another one takes over only after a barrier, a launch or an acquired word between
+    /// them. Its lanes call the methods of [`Model`](crate::Model) as these say under
+    /// "Cooperation".
     #[must_use]
     pub const unsafe fn new(memory: *mut u8, sequences: usize, rows: usize) -> Self {
         assert!(sequences > 0 && rows > 0 && rows <= MAX_ROWS, "a cache has sequences, and 1 to 512 rows");
@@ -160,8 +161,8 @@ impl Cache {
     /// Sets the row at which a sequence begins. Several lanes may do it: one of their rows stays.
     pub(crate) fn set_first_row(&self, sequence: u32, row: u32) {
         let word = self.state_at(sequence).cast::<u32>().wrapping_add(1);
-        // SAFETY: the second word of a sequence of the cache (checked), which all use as a word until
-        // the barrier after which it is read.
+        // SAFETY: the second word of a sequence of the cache (checked), which all use as a word
+        // until the barrier after which it is read.
         let word = unsafe { AtomicU32::from_ptr(word) };
         // Ordering: Relaxed; the group's barrier orders it before the reads.
         word.store(row, Ordering::Relaxed);
@@ -227,7 +228,8 @@ impl Cache {
     #[inline(always)]
     pub(crate) fn place(&self, row: usize) -> (u32, u32) {
         let row = self.row(row).cast::<[u32; 2]>();
-        // SAFETY: the first two words of a row of the cache (checked), which nobody writes meanwhile.
+        // SAFETY: the first two words of a row of the cache (checked), which nobody writes
+        // meanwhile.
         let [sequence, position] = unsafe { row.read() };
         (sequence, position)
     }

@@ -1,11 +1,11 @@
 //! The model of `gpunet-tokens`: a byte-level transformer that one thread block runs, on a GPU or
 //! on CPU threads.
 //!
-//! A [`Model`] has weights, which the host has checked ([`Weights::check`]), and a [`Cache`] with the
-//! keys and values of some sequences. A *step* computes one or more tokens of any of them
+//! A [`Model`] has weights, which the host has checked ([`Weights::check`]), and a [`Cache`] with
+//! the keys and values of some sequences. A *step* computes one or more tokens of any of them
 //! ([`Model::step`]): sequences join and leave between steps, and a prompt may be given many tokens
-//! at a time. What a sequence gets does not depend, to the last bit, on what else is in the batch or
-//! on how many lanes the group has.
+//! at a time. What a sequence gets does not depend, to the last bit, on what else is in the batch
+//! or on how many lanes the group has.
 //!
 //! | part | module |
 //! |---|---|

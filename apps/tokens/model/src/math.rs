@@ -14,8 +14,8 @@ pub(crate) const COLUMNS: usize = 8;
 /// Loads [`COLUMNS`] halves as numbers, exactly.
 ///
 /// # Safety
-/// `from` is readable for as many halves, which nobody writes meanwhile, and aligned to them. They are
-/// finite.
+/// `from` is readable for as many halves, which nobody writes meanwhile, and aligned to them. They
+/// are finite.
 #[inline(always)]
 pub(crate) unsafe fn load_halves(from: *const u16) -> [f32; COLUMNS] {
     #[cfg(target_arch = "nvptx64")]

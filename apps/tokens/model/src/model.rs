@@ -92,46 +92,75 @@ impl Model {
         }
         let (lane, cache, rows) = (Lane::of(g), &self.cache, rows as u32);
         self.admit(g, lane, rows)?;
-        let matrix = |at: u32| self.file.wrapping_add(at as usize).cast::<u16>();
-        let multiply = |input, inputs, normalized, at, outputs, target| {
-            let product = Product { input, inputs, normalized, matrix: matrix(at), outputs, target };
-            // SAFETY: the weights were checked, and a barrier is before and after.
-            unsafe { product.compute(lane, cache, rows) };
-            g.sync();
-        };
-        // SAFETY: as above; the rows were admitted.
-        unsafe { embed(lane, cache, rows, matrix(self.weights.embedding)) };
+        // SAFETY: the weights were checked, and the rows were admitted. Each phase ends with a
+        // barrier.
+        unsafe { embed(lane, cache, rows, self.matrix(self.weights.embedding)) };
         g.sync();
         let mut layer = 0;
         while layer < LAYERS {
-            use Numbers::{Hidden, Logits, Mixed, Residual};
-            use Target::{Add, Attention, Store, StorePositive};
-            let weights = self.weights.layers[layer];
-            multiply(Residual, WIDTH, true, weights.qkv, 3 * WIDTH, Attention(layer));
-            // SAFETY: the rows were admitted, and a barrier is between any two of these.
-            unsafe { score(lane, cache, rows, layer) };
-            g.sync();
-            // SAFETY: as above.
-            unsafe { mix(lane, cache, rows, layer) };
-            g.sync();
-            // SAFETY: as above.
-            unsafe { merge(lane, cache, rows) };
-            g.sync();
-            multiply(Mixed, WIDTH, false, weights.out, WIDTH, Add(Residual));
-            multiply(Residual, WIDTH, true, weights.up, HIDDEN, StorePositive(Hidden));
-            multiply(Hidden, HIDDEN, false, weights.down, WIDTH, Add(Residual));
+            self.compute_layer(g, lane, rows, layer);
             layer += 1;
-            if layer == LAYERS {
-                multiply(Residual, WIDTH, true, self.weights.unembedding, VOCABULARY, Store(Logits));
-            }
         }
+        self.multiply(
+            g,
+            lane,
+            rows,
+            Product {
+                input: Numbers::Residual,
+                inputs: WIDTH,
+                normalized: true,
+                matrix: self.matrix(self.weights.unembedding),
+                outputs: VOCABULARY,
+                target: Target::Store(Numbers::Logits),
+            },
+        );
         // SAFETY: the rows have logits.
         unsafe { choose(lane, cache, rows) };
         g.sync();
         Ok(())
     }
 
+    /// Computes a layer for rows that were admitted. It meets after each phase.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn compute_layer<G: Group>(&self, g: &G, lane: Lane, rows: u32, layer: usize) {
+        use Numbers::{Hidden, Mixed, Residual};
+        use Target::{Add, Attention, StorePositive};
+        let (cache, weights) = (&self.cache, self.weights.layers[layer]);
+        let multiply = |input, inputs, normalized, at, outputs, target| {
+            let matrix = self.matrix(at);
+            self.multiply(g, lane, rows, Product { input, inputs, normalized, matrix, outputs, target });
+        };
+        multiply(Residual, WIDTH, true, weights.qkv, 3 * WIDTH, Attention(layer));
+        // SAFETY: the rows were admitted, and have queries and keys in this layer.
+        unsafe { score(lane, cache, rows, layer) };
+        g.sync();
+        // SAFETY: the rows have scores, and a barrier is between.
+        unsafe { mix(lane, cache, rows, layer) };
+        g.sync();
+        // SAFETY: the rows have partial sums, and a barrier is between.
+        unsafe { merge(lane, cache, rows) };
+        g.sync();
+        multiply(Mixed, WIDTH, false, weights.out, WIDTH, Add(Residual));
+        multiply(Residual, WIDTH, true, weights.up, HIDDEN, StorePositive(Hidden));
+        multiply(Hidden, HIDDEN, false, weights.down, WIDTH, Add(Residual));
+    }
+
+    /// A matrix of the file.
+    const fn matrix(&self, at: u32) -> *const u16 {
+        self.file.wrapping_add(at as usize).cast()
+    }
+
+    /// Multiplies the admitted rows with a matrix of the file, and meets.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn multiply<G: Group>(&self, g: &G, lane: Lane, rows: u32, product: Product) {
+        // SAFETY: the shapes are those that the check of the weights compares, the rows were
+        // admitted, and a barrier is before and after.
+        unsafe { product.compute(lane, &self.cache, rows) };
+        g.sync();
+    }
+
     /// Checks the rows, and counts their tokens as cached. It meets before and after.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
     fn admit<G: Group>(&self, g: &G, lane: Lane, rows: u32) -> Result<(), StepError> {
         // What is wrong, in fields of a sum: each has room for a count of all rows.
         const FIELD: u32 = 10;

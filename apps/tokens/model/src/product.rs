@@ -5,6 +5,7 @@ use crate::cache::{Cache, Numbers};
 use crate::config::{CONTEXT, EPSILON, HIDDEN, WIDTH};
 use crate::math::{COLUMNS, add_product, inverse_root, load_halves};
 use crate::memory::{Lane, add, load_four, store};
+use core::num::NonZero;
 
 /// Rows that a lane computes at a time, so that it loads a weight once for them.
 const ROWS: usize = 4;
@@ -48,10 +49,10 @@ impl Product {
     /// and input meanwhile, but other lanes for their shares of this product.
     #[inline(never)]
     pub(crate) unsafe fn compute(&self, lane: Lane, cache: &Cache, rows: u32) {
-        let blocks = (self.outputs / COLUMNS) as u32;
+        let Some(blocks) = NonZero::new((self.outputs / COLUMNS) as u32) else { return };
         // Few rows: each is a lane's, so that more lanes have one.
         let height = if rows < ROWS as u32 { 1 } else { ROWS as u32 };
-        let items = blocks * rows.div_ceil(height);
+        let items = blocks.get() * rows.div_ceil(height);
         let mut item = lane.rank;
         while item < items {
             let (mut row, column) = (item / blocks * height, (item % blocks) as usize * COLUMNS);
@@ -70,7 +71,8 @@ impl Product {
         }
     }
 
-    /// Some columns of `N` rows, which are 1 or [`ROWS`]. Each sum is over the inputs in their order, whatever `N` is.
+    /// Some columns of `N` rows, which are 1 or [`ROWS`]. Each sum is over the inputs in their
+    /// order, whatever `N` is.
     ///
     /// # Safety
     /// As [`Product::compute`]; rows and columns are there.

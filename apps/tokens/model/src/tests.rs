@@ -1,4 +1,5 @@
-//! The model on CPU blocks: beside numpy, in batches, with any number of lanes, and what it refuses.
+//! The model on CPU blocks: beside numpy, in batches, with any number of lanes, and what it
+//! refuses.
 #![allow(unsafe_code)]
 
 use crate::{
@@ -15,24 +16,35 @@ type Row = (u8, Vec<f32>);
 /// Memory for a cache, and the model that uses it.
 struct Bench {
     model: Model,
-    _memory: Vec<Line>,
+    memory: Vec<Line>,
 }
 
 /// Memory aligned as a cache is.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-#[expect(dead_code, reason = "the model reads it by its address")]
 struct Line([u8; 64]);
+
+/// It lies behind a cache, which does not change it.
+const GUARD: Line = Line([0xa5; 64]);
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.memory[self.memory.len() - 1].0, GUARD.0, "the cache is longer than it says");
+        }
+    }
+}
 
 impl Bench {
     fn new(sequences: usize, rows: usize) -> Self {
         let mut memory = vec![Line([0; 64]); Cache::bytes(sequences, rows).div_ceil(64)];
+        memory.push(GUARD);
         let start = memory.as_mut_ptr().cast();
         // SAFETY: zeros, as many as needed, which live as long as the model.
         let cache = unsafe { Cache::new(start, sequences, rows) };
         let weights = Weights::check(WEIGHTS).unwrap();
         // SAFETY: the checked bytes, which live for ever.
-        Self { model: unsafe { Model::new(weights, WEIGHTS.as_ptr(), cache) }, _memory: memory }
+        Self { model: unsafe { Model::new(weights, WEIGHTS.as_ptr(), cache) }, memory }
     }
 
     /// Computes steps with a group of so many lanes.
@@ -264,11 +276,20 @@ fn tokens_are_drawn_by_seed_and_position() {
 
 #[test]
 fn a_sequence_ends_at_the_longest_context_and_the_others_go_on() {
-    let bench = Bench::new(2, CONTEXT);
+    let bench = Bench::new(3, CONTEXT);
+    // The sequences beside the one that fills its memory have tokens.
+    let beside = |bench: &Bench| [bench.step(&[row(1, 3, b'd')]), bench.step(&[row(2, 3, b'd')])];
+    let other = Bench::new(3, 3);
+    for bench in [&bench, &other] {
+        bench.step(&piece(1, 0, b"abc"));
+        bench.step(&piece(2, 0, b"xyz"));
+    }
     bench.step(&piece(0, 0, &text_of(0, CONTEXT)));
+    assert!(beside(&bench) == beside(&other));
+    bench.step(&piece(2, 0, &text_of(2, CONTEXT)));
     assert_eq!(bench.error(&[row(0, CONTEXT, 1)]), StepError::ContextFull);
     assert_eq!(bench.error(&[row(1, 0, 1), row(0, CONTEXT, 1)]), StepError::ContextFull);
-    let expected = Bench::new(2, 1).step(&[row(1, 0, 1)]);
+    let expected = Bench::new(1, 1).step(&[row(0, 0, 1)]);
     assert!(bench.step(&[row(1, 0, 1)]) == expected);
     // Its memory takes another sequence, which does not see the old keys.
     assert!(bench.step(&[row(0, 0, 1)]) == expected);

@@ -23,8 +23,13 @@ fn has(client: &str, mut probe: Command) -> bool {
     is_there
 }
 
+/// The Python that has these packages: that of the environment, or the usual one.
+fn python() -> String {
+    std::env::var("GPUNET_OPENAI_PYTHON").unwrap_or_else(|_| "python3".to_owned())
+}
+
 fn has_module(name: &str) -> bool {
-    has(&format!("Python's {name}"), command("python3", &["-c", &format!("import {name}")]))
+    has(&format!("Python's {name}"), command(&python(), &["-c", &format!("import {name}")]))
 }
 
 /// Runs a client, whose text is on its last line as JSON.
@@ -122,10 +127,10 @@ fn the_clients_of_openai_and_httpx_get_what_they_expect() {
     let expected = send(server.addr, &completion(PROMPT, 8, "")).text();
     let addr = server.addr.to_string();
     if has_module("openai") {
-        assert_eq!(run("python3", &["-c", OPENAI, &addr, PROMPT]), expected.as_str());
+        assert_eq!(run(&python(), &["-c", OPENAI, &addr, PROMPT]), expected.as_str());
     }
     if has_module("httpx") {
-        assert_eq!(run("python3", &["-c", HTTPX, &addr, &body("")]), expected.as_str());
+        assert_eq!(run(&python(), &["-c", HTTPX, &addr, &body("")]), expected.as_str());
     }
 }
 

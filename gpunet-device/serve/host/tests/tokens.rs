@@ -184,7 +184,8 @@ fn the_documents_show_this_service() {
     assert!(page.contains(source[begins..ends].trim_end()), "docs/servers.md differs from the test");
 }
 
-/// Requests that wait while the batch is full have rung before: nobody rings when it is empty again.
+/// Requests that wait while the batch is full have rung before: nobody rings when it is empty
+/// again.
 #[test]
 fn who_finds_the_batch_full_is_served_after() {
     modes::in_both_ways(|_| {

@@ -338,6 +338,6 @@ mod tests {
         slot.put_prompt(&g, CONTEXT - 1, Bytes::from(b"ab"));
         slot.put_prompt(&g, CONTEXT + 7, Bytes::from(b"ab"));
         assert_eq!((slot.prompt(CONTEXT - 1), slot.prompt(CONTEXT)), (b'a', 0));
-        assert!(slot.output(CONTEXT) == &[0; CONTEXT]);
+        assert!(slot.output(CONTEXT) == [0; CONTEXT]);
     }
 }

@@ -68,7 +68,6 @@ fn servers_move_no_structure_byte_by_byte() {
         "apps/kv/ptx/gpunet_kv_kernel.ptx",
         "apps/echo/ptx/gpunet_echo_kernel.ptx",
         "apps/hello-http/ptx/gpunet_hello_http_kernel.ptx",
-        "apps/tokens/ptx/gpunet_tokens_kernel.ptx",
     ] {
         let module = Module::parse(&read(output));
         let mut found = Vec::new();

@@ -320,6 +320,14 @@ impl<'t> Bytes<'t> {
         a ^ b ^ c ^ d
     }
 
+    /// Where they lie, if there are some and they are in one piece, as the data of a server is: for
+    /// a structure of its own that reads them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn as_ptr(&self) -> Option<*const u8> {
+        if self.second_len == 0 && self.first_len > 0 { Some(self.first) } else { None }
+    }
+
     /// The piece before the end of the ring, or all.
     #[inline(always)]
     pub(crate) const fn first_piece(&self) -> (*const u8, usize) {

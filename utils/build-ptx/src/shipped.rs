@@ -49,6 +49,11 @@ pub const SHIPPED: &[Shipped] = &[
         output: "apps/symmetric/ptx/gpunet_symmetric_kernel.ptx",
         features: &[],
     },
+    Shipped {
+        package: "apps/tokens/kernel",
+        output: "apps/tokens/ptx/gpunet_tokens_kernel.ptx",
+        features: &[],
+    },
     Shipped { package: "apps/watch/kernel", output: "apps/watch/ptx/gpunet_watch_kernel.ptx", features: &[] },
     Shipped {
         package: "utils/diagnose/kernel",

@@ -88,7 +88,8 @@ impl Service for Tokens {
         let (model, bells) = (*worker.shared, worker.bells);
         let mut step_at = worker.context.now;
         loop {
-            let is_idle = model.batch.is_empty(g);
+            // A request that found no room in the batch has rung already.
+            let is_idle = model.batch.is_empty(g) && model.requests.is_empty(g);
             if !worker.wait(g, if is_idle { u64::MAX } else { step_at })? {
                 return Ok(());
             }
@@ -181,4 +182,30 @@ fn the_documents_show_this_service() {
     let begins = source.find("/// The settings.").unwrap();
     let ends = source.find("const WEIGHTS").unwrap();
     assert!(page.contains(source[begins..ends].trim_end()), "docs/servers.md differs from the test");
+}
+
+/// Requests that wait while the batch is full have rung before: nobody rings when it is empty
+/// again.
+#[test]
+fn who_finds_the_batch_full_is_served_after() {
+    modes::in_both_ways(|_| {
+        let proxy = embed(Config::small()).unwrap();
+        let attachment = proxy.attach_cpu().unwrap();
+        let program = attachment.load("", 1).unwrap();
+        let service = Tokens { pause_ns: 1_000_000, batch: 1 };
+        let (addr, settings) = ("127.0.0.1:0".parse().unwrap(), ServerSettings::DEFAULT);
+        let options = Options::DEFAULT;
+        let server =
+            start_with_data(&attachment, &program, (2, 1), addr, options, settings, service, WEIGHTS)
+                .unwrap();
+        let mut clients = [(); 4].map(|()| TcpStream::connect(server.addr()).unwrap());
+        for client in &mut clients {
+            client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            client.write_all(b"20\n").unwrap();
+        }
+        for client in &mut clients {
+            client.read_exact(&mut [0; 21]).unwrap();
+        }
+        server.stop().unwrap();
+    });
 }

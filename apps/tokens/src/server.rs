@@ -1,0 +1,69 @@
+//! The server: started, watched, ended.
+
+use crate::args::Args;
+use gpunet_app::cli::{self, print};
+use gpunet_app::device::{attach, load};
+use gpunet_app::interrupt::Interrupt;
+use gpunet_device::{Kernel, Options};
+use gpunet_embed_ptx::{Embedded, embedded};
+use gpunet_http::Limits;
+use gpunet_proxy::Config;
+use gpunet_serve::Server;
+use gpunet_serve_host::{ServerSettings, start_with_data};
+use gpunet_tokens_kernel::Tokens;
+use gpunet_tokens_model::{WEIGHTS, Weights};
+use std::error::Error;
+use std::time::Duration;
+
+/// The kernel for a GPU, made by `cargo run -p gpunet-build-ptx`.
+static PTX: Embedded = embedded!("gpunet_tokens_kernel.ptx");
+
+/// Ring memory for all connections, which the proxy divides among them.
+const RINGS: u64 = 256 << 20;
+/// What HTTP requests may have: a prompt is short, so a body is, too.
+const LIMITS: Limits = Limits { body: 64 << 10, ..Limits::DEFAULT };
+/// A connection without a request is closed after so long.
+const IDLE_NS: u64 = 75_000_000_000;
+
+/// Serves until Ctrl-C.
+pub fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
+    cli::start_log();
+    let interrupt = Interrupt::install()?;
+    let config =
+        Config { sockets: args.connections * 2 + 64, shared_rings: RINGS + RINGS / 4, ..Config::default() };
+    let proxy = args.proxy.open(config)?;
+    let attachment = attach(&proxy, "gpunet-tokens", args.device)?;
+    let is_gpu = attachment.cuda().is_some();
+    let (blocks, threads, batch) = if is_gpu { (32, args.threads, 256) } else { (1, 1, 32) };
+    let blocks = args.blocks.unwrap_or(blocks).min(args.connections);
+    let shape = (blocks + 1, threads);
+    let program = load(&attachment, &PTX, &[Server::<Tokens>::ENTRY], threads)?;
+    attachment.check_co_resident(&program, &[(Server::<Tokens>::ENTRY, shape.0, threads)])?;
+    let service = Tokens {
+        limits: LIMITS,
+        interval_ns: args.interval * 1_000_000,
+        weights: Weights::check(WEIGHTS)?,
+        sequences: args.batch.unwrap_or(batch),
+        waiting: args.waiting,
+        timing: args.timing.into(),
+        reserved: 0,
+    };
+    let settings = ServerSettings {
+        room: args.connections.div_ceil(blocks),
+        idle_ns: IDLE_NS,
+        ..ServerSettings::DEFAULT
+    };
+    let options = Options::DEFAULT;
+    let mut server = args.listen.try_each(|addr| {
+        start_with_data(&attachment, &program, shape, addr, options, settings, service, WEIGHTS)
+            .map_err(Box::<dyn Error>::from)
+    })?;
+    print(&format_args!("listening on {}\n", server.addr()));
+    while !interrupt.asked() && !server.is_finished()? {
+        server.log().iter().for_each(|line| eprintln!("gpunet-tokens: {line}"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let connections: u64 = server.stop()?.iter().map(|block| block.accepted).sum();
+    print(&format_args!("served {connections} connections\n"));
+    Ok(())
+}

@@ -89,7 +89,7 @@ pub(crate) fn take(
             }
         };
         let at = index * PIECE;
-        let begin = if at < from { from - at } else { 0 };
+        let begin = from.saturating_sub(at);
         let end = if to - at < PIECE { to - at } else { PIECE };
         write(at + begin, bytes >> (8 * begin), end - begin);
         index += lane.size();

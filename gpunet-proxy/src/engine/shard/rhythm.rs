@@ -135,11 +135,12 @@ mod tests {
     #[test]
     fn who_comes_less_exactly_is_polled_for_earlier() {
         let us = Duration::from_micros;
-        let begins = |gaps: &[Duration]| match after(gaps) {
-            (mut rhythm, now) => match rhythm.expected(now) {
+        let begins = |gaps: &[Duration]| {
+            let (mut rhythm, now) = after(gaps);
+            match rhythm.expected(now) {
                 Some(Expected::In(time)) => rhythm.gap - time,
                 other => panic!("{other:?}"),
-            },
+            }
         };
         let exact = begins(&[GAP; 8]);
         let late = begins(&[GAP, GAP, GAP, GAP + us(300), GAP - us(200)]);

@@ -46,14 +46,16 @@ impl PartMemory {
         self.region.base().as_ptr().wrapping_add(self.layout.line(ring) as usize + field)
     }
 
-    /// Sets what goes with the ring of `capacity` bytes at offset `ring` back to 0, before its place
-    /// is used again: its words, and its line or its unit ring. Both devices have closed their ends.
+    /// Sets what goes with the ring of `capacity` bytes at offset `ring` back to 0, before its
+    /// place is used again: its words, and its line or its unit ring. Both devices have closed
+    /// their ends.
     pub fn clear(&self, ring: u64, capacity: u64) {
         let flags = offset_of!(SocketLine, send_park)..offset_of!(SocketLine, recv_park) + size_of::<u32>();
         for at in (0..line::used(capacity) as usize).step_by(size_of::<u64>()) {
             // CPUs alone touch the flags of the sleepers, who clear them.
             if !flags.contains(&at) {
-                // SAFETY: a word of the part (`at` checks), 8-byte aligned, mapped while self lives.
+                // SAFETY: a word of the part (`at` checks), 8-byte aligned, mapped while self
+                // lives.
                 unsafe { Word::from_ptr(self.at(ring, at).cast()) }.set(0);
             }
         }

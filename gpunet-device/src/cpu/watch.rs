@@ -50,14 +50,7 @@ pub struct Watch {
 enum What {
     /// The other end's word moves past `seen`, and further than a receiver is `ahead` of it by
     /// lines; or the status gets an error, or what ends that half.
-    Half {
-        theirs: Word,
-        seen: StreamWord,
-        ahead: u64,
-        half: Direction,
-        link: Link,
-        units: Option<NextUnits>,
-    },
+    Half { theirs: Word, seen: StreamWord, ahead: u64, half: Direction, link: Link, units: Option<NextUnits> },
     /// The ready count is not 0.
     Listener,
 }

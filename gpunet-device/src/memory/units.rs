@@ -45,7 +45,9 @@ pub(crate) unsafe fn store(
 unsafe fn store_slot(ring: UnitRing, slot: u32, bytes: u64) {
     let tag = ring.tag(slot);
     // SAFETY: one of the ring's slots; the caller's contract.
-    unsafe { platform::store_units(ring.at(slot), [half(bytes as u32, tag), half((bytes >> 32) as u32, tag)]) };
+    unsafe {
+        platform::store_units(ring.at(slot), [half(bytes as u32, tag), half((bytes >> 32) as u32, tag)])
+    };
 }
 
 /// The eight bytes of a slot, if it is there.

@@ -108,7 +108,8 @@ fn landed_with_units(net: Net, handle: Handle, recv: &HalfEntry, link: Link, wor
         return word;
     }
     let entry = net.entry(handle.slot());
-    let next = NextUnits::new(entry::ring_end(recv, link).unit_ring(), entry::unit_slots(entry, Direction::Recv));
+    let next =
+        NextUnits::new(entry::ring_end(recv, link).unit_ring(), entry::unit_slots(entry, Direction::Recv));
     let (_, enough) = entry::low_water(entry);
     let come = next.come(StreamWord(recv.seen), word, enough as u64);
     StreamWord::at(come)

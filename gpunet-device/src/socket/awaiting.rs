@@ -12,6 +12,7 @@ use gpunet_abi::atomic::{Ordering, fence};
 use gpunet_abi::entry::Entry;
 use gpunet_abi::position::StreamWord;
 use gpunet_abi::ring::RingEnd;
+use gpunet_abi::units::COMPILED;
 use gpunet_abi::waiting::{Awaited, Call};
 use gpunet_abi::{Direction, Error, Handle, Result, Status, Timeout};
 
@@ -332,7 +333,10 @@ impl Wait {
             Direction::Recv => self.net.recv_park(self.handle.slot()),
         };
         let changed = || {
-            self.units_are_next() || self.poll_word().is_some() || self.end_status().is_some() || self.is_closed()
+            self.units_are_next()
+                || self.poll_word().is_some()
+                || self.end_status().is_some()
+                || self.is_closed()
         };
         // At the gates of a direction that the host has taken, several groups may wait. They share
         // a flag, and each of them clears it.
@@ -377,13 +381,16 @@ impl Wait {
     #[inline(always)]
     fn poll_word(&self) -> Option<StreamWord> {
         let word = self.end.observe();
-        let word = self.units.map_or(word, |units| units.before(word, self.seen));
+        let word = match self.units {
+            Some(units) if COMPILED => units.before(word, self.seen),
+            _ => word,
+        };
         if differs(word, self.seen, self.ahead) { Some(word) } else { None }
     }
 
     #[inline(always)]
     fn units_are_next(&self) -> bool {
-        self.units.is_some_and(|units| units.are_next(self.seen))
+        COMPILED && self.units.is_some_and(|units| units.are_next(self.seen))
     }
 
     fn is_closed(&self) -> bool {

@@ -278,12 +278,10 @@ impl RecvHalf {
     ) -> Result<Found> {
         if self.consumer.available() == 0 && self.consumer.is_open() {
             let found = match buffer {
-                _ if self.consumer.end().has_units() => {
-                    match self.await_units(g, lane, timeout, buffer)? {
-                        Ok(found) => return Ok(found),
-                        Err(found) => found,
-                    }
-                }
+                _ if self.consumer.end().has_units() => match self.await_units(g, lane, timeout, buffer)? {
+                    Ok(found) => return Ok(found),
+                    Err(found) => found,
+                },
                 Some(buffer) if self.consumer.end().has_line() && g.has_front(lane) => {
                     let found = self.await_line(g, lane, timeout, buffer);
                     if let Some(len) = taken_len(found) {
@@ -383,8 +381,8 @@ impl RecvHalf {
         await_line(front, self.entry, wait, timeout, look, || self.announce_late())
     }
 
-    /// Waits for the next message in units, and takes it into `buffer`, or into the ring if there is
-    /// no buffer; or waits for bytes in the ring. All lanes.
+    /// Waits for the next message in units, and takes it into `buffer`, or into the ring if there
+    /// is no buffer; or waits for bytes in the ring. All lanes.
     ///
     /// Returns what [`awaited`] unpacks where it has taken nothing.
     ///
@@ -456,8 +454,11 @@ impl RecvHalf {
         let at = front.rank() * CHUNK_BYTES;
         let look = || {
             let header = slots::header(ring, first);
-            let piece =
-                if F::IS_WARP { slots::load_slot(ring, first.wrapping_add(1 + front.rank() as u32)) } else { None };
+            let piece = if F::IS_WARP {
+                slots::load_slot(ring, first.wrapping_add(1 + front.rank() as u32))
+            } else {
+                None
+            };
             // A hint only: the loads of the next look would wait for an acquire.
             let word = end.peek();
             let len = header.map_or(0, |header| if header.distance(position) == 0 { header.len } else { 0 });
@@ -520,7 +521,8 @@ impl RecvHalf {
             return Ok(0);
         }
         let room = position + end.capacity - from;
-        let Some(passed) = header.passed(from, end.capacity).filter(|&passed| (header.len - passed) as u64 <= room)
+        let Some(passed) =
+            header.passed(from, end.capacity).filter(|&passed| (header.len - passed) as u64 <= room)
         else {
             return self.refuse(g, lane);
         };

@@ -12,8 +12,8 @@ use gpunet_device::abi::layout::{
     SocketLine,
 };
 use gpunet_device::abi::line::Line;
-use gpunet_device::abi::units::{self, UnitRing};
 use gpunet_device::abi::region::{DEVICE, Region, RegionOffset, SHARED};
+use gpunet_device::abi::units::{self, UnitRing};
 use gpunet_device::abi::{MAGIC, VERSION, Word};
 use gpunet_device::{Buffer, Direction, Handle, Net, Options, SockAddr};
 use std::mem::offset_of;

@@ -64,7 +64,7 @@ pub enum Side {
 }
 
 impl Channel {
-    /// Connects to a [`ChannelListener`], over TCP.
+    /// Connects to a [`ChannelListener`](crate::ChannelListener), over TCP.
     ///
     /// # Errors
     /// [`ChannelError::Failed`] with the system's errno, [`ChannelError::Refused`] with the

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub const MAGIC: &[u8; 4] = b"gpnd";
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 #[derive(Clone, Debug, Serialize)]
 #[allow(dead_code, reason = "the order is the protocol")]

@@ -33,7 +33,7 @@ fn another_version_is_refused_with_both_numbers() {
         let good = served();
         let raw = Raw::connect(&good.0.path);
         let mut other = hello(&Want::Probe);
-        other[4] = 5;
+        other[4] = 6;
         other.extend([1, 2, 3]);
         raw.send(&other);
         let Some(First::Refused { errno, reason }) = raw.first() else { panic!("not refused") };
@@ -56,7 +56,7 @@ fn a_daemon_of_another_version_is_told_from_one_that_is_none() {
                 rustix::net::send(&socket, &answer, rustix::net::SendFlags::empty()).expect("sent");
             });
             match (attach(&path, small()).unwrap_err(), version) {
-                (DaemonError::Version { daemon, program: 4 }, Some(version)) => assert_eq!(daemon, version),
+                (DaemonError::Version { daemon, program: 5 }, Some(version)) => assert_eq!(daemon, version),
                 (DaemonError::Strange { .. }, None) => {}
                 (error, _) => panic!("{error}"),
             }

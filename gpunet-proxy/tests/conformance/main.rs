@@ -2,8 +2,8 @@
 //! each transport by groups of one lane, of two, and of a warp and a lane. `attached`: by a daemon;
 //! `apart`: the connecting end is a socket of another attachment. Those that end in `attached` run
 //! through a daemon; with `GPUNET_TEST_DAEMON=1`, all do. Streams of peer have lines if several
-//! lanes call or the ends lie apart, or units instead; with `GPUNET_TEST_LINES=on` (`off`, `units`), all
-//! have lines (nothing, units).
+//! lanes call or the ends lie apart, or units instead; with `GPUNET_TEST_LINES=on` (`off`,
+//! `units`), all have lines (nothing, units).
 //!
 //! Over rc, `rc_device_rings` has its rings in the device's own memory, behind a dma-buf. It runs
 //! on a simulated network card; with `GPUNET_RC_ADDR=IP`, the address of an RDMA device of this

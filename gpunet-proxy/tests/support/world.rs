@@ -14,8 +14,8 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The environment's choice: `GPUNET_TEST_LINES=on` (or `off`, `units`) gives all streams of the CPU device
-/// lines.
+/// The environment's choice: `GPUNET_TEST_LINES=on` (or `off`, `units`) gives all streams of the
+/// CPU device lines.
 fn lines_of_environment() -> Lines {
     std::env::var("GPUNET_TEST_LINES").map_or(Lines::Auto, |which| which.parse().expect("GPUNET_TEST_LINES"))
 }

@@ -33,7 +33,9 @@ fn check_alone(stream: &[u8], request: &Read) {
     let bytes = Bytes::from(stream);
     let parts = match find(bytes, &LIMITS) {
         Ok(Found::Whole(parts)) => parts,
-        Err(status) => return assert_eq!((status.code(), request.body.len() < request.len - request.head), (411, true)),
+        Err(status) => {
+            return assert_eq!((status.code(), request.body.len() < request.len - request.head), (411, true));
+        }
         Ok(part) => panic!("{part:?} of a whole request"),
     };
     assert_eq!(parts.len, request.len as u64);

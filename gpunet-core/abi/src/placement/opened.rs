@@ -2,8 +2,8 @@
 
 use crate::placement::arena::PartHeader;
 use crate::request::control::Descriptor;
-use crate::stream::{line, units};
 use crate::stream::socket_line::SocketLine;
+use crate::stream::{line, units};
 use crate::table::entry::{HalfEntry, LINE_STEP};
 use crate::types::errno::Error;
 use crate::types::errno::Result;
@@ -37,7 +37,8 @@ impl Opened {
     ) -> Result<Self> {
         let has_units = d.send_log2 & Descriptor::UNITS != 0;
         let (sends, receives) = ((d.send_line, has_units), (d.recv_line, has_units));
-        let send = half(&resolve, d.send_ring, d.send_log2 & !Descriptor::UNITS, sends, (d.published, d.released))?;
+        let send =
+            half(&resolve, d.send_ring, d.send_log2 & !Descriptor::UNITS, sends, (d.published, d.released))?;
         let recv = half(&resolve, d.recv_ring, d.recv_log2, receives, (d.consumed, d.landed))?;
         if d.link.partner().is_some_and(|slot| slot >= slots)
             || d.link.data_thread().is_some_and(|thread| thread >= shards)

@@ -64,8 +64,8 @@ pub const fn fits(capacity: u64) -> bool {
 }
 
 /// The first bytes beside a ring, which are used: a socket's line, and behind it the line of
-/// messages or the [unit ring](crate::units). They are zero while the ring is free: smaller rings in
-/// its place have their words there.
+/// messages or the [unit ring](crate::units). They are zero while the ring is free: smaller rings
+/// in its place have their words there.
 #[inline(always)]
 #[must_use]
 pub const fn used(capacity: u64) -> u64 {

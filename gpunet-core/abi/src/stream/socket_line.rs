@@ -13,8 +13,8 @@ pub struct SocketLine {
     pub released: u64,
     /// A [`crate::Status`].
     pub status: u64,
-    /// Of a stream with [units](crate::units): how many slots of its unit ring the sender may have
-    /// used, written by the receiver. 0: none yet.
+    /// Of a stream with [units](crate::units), in an arena: how many slots of the unit ring that it
+    /// writes the line's owner may have used. 0: none yet.
     pub unit_limit: u64,
     /// Not 0 while a CPU thread block, or threads of a host program, sleep until they can send.
     pub send_park: u32,

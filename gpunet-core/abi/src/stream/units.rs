@@ -34,8 +34,8 @@
 
 use crate::sync::word::Word;
 
-/// The code is compiled for units: on CPUs always, in kernels of GPUs with the feature `units` only,
-/// because kernels grow by a third.
+/// The code is compiled for units: on CPUs always, in kernels of GPUs with the feature `units`
+/// only, because kernels grow by a third.
 pub const COMPILED: bool = cfg!(any(feature = "units", not(target_arch = "nvptx64")));
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = 16;

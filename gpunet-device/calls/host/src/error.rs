@@ -37,6 +37,6 @@ pub enum Error {
     #[error(transparent)]
     Alloc(#[from] AllocError),
     /// The system refuses a thread.
-    #[error("cannot start a thread that answers calls: {0}")]
+    #[error("cannot start a thread that answers calls")]
     Thread(#[from] std::io::Error),
 }

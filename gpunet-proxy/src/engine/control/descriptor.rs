@@ -56,7 +56,11 @@ impl Control {
 /// The line of a ring, which lies at `offset`, if the stream has lines and the ring is large
 /// enough.
 fn line_at(lines: HasLines, region: u8, offset: u64, ring: Ring) -> RegionOffset {
-    if lines != HasLines::None && line::fits(ring.capacity()) { RegionOffset::new(region, offset) } else { NO_LINE }
+    if lines != HasLines::None && line::fits(ring.capacity()) {
+        RegionOffset::new(region, offset)
+    } else {
+        NO_LINE
+    }
 }
 
 impl AttachmentEntry {

@@ -62,7 +62,15 @@ impl Ring {
         // SAFETY: the launcher gave two aligned words that stay while this runs.
         let (mine, theirs) = unsafe { (Word::from_ptr(mine), Word::from_ptr(theirs)) };
         let link = if self.near != 0 { Link::same_device(0) } else { Link::REMOTE };
-        RingEnd { base: self.base, capacity: self.capacity, line: core::ptr::null_mut(), mine, theirs, link, units: false }
+        RingEnd {
+            base: self.base,
+            capacity: self.capacity,
+            line: core::ptr::null_mut(),
+            mine,
+            theirs,
+            link,
+            units: false,
+        }
     }
 
     /// Sends everything; returns its CRC.

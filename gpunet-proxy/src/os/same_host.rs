@@ -181,7 +181,7 @@ pub fn take_descriptors(socket: impl AsFd) {
 #[derive(Debug, thiserror::Error)]
 pub enum VisitError {
     /// There is nobody at that name: another network namespace, or the process has ended.
-    #[error("cannot reach the other process's Unix-domain socket (another network namespace?): {0}")]
+    #[error("cannot reach the other process's Unix-domain socket (another network namespace?)")]
     Unreachable(#[from] io::Error),
     /// It belongs to another user. Nothing was sent.
     #[error("the Unix-domain socket is of user {uid}, and this process's user is {own}")]

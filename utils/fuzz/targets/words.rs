@@ -101,7 +101,15 @@ fn ring<E: End>(capacity: u64, steps: impl Iterator<Item = (u8, u64)>) {
     });
     // Nothing is read or written there: spans are addresses.
     let base = std::ptr::without_provenance_mut::<u8>(1 << 40);
-    let end = RingEnd { base, capacity, line: std::ptr::null_mut(), mine, theirs, link: Link::driven(0) };
+    let end = RingEnd {
+        base,
+        capacity,
+        line: std::ptr::null_mut(),
+        mine,
+        theirs,
+        link: Link::driven(0),
+        units: false,
+    };
     let mut end = E::new(end, StreamWord(0), StreamWord(0));
     for (what, value) in steps {
         let before = end.word();

@@ -1064,6 +1064,16 @@ with gpunet.Channel.connect(("127.0.0.1", port)) as channel:
 """
 
 
+def both_ends(listener):
+    """The two ends of a channel in this process. To open one takes both."""
+    import gpunet
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(gpunet.Channel.connect, listener.getsockname())
+        far = listener.accept(timeout=20)
+        return connecting.result(20), far
+
+
 def channel_rounds(library, arrays, same, more, strided):
     """Another process on the same GPU sends back what it gets, and then what it has added 1 to by a kernel."""
     import gpunet
@@ -1099,11 +1109,8 @@ def channel_rounds(library, arrays, same, more, strided):
                     say(f"killed: {error} after {time.monotonic() - began:.2f} s")
     # From the GPU into the CPU's memory, and back.
     with gpunet.Channel.listen(("127.0.0.1", 0)) as listener:
-        # Opening takes both ends.
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            connecting = pool.submit(gpunet.Channel.connect, listener.getsockname())
-            far = listener.accept(timeout=20)
-        with connecting.result(20) as near, far:
+        near, far = both_ends(listener)
+        with near, far:
             sending = near.send_async(arrays)
             got = far.recv(to="torch" if library == "torch" else "numpy", timeout=60)
             say(f"to the CPU: {sending.wait(60).via}")
@@ -1143,7 +1150,8 @@ def channel_torch():
     import gpunet
 
     with gpunet.Channel.listen(("127.0.0.1", 0)) as listener:
-        with gpunet.Channel.connect(listener.getsockname()) as near, listener.accept(timeout=20) as far:
+        near, far = both_ends(listener)
+        with near, far:
             small = torch.rand(1000, 100, device="cuda").to(torch.float8_e4m3fn)
             sending = near.send_async({"fp8": small})
             got = far.recv(device=0, timeout=20)["fp8"]

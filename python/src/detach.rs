@@ -45,6 +45,25 @@ pub(crate) fn attach<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     result
 }
 
+/// Runs the body of a thread that calls Python again and again, with one thread state of Python's
+/// for all calls.
+///
+/// [`attach`] alone makes a state for each call and deletes it afterwards. `threading.local` would
+/// be empty each time. And a library that pybind11 made, as PyTorch, remembers the state of the
+/// thread that loads it first: with the next state, that thread would wait for the GIL that it has.
+pub(crate) fn with_thread_state(body: impl FnOnce() + Send) {
+    // Ordering: SeqCst, pairs with `end`, as in `detach`.
+    ASKING.fetch_add(1, Ordering::SeqCst);
+    if ENDING.load(Ordering::SeqCst) {
+        ASKING.fetch_sub(1, Ordering::SeqCst);
+        return body();
+    }
+    Python::attach(|py| {
+        ASKING.fetch_sub(1, Ordering::SeqCst);
+        detach(py, body);
+    });
+}
+
 /// Keeps the thread here until the process is gone.
 fn stay() -> ! {
     loop {

@@ -143,6 +143,23 @@ def test_what_does_not_fit_is_refused_and_the_channel_goes_on() -> None:
         sending.wait(20)
 
 
+def test_a_function_that_makes_arrays_is_called_by_one_thread_of_python() -> None:
+    """PyTorch remembers the thread state in which it is loaded: with another one it waits for itself."""
+    found, own = [], threading.local()
+
+    def make(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
+        found.append(getattr(own, "calls", 0))
+        own.calls = len(found)
+        return bytearray(shape[0])
+
+    with ends() as (client, server):
+        for size in (1, 1000, 2 * MB):
+            sending = client.send_async(bytes(size))
+            assert len(server.recv(to=make, timeout=10)) == size
+            sending.wait(10)
+    assert found == [0, 1, 2]
+
+
 def test_more_than_is_allowed_is_not_allocated() -> None:
     with ends(most=MB) as (near, far):
         sending = near.send_async(bytearray(MB + 1))

@@ -6,7 +6,7 @@ use super::held::{Devices, Held};
 use super::transfer::{Fault, Finished, How, Op};
 use super::{SLICE, is_nothing_yet, let_go};
 use crate::array::Access;
-use crate::detach::{attach, detach};
+use crate::detach::{attach, detach, with_thread_state};
 use crate::error::Failure;
 use crate::wait::{Notify, lock};
 use gpu_usermap::threads;
@@ -115,8 +115,10 @@ impl<H: Send + 'static, W: Send + 'static> Half<H, W> {
         }
         let half = self.clone();
         let body = move || {
-            serve(&half);
-            half.thread_ends();
+            with_thread_state(|| {
+                serve(&half);
+                half.thread_ends();
+            });
         };
         detach(py, || threads::spawn("gpunet-python", body)).map(drop).map_err(|error| {
             self.lock().has_thread = false;

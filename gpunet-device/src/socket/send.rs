@@ -2,6 +2,9 @@
 //!
 //! All sends are `SendHalf::send_with`: wait for space, copy into the ring, publish one word. Who
 //! takes the bytes from there is not known here: the proxy, or the other end of a direct stream.
+//! Small messages may go by units instead (`by_units`).
+
+mod by_units;
 
 use crate::group::Lane;
 use crate::memory::buffer::Source;
@@ -33,9 +36,6 @@ pub const DIRECT_CHUNK: u64 = 2 << 20;
 const SPARES_LEADER: u32 = 512;
 /// Lanes of a warp.
 const WARP: u32 = 32;
-/// How often a sender without credit for units asks for it before it sends by the ring: on a GPU
-/// for as long as some releases take, which are 2.5 us each between two of them.
-const CREDIT_POLLS: u32 = if platform::RELEASE_WAITS { 16 } else { 1 };
 
 /// The sending half of a stream. One group uses it at a time.
 ///
@@ -438,60 +438,6 @@ impl SendHalf {
         g.sync();
         self.lines_sent += 1;
         self.publish(lane, len as u64, lane.is_last());
-    }
-
-    /// Returns whether a message of that length goes by units, if there is credit.
-    #[inline(always)]
-    const fn goes_by_units(&self, len: usize) -> bool {
-        (len as u64).wrapping_sub(1) < units::longest(self.producer.capacity())
-    }
-
-    /// Returns whether the receiver has granted so many slots; asks it, if that is not known. All
-    /// lanes.
-    ///
-    /// It asks a receiver that has begun several times: a release costs more than it takes until a
-    /// receiver at work has taken the next messages.
-    #[inline(always)]
-    fn has_credit<G: Group>(&mut self, g: &G, lane: Lane, slots: u32) -> bool {
-        if self.credit < slots {
-            let end = self.producer.end();
-            let (mut word, mut polls) = (0, 0);
-            while lane.is_leader() && polls < CREDIT_POLLS {
-                // Ordering: Acquire, pairs with the Release in `entry::begin_units`.
-                word = end.grant().observe();
-                let is_enough = end.unit_ring().credit(word, self.units) >= slots;
-                polls = if is_enough || word == 0 { CREDIT_POLLS } else { polls + 1 };
-            }
-            self.credit = end.unit_ring().credit(g.broadcast(word), self.units);
-        }
-        self.credit >= slots
-    }
-
-    /// Sends a small message, for which there is room and credit, by units.
-    #[inline(always)]
-    fn send_units<G: Group>(&mut self, g: &G, lane: Lane, source: Source) {
-        let (end, before) = (self.producer.end(), self.producer.position());
-        let slots = units::slots_of(source.len as u32);
-        // SAFETY: the source is readable by its constructor's contract; this half's owner is the
-        // one that writes the unit ring, and has credit.
-        unsafe {
-            crate::memory::units::store(lane, end.unit_ring(), self.units, before, source.ptr, source.len)
-        };
-        hand_off::at(HandOff::LineStored);
-        self.units = self.units.wrapping_add(slots);
-        self.credit -= slots;
-        self.lines_sent += 1;
-        self.producer.advance(source.len as u64);
-        if lane.is_last() {
-            self.keep();
-            let (net, slot, after) = (self.net, self.handle.slot(), self.producer.position());
-            mirror(net, slot, Direction::Send, end.link, before, after);
-        }
-        // The caller may write the source again.
-        g.sync();
-        if lane.is_leader() {
-            notify(self.net, self.handle.slot(), end, Direction::Send);
-        }
     }
 
     /// What is known of the other end once `len` more bytes are in the ring: its word is polled

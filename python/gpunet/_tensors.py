@@ -85,13 +85,13 @@ def copy_rate() -> float:
     return 4 * size / (time.monotonic() - began) / 1e9
 
 
-def advice(why_not: str | None, streams: int, many: float, one: float, copying: float) -> list[str]:
+def advice(why_not: str | None, on_gpu: bool, streams: int, many: float, one: float, copying: float) -> list[str]:
     """What limits the path, in words."""
     if why_not is None:
-        return [
-            "One copy moves the bytes from memory to memory: both ends are on one machine, of one user.",
-            f"The limit is that copy. One thread of this machine copies memory of the CPU at {copying:.1f} GB/s.",
-        ]
+        words = ["One copy moves the bytes from memory to memory: both ends are on one machine, of one user."]
+        if on_gpu:
+            return [*words, "The limit is that copy, by the GPU's copy engine; of small arrays, the steps around it."]
+        return [*words, f"The limit is that copy. One thread of this machine copies memory of the CPU at {copying:.1f} GB/s."]
     words = [f"The bytes go by TCP connections and not by one copy: {why_not}."]
     cores = len(os.sched_getaffinity(0))
     if streams == 1:
@@ -132,7 +132,8 @@ def send(options: argparse.Namespace) -> int:
                     why_not = why
                 if not options.json:
                     print(f"{size >> 20:>6} MiB {gigabytes:>8.2f}  {via}", flush=True)
-    words = advice(why_not, streams, best["connections"], best["one connection"], copying := copy_rate())
+    on_gpu = options.device is not None
+    words = advice(why_not, on_gpu, streams, best["connections"], best["one connection"], copying := copy_rate())
     if options.json:
         result = {"rows": rows, "why_not_copied": why_not, "copy_gigabytes_per_s": round(copying, 3), "limits": words}
         print(json.dumps(result, indent=2))

@@ -52,6 +52,14 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Takes over what another one counts, field by field: a GPU would move the whole structure
+    /// byte by byte.
+    pub(crate) const fn catch_up(&mut self, now: &Self) {
+        (self.accepted, self.open, self.received) = (now.accepted, now.open, now.received);
+        (self.sent, self.turns, self.failed) = (now.sent, now.turns, now.failed);
+        (self.limited, self.ended, self.own) = (now.limited, now.ended, now.own);
+    }
+
     fn words(&self) -> [u64; COUNTERS] {
         let [a, b, c, d, e, f, g, h] = self.own;
         [

@@ -22,7 +22,7 @@ impl<S: Service> Worker<'_, S> {
     /// The launch is over.
     pub fn wait<G: Group>(&mut self, g: &G, until: u64) -> Result<bool> {
         self.board.publish(g, &self.published, &self.counters);
-        self.published = self.counters;
+        self.published.catch_up(&self.counters);
         let mut has_waited = false;
         loop {
             let host = self.last_asked.next_look(g.broadcast(now_ns()), has_waited);

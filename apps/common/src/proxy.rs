@@ -15,7 +15,8 @@ pub struct ProxyArgs {
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub daemon: Option<PathBuf>,
     /// Which streams have lines, in which small messages carry their own flags: auto (those with a
-    /// GPU at one end), on or off. A daemon has a setting of its own.
+    /// GPU at one end), on or off; or units, which take their place in kernels of GPUs that are
+    /// compiled for them. A daemon has a setting of its own.
     #[arg(long, env = "GPUNET_LINES", value_name = "WHICH", hide_env_values = true)]
     pub lines: Option<Lines>,
 }

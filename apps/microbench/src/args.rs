@@ -23,8 +23,9 @@ pub struct Args {
         value_parser = OsStringValueParser::new().map(PathBuf::from))]
     daemon: Option<PathBuf>,
     /// Which streams have lines, in which small messages carry their own flags: auto (those with a
-    /// GPU at one end), on or off; or units, which take the place of lines. A daemon has a setting
-    /// of its own.
+    /// GPU at one end), on or off; or units, which take their place in kernels of GPUs that are
+    /// compiled for them (this program's are not: docs/design/units.md). A daemon has a setting of
+    /// its own.
     #[arg(long, global = true, env = "GPUNET_LINES", value_name = "WHICH", hide_env_values = true)]
     lines: Option<Lines>,
     /// Device: cpu, cuda or cuda:N. Without it: the first GPU, else the CPU.

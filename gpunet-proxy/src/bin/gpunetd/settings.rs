@@ -114,7 +114,8 @@ settings! {
     /// How long a closed stream may take to send what was accepted, seconds. Default 30.
     linger_s: u64, "S", "GPUNETD_LINGER_S", Some(Config::default().linger.as_secs());
     /// Which streams between two devices have lines, in which messages of up to 256 bytes travel
-    /// with their flag: auto (those at which there is a GPU), on or off. Default auto.
+    /// with their flag: auto (those at which there is a GPU), on or off; or units
+    /// in their place. Default auto.
     lines: Lines, "WHICH", "GPUNETD_LINES", Some(Lines::Auto);
     /// How long the daemon waits at its end until all streams have sent what was accepted, seconds.
     /// Default 10: a restart must not take for ever because of one peer that does not read.

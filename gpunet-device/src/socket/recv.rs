@@ -423,7 +423,7 @@ impl RecvHalf {
         self.refuse(g, lane)
     }
 
-    /// Gives the stream up, because the other end says what cannot be. All lanes.
+    /// Gives the stream up, because the other end has stored something impossible. All lanes.
     ///
     /// # Errors
     /// Protocol.

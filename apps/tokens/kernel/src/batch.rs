@@ -128,7 +128,8 @@ impl Run<'_> {
         self.slots.at(Bell::from_raw(self.batch.word(sequence, at::BELL).get()).place())
     }
 
-    /// Gives a request a sequence, of which one is free. Returns whether it still wants one.
+    /// Gives a request a free sequence; the caller knows that there is one. Returns whether the
+    /// request still wants it.
     ///
     /// # Cooperation
     /// All lanes of the model's block.

@@ -68,8 +68,8 @@ pub(crate) unsafe fn score(lane: Lane, cache: &Cache, rows: u32, layer: usize) {
         let key = item.chunk * CHUNK + item.column;
         // `mix` takes so many at a time.
         if key / KEYS * KEYS <= item.position {
-            // SAFETY: the caller's contract; the keys from `key` on are in the context, of which a
-            // four is a part.
+            // SAFETY: the caller's contract; the four keys from `key` on are in the context, whose
+            // length is a multiple of four.
             let powers = unsafe { four_powers(cache, &item, layer, key) };
             // SAFETY: a four of the row's scores, and this lane's alone.
             unsafe { store_four(item.scores(cache).wrapping_add(item.column), powers) };

@@ -88,7 +88,7 @@ pub(crate) fn exp(x: f32) -> f32 {
             return 0.0;
         }
         let rounded = (power + ROUND) - ROUND;
-        // e^y for |y| <= ln(2) / 2: the series, of which the first term left out is below 2^-22.
+        // e^y for |y| <= ln(2) / 2 by its series. The first term that is left out is below 2^-22.
         let y = (power - rounded) * core::f32::consts::LN_2;
         let series = 1.0 / 120.0 + y * (1.0 / 720.0);
         let series = 1.0 / 6.0 + y * (1.0 / 24.0 + y * series);

@@ -187,7 +187,7 @@ impl UnitRing {
     }
 
     /// Returns how many slots a sender may use from `next` on, by the receiver's word; none if the
-    /// receiver has not begun, or says what cannot be.
+    /// receiver has not begun, or its word is impossible.
     #[inline(always)]
     #[must_use]
     pub const fn credit(self, word: u64, next: u32) -> u32 {

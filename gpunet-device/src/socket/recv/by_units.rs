@@ -142,7 +142,7 @@ impl RecvHalf {
     /// if it is not there, or not whole. All lanes. Also a barrier.
     ///
     /// # Errors
-    /// Protocol, when its first slot says what cannot be.
+    /// Protocol, when its first slot is impossible.
     #[inline(always)]
     fn take_message<G: Group>(&mut self, g: &G, lane: Lane, buffer: Option<Buffer>) -> Result<usize> {
         let (end, first) = (self.consumer.end(), self.units);

@@ -1,7 +1,9 @@
 //! The other host's process is killed, or the host loses its power.
 
 use crate::hosts::{Bystanders, Host, Hosts, RC, close, config, open, pair, receive, send_error, sending};
+use crate::raw_peer::{RawPeer, Shape, connected};
 use crate::support::asleep::spawn_asleep;
+use crate::support::world::listen;
 use crate::support::{Memory, PollMemory, SOLO, bounded, until};
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::poll::{POLLERR, POLLIN};
@@ -105,6 +107,52 @@ fn a_sender_blocked_on_a_full_ring_hears_of_a_killed_peer() {
         hosts.a.bury();
         hosts.b.expect_all_free();
         hosts.b.bury();
+    });
+}
+
+/// A stream whose peer has room for one message: all that its send ring holds then is under way,
+/// and nothing is left to offer that the transport could refuse. `ends` is what its peer does; a
+/// block that waits for room gets EPIPE.
+fn expect_that_a_full_ring_breaks(seed: u64, ends: impl FnOnce(RawPeer, &mut Stream)) {
+    let hosts = Hosts::new(Fabric::new(seed));
+    let mut bystanders = Bystanders::of(&hosts.b);
+    let listener = listen(hosts.b.net(), RC.with_rings(4096, 4096));
+    let one = Shape { receives: 1, ..Shape::PLAIN };
+    let (peer, mut stream) = connected(&hosts.fabric.host(), &listener, one);
+    // Messages have a quarter of the ring.
+    assert_eq!(stream.send_all(&SOLO, Memory::filled(seed, 0, 1024 + 4096).buffer()), Ok(()));
+    let (net, handle, more) = (hosts.b.net(), stream.handle(), Memory::new(1));
+    let blocked = spawn_asleep(move || open(net, handle).send(&SOLO, more.buffer()));
+    ends(peer, &mut stream);
+    assert_eq!(blocked.join().expect("no panic"), Err(Error::BrokenPipe));
+    bystanders.are_well();
+    stream.close(&SOLO).expect("open");
+    listener.close(&SOLO).expect("open");
+    bystanders.end();
+    hosts.b.expect_all_free();
+    hosts.b.bury();
+    hosts.a.bury();
+}
+
+#[test]
+fn a_sender_blocked_on_a_full_ring_hears_of_an_orderly_end() {
+    const DISCONNECT: u32 = 0xe000_0000;
+    bounded(|| {
+        expect_that_a_full_ring_breaks(8, |mut peer, stream| {
+            peer.message(DISCONNECT);
+            assert_eq!(stream.recv(&SOLO, Memory::new(1).buffer()), Ok(0));
+        });
+    });
+}
+
+/// The end of the stream cannot land, and a block that sends does not read.
+#[test]
+fn a_sender_with_both_rings_full_hears_of_a_killed_peer() {
+    bounded(|| {
+        expect_that_a_full_ring_breaks(9, |mut peer, stream| {
+            peer.data(9, 0, 4096, 4096);
+            until("its ring is full", || stream.available(&SOLO) == Ok(4096));
+        });
     });
 }
 

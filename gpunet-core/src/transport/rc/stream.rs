@@ -147,6 +147,8 @@ impl RcIo {
     /// The result for a reader with nothing left to read.
     fn nothing(&self) -> io::Result<usize> {
         match self.machine.failure() {
+            // What was lost is what this end has sent: the peer has ended its stream in order.
+            Some(Failure::Closed) => Ok(0),
             Some(failure) => Err(error(failure)),
             None if self.machine.is_peer_shut() => Ok(0),
             None => Err(io::ErrorKind::WouldBlock.into()),

@@ -66,7 +66,8 @@ pub enum Failure {
     Reset,
     /// The peer's host does not answer.
     Unreachable,
-    /// The peer has closed: nothing can be sent any more.
+    /// The peer has closed: nothing can be sent any more. It ends an orderly stream only if data
+    /// was under way then.
     Closed,
     /// The local device failed, with a status of its own.
     Device,
@@ -221,8 +222,11 @@ impl Machine {
     pub fn handle_send_failed(&mut self, failure: Failure) {
         let Some(failed) = self.in_flight.pop_front() else { return };
         // When both ends disconnect at once, one of the messages finds no queue pair. That is a
-        // failure for data, unless the peer has announced that it has stopped receiving.
-        if !(failed.last || self.peer_gone || (self.is_over() && failed.control)) {
+        // failure for data. If the peer has announced that it has stopped receiving, the data was
+        // sent too late.
+        if self.peer_gone && !failed.control {
+            self.handle_failure(Failure::Closed);
+        } else if !(failed.last || self.peer_gone || (self.is_over() && failed.control)) {
             self.handle_failure(failure);
         }
         // Nothing is posted after this, so the count of control messages is not read again.
@@ -242,13 +246,16 @@ impl Machine {
     /// Notes that the connection is gone, with or without a message from the peer.
     pub fn handle_disconnected(&mut self) {
         let all_sent = self.is_over() || self.has_ended();
-        if all_sent && self.in_flight.iter().any(|request| !request.control) {
+        let has_data = self.in_flight.iter().any(|request| !request.control);
+        if all_sent && has_data {
             // The completions of data under way show whether the peer had all of it before it went.
             return;
         }
-        let in_order = self.peer_gone || all_sent;
-        self.peer_gone = true;
-        if !in_order {
+        let was_gone = std::mem::replace(&mut self.peer_gone, true);
+        if was_gone && has_data {
+            // The card tries for seconds yet, and a full ring waits for its answer.
+            self.handle_failure(Failure::Closed);
+        } else if !(was_gone || all_sent) {
             self.handle_failure(Failure::Reset);
         }
     }

@@ -41,8 +41,7 @@ pub(super) struct DrivenStream {
     /// A short read does not mean that nothing is left: the peer's end or urgent data were
     /// announced and will not be announced again.
     pub(super) read_to_empty: bool,
-    /// An event told that the transport has failed. It is not told again, and while bytes come the
-    /// failure lies behind them.
+    /// An event told that the transport has failed. It is not told again.
     pub(super) was_failure_announced: bool,
     /// Which descriptors of the transport had an event since the last turn.
     pub(super) events: [bool; 2],
@@ -255,11 +254,14 @@ impl DrivenStream {
                 }
             }
         }
-        if self.was_failure_announced && self.connection.reads_no_more() {
-            self.was_failure_announced = false;
-            let failure = self.io().ok().and_then(|io| io.failure());
-            if let Some(error) = failure.and_then(|e| self.connection.handle_send_error(errno::from_io(&e))) {
-                self.tell(state, slot, error);
+        if std::mem::take(&mut self.was_failure_announced)
+            && self.connection.is_sound()
+            && let Some(failure) = self.io().ok().and_then(|io| io.failure())
+        {
+            match self.connection.handle_send_error(errno::from_io(&failure)) {
+                Some(error) => self.tell(state, slot, error),
+                // Behind what the peer has sent, if there is room for that.
+                None => result = Progress::More,
             }
         }
         let memory = &state.memory;

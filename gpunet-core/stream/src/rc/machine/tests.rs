@@ -115,6 +115,25 @@ fn a_connection_that_vanishes_with_data_under_way_was_reset() {
 }
 
 #[test]
+fn data_under_way_to_a_peer_that_has_closed_is_lost() {
+    for gone in [Machine::handle_disconnected, |m: &mut Machine| m.handle_send_failed(Failure::Unreachable)] {
+        let mut m = machine(Variant::Immediate);
+        send(&mut m);
+        m.handle_message(DISCONNECT, Some(0), 0).unwrap();
+        assert_eq!((m.failure(), m.send_failure()), (None, Some(Failure::Closed)));
+        gone(&mut m);
+        assert_eq!((m.failure(), m.completed()), (Some(Failure::Closed), 0));
+    }
+    // Its acknowledgement came before the connection went.
+    let mut m = machine(Variant::Immediate);
+    send(&mut m);
+    m.handle_message(DISCONNECT, Some(0), 0).unwrap();
+    m.handle_sent(0);
+    m.handle_disconnected();
+    assert_eq!((m.failure(), m.completed()), (None, 1));
+}
+
+#[test]
 fn only_data_under_way_is_waited_for_when_the_connection_vanishes_after_the_last_message() {
     let mut m = machine(Variant::Immediate);
     m.disconnect();

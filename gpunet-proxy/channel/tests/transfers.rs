@@ -4,6 +4,7 @@ use gpunet_channel::{
     Array, ArrayMut, Channel, ChannelError, ChannelListener, ChannelOptions, Dtype, Reason, Side,
     TransferOptions, Via,
 };
+use proptest::prelude::ProptestConfig;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -239,8 +240,16 @@ fn transfers_under_way_arrive_whole_in_order_and_each_has_its_result() {
     }
 }
 
+/// A hundred cases, or as many as `PROPTEST_CASES` says: 900 are some 11,000 transfers.
+fn cases() -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(100),
+    }
+}
+
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(12))]
+    #![proptest_config(cases())]
     /// As many results as transfers, whatever their sizes, and those that were taken are whole.
     #[test]
     fn any_sequence_goes_through_a_pipeline(

@@ -122,7 +122,10 @@ fn array(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
         if at >= bytes.len() {
             return Parsed::Incomplete(at + MIN_ARGUMENT * progress.left as usize);
         }
-        // Redis looks for the line's end first.
+        // Redis looks for the line's end first: an empty line has it here.
+        if bytes.get(at) == b'\r' && at + 1 < bytes.len() {
+            return Parsed::Invalid(Invalid::NoDollar(b'\r'));
+        }
         let mut line = Progress { at: progress.scanned, ..*progress };
         let found = number_line(bytes, at + 1, &mut line);
         progress.scanned = line.at;

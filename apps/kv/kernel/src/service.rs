@@ -232,6 +232,8 @@ fn end<G: Group>(g: &G, now: u64, why: End, out: &mut Writer<'_>, counters: &mut
         }
         End::Invalid(why) => {
             let last = match why {
+                // An error is one line.
+                resp::Invalid::NoDollar(b'\r' | b'\n') => b" '",
                 resp::Invalid::NoDollar(byte) => &[byte, b'\''][..],
                 _ => b"",
             };

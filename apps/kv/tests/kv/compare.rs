@@ -325,6 +325,10 @@ fn malformed_requests_are_answered_as_redis_server_answers_them() {
     for bytes in [
         &b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$x\r\n"[..],
         b"*1\r\n+PING\r\n",
+        b"*1\r\n\r\n",
+        b"*1\r\n\nPING\r\n",
+        b"*2\r\n$4\r\nPING\r\n\r\nPING\r\n",
+        b"*1\r\n\xffPING\r\n",
         b"*1\r\n$-1\r\n",
         b"*2000000000000\r\n",
         b"*1\r\n$1048577\r\n",

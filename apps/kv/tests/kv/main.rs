@@ -4,6 +4,7 @@
 mod client;
 mod commands;
 mod compare;
+mod consistency;
 mod foreign;
 mod hostile;
 mod program;

@@ -78,6 +78,8 @@ fn malformed_input_is_named_as_redis_names_it() {
         (b"*1048577\r\n", Invalid::MultibulkLength),
         (b"*99999999999999999999\r\n", Invalid::MultibulkLength),
         (b"*1\r\nPING\r\n", Invalid::NoDollar(b'P')),
+        (b"*1\r\n\r\n", Invalid::NoDollar(b'\r')),
+        (b"*2\r\n$1\r\na\r\n\r\n$1\r\nb\r\n", Invalid::NoDollar(b'\r')),
         (b"*1\r\n$-1\r\n", Invalid::BulkLength),
         (b"*1\r\n$1048577\r\n", Invalid::BulkLength),
         (b"*1\r\n$x\r\n", Invalid::BulkLength),

@@ -1,4 +1,4 @@
-//! Compresses the kernels' PTX, which the program embeds, and names the commit that it is built from.
+//! Compresses the kernels' PTX, which the program embeds, and names the commit of a release build.
 
 use std::path::Path;
 use std::process::Command;

@@ -29,7 +29,9 @@ pub fn machine(report: &Report) -> String {
     let build = report.build.as_ref().map_or(String::new(), |build| {
         format!(" gpunet {}, {}, {}.", report.gpunet, build.name(), day(report.started))
     });
-    format!("{}; CUDA driver: {}; {}.{build}\n", machine.hardware(), machine.driver, machine.system)
+    // Without a GPU its driver is none, for a reason that no reader needs.
+    let driver = if machine.gpus.is_empty() { "" } else { &format!("CUDA driver: {}; ", machine.driver) };
+    format!("{}; {driver}{}.{build}\n", machine.hardware(), machine.system)
 }
 
 /// Returns the day of a time in seconds since 1970, as 2026-11-27.

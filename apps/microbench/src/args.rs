@@ -7,6 +7,7 @@ use crate::measure::{
     ReceiveTensorsArgs, StagedArgs, StreamArgs, SymmetricArgs, TensorsArgs,
 };
 use crate::pair::EndArgs;
+use crate::suite::ReportArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use gpunet_app::proxy::ProxyArgs;
@@ -127,12 +128,14 @@ pub enum What {
     /// Run everything but attach, calls, check, clients, faults, rate, rhythm, rings, staged,
     /// stream, symmetric, tensors and watch.
     All,
-    /// Make --plot and --tables from the results that an earlier run wrote with --json. Measures
-    /// nothing.
-    Render {
-        /// The file that --json wrote.
-        from: PathBuf,
-    },
+    /// Run a list of measurements, each in a process of its own and with a limit of time, and keep
+    /// all tables in one file. What cannot run here is in it with the reason.
+    Report(ReportArgs),
+    /// Make tables of documents, --plot and --tables from the results that earlier runs wrote with
+    /// --json or report. Measures nothing.
+    Render(RenderArgs),
+    /// Print which rows changed between two reports by more than their spread.
+    Compare(CompareArgs),
     /// One end of a measurement: tasks on stdin, results on stdout, as JSON lines.
     #[command(hide = true)]
     End(EndArgs),
@@ -145,4 +148,28 @@ pub enum What {
     /// The other process of `tensors`.
     #[command(hide = true)]
     ReceiveTensors(ReceiveTensorsArgs),
+}
+
+/// What `render` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RenderArgs {
+    /// The files that --json or report wrote. Marks call each by its name without .json.
+    #[arg(required = true, value_name = "FILE.json")]
+    pub from: Vec<PathBuf>,
+    /// Replace the tables of all pages in this folder and below whose marks name a report.
+    #[arg(long, value_name = "DIR")]
+    pub docs: Option<PathBuf>,
+    /// Write nothing. Print which tables of --docs differ, and end with exit code 1 if one does.
+    #[arg(long, requires = "docs")]
+    pub check: bool,
+}
+
+/// What `compare` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CompareArgs {
+    pub old: PathBuf,
+    pub new: PathBuf,
+    /// By how many percent rows spread that were measured once.
+    #[arg(long, default_value_t = 10, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..100))]
+    pub spread: u32,
 }

@@ -125,6 +125,7 @@ mod tests {
         let row = |role, us: u64, series: &str, x| Row::all_times(role, "", &[us * 1000]).at(series, x);
         let table = Table {
             what: "latency".to_owned(),
+            measurement: None,
             title: String::new(),
             setting: Vec::new(),
             axis: Axis::TimeBySize,
@@ -148,6 +149,7 @@ mod tests {
         let row = |role, series: &str| Row::all_times(role, "", &[1000, 1000, 9000]).at(series, 64);
         let table = |rows| Table {
             what: "latency".to_owned(),
+            measurement: None,
             title: String::new(),
             setting: Vec::new(),
             axis: Axis::TimeBySize,

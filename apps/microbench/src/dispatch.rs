@@ -29,7 +29,9 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Tensors(args) => tensors(run, args)?,
         What::Attach => attach(run)?,
         What::All => all(run)?,
-        What::Render { .. }
+        What::Report(_)
+        | What::Render(_)
+        | What::Compare(_)
         | What::End(_)
         | What::Attend(_)
         | What::PlainServer(_)

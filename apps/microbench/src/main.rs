@@ -9,6 +9,7 @@
 //! | `bench` | the device under test |
 //! | `effort`, `stamps` | how much a run does; time stamps of the data thread |
 //! | `report`, `chart` | tables and JSON; charts |
+//! | `suite` | all measurements, one after the other |
 //! | `process`, `scratch`, `json_lines`, `outcome` | processor time and started programs; files that are removed; JSON between processes; errors |
 #![deny(unsafe_code)]
 
@@ -29,15 +30,16 @@ mod report;
 mod scratch;
 mod sockets;
 mod stamps;
+mod suite;
 
-use args::{Args, What};
+use args::{Args, CompareArgs, RenderArgs, What};
 use clap::Parser;
 use gpunet_app::cli::UsageError;
 use gpunet_proxy::descriptors::hint;
 use measure::Run;
 use outcome::Outcome;
-use report::{Json, Recorder, print_error};
-use std::path::Path;
+use report::{Documents, Json, Named, Recorder, print_error};
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -66,13 +68,14 @@ fn run(args: &Args) -> Outcome<bool> {
         What::Attend(attend) => return measure::attend(&args.device, &args.proxy(), attend),
         What::PlainServer(plain) => return measure::plain_server(plain).map(|()| true),
         What::ReceiveTensors(receive) => return measure::receive_tensors(&args.device, receive),
-        What::Render { from } => return render(from, args).map(|()| true),
+        What::Report(report) => return suite(report, args),
+        What::Render(render) => return self::render(render, args),
+        What::Compare(reports) => return compare(reports).map(|()| true),
         _ => {}
     }
-    let json = args.json.as_deref().map(Json::new).transpose()?;
+    let json = args.json.as_deref().map(|path| Json::new("--json", path)).transpose()?;
     check_targets(args)?;
-    scratch::clean_up_on_signals()
-        .map_err(|error| format!("cannot take signals: {error}{}", hint(&error)))?;
+    take_signals()?;
     let command: Vec<_> = std::env::args().skip(1).collect();
     let drawn = args.plot.is_some() || args.tables.is_some();
     let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), json, drawn);
@@ -82,6 +85,12 @@ fn run(args: &Args) -> Outcome<bool> {
     show(recorder.report(), args)?;
     recorder.check_written()?;
     good
+}
+
+/// From now on a signal removes what this program has made.
+fn take_signals() -> Outcome<()> {
+    Ok(scratch::clean_up_on_signals()
+        .map_err(|error| format!("cannot take signals: {error}{}", hint(&error)))?)
 }
 
 /// Measures or checks; returns false if a check failed.
@@ -97,13 +106,62 @@ fn measure(recorder: &mut Recorder, args: &Args) -> Outcome<bool> {
     dispatch::run(&mut run, &args.what)
 }
 
-/// `render`.
-fn render(from: &Path, args: &Args) -> Outcome<()> {
-    if args.plot.is_none() && args.tables.is_none() {
-        return Err("render needs --plot or --tables".into());
+/// `report`; returns false if a measurement failed.
+fn suite(report: &suite::ReportArgs, args: &Args) -> Outcome<bool> {
+    if args.json.is_some() || args.plot.is_some() || args.tables.is_some() {
+        return Err("report writes --out, and render makes --plot, --tables and --docs from it".into());
     }
-    check_targets(args)?;
-    show(&report::read(from)?, args)
+    take_signals()?;
+    let common = suite::Common {
+        device: &args.device,
+        is_auto: args.device == bench::AUTO,
+        effort: args.effort(),
+        without_foreign: args.without_foreign,
+        proxy: &args.proxy(),
+    };
+    suite::report(report, &common)
+}
+
+/// `render`; returns false if it checks, and a table differs.
+fn render(render: &RenderArgs, args: &Args) -> Outcome<bool> {
+    if args.plot.is_none() && args.tables.is_none() && render.docs.is_none() {
+        return Err("render needs --docs, --plot or --tables".into());
+    }
+    let reports = Named::read(&render.from)?;
+    if args.plot.is_some() || args.tables.is_some() {
+        let [one] = &reports[..] else {
+            return Err("--plot and --tables take one report".into());
+        };
+        if !render.check {
+            check_targets(args)?;
+            show(one.report(), args)?;
+        }
+    }
+    let Some(folder) = &render.docs else { return Ok(true) };
+    let documents = Documents::read(folder, &reports)?;
+    let differing: Vec<_> = documents.differing().collect();
+    let mut out = std::io::stdout().lock();
+    for block in &differing {
+        writeln!(out, "{block}{}", if render.check { " differs" } else { " is new" })?;
+    }
+    if render.check {
+        writeln!(out, "{} of {} tables differ", differing.len(), documents.marks())?;
+        return Ok(differing.is_empty());
+    }
+    documents.write()?;
+    Ok(true)
+}
+
+/// `compare`.
+fn compare(args: &CompareArgs) -> Outcome<()> {
+    let [old, new] = [report::read(&args.old)?, report::read(&args.new)?];
+    let mut out = std::io::stdout().lock();
+    if old.machine != new.machine {
+        let [old, new] = [&old, &new].map(|report| report.machine.hardware());
+        writeln!(out, "The machines differ: {old}, and {new}")?;
+    }
+    let assumed = f64::from(args.spread) / 100.0;
+    Ok(writeln!(out, "{}", report::compare(&old, &new, assumed).to_text(assumed))?)
 }
 
 /// Checks that charts and tables can be written, before anything is measured.

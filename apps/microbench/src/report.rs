@@ -4,10 +4,14 @@
 //! |---|---|
 //! | `recorder` | records the measurements, prints them and keeps them |
 //! | `keep` | the files of a report, which are checked in advance |
-//! | `text`, `markdown`, `lines` | tables for people, for documents, for comparisons of two reports |
+//! | `text`, `markdown`, `lines` | tables for people, for documents, for files |
+//! | `documents`, `views` | the marks of documents, and what stands between them |
+//! | `rounds`, `compare` | one table of several runs; what changed between two reports |
 //! | `output`, `progress` | stdout and stderr; the progress of a table |
-//! | `machine` | the machine on which the figures were measured |
+//! | `machine` | the machine on which the figures were measured, and the program |
 
+mod compare;
+mod documents;
 mod keep;
 mod lines;
 mod machine;
@@ -15,38 +19,91 @@ mod markdown;
 mod output;
 mod progress;
 mod recorder;
+mod rounds;
 mod text;
+mod views;
 
 use crate::outcome::Outcome;
+pub use compare::compare;
+pub use documents::{Documents, Named, check_page, insert};
 use gpunet_proxy::files::read_text;
 use hdrhistogram::Histogram;
 pub use keep::{Json, check_target};
-pub use machine::Machine;
-pub use markdown::{check_page, insert};
+pub use machine::{Build, Machine};
 pub use output::print_error;
 pub use recorder::Recorder;
+pub use rounds::merge;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
+/// The version of the JSON. It grows when readers of an earlier one would misread a later one; a
+/// field that they may ignore leaves it as it is.
+pub const FORMAT: u32 = 1;
+
+const fn first_format() -> u32 {
+    1
+}
+
 /// All results of one run of the program.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Report {
+    /// The version of the JSON. Reports before it was added have the first one.
+    #[serde(default = "first_format")]
+    pub format: u32,
     /// The program's version.
     pub gpunet: String,
+    /// The program, more exactly. Reports before it was added do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
     /// The command line.
     pub command: String,
     /// When it started, seconds since 1970.
     pub started: u64,
     pub machine: Machine,
+    /// What `report` ran, and what it could not run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measurements: Vec<Measurement>,
     pub tables: Vec<Table>,
 }
 
-/// One measurement: rows of one kind.
+/// What became of one measurement of `report`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Measurement {
+    pub name: String,
+    /// The command line that makes its tables alone.
+    pub command: String,
+    pub outcome: Ending,
+    /// Why it is not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// When it started, seconds since 1970.
+    pub started: u64,
+    pub seconds: f64,
+    /// How often it ran. Its rows are the medians.
+    pub times: u32,
+}
+
+/// How a measurement ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// All of its rows are there.
+    Done,
+    /// It began, and did not succeed. The rows that it had until then are there.
+    Failed,
+    /// It did not begin.
+    Missing,
+}
+
+/// Rows of one kind.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Table {
     /// The subcommand.
     pub what: String,
+    /// The measurement of `report` that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measurement: Option<String>,
     pub title: String,
     /// The settings of the measurement: ends, transport, placement, block shape and so on.
     pub setting: Vec<(String, String)>,
@@ -178,6 +235,10 @@ pub struct Row {
     /// same place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<Ratio>,
+    /// The least and the largest of the numbers that are compared, if it was measured several
+    /// times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<[f64; 2]>,
 }
 
 /// The comparison of a figure with another one.
@@ -252,7 +313,7 @@ impl Percentiles {
 
 impl Row {
     fn new(role: Role, name: String, figure: Figure) -> Self {
-        Self { role, name, series: None, x: None, figure, ratios: Vec::new() }
+        Self { role, name, series: None, x: None, figure, ratios: Vec::new(), spread: None }
     }
 
     /// Makes a row of times in nanoseconds. The first tenth is warm-up and does not count.
@@ -333,10 +394,34 @@ impl Row {
 /// The longest file that is read. Reports have a few hundred kilobytes.
 const MOST: u64 = 64 << 20;
 
-/// Reads a report that `--json` wrote.
+/// Reads a report that `--json` or `report` wrote.
 pub fn read(path: &Path) -> Outcome<Report> {
     let text = read_text(path, MOST).map_err(|error| format!("{}: {error}", path.display()))?;
-    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+    Ok(parse(&text).map_err(|why| format!("{}: {why}", path.display()))?)
+}
+
+fn parse(text: &str) -> Result<Report, String> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: Option<u32>,
+        gpunet: Option<String>,
+    }
+    let unread = |error: serde_json::Error| {
+        if error.is_eof() {
+            format!("it is cut off ({error}): measure again, or fetch the whole file")
+        } else {
+            format!("it is no report of gpunet-bench ({error})")
+        }
+    };
+    let head: Head = serde_json::from_str(text).map_err(unread)?;
+    if let Some(format) = head.format.filter(|format| *format != FORMAT) {
+        let version = head.gpunet.map_or(String::new(), |version| format!(", written by version {version}"));
+        return Err(format!(
+            "it has format {format}{version}, and this gpunet-bench reads format {FORMAT}: use the \
+             gpunet-bench that wrote it, or measure again"
+        ));
+    }
+    serde_json::from_str(text).map_err(unread)
 }
 
 /// Returns a count with its noun: "1 thread", "2 threads".
@@ -360,6 +445,23 @@ mod tests {
         row.compare(&[floor, other, rate]);
         assert_eq!(row.ratios.len(), 1);
         assert!((row.ratios[0].ratio - 3.0).abs() < 0.01, "{:?}", row.ratios);
+    }
+
+    #[test]
+    fn what_is_no_report_of_this_format_is_said_to_be_so() {
+        let other = parse(r#"{"format": 7, "gpunet": "9.1.0", "pages": []}"#).unwrap_err();
+        assert!(
+            ["format 7, written by version 9.1.0", "reads format 1"].iter().all(|text| other.contains(text)),
+            "{other}"
+        );
+        let published = include_str!("../../../docs/measured/h200.json");
+        assert!(parse(published).is_ok());
+        let cut = parse(&published[..published.len() / 2]).unwrap_err();
+        assert!(cut.contains("it is cut off"), "{cut}");
+        for text in ["[]", "{}", "hello", r#"{"format": 1, "gpunet": "0.1.0"}"#] {
+            let strange = parse(text).unwrap_err();
+            assert!(strange.contains("no report of gpunet-bench"), "{text}: {strange}");
+        }
     }
 
     #[test]

@@ -424,6 +424,173 @@ fn calls_have_a_floor_and_the_socket_beside_them() {
     assert_eq!((ours.len(), rates), (5, 3), "{ours:?}");
 }
 
+/// Runs `report`; returns its exit code, what it said, and the file.
+fn report(out: &str, args: &[&str]) -> (Option<i32>, String, Value) {
+    let output = bench(&[&["report", "--out", out], args].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = std::fs::read_to_string(out).expect("written");
+    (output.status.code(), said, serde_json::from_str(&text).expect("one JSON object"))
+}
+
+/// Returns how the measurements of a report ended, and why, by their names.
+fn endings(report: &Value) -> Vec<[&str; 3]> {
+    let measurements = report["measurements"].as_array().expect("measurements");
+    measurements
+        .iter()
+        .map(|one| ["name", "outcome", "why"].map(|field| one[field].as_str().unwrap_or_default()))
+        .collect()
+}
+
+#[test]
+fn a_report_has_what_can_run_says_what_cannot_and_goes_on_with_its_file() {
+    let folder = Folder::new("report");
+    let out = folder.file("report.json");
+    let (code, said, first) = report(&out, &["--only", "copy,rate-between-gpus,latency-rc"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(
+        endings(&first),
+        [
+            ["copy", "done", ""],
+            ["rate-between-gpus", "missing", "it needs 2 GPUs: --device is cpu"],
+            ["latency-rc", "missing", "it needs an RDMA device: --address IP"],
+        ]
+    );
+    let tables = first["tables"].as_array().expect("tables");
+    assert!(!tables.is_empty() && tables.iter().all(|table| table["measurement"] == "copy"), "{tables:?}");
+    tables.iter().for_each(assert_sound);
+    assert!(first["build"]["program"].is_string() && first["machine"]["cores"].as_u64() > Some(0));
+
+    let (code, said, second) = report(&out, &["--only", "copy", "--only", "latency-rc"]);
+    assert!(code == Some(0) && said.contains("copy: is in the file"), "{said}");
+    assert_eq!((&first["tables"], &first["started"]), (&second["tables"], &second["started"]));
+    assert_eq!(second["measurements"].as_array().expect("measurements").len(), 3, "others stay");
+
+    let (code, said, third) = report(&out, &["--only", "copy", "--times", "2"]);
+    assert!(code == Some(0) && said.contains("copy: done"), "{said}");
+    let rows = rows(&third["tables"][0], "gpunet");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["spread"].is_array()), "{rows:?}");
+    assert_eq!(std::fs::read_dir(&folder.0).expect("a folder").count(), 1, "nothing beside the report");
+
+    // A file that is no report, or one of another machine, stays as it is.
+    let text = std::fs::read_to_string(&out).expect("readable");
+    let cores = format!("\"cores\": {}", third["machine"]["cores"]);
+    for (text, says) in [
+        (text[..text.len() / 2].to_owned(), "it is cut off"),
+        (text.replacen(&cores, "\"cores\": 100000", 1), "figures of another machine"),
+        (text.replacen("\"format\": 1", "\"format\": 9", 1), "it has format 9"),
+    ] {
+        std::fs::write(&out, &text).expect("written");
+        let output = bench(&["report", "--out", &out, "--only", "latency-rc"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(says), "{says}: {said}");
+        assert_eq!(std::fs::read_to_string(&out).expect("there"), text);
+    }
+}
+
+/// Returns the processes that a process has started.
+fn children(of: Pid) -> Vec<Pid> {
+    let all = std::fs::read_dir("/proc").expect("mounted").filter_map(|entry| entry.ok());
+    let stats = all.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    let parents = stats.filter_map(|stat| {
+        let process = stat.split_whitespace().next()?.parse().ok()?;
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        Some((Pid::from_raw(process)?, Pid::from_raw(parent)?))
+    });
+    parents.filter(|(_, parent)| *parent == of).map(|(process, _)| process).collect()
+}
+
+#[test]
+fn a_measurement_that_is_killed_or_late_takes_no_other_along() {
+    let folder = Folder::new("killed");
+    let out = folder.file("report.json");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
+        .args(["--device", "cpu", "--quick", "report", "--only", "scale,copy", "--out", &out])
+        .env_remove("GPUNET_DAEMON")
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let limit = Instant::now() + Duration::from_secs(60);
+    let child = loop {
+        if let Some(child) = children(Pid::from_child(&run)).first() {
+            break *child;
+        }
+        assert!(Instant::now() < limit, "it starts nothing");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    kill_process(child, Signal::KILL).expect("it runs");
+    assert_eq!(run.wait().expect("it ends").code(), Some(1), "a measurement failed");
+    let text = std::fs::read_to_string(&out).expect("written");
+    let killed: Value = serde_json::from_str(&text).expect("one JSON object");
+    let [scale, copy] = endings(&killed).try_into().expect("two measurements");
+    assert!(scale[1] == "failed" && scale[2].contains("signal 9"), "{scale:?}");
+    assert_eq!(copy, ["copy", "done", ""]);
+
+    // This one takes minutes, and is ended with everything that it has started.
+    let output = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
+        .args(["--device", "cpu", "--full", "report", "--only", "bandwidth", "--within", "1", "--out", &out])
+        .env_remove("GPUNET_DAEMON")
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(1), "scale is still one that failed");
+    let text = std::fs::read_to_string(&out).expect("written");
+    let late: Value = serde_json::from_str(&text).expect("one JSON object");
+    let [bandwidth, scale, copy] = endings(&late).try_into().expect("three measurements");
+    assert!(
+        bandwidth[1] == "missing" && bandwidth[2].contains("no time left of --within 1"),
+        "{bandwidth:?}"
+    );
+    assert_eq!((copy[1], scale[1]), ("done", "failed"), "they stay");
+}
+
+#[test]
+fn tables_of_documents_are_made_from_reports_and_checked() {
+    let folder = Folder::new("documents");
+    let page = folder.file("page.md");
+    let h200 = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measured/h200.json");
+    let docs = folder.0.to_str().expect("a name");
+    let render = |args: &[&str]| {
+        let output = bench(&[&["render", h200, "--docs", docs], args].concat());
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let marked = |mark: &str| format!("one\n<!-- gpunet-bench: {mark} -->\nold\n");
+    let end = "<!-- gpunet-bench: end -->\ntwo\n";
+    std::fs::write(&page, marked("begin h200 machine") + end).expect("written");
+    let differs = (Some(1), format!("{page}:2: h200 machine differs\n1 of 1 tables differ\n"));
+    assert_eq!(render(&["--check"]), differs);
+    assert_eq!(render(&[]), (Some(0), format!("{page}:2: h200 machine is new\n")));
+    let text = std::fs::read_to_string(&page).expect("there");
+    assert!(text.starts_with("one\n") && text.contains("\n32 x Intel") && text.ends_with(end), "{text}");
+    assert_eq!(render(&["--check"]), (Some(0), "0 of 1 tables differ\n".to_owned()));
+    for (text, says) in [
+        (marked("begin h200 tables") + end, "line 2: h200 tables: no view tables"),
+        (marked("begin h100 all") + end, "line 2: no report h100 among h200"),
+        (marked("begin h200 all"), "line 2: no <!-- gpunet-bench: end --> after it"),
+        (marked("start") + end, "line 2: unknown mark"),
+        ("no marks\n".to_owned(), "no page in it has a mark"),
+    ] {
+        std::fs::write(&page, &text).expect("written");
+        let (code, said) = render(&[]);
+        assert!(code == Some(1) && said.contains(says), "{says}: {said}");
+        assert_eq!(std::fs::read_to_string(&page).expect("there"), text, "nothing is written");
+    }
+}
+
+#[test]
+fn two_reports_are_compared() {
+    let folder = Folder::new("compare");
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measured/h200.json");
+    let new = folder.file("new.json");
+    let text = std::fs::read_to_string(old).expect("there");
+    std::fs::write(&new, text.replacen("\"p50_us\": 16.591", "\"p50_us\": 33.182", 1)).expect("written");
+    let output = bench(&["compare", old, &new]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    assert!(said.starts_with("worse   2.00x  handoff: "), "{said}");
+    assert!(said.contains("the whole round trip: 16.6 (14.9 to 18.3) -> 33.2 (29.9 to 36.5) us\n"), "{said}");
+    assert!(said.contains("1 rows changed by more than their spread") && said.contains("10 %"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_is_refused_in_a_line() {
     for (args, says) in [
@@ -441,6 +608,13 @@ fn what_cannot_be_is_refused_in_a_line() {
         (&["check", "--widest", "1025"], "1025 is not in 1..=1024"),
         (&["render", "/nonexistent.json", "--plot", "/dev/null"], "/nonexistent.json"),
         (&["render", "/nonexistent.json"], "--plot or --tables"),
+        (&["render"], "<FILE.json>"),
+        (&["render", "/nonexistent.json", "--check", "--plot", "/dev/null"], "--docs"),
+        (&["compare", "/nonexistent.json", "/nonexistent.json"], "/nonexistent.json"),
+        (&["report"], "--out"),
+        (&["report", "--out", "/nonexistent/report.json"], "--out /nonexistent/report.json: No such file"),
+        (&["report", "--out", "/dev/null", "--only", "everything"], "everything"),
+        (&["report", "--out", "/dev/null", "--json", "/dev/null"], "report writes --out"),
         (&["copy", "--json", "/nonexistent/report.json"], "--json /nonexistent/report.json: No such file"),
         (&["copy", "--plot", "/"], "--plot /: is a directory"),
         (&["copy", "--tables", "/dev/null"], "--tables /dev/null: it is no regular file"),

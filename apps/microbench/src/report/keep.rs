@@ -8,8 +8,9 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// `--json`: a file that always holds the report so far.
+/// `--json`, or `report --out`: a file that always holds the report so far.
 pub struct Json {
+    option: &'static str,
     /// As the command line names it.
     named: PathBuf,
     destination: Destination,
@@ -25,16 +26,16 @@ enum Destination {
 
 impl Json {
     /// Checks that the report can be written there.
-    pub fn new(named: &Path) -> Outcome<Self> {
+    pub fn new(option: &'static str, named: &Path) -> Outcome<Self> {
         let destination = if is_stream(named) {
             Destination::Stream
         } else {
             // A link stays a link.
             let path = std::fs::canonicalize(named).unwrap_or_else(|_| named.to_owned());
-            check(&path).map_err(|error| failed("--json", named, &error))?;
+            check(&path).map_err(|error| failed(option, named, &error))?;
             Destination::File(path)
         };
-        Ok(Self { named: named.to_owned(), destination })
+        Ok(Self { option, named: named.to_owned(), destination })
     }
 
     /// Writes the report so far; to a stream only if it is complete.
@@ -45,7 +46,7 @@ impl Json {
             Destination::Stream if all => append(&self.named, &text),
             Destination::Stream => Ok(()),
         };
-        saved.map_err(|error| failed("--json", &self.named, &error))
+        saved.map_err(|error| failed(self.option, &self.named, &error))
     }
 }
 
@@ -76,7 +77,8 @@ fn check(path: &Path) -> io::Result<()> {
     std::fs::File::create(beside(path)?.path()).map(drop)
 }
 
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+/// Replaces a file as a whole.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = beside(path)?;
     let replaced = std::fs::write(new.path(), text).and_then(|()| std::fs::rename(new.path(), path));
     // The folder may be read-only while the file is writable.
@@ -96,12 +98,13 @@ fn beside(path: &Path) -> io::Result<Scratch> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Machine;
+    use super::super::{FORMAT, Machine};
     use super::*;
 
     fn report(command: &str) -> Report {
         let (gpunet, command, machine) = (String::new(), command.to_owned(), Machine::look());
-        Report { gpunet, command, started: 0, machine, tables: Vec::new() }
+        let (measurements, tables) = (Vec::new(), Vec::new());
+        Report { format: FORMAT, gpunet, build: None, command, started: 0, machine, measurements, tables }
     }
 
     fn folder(test: &str) -> PathBuf {
@@ -116,7 +119,7 @@ mod tests {
         let (file, link) = (folder.join("report.json"), folder.join("link.json"));
         std::fs::write(&file, "old").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        let json = Json::new(&link).unwrap();
+        let json = Json::new("--json", &link).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "old", "only looked at");
         for command in ["one", "two"] {
             json.save(&report(command), false).unwrap();
@@ -134,7 +137,7 @@ mod tests {
         assert!(said(&folder).contains("directory"), "{}", said(&folder));
         let nowhere = folder.join("nowhere/chart.svg");
         assert!(said(&nowhere).contains("No such file"), "{}", said(&nowhere));
-        assert!(Json::new(&nowhere).is_err());
+        assert!(Json::new("--json", &nowhere).is_err());
         check_target("--plot", &folder.join("chart.svg")).unwrap();
         check_target("--plot", Path::new("/dev/null")).unwrap();
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
@@ -143,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_stream_gets_the_report_at_the_end() {
-        let json = Json::new(Path::new("/dev/null")).unwrap();
+        let json = Json::new("--json", Path::new("/dev/null")).unwrap();
         assert!(matches!(json.destination, Destination::Stream));
         json.save(&report(""), false).unwrap();
         json.save(&report(""), true).unwrap();

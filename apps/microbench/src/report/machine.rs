@@ -1,11 +1,12 @@
-//! The machine on which the figures were measured.
+//! The machine on which the figures were measured, and the program that measured them.
 
 use gpu_usermap::probe::probe;
 use serde::{Deserialize, Serialize};
-use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::{fs, io};
 
 /// The facts about the machine that a reader of the figures needs.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Machine {
     pub cpu: String,
     /// The cores that this process may use.
@@ -46,6 +47,41 @@ impl Machine {
     pub fn hardware(&self) -> String {
         let gpus = if self.gpus.is_empty() { "no GPU".to_owned() } else { self.gpus.join(", ") };
         format!("{} x {}; {gpus}", self.cores, self.cpu)
+    }
+}
+
+/// The facts about the program that its version does not tell.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Build {
+    /// The commit that was checked out when the program was built, if it was built in a repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// `release`, or `debug`, whose figures say little.
+    pub profile: String,
+    /// A number made of the program's bytes: two builds of one commit may differ. Only `report`
+    /// makes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+}
+
+impl Build {
+    pub fn look() -> Self {
+        let commit = option_env!("GPUNET_BENCH_COMMIT").map(str::to_owned);
+        let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+        Self { commit, profile: profile.to_owned(), program: None }
+    }
+
+    /// As [`Build::look`], and reads the program.
+    pub fn look_closely() -> io::Result<Self> {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&fs::read("/proc/self/exe")?);
+        Ok(Self { program: Some(format!("{:016x}", hasher.finish())), ..Self::look() })
+    }
+
+    /// Returns in words what it is, beside the version.
+    pub fn name(&self) -> String {
+        let commit = self.commit.as_ref().map_or("no commit".to_owned(), |commit| format!("commit {commit}"));
+        if self.profile == "release" { commit } else { format!("{commit}, a {} build", self.profile) }
     }
 }
 

@@ -1,49 +1,51 @@
 //! Tables for documents.
 
-use super::{Axis, Figure, Report, Role, Row, Table};
-use crate::outcome::Outcome;
+use super::{Axis, Ending, Figure, Report, Role, Row, Table};
 use gpunet_app::cli::spell;
-use gpunet_proxy::files::read_text;
 use std::fmt::Write;
-use std::path::Path;
 
-const BEGIN: &str = "<!-- gpunet-bench: begin -->";
-const END: &str = "<!-- gpunet-bench: end -->";
-
-/// Checks that tables can be inserted into the document.
-pub fn check_page(path: &Path) -> Outcome<()> {
-    super::check_target("--tables", path)?;
-    page(path, "").map(drop)
-}
-
-/// Inserts the tables into a document, between its two marks.
-pub fn insert(report: &Report, path: &Path) -> Outcome<()> {
-    let text = page(path, &render(report))?;
-    Ok(std::fs::write(path, text).map_err(|error| format!("--tables {}: {error}", path.display()))?)
-}
-
-/// Returns the document with these tables.
-fn page(path: &Path, tables: &str) -> Outcome<String> {
-    let failed = |why: String| format!("--tables {}: {why}", path.display());
-    let text = read_text(path, super::MOST).map_err(|error| failed(error.to_string()))?;
-    Ok(replace(&text, tables).ok_or_else(|| failed(format!("no lines {BEGIN} and {END}")))?)
-}
-
-fn replace(text: &str, tables: &str) -> Option<String> {
-    let begin = text.find(BEGIN)? + BEGIN.len();
-    let end = begin + text[begin..].find(END)?;
-    Some(format!("{}\n{tables}{}", &text[..begin], &text[end..]))
-}
-
-fn render(report: &Report) -> String {
-    let machine = &report.machine;
-    let mut out = String::new();
-    let _ = writeln!(out, "\n    {}\n", report.command);
-    let _ = writeln!(out, "{}; CUDA driver: {}; {}.\n", machine.hardware(), machine.driver, machine.system);
+/// Returns all tables of a report, the machine above them, and what was not measured below.
+pub fn render(report: &Report) -> String {
+    let mut out = format!("\n    {}\n\n{}\n", report.command, machine(report));
     for table in &report.tables {
         one(&mut out, table);
     }
+    let lacking: Vec<_> = report.measurements.iter().filter(|one| one.outcome != Ending::Done).collect();
+    if !lacking.is_empty() {
+        let _ = writeln!(out, "### Not measured\n\n| what | why |\n|---|---|");
+        for one in lacking {
+            let began = if one.outcome == Ending::Failed { "it failed: " } else { "" };
+            let why = one.why.as_deref().unwrap_or("unknown").replace('|', "/");
+            let _ = writeln!(out, "| {} | {began}{why} |", one.name);
+        }
+        let _ = writeln!(out);
+    }
     out
+}
+
+/// Returns a paragraph about the machine and the program.
+pub fn machine(report: &Report) -> String {
+    let machine = &report.machine;
+    let build = report.build.as_ref().map_or(String::new(), |build| {
+        format!(" gpunet {}, {}, {}.", report.gpunet, build.name(), day(report.started))
+    });
+    // Without a GPU its driver is none, for a reason that no reader needs.
+    let driver = if machine.gpus.is_empty() { "" } else { &format!("CUDA driver: {}; ", machine.driver) };
+    format!("{}; {driver}{}.{build}\n", machine.hardware(), machine.system)
+}
+
+/// Returns the day of a time in seconds since 1970, as 2026-11-27.
+fn day(seconds: u64) -> String {
+    // Days are counted from March 1 of the year 0, so that a leap day is the last one of its year.
+    // An era has 400 years.
+    let days = seconds / 86_400 + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    format!("{:04}-{month:02}-{day:02}", era * 400 + year + next)
 }
 
 fn one(out: &mut String, table: &Table) {
@@ -123,7 +125,8 @@ fn list(out: &mut String, rows: &[&Row]) {
     let _ = writeln!(out);
 }
 
-fn cell(row: &Row) -> String {
+/// Returns a row's figure for a cell: of times the median and the 99th percentile.
+pub fn cell(row: &Row) -> String {
     match &row.figure {
         Figure::Time(times) => format!("{} / {}", short(times.p50_us), short(times.p99_us)),
         other => short(other.typical()),
@@ -131,7 +134,7 @@ fn cell(row: &Row) -> String {
 }
 
 /// Formats a number with three digits.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
@@ -144,12 +147,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_replace_those_between_the_marks() {
-        let text = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        let once = replace(&text, "new\n").unwrap();
-        assert_eq!(once, format!("before\n{BEGIN}\nnew\n{END}\nafter\n"));
-        assert_eq!(replace(&once, "new\n").unwrap(), once);
-        assert_eq!(replace("no marks", ""), None);
+    fn days_are_those_of_the_calendar() {
+        for (seconds, expected) in [
+            (0, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (951_868_800, "2000-03-01"),
+            (1_795_302_750, "2026-11-21"),
+            (4_107_542_399, "2100-02-28"),
+            (4_107_542_400, "2100-03-01"),
+        ] {
+            assert_eq!(day(seconds), expected);
+        }
     }
 
     #[test]

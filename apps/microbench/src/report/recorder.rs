@@ -2,7 +2,7 @@
 
 use super::output::Output;
 use super::progress::Progress;
-use super::{Axis, Json, Machine, Percentiles, Report, Row, Table, text};
+use super::{Axis, Build, FORMAT, Json, Machine, Percentiles, Report, Row, Table, text};
 use crate::outcome::Outcome;
 use std::io::ErrorKind;
 
@@ -27,7 +27,16 @@ impl Recorder {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let started = started.map_or(0, |since| since.as_secs());
         let (gpunet, machine) = (env!("CARGO_PKG_VERSION").to_owned(), Machine::look());
-        let report = Report { gpunet, command, started, machine, tables: Vec::new() };
+        let report = Report {
+            format: FORMAT,
+            gpunet,
+            build: Some(Build::look()),
+            command,
+            started,
+            machine,
+            measurements: Vec::new(),
+            tables: Vec::new(),
+        };
         let (kept, output) = (drawn || json.is_some(), Output::default());
         let mut recorder =
             Self { report, progress: Progress::new(), output, json, kept, without_foreign: false };
@@ -50,7 +59,8 @@ impl Recorder {
         let setting = setting.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         self.progress.clear();
         self.progress.begin(&what, rows);
-        let table = Table { what, title, setting, axis, rows: Vec::new(), notes: Vec::new() };
+        let (rows, notes) = (Vec::new(), Vec::new());
+        let table = Table { what, measurement: None, title, setting, axis, rows, notes };
         self.print(&text::table(&table, &self.report.command));
         self.report.tables.push(table);
         self.save(false)?;

@@ -6,7 +6,7 @@
 //! Files: this one (starting, stopping), `connections` (their limits), `admit` (a client's identity
 //! and limits), `session` (the dialogue with an attached client), `outbox` (frames that other
 //! threads send to it), `operators` (snapshots for operators), `logs` (the memory in which programs
-//! record).
+//! record), `meter` (what metrics say of it).
 //!
 //! Clients are not trusted. Every frame is bounded, and the daemon or its control plane checks what
 //! it names; a violation closes that connection and no other. Threads of a client's user take and
@@ -19,12 +19,14 @@
 mod admit;
 mod connections;
 mod logs;
+mod meter;
 mod operators;
 mod outbox;
 mod session;
 
 pub use crate::attached::session::logs::{ClientLog, LogsError, logs};
 pub use crate::attached::session::snapshot;
+pub use meter::{KernelCounter, KernelRecords};
 
 use crate::engine::runtime::{self, Runtime};
 use crate::model::access::{Access, Accounts, Descriptors, RingMemory};
@@ -40,6 +42,7 @@ use crate::os::user_work::UserWork;
 use connections::{Bounds, Connections};
 use gpu_usermap::threads;
 use logs::Logs;
+use meter::Meter;
 use operators::Operators;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, getrlimit};
@@ -158,6 +161,7 @@ struct DaemonState {
     looking: Arc<Connections>,
     operators: Operators,
     logs: Logs,
+    meter: Mutex<Meter>,
     /// Where memory of attachments is made and given back.
     pool: ThreadPool,
     work: Arc<UserWork>,
@@ -197,6 +201,7 @@ impl DaemonState {
             looking: Connections::new(LOOKING),
             operators: Operators::default(),
             logs: Logs::default(),
+            meter: Mutex::default(),
             pool,
             work: Arc::default(),
             started: Instant::now(),
@@ -280,6 +285,15 @@ impl Daemon {
             let snapshot = timeout(ANSWER_TIMEOUT, snapshot).await.ok()?.ok()?;
             Some(Snapshot { uptime_ms, ..snapshot })
         }
+    }
+
+    /// Returns what the kernels of all clients have recorded, for a task of a tokio runtime to wait
+    /// for: each client that has rings of records, by its number. Calls read one after another, and
+    /// each finds what has come since the last.
+    pub fn request_kernel_records(&self) -> impl Future<Output = Option<Vec<KernelRecords>>> + Send + use<> {
+        let state = self.state.clone();
+        let pool = state.pool.clone();
+        async move { pool.call(move || lock(&state.meter).read(state.logs.all())).await }
     }
 
     /// Replaces the access rules. Existing attachments stay, with the new limits.

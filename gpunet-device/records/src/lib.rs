@@ -16,6 +16,8 @@
 //! | `text` | [`FormatText`]: formats as they lie in the rings' memory, for readers without the kernel's table |
 //! | `reader` | [`Reader`]: the host's side of the rings |
 //! | `record`, `line`, `printf` | [`Record`], [`Line`]: what a reader has found; lines with texts of Rust and of C |
+//! | `span` | spans and counters; [`Mark`]: what a record says of them |
+//! | `trace` | [`ChromeTrace`]: writes what a reader has found as a Chrome trace |
 //!
 //! The host's side is the crate `gpunet-records-host`: it makes rings, reads them, and sends what
 //! it finds to other programs.
@@ -37,12 +39,15 @@ mod reader;
 #[cfg(not(target_arch = "nvptx64"))]
 mod record;
 mod recorder;
+mod span;
 #[cfg(test)]
 mod test_rings;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(target_arch = "nvptx64"))]
 mod text;
+#[cfg(not(target_arch = "nvptx64"))]
+mod trace;
 mod unit;
 
 pub use format::{
@@ -57,5 +62,9 @@ pub use reader::{Found, Reader};
 pub use record::Record;
 pub use recorder::Recorder;
 #[cfg(not(target_arch = "nvptx64"))]
+pub use span::Mark;
+#[cfg(not(target_arch = "nvptx64"))]
 pub use text::FormatText;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use trace::{ChromeTrace, TraceCounts};
 pub use unit::{Head, Kind, MAX_WORDS, NONE_BYTE, NONE_SM};

@@ -1,5 +1,6 @@
 //! A record that was read.
 
+use crate::span::Mark;
 use crate::unit::{Head, NONE_BYTE, NONE_SM};
 use std::fmt;
 
@@ -23,6 +24,18 @@ impl Record<'_> {
     pub fn word(&self, at: usize) -> u32 {
         let (words, _) = self.payload.as_chunks::<4>();
         words.get(at).copied().map_or(0, u32::from_le_bytes)
+    }
+
+    /// What it says of a span or a counter, if it is of such a kind.
+    #[must_use]
+    pub fn mark(&self) -> Option<Mark> {
+        Mark::of(self.head.kind, self.payload)
+    }
+
+    /// The number of the format that it names: that of a printed line, a span or a counter.
+    #[must_use]
+    pub fn format(&self) -> Option<u16> {
+        self.head.kind.format().or_else(|| self.mark().map(Mark::format))
     }
 }
 

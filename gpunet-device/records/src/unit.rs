@@ -26,6 +26,8 @@ pub const NONE_BYTE: u8 = u8::MAX;
 pub const NONE_SM: u16 = u16::MAX;
 /// The kinds of printed lines: this bit and the number of the format.
 const PRINTED: u16 = 1 << 15;
+/// The first of the kinds below [`PRINTED`] that have a meaning of their own.
+const RESERVED: u16 = 32752;
 
 /// What a record is: a number that the kernel and its host program agree on.
 ///
@@ -40,13 +42,21 @@ const PRINTED: u16 = 1 << 15;
 pub struct Kind(u16);
 
 impl Kind {
-    /// The kind of that number, from 1 to 32767: others mean printed lines and notices.
+    /// A span begins: [`Recorder::begin`](crate::Recorder::begin).
+    pub const BEGIN: Self = Self(RESERVED);
+    /// A span ends: [`Recorder::end`](crate::Recorder::end).
+    pub const END: Self = Self(RESERVED + 1);
+    /// A counter has a value: [`Recorder::count`](crate::Recorder::count).
+    pub const COUNTER: Self = Self(RESERVED + 2);
+
+    /// The kind of that number, from 1 to 32751: others mean spans, counters, printed lines and
+    /// notices.
     ///
     /// # Panics
     /// If it is another number; in a constant, when it is compiled.
     #[must_use]
     pub const fn new(number: u16) -> Self {
-        assert!(number != 0 && number & PRINTED == 0, "a kind is a number from 1 to 32767");
+        assert!(number != 0 && number < RESERVED, "a kind is a number from 1 to 32751");
         Self(number)
     }
 
@@ -66,6 +76,12 @@ impl Kind {
     #[must_use]
     pub const fn raw(self) -> u16 {
         self.0
+    }
+
+    /// Returns whether it is one of lines, spans or counters.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) const fn has_meaning(self) -> bool {
+        self.0 >= RESERVED
     }
 
     /// The number of the format of a printed line.

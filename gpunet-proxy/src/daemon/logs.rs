@@ -1,5 +1,5 @@
 //! The memory in which programs record and print: the daemon makes it, and keeps it for a while
-//! after a program has ended, however it did. It never looks inside.
+//! after a program has ended, however it did. It looks inside for metrics only (`meter`).
 //!
 //! What a user has beyond its bounds is dropped, the oldest of ended programs first: the program
 //! keeps its own mapping.
@@ -28,6 +28,13 @@ struct Kept {
     region: Arc<PinnedRegion>,
     /// When its program was seen to have ended.
     ended: Option<Instant>,
+}
+
+/// The memory of one set of rings, and whose it is.
+pub(super) struct OfClient {
+    pub(super) client: AttachmentId,
+    pub(super) info: ClientInfo,
+    pub(super) region: Arc<PinnedRegion>,
 }
 
 /// What a program has recorded.
@@ -92,6 +99,16 @@ impl Logs {
     /// Drops what was kept for long enough.
     pub(super) fn forget_old(&self) {
         forget_old(&mut lock(&self.0));
+    }
+
+    /// All that is kept.
+    pub(super) fn all(&self) -> Vec<OfClient> {
+        let of_client = |kept: &Kept| OfClient {
+            client: kept.client,
+            info: kept.info.clone(),
+            region: kept.region.clone(),
+        };
+        lock(&self.0).iter().map(of_client).collect()
     }
 
     /// What a program has recorded, and the numbers of all programs that have: those of a user, or

@@ -10,6 +10,7 @@ mod scarce;
 mod settings;
 mod starting;
 mod supervised;
+mod trace;
 
 #[path = "../support/mod.rs"]
 mod support;

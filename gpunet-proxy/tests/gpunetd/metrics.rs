@@ -1,6 +1,10 @@
 //! Metrics by HTTP.
 
-use crate::daemon::{LONG, Running, TempDir, gpunetd};
+use crate::daemon::{LONG, Running, TempDir, gpunetd, until};
+use gpunet_proxy::device::{Group, Kernel, Net};
+use gpunet_proxy::{Config, FinishPolicy};
+use gpunet_records::{Kind, Recorder, Records};
+use gpunet_records_host::{Rings, Settings};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -115,4 +119,76 @@ fn a_port_in_use_is_named() {
     assert_eq!(daemon.end(), 1);
     daemon.until_logged(&format!("cannot serve metrics at {addr}"));
     assert!(!dir.join("d.sock").exists(), "it takes its socket along");
+}
+
+gpunet_records::formats! {
+    mod counted: Info {
+        STEPS: Info() = "steps \"a\\b\"\n";
+    }
+}
+
+/// Each block counts to ten times its number and one, and writes more than its ring keeps.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Counts {
+    net: Net,
+    records: Records,
+}
+
+impl Kernel for Counts {
+    const ENTRY: &'static str = "counts";
+    fn run<G: Group>(self, g: &G) {
+        let mut recorder = Recorder::open(g, self.net, self.records);
+        for _ in 0..100 {
+            recorder.record(g, Kind::new(1), [1]);
+        }
+        for value in 1..=10 * (i64::from(g.index()) + 1) {
+            recorder.count(g, counted::STEPS, value);
+        }
+        recorder.close(g);
+    }
+}
+
+#[test]
+fn counters_of_kernels_and_lost_records_are_series() {
+    let dir = TempDir::new();
+    let (_daemon, addr) = start(&dir);
+    let scrape = || ask(addr, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let proxy = gpunet_proxy::attach(&dir.join("d.sock"), Config::small()).expect("a daemon");
+    let attachment = proxy.attach_cpu().expect("attached");
+    let settings = Settings { records: 64, formats: counted::TABLE, ..Settings::new(2) };
+    let rings = Rings::create(&attachment, settings).expect("rings").0;
+    let program = attachment.load("", 1).expect("the CPU device");
+    // SAFETY: the rings are dropped after the launch.
+    let launch = unsafe { attachment.launch(&program, 3, 1, |net| Counts { net, records: rings.records() }) };
+    launch.expect("it starts").finish(FinishPolicy::Close).expect("it ends");
+    // 330 and 30 records if each block has had a ring; a block that found none has lost its own.
+    let value = |text: &str, series: &str, label: &str| {
+        let line = text.lines().find(|line| line.starts_with(series) && line.contains(label));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    until("the records are counted", || {
+        let text = scrape();
+        let written = value(&text, "gpunet_kernel_records_total{client=", "command=");
+        let lost = |reason: &str| {
+            value(&text, "gpunet_kernel_records_lost_total{", &format!("reason=\"{reason}\"")).unwrap_or(0)
+        };
+        assert_eq!(lost("malformed"), 0, "{text}");
+        written.is_some_and(|written| written + lost("refused") == 360)
+    });
+    let text = scrape();
+    let name = r#",name="steps \"a\\b\"\n"}"#;
+    let sum = value(&text, "gpunet_kernel_counter{", name).expect("a counter");
+    assert!((10..=60).contains(&sum) && sum.is_multiple_of(10), "{text}");
+    assert!(value(&text, "gpunet_kernel_records_lost_total{", "reason=\"overwritten\"") > Some(0), "{text}");
+    for line in [
+        "# TYPE gpunet_kernel_records counter",
+        "# TYPE gpunet_kernel_records_lost counter",
+        "# TYPE gpunet_kernel_counter gauge",
+        "# HELP gpunet_kernel_records Records that kernels have written.",
+        "gpunet_kernel_counters_cut 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    drop(attachment);
 }

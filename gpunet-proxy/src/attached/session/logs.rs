@@ -5,7 +5,7 @@ use crate::model::error::DaemonError;
 use crate::model::message::ANSWER_TIMEOUT;
 use crate::wire::{self, Hello, ToDaemon, ToProgram};
 use gpu_usermap::PinnedRegion;
-use gpunet_records::{Found, Level, Line, NoLine, Reader, Record, Records, Shape, WhenFull};
+use gpunet_records::{FormatText, Found, Level, Line, NoLine, Reader, Record, Records, Shape, WhenFull};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -60,7 +60,15 @@ pub struct ClientLog {
     pub has_ended: bool,
     /// How many sets of rings the daemon has of it.
     pub sets: usize,
-    readers: Vec<(Reader, Arc<PinnedRegion>)>,
+    sources: Vec<Source>,
+}
+
+/// A set of rings, and the memory behind it.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) reader: Reader,
+    pub(crate) records: Records,
+    region: Arc<PinnedRegion>,
 }
 
 /// A record, as long as nobody else owns its bytes.
@@ -71,8 +79,8 @@ impl ClientLog {
     /// and those that are printed lines as lines. Returns how many there were.
     pub fn poll(&mut self, mut each: impl FnMut(&Record<'_>, Result<Line, NoLine>)) -> u64 {
         let mut records: Vec<(usize, Owned)> = Vec::new();
-        for (at, (reader, _)) in self.readers.iter_mut().enumerate() {
-            reader.poll(|ring, number, head, payload| {
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            source.reader.poll(|ring, number, head, payload| {
                 records.push((at, (ring, number, *head, payload.to_vec())));
             });
         }
@@ -81,7 +89,7 @@ impl ClientLog {
             let record = Record { ring: *ring, number: *number, head: *head, payload };
             let line = match head.kind.format() {
                 None => Err(NoLine::OtherKind),
-                Some(format) => match self.readers[*at].0.format(format) {
+                Some(format) => match self.sources[*at].reader.format(format) {
                     Some(text) => Line::by_text(&record, &text),
                     None => Err(NoLine::NoText(format)),
                 },
@@ -91,12 +99,41 @@ impl ClientLog {
         records.len() as u64
     }
 
+    /// Gives `each` the records that have come since the last call, those of each ring in order,
+    /// and the texts of the formats that they name. Rings of different sets have different numbers.
+    /// Returns how many records there were.
+    ///
+    /// It keeps none of them, however many there are.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use gpunet_proxy::{daemon, places};
+    /// # use gpunet_records::ChromeTrace;
+    /// let mut log = daemon::logs(&places::daemon_path(), 7)?;
+    /// let mut trace = ChromeTrace::begin(std::io::stdout(), log.pid, &log.command);
+    /// log.poll_rings(|record, text| trace.put(record, text));
+    /// trace.finish()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn poll_rings(&mut self, mut each: impl FnMut(&Record<'_>, Option<&FormatText>)) -> u64 {
+        let (mut first, mut count) = (0_u32, 0);
+        for Source { reader, records, .. } in &mut self.sources {
+            count += reader.poll(|ring, number, head, payload| {
+                let record = Record { ring: first.wrapping_add(ring), number, head: *head, payload };
+                let text = record.format().and_then(|format| records.format(format));
+                each(&record, text.as_ref());
+            });
+            first = first.wrapping_add(reader.shape().rings());
+        }
+        count
+    }
+
     /// Takes what the daemon has said later of the same client: sets of rings that are new are read
     /// from now on, too.
     pub fn join(&mut self, later: Self) {
         // The daemon may have dropped some; memory is known by its file.
-        let known: Vec<_> = self.readers.iter().map(|(_, region)| file(region)).collect();
-        self.readers.extend(later.readers.into_iter().filter(|(_, region)| !known.contains(&file(region))));
+        let known: Vec<_> = self.sources.iter().map(|source| file(&source.region)).collect();
+        self.sources.extend(later.sources.into_iter().filter(|new| !known.contains(&file(&new.region))));
         (self.has_ended, self.sets) = (later.has_ended, later.sets);
     }
 
@@ -104,7 +141,7 @@ impl ClientLog {
     #[must_use]
     pub fn found(&self) -> Found {
         let mut sum = Found::default();
-        for found in self.readers.iter().map(|(reader, _)| reader.found()) {
+        for found in self.sources.iter().map(|source| source.reader.found()) {
             sum.records += found.records;
             sum.overwritten = sum.overwritten.saturating_add(found.overwritten);
             sum.refused = sum.refused.saturating_add(found.refused);
@@ -132,14 +169,14 @@ pub fn logs(path: &Path, client: u32) -> Result<ClientLog, LogsError> {
     let log = log.ok_or(LogsError::NotThere { client, clients })?;
     let sets = fds.len();
     // Memory that its program has not filled yet, or filled with something else, has no records.
-    let readers = fds.into_iter().filter_map(reader).collect();
+    let sources = fds.into_iter().filter_map(source).collect();
     Ok(ClientLog {
         pid: log.pid,
         command: log.command,
         device: log.device,
         has_ended: log.has_ended,
         sets,
-        readers,
+        sources,
     })
 }
 
@@ -148,17 +185,23 @@ fn file(region: &PinnedRegion) -> Option<(u64, u64)> {
     rustix::fs::fstat(region.fd()).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// A reader of the rings behind a descriptor, which nobody waits for.
-fn reader(fd: OwnedFd) -> Option<(Reader, Arc<PinnedRegion>)> {
-    let region = PinnedRegion::from_fd(fd).ok()?;
-    let memory = region.base().as_ptr();
-    // SAFETY: the region is mapped for its length from a page on.
-    let (shape, _) = unsafe { Shape::found_in(memory, region.len()) }?;
-    // SAFETY: the shape fits into the region, which the caller keeps beside the reader. A reader
-    // uses no memory of the device. Whoever writes there, the reader judges what it finds.
-    let records =
-        unsafe { Records::new(memory, std::ptr::null_mut(), shape, WhenFull::Overwrite, Level::Trace) };
-    // SAFETY: as above. Records that wait have another reader: as one that overwrites, this one
-    // stores nothing.
-    Some((unsafe { Reader::new(records) }, region))
+/// The rings behind a descriptor.
+fn source(fd: OwnedFd) -> Option<Source> {
+    Source::of(PinnedRegion::from_fd(fd).ok()?)
+}
+
+impl Source {
+    /// The rings in a region, with a reader for which nobody waits.
+    pub(crate) fn of(region: Arc<PinnedRegion>) -> Option<Self> {
+        let memory = region.base().as_ptr();
+        // SAFETY: the region is mapped for its length from a page on.
+        let (shape, _) = unsafe { Shape::found_in(memory, region.len()) }?;
+        // SAFETY: the shape fits into the region, which is kept beside the reader. A reader uses no
+        // memory of the device. Whoever writes there, the reader judges what it finds.
+        let records =
+            unsafe { Records::new(memory, std::ptr::null_mut(), shape, WhenFull::Overwrite, Level::Trace) };
+        // SAFETY: as above. Records that wait have another reader: as one that overwrites, this one
+        // stores nothing.
+        Some(Self { reader: unsafe { Reader::new(records) }, records, region })
+    }
 }

@@ -16,6 +16,7 @@ Examples:
   gpunetctl top --watch             which blocks of running kernels wait, for what, since when
   gpunetctl logs 3                  what the kernels of client 3 have printed
   gpunetctl logs 3 --follow --level warn  the same while they run: warnings and errors
+  gpunetctl trace 3 --out t.json --follow  their spans, counters and lines, until Ctrl-C: a file for ui.perfetto.dev
 
 Exit codes: 0 good, 1 the daemon does not answer, 2 no daemon or a bad command line.";
 
@@ -62,6 +63,33 @@ pub enum Command {
     /// It works while they run, and after they have hung or their program was killed: the daemon
     /// keeps the last records of an ended program for 15 minutes.
     Logs(LogsArgs),
+    /// Writes what the kernels of a client record as a trace: spans, counters and printed lines.
+    ///
+    /// The file is JSON in Chrome's Trace Event Format, for ui.perfetto.dev and chrome://tracing.
+    /// It says how many records are missing, and is valid also after Ctrl-C.
+    Trace(TraceArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// The client's number: Id of `gpunetctl clients`.
+    #[arg(value_name = "CLIENT")]
+    pub client: u32,
+    /// The file that is written.
+    #[arg(long, short, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Go on until the client has ended, or until Ctrl-C.
+    #[arg(long, short)]
+    pub follow: bool,
+    /// With --follow: end after so many seconds.
+    #[arg(long = "for", value_name = "SECONDS", requires = "follow", value_parser = seconds)]
+    pub seconds: Option<f64>,
+    /// Write other records, too, with their payloads.
+    #[arg(long)]
+    pub records: bool,
+    /// Write only this block.
+    #[arg(long, value_name = "NUMBER")]
+    pub block: Option<u32>,
 }
 
 #[derive(Debug, Args)]

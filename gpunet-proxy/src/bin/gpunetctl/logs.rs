@@ -3,16 +3,19 @@
 use crate::args::LogsArgs;
 use crate::{Error, print};
 use gpunet_proxy::daemon::{self, ClientLog, LogsError};
-use gpunet_records::{Line, NoLine, Record};
+use gpunet_records::{Found, Line, NoLine, Record};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How often a log that is followed looks for more.
-const LOOKS: Duration = Duration::from_millis(10);
+pub const LOOKS: Duration = Duration::from_millis(10);
 /// How often it asks the daemon whether the client has ended, or has made more rings.
-const ASKS: Duration = Duration::from_millis(250);
+pub const ASKS: Duration = Duration::from_millis(250);
+/// Rounds over the rings at the end, each of which takes about all that they keep: kernels that run
+/// may write for ever.
+pub const LAST_ROUNDS: usize = 4;
 
 /// Prints what is there and, to follow, what comes until the client has ended.
 pub fn run(path: &Path, args: &LogsArgs) -> Result<(), Error> {
@@ -41,7 +44,7 @@ pub fn run(path: &Path, args: &LogsArgs) -> Result<(), Error> {
     }
 }
 
-fn ask(path: &Path, client: u32) -> Result<ClientLog, Error> {
+pub fn ask(path: &Path, client: u32) -> Result<ClientLog, Error> {
     daemon::logs(path, client).map_err(|error| match error {
         LogsError::Daemon(error) => error.into(),
         error @ LogsError::NotThere { .. } => Error::Logs(error),
@@ -50,8 +53,17 @@ fn ask(path: &Path, client: u32) -> Result<ClientLog, Error> {
 
 /// Prints the rest, and says what is missing.
 fn end(log: &mut ClientLog, args: &LogsArgs) -> Result<(), Error> {
-    while show(log, args)? > 0 {}
-    let found = log.found();
+    for _ in 0..LAST_ROUNDS {
+        if show(log, args)? == 0 {
+            break;
+        }
+    }
+    tell_missing(log.found());
+    Ok(())
+}
+
+/// Says what is missing.
+pub fn tell_missing(found: Found) {
     if found.lost() > 0 {
         // Not eprintln!, which panics when standard error is closed.
         let _ = writeln!(
@@ -63,7 +75,6 @@ fn end(log: &mut ClientLog, args: &LogsArgs) -> Result<(), Error> {
             found.malformed
         );
     }
-    Ok(())
 }
 
 fn show(log: &mut ClientLog, args: &LogsArgs) -> Result<u64, Error> {

@@ -3,7 +3,7 @@
 //! | step | modules |
 //! |---|---|
 //! | what is wanted | `args` |
-//! | how it looks | `ss` (sockets), `clients`, `threads`, `top` (blocks that wait), `logs` (what kernels print), `table` (columns), `rates` (from two snapshots) |
+//! | how it looks | `ss` (sockets), `clients`, `threads`, `top` (blocks that wait), `logs` (what kernels print), `trace` (the same as a file for trace viewers), `table` (columns), `rates` (from two snapshots) |
 #![deny(unsafe_code)]
 
 mod args;
@@ -14,6 +14,7 @@ mod ss;
 mod table;
 mod threads;
 mod top;
+mod trace;
 
 use args::{Cli, Command, RepeatArgs, SsArgs};
 use clap::Parser;
@@ -46,6 +47,10 @@ enum Error {
     Version { path: PathBuf, found: u32 },
     #[error(transparent)]
     Logs(LogsError),
+    #[error("cannot write {path}: {source}; name another file by --out", path = path.display())]
+    File { path: PathBuf, r#source: io::Error },
+    #[error("cannot take signals: {0}")]
+    Signals(io::Error),
     #[error("cannot write: {0}")]
     Output(io::Error),
 }
@@ -91,6 +96,7 @@ fn run(cli: &Cli) -> Result<(), Error> {
         Command::Threads(args) => threads(&path, args),
         Command::Top(args) => top(&path, args),
         Command::Logs(args) => logs::run(&path, args),
+        Command::Trace(args) => trace::run(&path, args),
     }
 }
 

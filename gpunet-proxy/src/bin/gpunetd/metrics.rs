@@ -1,7 +1,8 @@
 //! Metrics for Prometheus, in the text format of OpenMetrics.
 
 use crate::serve::{Running, read};
-use gpunet_proxy::daemon::Daemon;
+use gpunet_proxy::daemon::{Daemon, KernelRecords};
+use gpunet_proxy::device::abi::waiting::Call;
 use gpunet_proxy::snapshot::{Carried, Snapshot, State, Transport};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -18,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Notify};
@@ -33,6 +34,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// request by then. So hundreds that send nothing are gone within a second or two.
 const GRACE: Duration = Duration::from_millis(50);
 
+/// Series of the counters of all kernels at most.
+const COUNTERS: usize = 1024;
+
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The least time between two snapshots: everyone who reaches the port can request one, and each
@@ -41,7 +45,8 @@ const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Serves metrics until the runtime ends.
 pub async fn serve(listener: TcpListener, daemon: Running) {
-    let (mut guests, source) = (Guests::default(), Arc::new(Source { daemon, last: Mutex::default() }));
+    let (mut guests, source) =
+        (Guests::default(), Arc::new(Source { daemon, last: Mutex::default(), kernels: Mutex::default() }));
     loop {
         let client = match listener.accept().await {
             Ok((client, _)) => client,
@@ -61,13 +66,21 @@ pub async fn serve(listener: TcpListener, daemon: Running) {
 struct Source {
     daemon: Running,
     /// When the last snapshot was taken, and what it was.
-    last: Mutex<Option<(Instant, Option<Arc<Snapshot>>)>>,
+    last: Mutex<Option<(Instant, Option<Arc<Moment>>)>>,
+    /// The same of the kernels' records, and how long that took.
+    kernels: Mutex<Option<(Instant, Duration, Vec<KernelRecords>)>>,
+}
+
+/// What metrics are made of.
+struct Moment {
+    snapshot: Snapshot,
+    kernels: Vec<KernelRecords>,
 }
 
 impl Source {
     /// Returns a snapshot that is no older than the call. Callers that wait at the same time share
     /// one.
-    async fn snapshot(&self) -> Option<Arc<Snapshot>> {
+    async fn snapshot(&self) -> Option<Arc<Moment>> {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
         if let Some((taken, snapshot)) = &*last {
@@ -78,11 +91,33 @@ impl Source {
         }
         let taken = Instant::now();
         let snapshot = match read(&self.daemon, Daemon::request_snapshot) {
-            Some(snapshot) => snapshot.await.map(Arc::new),
+            Some(snapshot) => snapshot.await,
             None => None,
         };
-        *last = Some((taken, snapshot.clone()));
-        snapshot
+        let moment = match snapshot {
+            Some(snapshot) => Some(Arc::new(Moment { snapshot, kernels: self.kernels().await })),
+            None => None,
+        };
+        *last = Some((taken, moment.clone()));
+        moment
+    }
+
+    /// What kernels have recorded. Large rings take a while to read: it is done in a tenth of the
+    /// time at most, and answers between are those of before.
+    async fn kernels(&self) -> Vec<KernelRecords> {
+        let mut last = self.kernels.lock().await;
+        if let Some((taken, took, kernels)) = &*last
+            && taken.elapsed() < *took * 9
+        {
+            return kernels.clone();
+        }
+        let began = Instant::now();
+        let found = match read(&self.daemon, Daemon::request_kernel_records) {
+            Some(found) => found.await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        *last = Some((Instant::now(), began.elapsed(), found.clone()));
+        found
     }
 }
 
@@ -170,7 +205,7 @@ async fn converse(client: TcpStream, source: Arc<Source>, answering: Arc<AtomicB
 async fn answer(request: Request<Incoming>, source: &Source) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
-            match source.snapshot().await.map(|snapshot| render(&snapshot)) {
+            match source.snapshot().await.map(|moment| render(&moment.snapshot, &moment.kernels)) {
                 Some(Ok(text)) => (StatusCode::OK, text),
                 Some(Err(_)) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot write metrics\n".to_owned()),
                 None => (StatusCode::SERVICE_UNAVAILABLE, "the proxy does not answer\n".to_owned()),
@@ -193,8 +228,8 @@ async fn answer(request: Request<Incoming>, source: &Source) -> Result<Response<
 
 type Labels = Vec<(&'static str, &'static str)>;
 
-/// A snapshot as text.
-fn render(snapshot: &Snapshot) -> Result<String, std::fmt::Error> {
+/// A snapshot and what kernels have recorded, as text.
+fn render(snapshot: &Snapshot, kernels: &[KernelRecords]) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("gpunet");
     let gauge = |value: u64| {
         let gauge = Gauge::<i64>::default();
@@ -241,9 +276,66 @@ fn render(snapshot: &Snapshot) -> Result<String, std::fmt::Error> {
     let (sent, received) = (by_transport(|carried| carried.sent), by_transport(|carried| carried.received));
     registry.register_with_unit("sent", "Bytes from the devices", Unit::Bytes, sent);
     registry.register_with_unit("received", "Bytes to the devices", Unit::Bytes, received);
+    register_waits(&mut registry, snapshot);
+    register_kernels(&mut registry, kernels);
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
+}
+
+/// What blocks wait for: every call, also those that nobody waits in now.
+fn register_waits(registry: &mut Registry, snapshot: &Snapshot) {
+    let (blocks, longest) =
+        (Family::<Labels, Gauge>::default(), Family::<Labels, Gauge<f64, AtomicU64>>::default());
+    for call in Call::ALL {
+        let waits = || snapshot.waits.iter().filter(|wait| wait.call == call.name());
+        let labels = vec![("call", call.name())];
+        blocks.get_or_create(&labels).set(waits().count() as i64);
+        let us = waits().map(|wait| wait.waited_us).max().unwrap_or(0);
+        longest.get_or_create(&labels).set(us as f64 / 1e6);
+    }
+    registry.register("waiting_blocks", "Blocks of kernels that wait, by call", blocks);
+    let help = "How long the block has waited that has waited longest, by call";
+    registry.register_with_unit("longest_wait", help, Unit::Seconds, longest);
+}
+
+/// Labels whose values programs choose.
+type ClientLabels = Vec<(&'static str, String)>;
+
+/// What kernels of each client have recorded.
+fn register_kernels(registry: &mut Registry, kernels: &[KernelRecords]) {
+    let (written, lost) =
+        (Family::<ClientLabels, Counter>::default(), Family::<ClientLabels, Counter>::default());
+    let (counters, cut) = (Family::<ClientLabels, Gauge>::default(), Gauge::<i64>::default());
+    let (mut room, mut left_out) = (COUNTERS, 0);
+    for of_client in kernels {
+        let labels = vec![("client", of_client.client.to_string()), ("command", of_client.command.clone())];
+        let with = |name, value: &str| [labels.clone(), vec![(name, value.to_owned())]].concat();
+        written.get_or_create(&labels).inc_by(of_client.written);
+        for (reason, count) in [
+            ("overwritten", of_client.overwritten),
+            ("refused", of_client.refused),
+            ("malformed", of_client.malformed),
+        ] {
+            lost.get_or_create(&with("reason", reason)).inc_by(count);
+        }
+        for counter in &of_client.counters {
+            if room == 0 {
+                left_out = 1;
+                break;
+            }
+            room -= 1;
+            counters.get_or_create(&with("name", &counter.name)).set(counter.value);
+        }
+        left_out |= i64::from(of_client.is_cut);
+    }
+    cut.set(left_out);
+    registry.register("kernel_records", "Records that kernels have written", written);
+    let help = "Records that were overwritten before gpunetd looked, found no room, or cannot be read";
+    registry.register("kernel_records_lost", help, lost);
+    let help = "Counters of kernels: the sum of the values that their groups have noted last";
+    registry.register("kernel_counter", help, counters);
+    registry.register("kernel_counters_cut", "Whether counters of kernels are left out", cut);
 }
 
 /// How many sockets are so.
@@ -292,7 +384,7 @@ mod tests {
             peer: Carried { sent: u64::MAX, received: 5 },
             ..Totals::default()
         };
-        let text = render(&Snapshot { totals, uptime_ms: 61_500, ..Snapshot::default() }).unwrap();
+        let text = render(&Snapshot { totals, uptime_ms: 61_500, ..Snapshot::default() }, &[]).unwrap();
         for line in [
             "# TYPE gpunet_uptime_seconds gauge",
             "gpunet_uptime_seconds 61",
@@ -305,9 +397,36 @@ mod tests {
             "gpunet_sent_bytes_total{transport=\"peer\"} 18446744073709551615",
             "gpunet_received_bytes_total{transport=\"peer\"} 5",
             "gpunet_received_bytes_total{transport=\"rc\"} 0",
+            "gpunet_waiting_blocks{call=\"accept\"} 0",
+            "gpunet_kernel_counters_cut 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn waits_are_counted_by_call() {
+        let wait = |call: &str, waited_us| gpunet_proxy::snapshot::Wait {
+            client: 1,
+            launch: 0,
+            block: 0,
+            call: call.to_owned(),
+            slot: None,
+            waited_us,
+        };
+        let waits = vec![wait("recv", 1_500_000), wait("recv", 20), wait("poll group", 1000)];
+        let text = render(&Snapshot { waits, ..Snapshot::default() }, &[]).unwrap();
+        for line in [
+            "# TYPE gpunet_waiting_blocks gauge",
+            "gpunet_waiting_blocks{call=\"recv\"} 2",
+            "gpunet_waiting_blocks{call=\"poll group\"} 1",
+            "gpunet_waiting_blocks{call=\"send\"} 0",
+            "# TYPE gpunet_longest_wait_seconds gauge",
+            "gpunet_longest_wait_seconds{call=\"recv\"} 1.5",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert_eq!(text.matches("gpunet_waiting_blocks{").count(), Call::ALL.len());
     }
 }

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 from protocols import Counter, Echo, KeyValue, Rstream
+from tokens import Tokens
 
 # The port of the documentation's programs, which say nothing when they listen.
 DOCUMENTED = ("127.0.0.1", 7777)
@@ -78,6 +79,14 @@ def many(path, device):
     yield Program("many", [path], Echo(), at_a_time=32, weight=0.5, address=DOCUMENTED, end="enter")
 
 
+def tokens(path, device):
+    """gpunet-tokens: with what it has by default, and with few places in the batch."""
+    shapes = (("default", [], 1.5), ("batch-4", ["--blocks", "2", "--connections", "32", "--batch", "4"], 1))
+    for name, arguments, weight in shapes:
+        command = [path, "--listen", "127.0.0.1:0", "--device", device, *arguments]
+        yield Program(f"tokens-{name}", command, Tokens(), at_a_time=40, weight=weight)
+
+
 def cuda_echo(path, device):
     """The CUDA C++ example, whose blocks serve a connection each."""
     number = device.partition(":")[2] or "0"
@@ -86,7 +95,7 @@ def cuda_echo(path, device):
         yield Program(f"cuda-echo-{blocks}", command, Echo(), at_a_time=3 * blocks)
 
 
-PROGRAMS = {"echo": echo, "kv": kv, "rstream": rstream, "counter": counter, "one": one, "many": many, "cuda-echo": cuda_echo}
+PROGRAMS = {"echo": echo, "kv": kv, "rstream": rstream, "counter": counter, "one": one, "many": many, "tokens": tokens, "cuda-echo": cuda_echo}
 
 
 class Failed(Exception):
@@ -95,7 +104,7 @@ class Failed(Exception):
 
 @contextlib.contextmanager
 def running(program):
-    """Starts a program, gives its address and a function that ends it, and kills it if need be."""
+    """Starts a program, gives its address, a function that ends it, and its process, and kills it if need be."""
     if program.address:
         check_free(program.address)
     with tempfile.TemporaryFile("w+") as out:
@@ -106,7 +115,7 @@ def running(program):
             return out.read()
 
         try:
-            yield program.address or address(process, said), lambda: finish(program, process, said)
+            yield program.address or address(process, said), lambda: finish(program, process, said), process
         finally:
             process.kill()
             process.wait()

@@ -18,8 +18,11 @@ use std::time::Duration;
 /// The kernel for a GPU, made by `cargo run -p gpunet-build-ptx`.
 static PTX: Embedded = embedded!("gpunet_tokens_kernel.ptx");
 
-/// Ring memory for all connections, which the proxy divides among them.
+/// Ring memory for all connections, which the proxy divides among them; at least so much for each,
+/// so that a ring holds the longest head when there are as many as there may be: half of it is
+/// shared equally, by two rings of each connection.
 const RINGS: u64 = 256 << 20;
+const RINGS_EACH: u64 = 4 * (16 << 10);
 /// What HTTP requests may have: a prompt is short, so a body is, too.
 const LIMITS: Limits = Limits { body: 64 << 10, ..Limits::DEFAULT };
 /// A connection without a request is closed after so long.
@@ -29,8 +32,9 @@ const IDLE_NS: u64 = 75_000_000_000;
 pub fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     cli::start_log();
     let interrupt = Interrupt::install()?;
-    let config =
-        Config { sockets: args.connections * 2 + 64, shared_rings: RINGS + RINGS / 4, ..Config::default() };
+    let sockets = args.connections * 2 + 64;
+    let shared_rings = (RINGS + RINGS / 4).max(u64::from(sockets) * RINGS_EACH);
+    let config = Config { sockets, shared_rings, ..Config::default() };
     let proxy = args.proxy.open(config)?;
     let attachment = attach(&proxy, "gpunet-tokens", args.device)?;
     let is_gpu = attachment.cuda().is_some();

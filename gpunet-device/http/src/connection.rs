@@ -5,11 +5,15 @@ use crate::head::{Head, Limits, flag};
 use crate::reply::{ERROR_ROOM, Framing, Reply};
 use crate::request::Request;
 use crate::status::Status;
+use gpunet_device::abi::options::MIN_RING_LOG2;
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Bytes, Context, Heap, MAX_CHUNK, Next, Reader, Spill, SpillError, Writer};
 
 /// Requests that are longer are collected in the heap, so that they need not fit into a ring.
 const COLLECTED_FROM: usize = 16 << 10;
+/// Where there is a heap, what has not come at once is collected from this length on: where many
+/// connections share the memory of rings, theirs are no larger.
+const SMALLEST_RING: usize = 1 << MIN_RING_LOG2;
 /// Requests of one connection before other connections have their turns.
 const REQUESTS_OF_A_TURN: u32 = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +100,8 @@ pub struct Http<'a, 't> {
 
 impl<'a, 't> Http<'a, 't> {
     /// HTTP over these. Without a heap, bodies come with their length, and a request has 16 KiB at
-    /// most: others are answered with 411 and 413. The rings have to hold that much.
+    /// most: others are answered with 411 and 413. The rings have to hold that much; with a heap
+    /// they have to hold a head ([`Limits::head`]).
     #[must_use]
     pub const fn new(
         connection: &'a mut Connection,
@@ -198,7 +203,8 @@ impl<'a, 't> Http<'a, 't> {
         if !is_chunked && bytes.len() >= total {
             return Ok(Found::Whole);
         }
-        if is_chunked || total > COLLECTED_FROM {
+        let most = if self.heap.is_some() { SMALLEST_RING } else { COLLECTED_FROM };
+        if is_chunked || total > most {
             let beyond = if is_chunked { Status::LengthRequired } else { Status::ContentTooLarge };
             let Some(heap) = self.heap else { return Ok(Found::Refused(beyond)) };
             if let Some(found) = self.keep(g, &heap, bytes.first(at))? {

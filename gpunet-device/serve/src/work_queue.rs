@@ -68,9 +68,7 @@ impl<const N: usize> WorkQueue<N> {
         // All lanes have read the counts.
         g.sync();
         if has_room && g.is_leader() {
-            for (index, number) in item.into_iter().enumerate() {
-                self.memory.u64(self.item(pushed) + index * 8).set(number);
-            }
+            self.store(pushed, item);
             self.memory.u64(at::PUSHED).set(pushed.wrapping_add(1));
         }
         lock.release(g);
@@ -93,12 +91,7 @@ impl<const N: usize> WorkQueue<N> {
         let lock = Lock::at(self.memory, at::LOCK);
         lock.acquire(g, context.net)?;
         let (pushed, popped) = self.counts();
-        let mut item = [0; N];
-        if pushed != popped {
-            for (index, number) in item.iter_mut().enumerate() {
-                *number = self.memory.u64(self.item(popped) + index * 8).get();
-            }
-        }
+        let item = if pushed == popped { [0; N] } else { self.load(popped) };
         // All lanes have read the item.
         g.sync();
         if pushed != popped && g.is_leader() {
@@ -106,6 +99,93 @@ impl<const N: usize> WorkQueue<N> {
         }
         lock.release(g);
         Ok(if pushed == popped { None } else { Some(item) })
+    }
+
+    /// Takes the oldest item out for which `is_it` returns true, wherever it stands: for work that
+    /// nobody wants any more. Returns whether there was one; what was popped is not found.
+    ///
+    /// It looks at all items, and moves those before the one that it takes out.
+    ///
+    /// # Cooperation
+    /// All lanes call it and get the same answer. Each looks at some of the items: `is_it` returns
+    /// the same on all lanes, and calls nothing of the group.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_device::{Group, Result};
+    /// # use gpunet_serve::{Bell, Context, WorkQueue};
+    /// # fn closed<G: Group>(g: &G, context: &Context, jobs: WorkQueue<2>, bell: Bell) -> Result<()> {
+    /// while jobs.remove(g, context, |[of, _]| of == bell.raw())? {}
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub fn remove<G: Group>(
+        self,
+        g: &G,
+        context: &Context,
+        is_it: impl Fn([u64; N]) -> bool,
+    ) -> Result<bool> {
+        if self.is_empty(g) {
+            return Ok(false);
+        }
+        let lock = Lock::at(self.memory, at::LOCK);
+        lock.acquire(g, context.net)?;
+        let (pushed, popped) = self.counts();
+        let (rank, size) = (u64::from(g.rank()), u64::from(g.size()));
+        let mut first = popped;
+        let found = loop {
+            if first >= pushed {
+                break None;
+            }
+            let number = first + rank;
+            let is_here = number < pushed && is_it(self.load(number));
+            if g.sum(is_here.into()) > 0 {
+                let mut oldest = first;
+                while g.is_leader() && !is_it(self.load(oldest)) {
+                    oldest += 1;
+                }
+                break Some(g.broadcast(oldest));
+            }
+            first += size;
+        };
+        // Those before it move up, the last of them first.
+        let mut end = found.unwrap_or(popped);
+        while end > popped {
+            let item = (end - popped > rank).then(|| (end - rank, self.load(end - 1 - rank)));
+            // All lanes have read theirs.
+            g.sync();
+            if let Some((number, item)) = item {
+                self.store(number, item);
+            }
+            // And stored them.
+            g.sync();
+            end = end.saturating_sub(size).max(popped);
+        }
+        // All lanes have met since they read the counts.
+        if found.is_some() && g.is_leader() {
+            self.memory.u64(at::POPPED).set(popped.wrapping_add(1));
+        }
+        lock.release(g);
+        Ok(found.is_some())
+    }
+
+    fn load(self, number: u64) -> [u64; N] {
+        let mut item = [0; N];
+        for (index, word) in item.iter_mut().enumerate() {
+            *word = self.memory.u64(self.item(number) + index * 8).get();
+        }
+        item
+    }
+
+    fn store(self, number: u64, item: [u64; N]) {
+        for (index, word) in item.into_iter().enumerate() {
+            self.memory.u64(self.item(number) + index * 8).set(word);
+        }
     }
 
     /// How many items wait, as far as is known without the lock.
@@ -182,7 +262,7 @@ impl<const N: usize> WorkQueues<N> {
 mod tests {
     use super::*;
     use crate::memory::{for_test, no_net};
-    use gpunet_device::group::Solo;
+    use gpunet_device::group::{Lanes, Solo};
     use std::vec::Vec;
 
     const CONTEXT: Context = Context { net: no_net(), now: 0 };
@@ -244,6 +324,46 @@ mod tests {
         });
         popped.sort_unstable();
         assert!(popped.into_iter().eq(0..2 * ITEMS));
+    }
+
+    fn against_a_list(g: &impl Group, queue: WorkQueue<2>) {
+        let (mut expected, mut seed) = (std::collections::VecDeque::new(), 1u64);
+        for round in 0..400 {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let draw = (seed >> 33) as usize;
+            match draw % 4 {
+                0 => assert_eq!(queue.pop(g, &CONTEXT), Ok(expected.pop_front())),
+                1 if !expected.is_empty() => {
+                    // Several may have this first number.
+                    let [wanted, _] = expected[draw / 4 % expected.len()];
+                    let at = expected.iter().position(|[first, _]| *first == wanted);
+                    expected.remove(at.unwrap_or(0));
+                    assert_eq!(queue.remove(g, &CONTEXT, |[first, _]| first == wanted), Ok(true));
+                }
+                1 => assert_eq!(queue.remove(g, &CONTEXT, |_| true), Ok(false)),
+                _ => {
+                    let has_room = expected.len() < 7;
+                    let item = [draw as u64 / 4 % 3, round];
+                    assert_eq!(queue.push(g, &CONTEXT, item), Ok(has_room));
+                    expected.extend(has_room.then_some(item));
+                }
+            }
+            assert_eq!(queue.remove(g, &CONTEXT, |[first, _]| first == 9), Ok(false));
+            assert_eq!(queue.len(g), expected.len());
+        }
+    }
+
+    /// Beside a plain list, with blocks of several lanes and a ring that wraps around.
+    #[test]
+    fn what_nobody_wants_is_taken_out_and_the_rest_keeps_its_order() {
+        for lanes in [1, 3, 8] {
+            let queue = queue(7);
+            std::thread::scope(|scope| {
+                for g in Lanes::group(0, 1, lanes) {
+                    scope.spawn(move || against_a_list(&g, queue));
+                }
+            });
+        }
     }
 
     #[test]

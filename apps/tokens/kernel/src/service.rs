@@ -109,7 +109,7 @@ impl Service for Tokens {
     }
 
     fn closed<G: Group>(&mut self, g: &G, mut state: State, shared: &Shared, context: &Context) {
-        state.session.abandon(g, shared);
+        state.session.abandon(g, context, shared);
         state.http.clear(g, context, &shared.bodies);
     }
 

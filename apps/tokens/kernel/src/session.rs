@@ -56,6 +56,8 @@ pub(crate) struct Session {
     /// Why the answer ends, once that is known.
     finish: Option<Reason>,
     is_stream: bool,
+    /// A comment of the stream has asked whether the client is still there.
+    has_asked: bool,
     /// The first token has been seen.
     has_token: bool,
 }
@@ -303,7 +305,7 @@ impl Session {
                     around.metrics().measured(g, Time::Delivery, ns);
                     continue;
                 }
-                (Stage::Text, None) => return Ok(true),
+                (Stage::Text, None) => return self.ask(g, http, around),
                 (Stage::Text, Some(reason)) => match reason.finish() {
                     Some(finish) => {
                         let after = if self.about.has_usage { Stage::Usage } else { Stage::Done };
@@ -329,11 +331,32 @@ impl Session {
         }
     }
 
-    /// The connection has ended: the model need not go on for it.
-    pub(crate) fn abandon<G: Group>(&self, g: &G, shared: &Shared) {
-        if self.is_under_way() {
-            shared.slots.at(self.about.place as usize).stop(g, self.about.number);
-            shared.metrics.add(g, Count::Abandoned, 1);
+    /// A client that has ended its stream and has nothing of the text yet may have gone: a comment
+    /// makes its host tell so. The next event does otherwise. Returns whether there was room.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    fn ask<G: Group>(&mut self, g: &G, http: &mut Http<'_, '_>, around: &Around<'_>) -> Result<bool> {
+        if around.has_ended && self.len == 0 && !self.has_asked {
+            self.has_asked = http.write_with(g, |body| body.put(g, b":\n\n"))?;
+            return Ok(self.has_asked);
         }
+        Ok(true)
+    }
+
+    /// The connection has ended: the model need not go on for it. A request that waits leaves the
+    /// queue, and its place is free.
+    pub(crate) fn abandon<G: Group>(&self, g: &G, context: &Context, shared: &Shared) {
+        if !self.is_under_way() {
+            return;
+        }
+        let (place, number) = (self.about.place as usize, self.about.number);
+        let slot = shared.slots.at(place);
+        let is_it = |[bell, of]: [u64; 2]| Bell::from_raw(bell).place() == place && of == u64::from(number);
+        // It fails only if the launch is over.
+        if shared.requests.remove(g, context, is_it) == Ok(true) {
+            slot.take_back(g, number);
+        } else {
+            slot.stop(g, number);
+        }
+        shared.metrics.add(g, Count::Abandoned, 1);
     }
 }

@@ -11,8 +11,10 @@
 //!                                    <----------- publishes that it has ended
 //! ```
 //!
-//! Each word has one writer. A place takes the next request when the model has ended the last one;
-//! from then on the model does not touch it.
+//! Each word has one writer at a time. A place takes the next request when the model has ended the
+//! last one; from then on the model does not touch it. The request of a client that goes while it
+//! waits is taken out of the queue: the block that serves the connection then writes the model's
+//! word, that it has ended.
 #![allow(unsafe_code)]
 
 use gpunet_device::Group;
@@ -44,7 +46,7 @@ mod at {
     pub(super) const STOPS: usize = 64;
 
     // Written by the model's block.
-    /// [`super::Progress`].
+    /// [`super::Progress`]; of a request that has left the queue, by the block of the connection.
     pub(super) const PROGRESS: usize = 128;
     /// When the last token was stored.
     pub(super) const STORED: usize = 136;
@@ -197,6 +199,14 @@ impl Slot {
         }
     }
 
+    /// Ends the request that was taken out of the queue, so that the model never comes to it. All
+    /// lanes.
+    pub(crate) fn take_back<G: Group>(self, g: &G, number: u32) {
+        if g.is_leader() {
+            self.publish(Progress { number, count: 0, end: Some(End::Stopped) });
+        }
+    }
+
     /// Tells the model that the request needs no more tokens. All lanes.
     pub(crate) fn stop<G: Group>(self, g: &G, number: u32) {
         if g.is_leader() {
@@ -329,6 +339,17 @@ mod tests {
         slot.stop(&g, 1);
         assert!(slot.is_stopped(1) && !slot.is_stopped(2));
         slot.publish(Progress { number: 1, count: 1, end: Some(End::Stopped) });
+        assert_eq!(slot.next_number(&g), Some(2));
+    }
+
+    #[test]
+    fn a_place_is_free_when_its_request_is_taken_back() {
+        let (g, slot) = (Solo::new(0, 1), for_test());
+        let settings = Settings { prompt: 0, most: 1, temperature: 0.0, seed: 0, ignores_end: false };
+        slot.submit(&g, 1, &settings);
+        assert_eq!(slot.next_number(&g), None);
+        slot.take_back(&g, 1);
+        // The next one has another number, so nothing that was said of this one is for it.
         assert_eq!(slot.next_number(&g), Some(2));
     }
 

@@ -144,6 +144,45 @@ fn requests_beyond_the_queue_are_told_to_come_again() {
     assert_eq!(send(addr, &completion("A ", 1, "")).status, 200);
 }
 
+/// The batch is full all the while: only what leaves the queue by itself makes room.
+#[test]
+fn who_goes_while_it_waits_leaves_the_queue() {
+    let server = server(&["--batch", "1", "--waiting", "2", "--interval", "60000"]);
+    let addr = server.addr;
+    let mut busy = connect(addr);
+    busy.write_all(completion("A ", 480, r#","ignore_eos":true"#).as_bytes()).expect("it is taken");
+    until_metric(addr, "gpunet_tokens_requests_running", |running| running == 1);
+    let waiting = |count| until_metric(addr, "gpunet_tokens_requests_waiting", |waiting| waiting == count);
+    let mut stays = connect(addr);
+    stays.write_all(completion("B ", 1, "").as_bytes()).expect("it is taken");
+    waiting(1);
+    let stream = r#","stream":true"#;
+    for (gone, (is_reset, fields)) in
+        [(true, ""), (false, ""), (true, stream), (false, stream)].iter().enumerate()
+    {
+        let mut client = connect(addr);
+        client.write_all(completion("C ", 4, fields).as_bytes()).expect("it is taken");
+        if !fields.is_empty() {
+            // What it has read does not make its host tell that it has gone.
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).expect("the head comes at once");
+                head.push(byte[0].into());
+            }
+        }
+        waiting(2);
+        assert_eq!(send(addr, &completion("D ", 1, "")).status, 503);
+        if *is_reset {
+            SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("it is open");
+        }
+        drop(client);
+        waiting(1);
+        assert_eq!(metric(addr, "gpunet_tokens_requests_abandoned_total"), gone as u64 + 1);
+    }
+    assert_eq!(metric(addr, "gpunet_tokens_requests_running"), 1, "the batch has not moved");
+}
+
 /// Requests behind each other on one connection, sent at once.
 #[test]
 fn a_connection_serves_its_requests_in_their_order() {

@@ -24,10 +24,10 @@ impl Answer {
         json["choices"][0]["text"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
 
-    /// The data of the events, without `[DONE]`, which is checked.
+    /// The data of the events, without comments and `[DONE]`, which is checked.
     pub fn events(&self) -> Vec<Value> {
-        let events = self.body.split_terminator("\n\n").map(|event| event.strip_prefix("data: ").unwrap());
-        let mut events: Vec<_> = events.collect();
+        let events = self.body.split_terminator("\n\n").filter(|event| *event != ":");
+        let mut events: Vec<_> = events.map(|event| event.strip_prefix("data: ").expect(event)).collect();
         assert_eq!(events.pop(), Some("[DONE]"), "{self:?}");
         events.iter().map(|event| serde_json::from_str(event).expect(event)).collect()
     }

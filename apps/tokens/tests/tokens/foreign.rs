@@ -1,7 +1,7 @@
 //! Clients that we did not write: curl, Python's own, node's fetch, and, where they are installed,
-//! httpx and the package openai.
+//! httpx and the package openai, and an EventSource.
 
-use crate::client::{completion, send};
+use crate::client::{completion, send, until_metric};
 use crate::process::{command, finish};
 use crate::server;
 use serde_json::Value;
@@ -134,6 +134,51 @@ fn the_clients_of_openai_and_httpx_get_what_they_expect() {
     }
 }
 
+/// Many at once: streams and none, stop sequences, lengths, clients that leave in the middle. Each
+/// text is a beginning of the one that the server gives alone.
+const MIXED: &str = r#"
+import asyncio, json, openai, random, sys
+client = openai.AsyncOpenAI(base_url=f"http://{sys.argv[1]}/v1", api_key="none", timeout=100, max_retries=0)
+asked = dict(model="gpunet-tokens", prompt=sys.argv[2], temperature=0)
+draw = random.Random(41)
+async def ask(whole, most, stop, is_stream, leaves):
+    expected = whole[:most]
+    if stop and stop in expected:
+        expected = expected[:expected.index(stop)]
+    fields = dict(asked, max_tokens=most, **({"stop": [stop]} if stop else {}))
+    if not is_stream:
+        assert (await client.completions.create(**fields)).choices[0].text == expected, (most, stop)
+        return
+    text = ""
+    async with await client.completions.create(**fields, stream=True) as stream:
+        async for part in stream:
+            text += part.choices[0].text
+            if leaves and text:
+                break
+    assert expected.startswith(text) if leaves else text == expected, (most, stop, leaves, text, expected)
+async def main():
+    whole = (await client.completions.create(**asked, max_tokens=16)).choices[0].text
+    def one():
+        at = draw.randrange(max(1, len(whole) - 2))
+        stop = whole[at:at + 2] if draw.random() < 0.5 else None
+        return ask(whole, draw.randint(1, 16), stop, draw.random() < 0.6, draw.random() < 0.3)
+    for _ in range(3):
+        await asyncio.gather(*(one() for _ in range(24)))
+    print(json.dumps(whole))
+asyncio.run(main())
+"#;
+
+#[test]
+fn many_clients_of_openai_at_once_get_their_texts() {
+    if !has_module("openai") {
+        return;
+    }
+    let server = server(&["--batch", "5"]);
+    let expected = send(server.addr, &completion(PROMPT, 16, "")).text();
+    assert_eq!(run(&python(), &["-c", MIXED, &server.addr.to_string(), PROMPT]), expected.as_str());
+    until_metric(server.addr, "gpunet_tokens_requests_running", |running| running == 0);
+}
+
 const FETCH: &str = r#"
 const [url, body] = [`http://${process.argv[1]}/v1/completions`, process.argv[2]];
 const ask = (body) => fetch(url, {method: "POST", headers: {"Content-Type": "application/json"}, body});
@@ -158,4 +203,47 @@ fn fetch_of_node_gets_a_text_and_a_stream() {
     let addr = server.addr.to_string();
     let args = ["--input-type=module", "-e", FETCH, &addr, &body("")];
     assert_eq!(run("node", &args), expected.as_str());
+}
+
+/// By the package of npm, which lets its caller fetch: node's own has GET alone. The events come
+/// from many streams at once, and half of the clients close theirs in the middle.
+const EVENT_SOURCE: &str = r#"
+const { EventSource } = require("eventsource");
+const [url, body] = [`http://${process.argv[1]}/v1/completions`, process.argv[2]];
+const post = (body) => (input, init) => fetch(input,
+    {...init, method: "POST", headers: {...init.headers, "Content-Type": "application/json"}, body});
+const whole = async () => (await (await post(body)(url, {})).json()).choices[0].text;
+const streamed = (leaves) => new Promise((resolve, reject) => {
+    let text = "";
+    const source = new EventSource(url, {fetch: post(JSON.stringify({...JSON.parse(body), stream: true}))});
+    const end = () => (source.close(), resolve(text));
+    source.onerror = (error) => (source.close(), reject(new Error(error.message)));
+    source.onmessage = ({data}) => {
+        if (data === "[DONE]") return end();
+        text += JSON.parse(data).choices[0].text;
+        if (leaves) end();
+    };
+});
+(async () => {
+    const expected = await whole();
+    const texts = await Promise.all(Array.from({length: 40}, (_, at) => streamed(at % 2 === 1)));
+    texts.forEach((text, at) => {
+        if (at % 2 === 1 ? !expected.startsWith(text) : text !== expected) throw new Error(`${text} is not ${expected}`);
+    });
+    if (await whole() !== expected) throw new Error("the text is another one afterwards");
+    console.log(JSON.stringify(expected));
+    process.exit(0);
+})();
+"#;
+
+#[test]
+fn an_event_source_gets_what_the_stream_has() {
+    if !has("node's package eventsource", command("node", &["-e", "require('eventsource')"])) {
+        return;
+    }
+    let server = server(&[]);
+    let expected = send(server.addr, &completion(PROMPT, 8, "")).text();
+    let addr = server.addr.to_string();
+    assert_eq!(run("node", &["-e", EVENT_SOURCE, &addr, &body("")]), expected.as_str());
+    until_metric(server.addr, "gpunet_tokens_requests_running", |running| running == 0);
 }

@@ -1,6 +1,6 @@
 //! What clients that keep to the rules are answered.
 
-use crate::api::{Api, LETTERS, serve, serve_by};
+use crate::api::{Api, LETTERS, serve, serve_by, serve_with};
 use crate::client::{Client, answers};
 use gpunet_http::Limits;
 use gpunet_serve_host::ServerSettings;
@@ -262,4 +262,21 @@ fn documents_go_through_unchanged() {
     }
     client.send("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n\"\\ud83d\\u0041\"");
     assert_eq!(client.answer(false).unwrap().status, 400);
+}
+
+/// Where many connections share the memory of rings, each has the smallest ones.
+#[test]
+fn bodies_that_no_ring_holds_are_collected() {
+    let server = serve_with((1, 2), Api::DEFAULT, ServerSettings::DEFAULT, 4096);
+    let mut client = Client::connect(server.addr());
+    for len in [3900, 4000, 4096, 5000, 9000, 15_000, 16_300, 17_000] {
+        for cut in [0, 20, 70, 3000] {
+            let body = "a".repeat(len);
+            let request = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n{body}");
+            let (first, second) = request.split_at(cut);
+            client.send(first);
+            client.send(second);
+            assert_eq!(client.answer(false).expect("an answer").text(), format!("{len} {}", 97 * len));
+        }
+    }
 }

@@ -226,12 +226,17 @@ pub fn serve(api: Api) -> Serving {
     serve_by((1, 1), api, ServerSettings::DEFAULT)
 }
 
-pub fn serve_by((blocks, threads): (u32, u32), api: Api, settings: ServerSettings) -> Serving {
+pub fn serve_by(shape: (u32, u32), api: Api, settings: ServerSettings) -> Serving {
+    serve_with(shape, api, settings, 32 << 10)
+}
+
+/// As [`serve_by`], with rings of so many bytes.
+pub fn serve_with((blocks, threads): (u32, u32), api: Api, settings: ServerSettings, ring: u64) -> Serving {
     let proxy = embed(Config::small()).expect("a proxy");
     let attachment = proxy.attach_cpu().expect("the CPU device");
     let program = attachment.load("", threads).expect("nothing to load");
     let addr = "127.0.0.1:0".parse().expect("an address");
-    let options = Options::DEFAULT.with_rings(32 << 10, 32 << 10);
+    let options = Options::DEFAULT.with_rings(ring, ring);
     let running =
         start(&attachment, &program, (blocks, threads), addr, options, settings, api).expect("it listens");
     Serving { running, _attachment: attachment, _proxy: proxy }

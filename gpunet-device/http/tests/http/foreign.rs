@@ -127,8 +127,11 @@ const main = async () => {
     await reader.read();
     abort.abort();
     same((await fetch(`${url}/nothing`)).status, 404);
-    // Node has EventSource by default from version 25 on, and by an option from 22.3 on.
-    if (typeof EventSource === "undefined") console.log("NOT RUN: this node has no EventSource");
+    // Node has EventSource by default from version 25 on, and by an option from 22.3 on; npm has a
+    // package.
+    let { EventSource } = globalThis;
+    try { EventSource ??= require("eventsource").EventSource; } catch { }
+    if (!EventSource) console.log("NOT RUN: this node has no EventSource, and no package eventsource");
     else await new Promise((resolve, reject) => {
         const source = new EventSource(`${url}/events/1000000`), seen = [];
         source.onerror = reject;

@@ -101,7 +101,7 @@ pub struct Http<'a, 't> {
 impl<'a, 't> Http<'a, 't> {
     /// HTTP over these. Without a heap, bodies come with their length, and a request has 16 KiB at
     /// most: others are answered with 411 and 413. The rings have to hold that much; with a heap
-    /// they have to hold a head ([`Limits::head`]).
+    /// they have to hold a head of the greatest length.
     #[must_use]
     pub const fn new(
         connection: &'a mut Connection,

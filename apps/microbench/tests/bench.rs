@@ -5,6 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A folder of its own, removed with the test.
@@ -28,7 +29,15 @@ impl Drop for Folder {
     }
 }
 
+/// Measurements take turns: their threads spin, and several at a time on two cores stand still for
+/// seconds.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn bench(args: &[&str]) -> Output {
+    let _turn = turn();
     let output = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
         .args(["--device", "cpu", "--quick"])
         .args(args)
@@ -371,6 +380,7 @@ fn a_report_can_be_drawn_and_put_into_a_document_later() {
 
 #[test]
 fn a_run_that_is_told_to_end_leaves_its_rows_and_nothing_else() {
+    let _turn = turn();
     let folder = Folder::new("ended");
     let json = folder.file("report.json");
     let mut run = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
@@ -501,6 +511,7 @@ fn children(of: Pid) -> Vec<Pid> {
 
 #[test]
 fn a_measurement_that_is_killed_or_late_takes_no_other_along() {
+    let _turn = turn();
     let folder = Folder::new("killed");
     let out = folder.file("report.json");
     let mut run = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))

@@ -115,9 +115,10 @@ impl Machine {
                 Op::Send { message: bits }
             }
             Variant::Send => {
-                self.in_flight.push_back(entry);
+                // The peer has the bytes when it has the message.
+                self.in_flight.push_back(InFlight { data: 0, ..entry });
                 self.control_in_flight += control;
-                self.follow = Some((bits, InFlight { data: 0, ..entry }));
+                self.follow = Some((bits, entry));
                 write
             }
         }

@@ -59,6 +59,9 @@ fn either(plan: Plan) -> Plan {
     Plan { polls: plan.seed % 2 == 1, ..plan }
 }
 
+/// Rounds at most, where the time is over and some hand-off was not reached.
+const ROUNDS: u64 = 6;
+
 /// Plays a scenario by a seed; returns how often threads were at each hand-off.
 fn play(scenario: &'static Scenario, seed: u64) -> Vec<Counts> {
     println!("pauses: {} by seed {seed}", scenario.name);
@@ -84,7 +87,9 @@ fn nothing_is_lost_mixed_up_or_stuck_whoever_pauses() {
     let mut total = Counts::default();
     let mut rounds = 0;
     let mut reached = vec![false; gpunet_device::abi::hand_off::HAND_OFFS];
-    while rounds == 0 || began.elapsed() < limit {
+    // On a busy machine a round may miss a hand-off.
+    let misses = |reached: &[bool]| only.is_none() && reached.contains(&false);
+    while rounds == 0 || began.elapsed() < limit || (misses(&reached) && rounds < ROUNDS) {
         for scenario in chosen() {
             for (at, counts) in play(scenario, first + rounds).into_iter().enumerate() {
                 reached[at] |= counts.passed > 0;
@@ -100,8 +105,5 @@ fn nothing_is_lost_mixed_up_or_stuck_whoever_pauses() {
         "{rounds} rounds from seed {first}: {passed} hand-offs, {paused} pauses, {died} threads stopped"
     );
     assert!(paused > 0, "nothing paused: this shows nothing");
-    assert!(
-        only.is_some() || reached.iter().all(|&reached| reached),
-        "some hand-off is never reached: {reached:?}"
-    );
+    assert!(!misses(&reached), "some hand-off is never reached: {reached:?}");
 }

@@ -216,8 +216,8 @@ pub trait StreamIo: Send {
     /// As [`StreamIo::take`].
     fn discard(&mut self) -> io::Result<usize>;
 
-    /// Why the stream has failed, if an event has told so and no call. It may lie behind bytes that
-    /// [`StreamIo::take`] still gives. Told once.
+    /// Why the stream has failed, if an event has told so and no call: asked after the peer's end
+    /// of stream, when nothing is read any more. Told once.
     fn failure(&mut self) -> Option<io::Error> {
         None
     }

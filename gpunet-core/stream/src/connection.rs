@@ -202,11 +202,17 @@ impl Connection {
         (self.send.is_shut(), self.recv.is_ended())
     }
 
-    /// Returns whether a failure of the transport would be news: the stream is open, and none is
-    /// known. With all rings full, or after the peer's end, no call of the driver's would tell.
+    /// Returns whether the device has not closed the stream, and nothing has ended it.
     #[must_use]
-    pub const fn is_sound(&self) -> bool {
-        matches!(self.phase, Phase::Open) && self.send_error.is_none()
+    pub const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    /// Returns whether the peer of an open stream has ended its own, so that nothing is read any
+    /// more: unless the device sends, no call tells that the transport has failed.
+    #[must_use]
+    pub const fn reads_no_more(&self) -> bool {
+        self.is_open() && self.recv.is_ended()
     }
 
     /// Returns whether what comes in is discarded.

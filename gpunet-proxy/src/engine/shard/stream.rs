@@ -41,7 +41,8 @@ pub(super) struct DrivenStream {
     /// A short read does not mean that nothing is left: the peer's end or urgent data were
     /// announced and will not be announced again.
     pub(super) read_to_empty: bool,
-    /// An event told that the transport has failed. It is not told again.
+    /// An event told that the transport has failed. It is not told again, and while bytes come the
+    /// failure lies behind them.
     pub(super) was_failure_announced: bool,
     /// Which descriptors of the transport had an event since the last turn.
     pub(super) events: [bool; 2],
@@ -254,22 +255,20 @@ impl DrivenStream {
                 }
             }
         }
-        if std::mem::take(&mut self.was_failure_announced)
-            && self.connection.is_sound()
-            && let Some(failure) = self.io().ok().and_then(|io| io.failure())
-        {
-            match self.connection.handle_send_error(errno::from_io(&failure)) {
-                Some(error) => self.tell(state, slot, error),
-                // Behind what the peer has sent, if there is room for that.
-                None => result = Progress::More,
+        // Before the peer's end is read, the transport is not asked: it would forget the failure.
+        if self.was_failure_announced && self.connection.reads_no_more() {
+            self.was_failure_announced = false;
+            let failure = self.io().ok().and_then(|io| io.failure());
+            if let Some(error) = failure.and_then(|e| self.connection.handle_send_error(errno::from_io(&e))) {
+                self.tell(state, slot, error);
             }
         }
+        // The ring is full of what came before the error.
+        let is_behind = self.connection.pending_error().is_some()
+            || (self.was_failure_announced && self.connection.is_open());
         let memory = &state.memory;
-        if matches!(result, Progress::Idle)
-            && self.connection.pending_error().is_some()
-            && !self.no_send_published
-        {
-            // The ring is full of what came before the error: senders need not wait for that.
+        if matches!(result, Progress::Idle) && is_behind && !self.no_send_published {
+            // Senders need not wait for that.
             self.no_send_published = true;
             memory.set_status(slot, Status::open(self.generation).with(Status::NO_SEND));
         }

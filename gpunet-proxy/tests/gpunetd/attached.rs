@@ -116,7 +116,7 @@ fn what_a_block_waits_for_is_shown_while_it_waits() {
     let top = |args: &[&str]| {
         text(&output(clean(GPUNETCTL).arg("--path").arg(dir.join("d.sock")).arg("top").args(args)).stdout)
     };
-    // It is shown once it has waited for a while; on a busy machine it has waited for replies before.
+    // It is shown once it has waited for a while. Before, it may have waited for replies.
     let begun = Instant::now();
     let table = loop {
         let table = top(&[]);

@@ -71,6 +71,8 @@ struct TestIo {
     take: Box<dyn FnMut(usize) -> io::Result<usize> + Send>,
     /// What a turn brings.
     ready: Ready,
+    /// Why it has failed. As TCP, it forgets that when it has told.
+    failure: Option<io::Error>,
     fd: Option<std::os::fd::OwnedFd>,
     completed: u64,
     /// Hears of each end of what is sent: `true` is a reset.
@@ -86,7 +88,8 @@ impl TestIo {
         };
         let nothing = |_| Err(io::ErrorKind::WouldBlock.into());
         let ready = Ready::default();
-        Self { offer: Box::new(offer), take: Box::new(nothing), ready, fd: None, completed: 0, ends: None }
+        let (offer, take) = (Box::new(offer), Box::new(nothing));
+        Self { offer, take, ready, failure: None, fd: None, completed: 0, ends: None }
     }
 
     fn end(&self, is_reset: bool) {
@@ -117,6 +120,10 @@ impl StreamIo for TestIo {
 
     fn discard(&mut self) -> io::Result<usize> {
         (self.take)(16 << 10)
+    }
+
+    fn failure(&mut self) -> Option<io::Error> {
+        self.failure.take()
     }
 
     fn shutdown_write(&mut self) -> io::Result<()> {
@@ -335,6 +342,35 @@ fn an_end_that_came_with_the_last_bytes_is_found() {
         assert_eq!((landed.position(), landed.end()), (100, !failed));
         assert_eq!(gpunet_abi::Status(state.memory.status(7).observe()).error().is_some(), failed);
     }
+}
+
+/// A peer that ended its stream and then reset the connection, while the ring is full of what came
+/// before: senders hear at once that nothing can be sent, and the receiver gets its end.
+#[test]
+fn a_failure_behind_an_end_that_is_not_read_yet_leaves_it_an_end() {
+    const RING: u64 = 4096;
+    let (mut shard, _requests) = shard(0);
+    let state = gpu(&Config::default());
+    shard.attach(state.clone());
+    let mut given = [Ok(RING as usize)].into_iter();
+    let take = Box::new(move |_| given.next().unwrap_or(Ok(0)));
+    let ready = Ready { readable: true, ended: true, failed: true, ..Ready::default() };
+    let failure = Some(io::ErrorKind::ConnectionReset.into());
+    let (sent, _received) = crossbeam_channel::unbounded();
+    open(&mut shard, &state, 7, 12, TestIo { take, ready, failure, ..TestIo::sink(sent) });
+    let look = || {
+        let landed = StreamWord(state.memory.landed(7).observe());
+        let status = gpunet_abi::Status(state.memory.status(7).observe());
+        ((landed.position(), landed.end()), status.has(gpunet_abi::Status::NO_SEND), status.error())
+    };
+    shard.turn();
+    assert_eq!(look(), ((RING, false), true, None));
+    state.memory.consumed_words().get(7).publish(RING);
+    while !look().0.1 && look().2.is_none() {
+        shard.turn();
+    }
+    assert_eq!(look().0, (RING, true), "{:?}", look().2);
+    assert_eq!(look().2, Some(gpunet_abi::Error::ConnectionReset), "behind the end");
 }
 
 /// A stream of generation 1 in slot 7 whose peer has ended, and what becomes of it: the bytes that

@@ -44,7 +44,15 @@ impl Flooded {
                 &state,
                 slot,
                 FLOOD_LOG2,
-                TestIo { offer, take, ready: Ready::default(), fd: None, completed: 0, ends: None },
+                TestIo {
+                    offer,
+                    take,
+                    ready: Ready::default(),
+                    failure: None,
+                    fd: None,
+                    completed: 0,
+                    ends: None,
+                },
             );
             moved
         });
@@ -93,6 +101,7 @@ fn many_streams_make_their_round_trips_while_others_flood() {
                 offer: Box::new(move |len| output.write(&vec![0; len])),
                 take: Box::new(move |len| input.read(&mut vec![0; len])),
                 ready: Ready::default(),
+                failure: None,
                 fd: Some(ours.into()),
                 completed: 0,
                 ends: None,

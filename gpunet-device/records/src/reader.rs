@@ -31,6 +31,26 @@ impl Found {
     pub const fn lost(&self) -> u64 {
         self.overwritten.saturating_add(self.refused).saturating_add(self.malformed)
     }
+
+    /// What this reader and another one have found together.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use gpunet_records::Found;
+    ///
+    /// let (one, other) = (Found { records: 3, ..Found::default() }, Found { refused: 1, ..Found::default() });
+    /// assert_eq!(one.and(other), Found { records: 3, refused: 1, ..Found::default() });
+    /// ```
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            records: self.records.saturating_add(other.records),
+            overwritten: self.overwritten.saturating_add(other.overwritten),
+            refused: self.refused.saturating_add(other.refused),
+            malformed: self.malformed.saturating_add(other.malformed),
+        }
+    }
 }
 
 /// What lies at the place of the next record.

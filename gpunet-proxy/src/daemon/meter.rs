@@ -23,8 +23,8 @@ const VALUES: usize = 65_536;
 /// ```no_run
 /// # async fn example(daemon: &gpunet_proxy::daemon::Daemon) {
 /// for client in daemon.request_kernel_records().await.unwrap_or_default() {
-///     println!("client {}: {} records, {} refused", client.client, client.written,
-/// client.refused); }
+///     println!("client {}: {} records, {} refused", client.client, client.written, client.refused);
+/// }
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Metered {
         self.sets.retain(|set| {
             let stays = is_there(&set.region);
             if !stays && let Some(source) = &set.source {
-                *gone = sum(*gone, source.reader.found());
+                *gone = gone.and(source.reader.found());
             }
             stays
         });
@@ -171,7 +171,7 @@ impl Metered {
             }
         }
         let sources = self.sets.iter().filter_map(|set| set.source.as_ref());
-        let found = sources.fold(self.gone, |all, source| sum(all, source.reader.found()));
+        let found = sources.fold(self.gone, |all, source| all.and(source.reader.found()));
         let counters = self.values.iter().map(|(name, values)| KernelCounter {
             name: name.clone(),
             value: values.values().fold(0, |all: i64, value| all.saturating_add(*value)),
@@ -186,15 +186,6 @@ impl Metered {
             counters: counters.collect(),
             is_cut: self.is_cut,
         }
-    }
-}
-
-const fn sum(a: Found, b: Found) -> Found {
-    Found {
-        records: a.records.saturating_add(b.records),
-        overwritten: a.overwritten.saturating_add(b.overwritten),
-        refused: a.refused.saturating_add(b.refused),
-        malformed: a.malformed.saturating_add(b.malformed),
     }
 }
 

@@ -140,14 +140,7 @@ impl ClientLog {
     /// How many records were read and lost.
     #[must_use]
     pub fn found(&self) -> Found {
-        let mut sum = Found::default();
-        for found in self.sources.iter().map(|source| source.reader.found()) {
-            sum.records += found.records;
-            sum.overwritten = sum.overwritten.saturating_add(found.overwritten);
-            sum.refused = sum.refused.saturating_add(found.refused);
-            sum.malformed = sum.malformed.saturating_add(found.malformed);
-        }
-        sum
+        self.sources.iter().fold(Found::default(), |all, source| all.and(source.reader.found()))
     }
 }
 

@@ -20,7 +20,6 @@ use crate::report::{Build, Ending, Measurement, Table, merge};
 use crate::scratch::Scratch;
 use clap::Args;
 use gpunet_app::proxy::ProxyArgs;
-use gpunet_proxy::config::Lines;
 use kept::Kept;
 use needs::{Here, Need};
 use plan::{PLAN, Planned};
@@ -158,13 +157,8 @@ impl Suite<'_> {
         if let Some(path) = self.common.proxy.daemon.as_ref().filter(|_| self.common.proxy.names_a_daemon()) {
             add(&["--daemon", &path.to_string_lossy()]);
         }
-        let lines = self.common.proxy.lines.map(|lines| match lines {
-            Lines::Auto => "auto",
-            Lines::On => "on",
-            Lines::Off => "off",
-            Lines::Units => "units",
-        });
-        if let Some(lines) = planned.lines.or(lines) {
+        let lines = self.common.proxy.lines.map(|lines| lines.to_string());
+        if let Some(lines) = planned.lines.or(lines.as_deref()) {
             add(&["--lines", lines]);
         }
         let address = self.args.address.map(|address| address.to_string()).unwrap_or_default();

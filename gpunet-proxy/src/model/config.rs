@@ -6,6 +6,7 @@ use gpunet_abi::layout::{Geometry, SHARDS};
 #[cfg(feature = "sim")]
 use gpunet_core::verbs::sim::Fabric;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
@@ -129,6 +130,18 @@ impl FromStr for Lines {
             "units" => Ok(Self::Units),
             _ => Err("expected auto, on, off or units"),
         }
+    }
+}
+
+/// As [`FromStr`] takes it.
+impl fmt::Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Units => "units",
+        })
     }
 }
 
@@ -300,6 +313,13 @@ fn whole(units: u128) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_read_as_they_are_shown() {
+        for lines in [Lines::Auto, Lines::On, Lines::Off, Lines::Units] {
+            assert_eq!(lines.to_string().parse(), Ok(lines));
+        }
+    }
 
     #[test]
     fn threads_are_half_the_cores_within_bounds() {

@@ -36,14 +36,15 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"));
+    command.args(["--device", "cpu"]).args(args).env_remove("GPUNET_DAEMON");
+    command
+}
+
 fn bench(args: &[&str]) -> Output {
     let _turn = turn();
-    let output = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
-        .args(["--device", "cpu", "--quick"])
-        .args(args)
-        .env_remove("GPUNET_DAEMON")
-        .output()
-        .expect("it starts");
+    let output = command(&["--quick"]).args(args).output().expect("it starts");
     if !output.status.success() {
         println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     }
@@ -383,12 +384,8 @@ fn a_run_that_is_told_to_end_leaves_its_rows_and_nothing_else() {
     let _turn = turn();
     let folder = Folder::new("ended");
     let json = folder.file("report.json");
-    let mut run = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
-        .args(["--device", "cpu", "--full", "bandwidth", "--json", &json])
-        .env_remove("GPUNET_DAEMON")
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("it starts");
+    let mut run = command(&["--full", "bandwidth", "--json", &json]);
+    let mut run = run.stdout(Stdio::null()).spawn().expect("it starts");
     let rows = || {
         let report: Value =
             serde_json::from_str(&std::fs::read_to_string(&json).ok()?).expect("always whole");
@@ -411,9 +408,7 @@ fn output_that_cannot_be_written_is_a_failure_and_ends_a_run_unless_something_is
     let json = folder.file("report.json");
     let run = |args: &[&str]| {
         let full = std::fs::File::options().write(true).open("/dev/full").expect("it is there");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"));
-        command.args(["--device", "cpu", "--quick", "copy"]).args(args).env_remove("GPUNET_DAEMON");
-        let output = command.stdout(full).output().expect("it starts");
+        let output = command(&["--quick", "copy"]).args(args).stdout(full).output().expect("it starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, said) = run(&[]);
@@ -514,12 +509,8 @@ fn a_measurement_that_is_killed_or_late_takes_no_other_along() {
     let _turn = turn();
     let folder = Folder::new("killed");
     let out = folder.file("report.json");
-    let mut run = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
-        .args(["--device", "cpu", "--quick", "report", "--only", "scale,copy", "--out", &out])
-        .env_remove("GPUNET_DAEMON")
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
+    let mut run = command(&["--quick", "report", "--only", "scale,copy", "--out", &out]);
+    let mut run = run.stderr(Stdio::null()).spawn().expect("it starts");
     let limit = Instant::now() + Duration::from_secs(60);
     let child = loop {
         if let Some(child) = children(Pid::from_child(&run)).first() {
@@ -537,11 +528,8 @@ fn a_measurement_that_is_killed_or_late_takes_no_other_along() {
     assert_eq!(copy, ["copy", "done", ""]);
 
     // This one takes minutes, and is ended with everything that it has started.
-    let output = Command::new(env!("CARGO_BIN_EXE_gpunet-bench"))
-        .args(["--device", "cpu", "--full", "report", "--only", "bandwidth", "--within", "1", "--out", &out])
-        .env_remove("GPUNET_DAEMON")
-        .output()
-        .expect("it starts");
+    let late = ["--full", "report", "--only", "bandwidth", "--within", "1", "--out", &out];
+    let output = command(&late).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1), "scale is still one that failed");
     let text = std::fs::read_to_string(&out).expect("written");
     let late: Value = serde_json::from_str(&text).expect("one JSON object");

@@ -44,7 +44,7 @@ const fn without_lines(
     needs: &'static [Need],
     limits: [u64; 3],
 ) -> Planned {
-    Planned { name, args, lines: Some("off"), needs, limits }
+    Planned { lines: Some("off"), ..planned(name, args, needs, limits) }
 }
 
 /// How long a measurement of few rows, of some, and of many may take.

@@ -12,6 +12,7 @@ pub mod watch;
 use crate::group::{Lanes, Solo};
 pub use crate::platform::cpu::grace::GracePeriod;
 use crate::platform::cpu::panics;
+use crate::platform::cpu::scheduling;
 pub use crate::platform::cpu::panics::BlockPanicked;
 pub use crate::platform::cpu::spin_yield;
 pub use crate::platform::cpu::turns::take_turns;
@@ -162,6 +163,7 @@ fn spawn(
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
         let running = running;
         let shared = &running.0;
+        scheduling::let_wakers_go_on();
         platform::set_block(block);
         platform::end_waits_on(shared.abandoned.clone());
         let Err(panicked) = panics::catch(body) else { return };

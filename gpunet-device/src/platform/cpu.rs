@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `futex` | sleeping on a flag in shared memory |
 //! | `bells` | what pollers sleep on: the epoch, and one bell for each arena |
+//! | `scheduling` | how the operating system schedules blocks: they do not preempt who wakes them |
 //! | `spin_yield` | spinning where cores are few |
 //! | `grace` | when addresses of memory that is out of use may be used again |
 //! | `panics` | what is known of a panic in a thread block |
@@ -13,6 +14,7 @@ mod bells;
 mod futex;
 pub(crate) mod grace;
 pub(crate) mod panics;
+pub(crate) mod scheduling;
 pub mod spin_yield;
 pub(crate) mod turns;
 

@@ -21,9 +21,8 @@ const HOMELESS: u32 = u32::MAX;
 const DONE: u32 = u32::MAX;
 /// In place of a status: the wait ended, and the length is its errno.
 const WAIT_ENDED: u16 = u16::MAX;
-/// Words of an answer that the leader loads at each look. It gives them to the other lanes, which
-/// saves them a trip to the host's memory.
-const EAGER_WORDS: usize = 16;
+/// Lanes of a warp.
+const LANES: usize = 32;
 /// Looks at units that are stored already, until something else must be wrong.
 const LOOKS: u32 = 1 << 20;
 
@@ -355,6 +354,10 @@ fn of_wait(error: Error) -> Failure {
 }
 
 /// Waits for an answer, and writes its words to `to`. All lanes call it, each with its own `to`.
+///
+/// A lane's loads from the host's memory take their trips nearly one after the other, those of a
+/// warp take theirs at once. So the first warp polls for head and payload together, and gives both
+/// to all; a lane alone polls for the head.
 #[inline(always)]
 fn receive<G: Group, A: Plain>(
     g: &G,
@@ -366,49 +369,42 @@ fn receive<G: Group, A: Plain>(
 ) -> Result<(), Failure> {
     let (place, tag) = (calls.answer(ticket.channel, ticket.slot), wire::answer_tag(ticket.number));
     let words = const { size_of::<A>() / 4 };
-    let eager = const { if size_of::<A>() / 4 <= EAGER_WORDS { size_of::<A>() / 4 } else { 0 } };
-    let mut found = [0_u32; EAGER_WORDS + 1];
-    let head = if g.is_leader() {
+    let lane = Lane::of(g);
+    let is_shared = G::Front::IS_WARP && g.has_front(lane);
+    let front = if is_shared { g.front(lane) } else { None };
+    // The pair of units of this lane.
+    let (mut mine, mut head) = (0, 0);
+    if front.is_some() || (!is_shared && lane.is_leader()) {
+        let (first, rank) = (first_pairs(is_shared, words), front.map_or(0, |front| front.rank()));
+        let first_of = |value| front.map_or(value, |front| front.first_of(value));
         let mut guard = WaitGuard::new(net, Deadline::of(timeout)).waiting_for(Awaited::new(Call::Host));
-        let mut ended = None;
+        let mut ended = 0;
         loop {
-            let (mut pair, mut there, mut head) = (0, true, 0);
-            while pair * 2 <= eager || pair == 0 {
-                // SAFETY: a pair of the ticket's place.
-                let units = unsafe { load_units(place.wrapping_add(pair * 2)) };
-                if pair == 0 {
-                    head = units[0] & u64::from(u32::MAX) | units[1] << 32;
-                    // An answer of one unit, without a payload, leaves the second as it was.
-                    there = has_tag(units[0], tag) && (head as u16 == 0 || has_tag(units[1], tag));
-                    found[0] = units[1] as u32;
-                } else {
-                    let (first, second) = (pair * 2 - ANSWER_HEAD, pair * 2 + 1 - ANSWER_HEAD);
-                    there &= first >= head_words(head) || has_tag(units[0], tag);
-                    there &= second >= head_words(head) || has_tag(units[1], tag);
-                    // Numbers that are constants once the loop is unrolled.
-                    if let Some(word) = found.get_mut(first) {
-                        *word = units[0] as u32;
-                    }
-                    if let Some(word) = found.get_mut(second) {
-                        *word = units[1] as u32;
-                    }
-                }
-                pair += 1;
-            }
-            if there {
+            let there;
+            (mine, there) = if rank < first { load_pair(place, rank, tag) } else { (0, 3) };
+            head = first_of(mine);
+            let is_complete = is_complete(rank, there, head);
+            if front.map_or(is_complete, |front| front.all(is_complete)) {
                 // A status that no host writes is that of a wait here.
-                break if status_of(head) == WAIT_ENDED { 0 } else { head };
+                if status_of(head) == WAIT_ENDED {
+                    head = 0;
+                }
+                break;
             }
             // What came before the end is taken: it is looked for once more.
-            if let Some(error) = ended {
-                let error: Error = error;
-                break u64::from(wire::answer_head(error.errno() as usize, WAIT_ENDED));
+            if ended != 0 {
+                head = u64::from(wire::answer_head(ended as usize, WAIT_ENDED));
+                break;
             }
-            ended = end_of_wait(calls, net, &mut guard, timeout).err();
+            let mut errno = 0;
+            if rank == 0
+                && let Err(error) = end_of_wait(calls, net, &mut guard, timeout)
+            {
+                errno = error.errno() as u64;
+            }
+            ended = first_of(errno);
         }
-    } else {
-        0
-    };
+    }
     let head = g.broadcast(head);
     let (len, status) = (head as u16, status_of(head));
     if status == WAIT_ENDED {
@@ -421,43 +417,120 @@ fn receive<G: Group, A: Plain>(
         return Err(Failure::Malformed);
     }
     let to = to.cast::<u32>();
-    let mut at = 0;
-    while at < eager {
-        let both = match (found.get(at), found.get(at + 1)) {
-            (Some(&low), Some(&high)) => u64::from(low) | u64::from(high) << 32,
-            _ => 0,
-        };
-        let both = g.broadcast(both);
-        // SAFETY: a word of the answer.
-        unsafe { to.wrapping_add(at).write_unaligned(both as u32) };
-        if at + 1 < words {
-            // SAFETY: as above.
-            unsafe { to.wrapping_add(at + 1).write_unaligned((both >> 32) as u32) };
-        }
-        at += 2;
-    }
-    if eager < words {
-        // Each lane loads all of a long answer.
+    if is_shared {
+        share_all(g, front, (place, tag), mine, (to, words))
+    } else {
+        // All have loaded before the next call's answer can come to this place.
         let lost = u32::from(!load_all(place, tag, to, words));
-        if g.sum(lost) != 0 {
+        if g.sum(lost) == 0 { Ok(()) } else { Err(Failure::Malformed) }
+    }
+}
+
+/// How many pairs of units hold an answer of so many words.
+const fn pairs_of(words: usize) -> usize {
+    (ANSWER_HEAD + words).div_ceil(2)
+}
+
+/// How many pairs are polled for: the first only, or one by each lane of a warp.
+#[inline(always)]
+const fn first_pairs(is_shared: bool, words: usize) -> usize {
+    if !is_shared {
+        1
+    } else if pairs_of(words) < LANES {
+        pairs_of(words)
+    } else {
+        LANES
+    }
+}
+
+/// Loads a pair of units: their words, and which of them have the tag: bit 0 and bit 1.
+#[inline(always)]
+fn load_pair(place: *mut u64, pair: usize, tag: u32) -> (u64, u32) {
+    // SAFETY: a pair of the ticket's place.
+    let units = unsafe { load_units(place.wrapping_add(pair * 2)) };
+    let there = u32::from(has_tag(units[0], tag)) | u32::from(has_tag(units[1], tag)) << 1;
+    (units[0] & u64::from(u32::MAX) | units[1] << 32, there)
+}
+
+/// Returns whether those units of a pair are there that the head names. An answer without a payload
+/// leaves all but the first as they were.
+#[inline(always)]
+fn is_complete(pair: usize, there: u32, head: u64) -> bool {
+    let units = ANSWER_HEAD + head_words(head);
+    (there & 1 != 0 || (pair > 0 && pair * 2 >= units)) && (there & 2 != 0 || pair * 2 + 1 >= units)
+}
+
+/// Writes the words of an answer whose head is there. Its first warp has loaded the first pairs,
+/// `mine` of each lane; it gives all lanes one after another, and loads more. All lanes call it.
+#[inline(always)]
+fn share_all<G: Group>(
+    g: &G,
+    front: Option<G::Front>,
+    (place, tag): (*mut u64, u32),
+    mut mine: u64,
+    (to, words): (*mut u32, usize),
+) -> Result<(), Failure> {
+    let (mut base, pairs) = (0, pairs_of(words));
+    loop {
+        let mut at = 0;
+        while at < LANES && base + at < pairs {
+            let both = g.broadcast(front.map_or(0, |front| front.of(at, mine)));
+            let first = (base + at) * 2;
+            for (unit, word) in [(first, both as u32), (first + 1, (both >> 32) as u32)] {
+                if unit >= ANSWER_HEAD && unit < ANSWER_HEAD + words {
+                    // SAFETY: a word of the answer.
+                    unsafe { to.wrapping_add(unit - ANSWER_HEAD).write_unaligned(word) };
+                }
+            }
+            at += 1;
+        }
+        base += LANES;
+        if base >= pairs {
+            return Ok(());
+        }
+        let mut is_lost = false;
+        if let Some(front) = front
+            && base + front.rank() < pairs
+        {
+            let (pair, last) = (base + front.rank(), ANSWER_HEAD + words);
+            is_lost = true;
+            for _ in 0..LOOKS {
+                let there;
+                (mine, there) = load_pair(place, pair, tag);
+                if there & 1 != 0 && (there & 2 != 0 || pair * 2 + 1 >= last) {
+                    is_lost = false;
+                    break;
+                }
+            }
+        }
+        if g.sum(is_lost.into()) != 0 {
             return Err(Failure::Malformed);
         }
     }
-    Ok(())
 }
 
 /// Loads the words of an answer whose head is there. The host stores the head last, so they are
 /// stored; each has its tag once this lane sees it. Returns whether all have it.
 #[inline(always)]
 fn load_all(place: *mut u64, tag: u32, to: *mut u32, words: usize) -> bool {
-    let (mut at, mut looks) = (0, 0);
-    while at < words {
-        // SAFETY: a unit of the ticket's place.
-        let unit = unsafe { Word::from_ptr(place.wrapping_add(ANSWER_HEAD + at)) }.peek();
-        if has_tag(unit, tag) {
-            // SAFETY: a word of the answer.
-            unsafe { to.wrapping_add(at).write_unaligned(unit as u32) };
-            at += 1;
+    let (mut pair, mut looks, units) = (0, 0, ANSWER_HEAD + words);
+    while pair < pairs_of(words) {
+        // Places consist of so many pairs, or a multiple.
+        let loaded = [0, 1, 2, 3].map(|at| load_pair(place, pair + at, tag));
+        let mut there = true;
+        for (at, (both, found)) in loaded.into_iter().enumerate() {
+            for half in 0..2 {
+                let unit = (pair + at) * 2 + half;
+                if unit < ANSWER_HEAD || unit >= units {
+                    continue;
+                }
+                there &= found >> half & 1 != 0;
+                // SAFETY: a word of the answer.
+                unsafe { to.wrapping_add(unit - ANSWER_HEAD).write_unaligned((both >> (32 * half)) as u32) };
+            }
+        }
+        if there {
+            pair += loaded.len();
         } else {
             looks += 1;
             if looks > LOOKS {

@@ -13,6 +13,8 @@ pub trait Front: Copy {
     fn is_first(&self) -> bool;
     /// The value of the first, for all. It orders no memory.
     fn first_of(&self, value: u64) -> u64;
+    /// The value of the lane of that number, for all. It orders no memory.
+    fn of(&self, rank: usize, value: u64) -> u64;
     /// Returns whether it is so for all. It orders no memory.
     fn all(&self, value: bool) -> bool;
     /// Returns whether it is so for any. It orders no memory.
@@ -40,6 +42,10 @@ impl Front for Alone {
     }
     #[inline(always)]
     fn first_of(&self, value: u64) -> u64 {
+        value
+    }
+    #[inline(always)]
+    fn of(&self, _rank: usize, value: u64) -> u64 {
         value
     }
     #[inline(always)]

@@ -334,6 +334,16 @@ impl Front for WholeWarp {
         u64::from(high) << 32 | u64::from(low)
     }
     #[inline(always)]
+    fn of(&self, rank: usize, value: u64) -> u64 {
+        let (low, high): (u32, u32);
+        // SAFETY: all lanes of the warp take part.
+        unsafe {
+            asm!("shfl.sync.idx.b32 {d}, {s}, {r}, 31, {m};", d = out(reg32) low, s = in(reg32) value as u32, r = in(reg32) rank as u32, m = const ALL_LANES, options(nostack));
+            asm!("shfl.sync.idx.b32 {d}, {s}, {r}, 31, {m};", d = out(reg32) high, s = in(reg32) (value >> 32) as u32, r = in(reg32) rank as u32, m = const ALL_LANES, options(nostack));
+        }
+        u64::from(high) << 32 | u64::from(low)
+    }
+    #[inline(always)]
     fn all(&self, value: bool) -> bool {
         let all: u32;
         // SAFETY: all lanes of the warp take part.

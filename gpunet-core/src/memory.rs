@@ -253,7 +253,8 @@ impl SharedMemory {
     /// The status word.
     #[must_use]
     pub fn status(&self, slot: u32) -> Word {
-        self.word(self.line(slot) + offset_of!(SocketLine, status) as u64)
+        assert!(slot < self.geometry.slots(), "slot out of range");
+        self.word(self.layout.statuses + u64::from(slot) * size_of::<u64>() as u64)
     }
 
     /// The flag of a CPU block that waits for data.

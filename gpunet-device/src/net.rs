@@ -220,7 +220,7 @@ impl Net {
     #[inline(always)]
     #[doc(hidden)]
     pub fn status(self, slot: u32, generation: u32) -> Option<Status> {
-        let word = self.shared_word(self.line(slot) + offset_of!(SocketLine, status) as u64);
+        let word = self.shared_word(self.context().shared_layout.statuses + u64::from(slot) * 8);
         let status = Status(word.peek());
         if status.is_set() && status.generation() == generation { Some(status) } else { None }
     }

@@ -11,11 +11,11 @@ mod nvptx;
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use nvptx::*;
 #[cfg(target_arch = "nvptx64")]
-pub use nvptx::{CallGuard, back_off, load_units, store_units, yield_core};
+pub use nvptx::{CallGuard, back_off, load_published, load_units, store_units, yield_core};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) mod cpu;
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) use cpu::*;
 #[cfg(not(target_arch = "nvptx64"))]
-pub use cpu::{CallGuard, back_off, load_units, store_units, yield_core};
+pub use cpu::{CallGuard, back_off, load_published, load_units, store_units, yield_core};

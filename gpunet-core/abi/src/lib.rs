@@ -57,6 +57,6 @@ pub use trigger::{Gate, Prepared, Trigger};
 pub use word::Word;
 
 /// Version of this contract; a device and a proxy of different versions reject each other.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// First word of an attachment's shared region and of every [`Context`]: "gpun".
 pub const MAGIC: u32 = 0x6770_756e;

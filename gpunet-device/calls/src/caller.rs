@@ -8,11 +8,13 @@ use crate::wire::{self, ANSWER_HEAD, NO_TICKET, REQUEST_HEAD, Status};
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
-use gpunet_device::abi::atomic::{AtomicU64, Ordering};
+use gpunet_device::abi::atomic::{AtomicU64, Ordering, fence};
 use gpunet_device::abi::waiting::{Awaited, Call};
 use gpunet_device::abi::{Word, device_scope};
 use gpunet_device::group::Front;
-use gpunet_device::internal::{Deadline, Lane, WaitGuard, by_leader, load_units, store_units, yield_core};
+use gpunet_device::internal::{
+    Deadline, Lane, WaitGuard, by_leader, load_published, load_units, store_units, yield_core,
+};
 use gpunet_device::{Error, Group, Net, Timeout};
 
 /// No channel.
@@ -509,37 +511,28 @@ fn share_all<G: Group>(
     }
 }
 
-/// Loads the words of an answer whose head is there. The host stores the head last, so they are
-/// stored; each has its tag once this lane sees it. Returns whether all have it.
+/// Loads the words of an answer whose head is there. Returns whether all have its tag, as they have
+/// if the host has stored them.
 #[inline(always)]
 fn load_all(place: *mut u64, tag: u32, to: *mut u32, words: usize) -> bool {
-    let (mut pair, mut looks, units) = (0, 0, ANSWER_HEAD + words);
+    // Ordering: Acquire fence, after the load of the head, pairs with the Release store of it in
+    // `Answers::store`: the words before it are visible, and plain loads find them.
+    fence(Ordering::Acquire);
+    let (mut pair, mut all_there) = (0, true);
     while pair < pairs_of(words) {
-        // Places consist of so many pairs, or a multiple.
-        let loaded = [0, 1, 2, 3].map(|at| load_pair(place, pair + at, tag));
-        let mut there = true;
-        for (at, (both, found)) in loaded.into_iter().enumerate() {
-            for half in 0..2 {
-                let unit = (pair + at) * 2 + half;
-                if unit < ANSWER_HEAD || unit >= units {
-                    continue;
-                }
-                there &= found >> half & 1 != 0;
+        // SAFETY: a pair of the ticket's place, which the host leaves alone until the next call.
+        let units = unsafe { load_published(place.wrapping_add(pair * 2)) };
+        for (half, unit) in units.into_iter().enumerate() {
+            let at = pair * 2 + half;
+            if at >= ANSWER_HEAD && at < ANSWER_HEAD + words {
+                all_there &= has_tag(unit, tag);
                 // SAFETY: a word of the answer.
-                unsafe { to.wrapping_add(unit - ANSWER_HEAD).write_unaligned((both >> (32 * half)) as u32) };
+                unsafe { to.wrapping_add(at - ANSWER_HEAD).write_unaligned(unit as u32) };
             }
         }
-        if there {
-            pair += loaded.len();
-        } else {
-            looks += 1;
-            if looks > LOOKS {
-                return false;
-            }
-            yield_core();
-        }
+        pair += 1;
     }
-    true
+    all_there
 }
 
 #[inline(always)]

@@ -4,6 +4,7 @@
 //! A volatile access to a whole struct becomes one access per *byte* of every byte array in it
 //! (an address, the padding of options) [seen in PTX]; over PCIe each is a transaction of its own.
 
+use crate::platform;
 use core::mem::MaybeUninit;
 use gpunet_abi::Word;
 
@@ -50,6 +51,37 @@ pub(crate) unsafe fn load<T: Plain>(from: *const T) -> T {
         // SAFETY: word `i` of the aligned local.
         unsafe { to.wrapping_add(i).write(word.peek()) };
         i += 1;
+    }
+    // SAFETY: every byte was written, and a `Plain` type takes any bits.
+    unsafe { value.0.assume_init() }
+}
+
+/// As [`load`], of a value that its writer has published and leaves alone: this lane has observed
+/// the word that tells of it.
+///
+/// # Safety
+/// As [`load`]; `from` is 16-byte aligned.
+#[inline(always)]
+pub(crate) unsafe fn load_published<T: Plain>(from: *const T) -> T {
+    let mut value = Aligned(MaybeUninit::<T>::uninit());
+    let to = (&raw mut value).cast::<u64>();
+    let words = const { size_of::<T>() / 8 };
+    let mut i = 0;
+    while i + 1 < words {
+        // SAFETY: the caller's contract; both words lie inside.
+        let [first, second] =
+            unsafe { platform::load_published(from.cast::<u64>().wrapping_add(i).cast_mut()) };
+        // SAFETY: a word of the aligned local.
+        unsafe { to.wrapping_add(i).write(first) };
+        // SAFETY: as above.
+        unsafe { to.wrapping_add(i + 1).write(second) };
+        i += 2;
+    }
+    if i < words {
+        // SAFETY: the caller's contract, of the last word.
+        let last = unsafe { Word::from_ptr(from.cast::<u64>().wrapping_add(i).cast_mut()) };
+        // SAFETY: a word of the aligned local.
+        unsafe { to.wrapping_add(i).write(last.peek()) };
     }
     // SAFETY: every byte was written, and a `Plain` type takes any bits.
     unsafe { value.0.assume_init() }

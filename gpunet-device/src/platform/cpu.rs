@@ -461,6 +461,17 @@ pub unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
     unsafe { [Word::from_ptr(ptr).peek(), Word::from_ptr(ptr.wrapping_add(1)).peek()] }
 }
 
+/// Loads two words that their writer has published and leaves alone: the calling lane has observed
+/// the word that tells of them. A process may change them all the same, so the loads are atomic.
+///
+/// # Safety
+/// `ptr` is 8-byte aligned and readable.
+#[inline(always)]
+pub unsafe fn load_published(ptr: *mut u64) -> [u64; 2] {
+    // SAFETY: the caller's contract.
+    unsafe { load_units(ptr) }
+}
+
 /// Copies everything by the one lane there is.
 ///
 /// # Safety

@@ -310,6 +310,20 @@ pub unsafe fn load_units(ptr: *mut u64) -> [u64; 2] {
     [a, b]
 }
 
+/// Loads two words that their writer has published and leaves alone: the calling lane has observed
+/// the word that tells of them.
+///
+/// Loads that order nothing are under way together. Those of [`load_units`] take their trips one
+/// after the other within a line of host memory: 5.8 us for 128 bytes on an H200, and these 2.8.
+///
+/// # Safety
+/// `ptr` is 16-byte aligned and readable.
+#[inline(always)]
+pub unsafe fn load_published(ptr: *mut u64) -> [u64; 2] {
+    // SAFETY: the caller's contract.
+    unsafe { load_chunk(ptr.cast()) }
+}
+
 /// One lane has no faster way than the others: rustc makes `copy_nonoverlapping` a byte loop here.
 ///
 /// # Safety

@@ -1,10 +1,10 @@
 //! The events of one socket that is polled.
 
 use super::set::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, PollFd};
-use crate::Net;
 use crate::socket::accept_turn;
 use crate::socket::next_units::NextUnits;
 use crate::table::{accepted, entry, slots};
+use crate::{Net, platform};
 use gpunet_abi::entry::{HalfEntry, Kind};
 use gpunet_abi::epoch::Changes;
 use gpunet_abi::position::StreamWord;
@@ -65,7 +65,7 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
         // SAFETY: addresses that `entry::open` checked; mapped while the attachment lives.
         unsafe { (Word::from_ptr(recv.theirs as *mut u64), Word::from_ptr(send.theirs as *mut u64)) }
     };
-    let (landed, released) = (landed.peek(), released.peek());
+    let (landed, released) = peek_both(landed, released);
     let status = net.status(handle.slot(), handle.generation());
     if is_listener {
         if released > accepted::taken(net, handle) {
@@ -98,6 +98,20 @@ pub(crate) fn examine(net: Net, fd: PollFd, changes: Changes) -> Option<Readines
     }
     let waits_for_space = !is_direct && fd.events & !revents & POLLOUT != 0;
     Some(Readiness { is_direct, waits_for_space, ..Readiness::of(revents) })
+}
+
+/// Reads two words without ordering, by one load if they are a pair: see
+/// [`gpunet_abi::layout::SocketLine`].
+#[inline(always)]
+fn peek_both(first: Word, second: Word) -> (u64, u64) {
+    let (at, next) = (first.as_ptr(), second.as_ptr());
+    if at.wrapping_add(1) == next && at.addr().is_multiple_of(16) {
+        // SAFETY: both words are mapped, and every use of them is atomic.
+        let [first, second] = unsafe { platform::load_units(at) };
+        (first, second)
+    } else {
+        (first.peek(), second.peek())
+    }
 }
 
 /// What has landed of a stream with units, by its word and by the units that have come.

@@ -39,7 +39,7 @@ pub(crate) fn take(net: Net, listener: Handle, options: &Options, caller: Caller
         }
         // SAFETY: inside the region; the proxy wrote it before it counted the connection, and
         // leaves it alone until the socket is closed: then the slot is not taken over.
-        let descriptor = unsafe { plain::load(net.accepted(handle.slot())) };
+        let descriptor = unsafe { plain::load_published(net.accepted(handle.slot())) };
         // The proxy has refused the slot, which is free. Or it has closed the connection with its
         // listener, for a launch that has ended.
         if descriptor.is_refused() || !slots::take_over(net, handle) {

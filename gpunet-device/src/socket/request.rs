@@ -95,7 +95,7 @@ impl Control {
     fn reply(self) -> Reply {
         // SAFETY: inside the region; the proxy published the sequence number after the body and
         // leaves it alone until the next request.
-        unsafe { plain::load(&raw const (*self.net.control(self.index)).reply) }
+        unsafe { plain::load_published(&raw const (*self.net.control(self.index)).reply) }
     }
 
     /// The errno of that reply.

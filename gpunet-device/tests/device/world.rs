@@ -192,7 +192,7 @@ impl World {
     }
 
     pub fn status(&self, slot: u32) -> Word {
-        self.line(slot, offset_of!(SocketLine, status))
+        self.word(self.layout.statuses + u64::from(slot) * 8)
     }
 
     pub fn published(&self, slot: u32) -> Word {

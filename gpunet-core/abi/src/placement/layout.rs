@@ -160,6 +160,8 @@ pub struct SharedLayout {
     pub controls: u64,
     /// [`SocketLine`] per socket. Proxy writes, device polls.
     pub lines: u64,
+    /// A [`Status`](crate::Status) per socket. Proxy writes, device polls.
+    pub statuses: u64,
     /// `u32` per socket of kernels: slots that are free again, in order. Proxy writes, device
     /// reads.
     pub reclaim: u64,
@@ -203,7 +205,8 @@ impl SharedLayout {
         let abandons = requests + round_up(controls * 8);
         let slots = abandons + round_up(controls * 8);
         let lines = slots + round_up(controls * size_of::<ControlSlot>() as u64);
-        let reclaim = lines + round_up(sockets * size_of::<SocketLine>() as u64);
+        let statuses = lines + round_up(sockets * size_of::<SocketLine>() as u64);
+        let reclaim = statuses + round_up(sockets * 8);
         let host_reclaim = reclaim + round_up(geometry.sockets as u64 * 4);
         let accepted = host_reclaim + round_up(geometry.host_sockets as u64 * 4);
         let takers = accepted + round_up(sockets * size_of::<Descriptor>() as u64);
@@ -221,6 +224,7 @@ impl SharedLayout {
             abandons,
             controls: slots,
             lines,
+            statuses,
             reclaim,
             host_reclaim,
             accepted,
@@ -361,6 +365,7 @@ mod tests {
             s.abandons,
             s.controls,
             s.lines,
+            s.statuses,
             s.reclaim,
             s.host_reclaim,
             s.accepted,

@@ -1,6 +1,10 @@
 //! The line of a socket, in which the proxy reports to it and which the device polls.
 
-/// The proxy's words for one socket: one line, so that one load fetches all of them.
+/// The proxy's words for one socket.
+///
+/// A GPU's loads from one line of host memory take their trips one after the other (1.3 us for the
+/// first, 1 us more for the second, on an H200). So one load takes `landed` and `released`
+/// together, and the socket's [`crate::Status`] lies elsewhere: its load is under way meanwhile.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct SocketLine {
@@ -11,8 +15,7 @@ pub struct SocketLine {
     /// listener: connections that were accepted ahead ([`crate::accept`]), as many as there ever
     /// were.
     pub released: u64,
-    /// A [`crate::Status`].
-    pub status: u64,
+    reserved: u64,
     /// Of a stream with [units](crate::units), in an arena: how many slots of the unit ring that it
     /// writes the line's owner may have used. 0: none yet.
     pub unit_limit: u64,

@@ -7,7 +7,7 @@ use crate::socket::ownership::{Halves, check_stream};
 use crate::socket::recv::RecvHalf;
 use crate::socket::request;
 use crate::socket::send::SendHalf;
-use crate::table::entry;
+use crate::table::entry::{self, Deferred};
 use crate::table::slots::{self, Caller};
 use crate::wait::deadline::Deadline;
 use crate::{Buffer, Group, Net};
@@ -168,6 +168,21 @@ impl Stream {
     pub fn from_handle<G: Group>(g: &G, net: Net, handle: Handle) -> Result<Self> {
         let deferred = check_stream(g, net, handle, Halves::Both)?;
         Ok(Self::load_with(net, handle, deferred))
+    }
+
+    /// As [`Stream::from_handle`], for the group that has accepted the stream in this launch, while no
+    /// other uses it: nothing has to be found out. A stream that the proxy has closed since, for a
+    /// launch that is over, still has its rings; its calls fail by its status.
+    ///
+    /// # Cooperation
+    /// All lanes call it; it begins with a barrier.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn resume<G: Group>(g: &G, net: Net, handle: Handle) -> Self {
+        g.sync();
+        // Nobody else changes it: all lanes find the same.
+        let deferred = entry::deferred(net.entry(handle.slot())) != Deferred::None;
+        Self::load_with(net, handle, deferred)
     }
 
     /// The stream in the table under a handle that the leader has just opened. After a barrier.

@@ -45,10 +45,9 @@ impl<S: Service> Block<S> {
         // SAFETY: as above.
         let mut state = unsafe { self.states.get(place) };
         self.counters.turns += 1;
-        let next = match Stream::from_handle(g, self.net, handle) {
-            Ok(stream) => self.rounds(g, place, stream, (&mut connection, &mut state), ready),
-            Err(error) => Err(error),
-        };
+        // This block has accepted it, and no other uses it.
+        let stream = Stream::resume(g, self.net, handle);
+        let next = self.rounds(g, place, stream, (&mut connection, &mut state), ready);
         let is_failed = next.is_err();
         let interest = next.unwrap_or(None);
         let waits = |interest| Waits {

@@ -72,7 +72,7 @@ pub mod internal {
     pub use crate::group::outcome::{by_leader, by_leader_once};
     pub use crate::platform::{CallGuard, back_off, load_published, load_units, store_units, yield_core};
     pub use crate::socket::half::ring_end;
-    pub use crate::socket::ownership::become_receiver;
+    pub use crate::socket::ownership::{BeforeLock, become_receiver, look_before_lock};
     pub use crate::socket::stream::out_queue_of;
     pub use crate::socket::{close, request};
     pub use crate::table::slots::Caller;

@@ -4,8 +4,8 @@ use super::{call_timeout, handle, unless};
 use gpunet_abi::entry::{Kind, lock};
 use gpunet_abi::{Direction, Error, Handle, Result};
 use gpunet_device::internal::{
-    CallGuard, Deadline, Lane, WaitGuard, back_off, become_receiver, by_leader, by_leader_once, entry,
-    ring_end,
+    BeforeLock, CallGuard, Deadline, Lane, WaitGuard, back_off, become_receiver, by_leader, by_leader_once,
+    entry, look_before_lock, ring_end,
     slots::{self, Caller},
 };
 use gpunet_device::{Group, Net, Timeout};
@@ -90,32 +90,44 @@ impl Taken {
 #[inline(never)]
 fn take(net: Net, handle: Handle, half: Direction, caller: Caller) -> Result<u64> {
     unless(net.is_attached(), Error::NetworkDown)?;
-    unless(slots::use_handle(net, handle)? == Kind::Stream, Error::NotConnected)?;
-    if half == Direction::Recv {
-        become_receiver(net, handle, caller.id(net))?;
+    let group = caller.id(net);
+    let found = look_before_lock(net, handle, half)?;
+    unless(found.kind == Kind::Stream, Error::NotConnected)?;
+    if half == Direction::Recv && found.receiver != group {
+        become_receiver(net, handle, group)?;
     }
-    lock_for_call(net, handle, half)?;
-    // It may have been closed, and even taken anew, between the two checks.
-    slots::kind_of(net, handle).inspect_err(|_| slots::unlock(net, handle, half, lock::CALL))?;
-    let options = entry::options(net, handle);
-    Ok(options.timeout(half).packed())
+    lock_for_call(net, handle, half, found)?;
+    Ok(found.timeout.packed())
 }
 
 /// Locks a direction for a call by handle. By one lane.
 ///
 /// # Errors
-/// BadHandle when the slot is the next socket's; Busy when another call has it, or the host;
+/// BadHandle when the socket was closed meanwhile; Busy when another call has it, or the host;
 /// Canceled; NetworkDown.
-fn lock_for_call(net: Net, handle: Handle, half: Direction) -> Result<()> {
+#[inline(always)]
+fn lock_for_call(net: Net, handle: Handle, half: Direction, found: BeforeLock) -> Result<()> {
+    match found.lock(half) {
+        Err(Error::Busy) => wait_for_lock(net, handle, half, found),
+        locked => locked,
+    }
+}
+
+/// A poller that announces what it has consumed has the lock for one store, and may have given it
+/// back by now.
+#[cold]
+#[inline(never)]
+fn wait_for_lock(net: Net, handle: Handle, half: Direction, found: BeforeLock) -> Result<()> {
     let mut guard = WaitGuard::new(net, Deadline::NEVER);
-    while !slots::lock(net, handle, half, lock::CALL) {
-        // A poller that announces what it has consumed has the lock for one store, and may have
-        // given it back by now.
+    loop {
         unless(matches!(slots::holder(net, handle, half)?, lock::FREE | lock::ANNOUNCE), Error::Busy)?;
         if guard.is_due() {
             guard.check()?;
         }
         back_off();
+        match found.lock(half) {
+            Err(Error::Busy) => {}
+            locked => return locked,
+        }
     }
-    Ok(())
 }

@@ -5,7 +5,7 @@
 
 use crate::{Group, Net, platform};
 use gpunet_abi::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use gpunet_abi::entry::{GroupId, Kind, SlotState, lock};
+use gpunet_abi::entry::{Entry, GroupId, Kind, SlotState, lock};
 use gpunet_abi::hand_off::{self, HandOff};
 use gpunet_abi::{Direction, Error, Handle, Result};
 
@@ -110,10 +110,12 @@ pub fn use_handle(net: Net, handle: Handle) -> Result<Kind> {
 /// it: another group may be about to make the launch known.
 #[inline(always)]
 pub(crate) fn is_user(net: Net, slot: u32) -> bool {
+    // Before the acquire, which empties a GPU's cache of the context.
+    let bit = 1u64 << net.context().launch;
     // Ordering: Acquire, so that the state that is loaded next is no older than the bit: if the
     // host, which retires the state before it reads the users, has missed the bit, the state shows
     // that the socket is closed.
-    users(net, slot).load(Ordering::Acquire) & 1u64 << net.context().launch != 0
+    users(net, slot).load(Ordering::Acquire) & bit != 0
 }
 
 /// The state of a slot in range, after [`is_user`] has said that this launch is known.
@@ -161,41 +163,93 @@ fn note_user(net: Net, slot: u32) {
 /// Takes a half of a stream for a call by handle, or (`ANNOUNCE`) for one announcement; returns
 /// whether it was free, and this socket's.
 pub fn lock(net: Net, handle: Handle, half: Direction, holder: u32) -> bool {
-    change_lock(net, handle, half, lock::FREE, holder)
+    Place::of(net, handle).lock(half, holder)
 }
 
 /// Gives back a half that the calling group has as `holder`. If the slot is the next socket's by
 /// now, nothing is given back.
 pub fn unlock(net: Net, handle: Handle, half: Direction, holder: u32) {
-    change_unlock(net, handle, half, holder, lock::FREE);
+    Place::of(net, handle).unlock(half, holder);
 }
 
 /// Locks a half that the host has taken, to release a trigger; returns whether no other group had
 /// it locked.
 pub(crate) fn lock_taken(net: Net, handle: Handle, half: Direction) -> bool {
-    change_lock(net, handle, half, lock::TAKEN, lock::RELEASE)
+    Place::of(net, handle).change_lock(half, lock::TAKEN, lock::RELEASE)
 }
 
 /// Leaves a half to the host again.
 pub(crate) fn unlock_taken(net: Net, handle: Handle, half: Direction) {
-    change_unlock(net, handle, half, lock::RELEASE, lock::TAKEN);
+    Place::of(net, handle).change_unlock(half, lock::RELEASE, lock::TAKEN);
 }
 
-#[inline(always)]
-fn change_lock(net: Net, handle: Handle, half: Direction, from: u32, to: u32) -> bool {
-    let [from, to] = [from, to].map(|holder| lock::word(handle.generation(), holder));
-    // SAFETY: an aligned word in device memory that outlives every kernel, used as a lock only.
-    let locked = unsafe { platform::lock(lock_word(net, handle.slot(), half), from, to) };
-    hand_off::at(HandOff::Locked);
-    locked
+/// Where the state and the entry of a handle's slot lie: to find that takes loads of the context,
+/// which an acquire removes from a GPU's cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    state: *mut u32,
+    entry: *mut Entry,
+    generation: u32,
 }
 
-#[inline(always)]
-fn change_unlock(net: Net, handle: Handle, half: Direction, from: u32, to: u32) {
-    let [from, to] = [from, to].map(|holder| lock::word(handle.generation(), holder));
-    // SAFETY: as in `change_lock`.
-    unsafe { platform::unlock(lock_word(net, handle.slot(), half), from, to) };
-    hand_off::at(HandOff::Locked);
+impl Place {
+    /// The place of a handle whose slot is in range.
+    #[inline(always)]
+    pub(crate) fn of(net: Net, handle: Handle) -> Self {
+        let slot = handle.slot();
+        Self { state: net.state(slot), entry: net.entry(slot), generation: handle.generation() }
+    }
+
+    /// The socket's entry.
+    #[inline(always)]
+    pub(crate) const fn entry(&self) -> *mut Entry {
+        self.entry
+    }
+
+    /// The slot's state, without order: a hint.
+    #[inline(always)]
+    pub(crate) fn glance(&self) -> SlotState {
+        // SAFETY: as in `state`.
+        SlotState(unsafe { AtomicU32::from_ptr(self.state) }.load(Ordering::Relaxed))
+    }
+
+    /// As [`kind_of`]; `None`: BadHandle.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        // SAFETY: as in `state`.
+        let state = unsafe { AtomicU32::from_ptr(self.state) };
+        // Ordering: Acquire, as in `kind_of`.
+        SlotState(state.load(Ordering::Acquire)).open(self.generation)
+    }
+
+    /// See [`lock`].
+    #[inline(always)]
+    pub(crate) fn lock(&self, half: Direction, holder: u32) -> bool {
+        self.change_lock(half, lock::FREE, holder)
+    }
+
+    /// See [`unlock`].
+    #[inline(always)]
+    pub(crate) fn unlock(&self, half: Direction, holder: u32) {
+        self.change_unlock(half, holder, lock::FREE);
+    }
+
+    #[inline(always)]
+    fn change_lock(&self, half: Direction, from: u32, to: u32) -> bool {
+        let [from, to] = [from, to].map(|holder| lock::word(self.generation, holder));
+        // SAFETY: an aligned word in device memory that outlives every kernel, used as a lock only.
+        let locked = unsafe { platform::lock(lock_word(self.entry, half), from, to) };
+        hand_off::at(HandOff::Locked);
+        locked
+    }
+
+    #[inline(always)]
+    fn change_unlock(&self, half: Direction, from: u32, to: u32) {
+        let [from, to] = [from, to].map(|holder| lock::word(self.generation, holder));
+        // SAFETY: as in `change_lock`.
+        unsafe { platform::unlock(lock_word(self.entry, half), from, to) };
+        hand_off::at(HandOff::Locked);
+    }
 }
 
 /// Returns whether the host has taken a half. Asked after [`use_handle`]: the host takes a half
@@ -210,14 +264,13 @@ pub(crate) fn is_taken(net: Net, handle: Handle, half: Direction) -> bool {
 /// # Errors
 /// BadHandle, when the slot is the next socket's.
 pub fn holder(net: Net, handle: Handle, half: Direction) -> Result<u32> {
-    // SAFETY: as in `change_lock`.
-    let word = unsafe { AtomicU32::from_ptr(lock_word(net, handle.slot(), half)) };
+    // SAFETY: as in `Place::change_lock`.
+    let word = unsafe { AtomicU32::from_ptr(lock_word(net.entry(handle.slot()), half)) };
     // Ordering: Relaxed; a hint.
     lock::holder(word.load(Ordering::Relaxed), handle.generation()).ok_or(Error::BadHandle)
 }
 
-fn lock_word(net: Net, slot: u32, half: Direction) -> *mut u32 {
-    let entry = net.entry(slot);
+fn lock_word(entry: *mut Entry, half: Direction) -> *mut u32 {
     match half {
         // SAFETY: field address inside the table's entry.
         Direction::Send => unsafe { &raw mut (*entry).send_lock },

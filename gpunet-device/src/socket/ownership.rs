@@ -73,8 +73,9 @@ pub struct BeforeLock {
     pub timeout: Timeout,
 }
 
-/// Looks at a socket for a call by handle: as [`slots::use_handle`], and at what else the call needs,
-/// so that on a GPU one trip to the table brings all of it. By one lane. The context is there.
+/// Looks at a socket for a call by handle: as [`slots::use_handle`], and at what else the call
+/// needs, so that on a GPU one trip to the table brings all of it. By one lane. The context is
+/// there.
 ///
 /// # Errors
 /// BadHandle.

@@ -170,9 +170,9 @@ impl Stream {
         Ok(Self::load_with(net, handle, deferred))
     }
 
-    /// As [`Stream::from_handle`], for the group that has accepted the stream in this launch, while no
-    /// other uses it: nothing has to be found out. A stream that the proxy has closed since, for a
-    /// launch that is over, still has its rings; its calls fail by its status.
+    /// As [`Stream::from_handle`], for the group that has accepted the stream in this launch, while
+    /// no other uses it: nothing has to be found out. A stream that the proxy has closed since, for
+    /// a launch that is over, still has its rings; its calls fail by its status.
     ///
     /// # Cooperation
     /// All lanes call it; it begins with a barrier.

@@ -2,18 +2,17 @@
 
 mod load;
 mod plain;
-mod server;
 
 use super::Run;
+use super::server::Server;
 use crate::outcome::Outcome;
 use crate::process::more_descriptors;
 use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::are_cores_few;
 use clap::{Args, ValueEnum};
 use load::SIZE;
-use plain::Threads;
-pub use plain::{PlainServerArgs, plain_server};
-use server::Server;
+pub use plain::{PlainServerArgs, Threads, plain_server};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Connections whose round trips are measured, one after the other.
@@ -69,6 +68,11 @@ pub fn clients(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the nanoseconds of round trips of 64 B of one client of an echo server.
+pub fn echo_round_trips(addr: SocketAddr, rounds: u64) -> Outcome<Vec<u64>> {
+    Ok(load::latency(addr, 1, rounds)?.into_iter().flatten().collect())
 }
 
 /// The numbers of blocks that the echo server is measured with; `None` is its default.

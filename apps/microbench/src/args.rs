@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, global = true)]
     pub full: bool,
     /// Leave out foreign programs and libraries (rstream, perftest, NVSHMEM, NCCL,
-    /// cudaMemcpyAsync, redis-server, iperf3, hyper).
+    /// cudaMemcpyAsync, redis-server, iperf3, hyper, Triton).
     #[arg(long, global = true)]
     pub without_foreign: bool,
     /// Where `report` keeps what NVSHMEM, NCCL and cudaMemcpyAsync have said, so that each of its

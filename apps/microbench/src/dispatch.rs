@@ -42,8 +42,8 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Runs everything but attach, calls, check, clients, faults, rate, references, rhythm, rings, servers,
-/// staged, stream, symmetric, tensors and watch.
+/// Runs everything but attach, calls, check, clients, faults, rate, references, rhythm, rings,
+/// servers, staged, stream, symmetric, tensors and watch.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

@@ -164,8 +164,8 @@ impl<'a> Suite<'a> {
         Ok(Self { common, here, args, begin, allowed, daemon, foreign: scratch("foreign")? })
     }
 
-    /// Returns how long the measurements may take together. The time of those that cannot run here is
-    /// left to the others.
+    /// Returns how long the measurements may take together. The time of those that cannot run here
+    /// is left to the others.
     fn all(&self, chosen: &[&Planned]) -> Duration {
         let effort = self.common.effort;
         let runs = |one: &&&Planned| self.args.leaves_out(one, effort).is_none();

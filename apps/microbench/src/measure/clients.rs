@@ -11,7 +11,8 @@ use crate::report::{Axis, Role, Row, counted};
 use crate::sockets::are_cores_few;
 use clap::{Args, ValueEnum};
 use load::SIZE;
-pub use plain::{PlainServerArgs, Threads, plain_server};
+use plain::Threads;
+pub use plain::{PlainServerArgs, plain_server};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -104,7 +105,12 @@ fn each_server(
     one: impl Fn(&mut Run<'_>, Role, &str, &Server) -> Outcome<()>,
 ) -> Outcome<()> {
     for &threads in plain {
-        one(run, Role::Reference, &threads.name(), &Server::plain(threads)?.noted(args.threads))?;
+        one(
+            run,
+            Role::Reference,
+            &threads.name(),
+            &Server::plain(&threads.to_string())?.noted(args.threads),
+        )?;
     }
     for blocks in blocks {
         one(run, Role::Gpunet, &name(blocks), &Server::echo(run, blocks)?.noted(args.threads))?;

@@ -1,8 +1,7 @@
-//! Servers as processes of their own: programs of gpunet, plain ones, and others that say where they
-//! listen.
+//! Servers as processes of their own: programs of gpunet, plain ones, and others that say where
+//! they listen.
 
 use super::Run;
-use super::clients::Threads;
 use crate::outcome::Outcome;
 use crate::process::{Owned, Profile, start_bound};
 use rustix::process::Signal;
@@ -39,10 +38,10 @@ impl Server {
         Self::start(command.env("GPUNET_LOG", "error"))
     }
 
-    /// Starts a plain server, by this program.
-    pub fn plain(threads: Threads) -> Outcome<Self> {
+    /// Starts a plain server, by this program, with what `plain-server` takes as threads.
+    pub fn plain(threads: &str) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["plain-server", &threads.to_string()]);
+        command.args(["plain-server", threads]);
         Self::start(&mut command)
     }
 

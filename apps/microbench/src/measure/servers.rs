@@ -52,8 +52,8 @@ fn table(run: &mut Run<'_>, what: &str, rows: usize) -> Outcome<()> {
     run.recorder.table("servers", format!("{}, {what}", run.device), Axis::None, setting, rows)
 }
 
-/// The numbers of blocks that a program is measured with; `None` is its default, which on the CPU is
-/// one block.
+/// The numbers of blocks that a program is measured with; `None` is its default, which on the CPU
+/// is one block.
 fn shapes(run: &Run<'_>) -> Vec<Option<u32>> {
     let own = if run.device == "cpu" { None } else { Some(None) };
     [Some(1), Some(2)].into_iter().chain(own).collect()

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// Returns all tables of a report, the machine above them, and what was not measured below.
 pub fn render(report: &Report) -> String {
-    let mut out = format!("\n    {}\n\n{}\n", report.command, machine(report));
+    let mut out = format!("\n`{}`\n\n{}\n", report.command, machine(report));
     for table in &report.tables {
         one(&mut out, table);
     }

@@ -36,8 +36,8 @@ impl Of {
     }
 }
 
-/// Returns the part of a report that has this name, as Markdown: `all` tables, the `machine`, what is
-/// `missing`, or a table.
+/// Returns the part of a report that has this name, as Markdown: `all` tables, the `machine`, what
+/// is `missing`, or a table.
 pub fn view(report: &Report, name: &str) -> Result<String, String> {
     match name {
         "all" => return Ok(markdown::render(report)),

@@ -134,7 +134,8 @@ mod tests {
     use crate::args::{Args, What};
     use clap::{CommandFactory, Parser};
 
-    /// Two GPUs have all that is measured without `--full`: what is skipped elsewhere takes no time.
+    /// Two GPUs have all that is measured without `--full`: what is skipped elsewhere takes no
+    /// time.
     #[test]
     fn a_report_fits_into_eight_minutes() {
         let budgets: u64 = PLAN.iter().filter_map(|one| one.budget).sum();

@@ -49,9 +49,10 @@ fn rate(address: IpAddr, streams: u32, seconds: u64) -> Result<f64, String> {
     client.args(["--parallel", &streams.to_string()]);
     let begin = Instant::now();
     loop {
-        match run(&mut client, LIMIT + Duration::from_secs(seconds)) {
-            Ok(said) => return received(&said),
-            // The server may not listen yet.
+        let said = run(&mut client, LIMIT + Duration::from_secs(seconds));
+        match said.and_then(|said| Ok(received(&said)?)) {
+            Ok(bits) => return Ok(bits),
+            // The server may not listen yet, or be busy with the client before.
             Err(RunError::Failed(_)) if begin.elapsed() < START => {
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -64,18 +65,23 @@ fn rate(address: IpAddr, streams: u32, seconds: u64) -> Result<f64, String> {
 fn received(said: &str) -> Result<f64, String> {
     #[derive(Deserialize)]
     struct Said {
+        error: Option<String>,
+        #[serde(default)]
         end: End,
     }
-    #[derive(Deserialize)]
+    #[derive(Default, Deserialize)]
     struct End {
-        sum_received: Sum,
+        sum_received: Option<Sum>,
     }
     #[derive(Deserialize)]
     struct Sum {
         bits_per_second: f64,
     }
     let said: Said = serde_json::from_str(said).map_err(|error| format!("its output: {error}"))?;
-    Ok(said.end.sum_received.bits_per_second)
+    if let Some(error) = said.error {
+        return Err(error);
+    }
+    said.end.sum_received.map(|sum| sum.bits_per_second).ok_or_else(|| "it printed no sum".to_owned())
 }
 
 #[cfg(test)]
@@ -86,6 +92,9 @@ mod tests {
     fn the_receivers_sum_counts() {
         let said = r#"{"start": {}, "end": {"sum_sent": {"bits_per_second": 9}, "sum_received": {"bits_per_second": 8.5e10}}}"#;
         assert_eq!(received(said), Ok(8.5e10));
-        assert!(received(r#"{"error": "unable to connect"}"#).unwrap_err().contains("its output"));
+        let error = r#"{"start": {}, "end": {}, "error": "unable to connect"}"#;
+        assert_eq!(received(error), Err("unable to connect".to_owned()));
+        assert_eq!(received(r#"{"end": {}}"#), Err("it printed no sum".to_owned()));
+        assert!(received("iperf3: error").unwrap_err().contains("its output"));
     }
 }

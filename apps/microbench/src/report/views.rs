@@ -10,9 +10,10 @@ mod compared;
 mod list;
 mod series;
 
-use super::{Ending, Report, Row, markdown};
+use super::{Ending, Report, Row, Table, markdown};
 
-/// A row of a report: the subcommand, words in its table's title, its series and its place.
+/// A row of a report: the subcommand or the measurement, words in its table's title, its series and
+/// its place.
 struct Of {
     what: &'static str,
     title: &'static [&'static str],
@@ -24,7 +25,9 @@ impl Of {
     /// Returns the row; if several tables have one, that of the first.
     fn find<'a>(&self, report: &'a Report) -> Option<&'a Row> {
         let is_its = |title: &str| self.title.iter().all(|words| title.contains(words));
-        let tables = report.tables.iter().filter(|table| table.what == self.what && is_its(&table.title));
+        let is_named =
+            |table: &Table| table.what == self.what || table.measurement.as_deref() == Some(self.what);
+        let tables = report.tables.iter().filter(|table| is_named(table) && is_its(&table.title));
         tables
             .filter(|table| {
                 // The same measurement in another setting has a table of its own.
@@ -88,7 +91,7 @@ fn missing(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Axis, Measurement, Role, Table};
+    use crate::report::{Axis, Measurement, Role};
 
     /// A report with tables of these subcommands and titles.
     pub fn report(tables: Vec<(&str, &str, Vec<Row>)>) -> Report {

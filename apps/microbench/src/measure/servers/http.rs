@@ -42,7 +42,7 @@ pub fn measure(run: &mut Run<'_>) -> Outcome<()> {
 fn one(run: &mut Run<'_>, role: Role, name: &str, server: &Server) -> Outcome<()> {
     let samples = load::round_trips(server.addr, HELLO, run.effort.of(5000, 20_000, 100_000))?;
     run.recorder.row(Row::times(role, format!("round trip of one client, {name}"), &samples).at(name, 1));
-    let time = Duration::from_millis(run.effort.of(500, 1000, 3000));
+    let time = Duration::from_millis(run.effort.of(300, 1000, 3000));
     for connections in CONNECTIONS {
         let rate = load::rate(server.addr, HELLO, connections, time)?;
         let what = format!("{}, {name}", counted(connections as u64, "connection"));

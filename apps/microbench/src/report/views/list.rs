@@ -26,8 +26,10 @@ const BENCHMARK: Title = &["key-value servers: redis-benchmark"];
 const HTTP: Title = &["HTTP servers"];
 const TRITON: Title = &["echo servers in Python"];
 const ARRAYS: Title = &["arrays from"];
-const ARRAYS_OF_GPUS: Title = &["arrays from cuda:", "to cuda:"];
 const ARRAYS_OF_CPU: Title = &["arrays from cpu to cpu"];
+
+/// The measurement of arrays from a GPU to another one.
+const BETWEEN_GPUS: &str = "tensors-between-gpus";
 
 const fn of(what: &'static str, title: Title, series: &'static str, x: u64) -> Of {
     Of { what, title, series, x }
@@ -96,10 +98,10 @@ pub const COMPARED: [Compared; 2] = [
             },
             compared::Line {
                 what: "a 16 MiB tensor from one process's GPU to another's",
-                gpunet: &[of("tensors", ARRAYS_OF_GPUS, "gpunet", 16 * MIB)],
+                gpunet: &[of(BETWEEN_GPUS, ARRAYS, "gpunet", 16 * MIB)],
                 instead: &[(
                     "TCP between buffers of the CPU",
-                    of("tensors", ARRAYS_OF_GPUS, "plain TCP", 16 * MIB),
+                    of(BETWEEN_GPUS, ARRAYS, "plain TCP", 16 * MIB),
                 )],
             },
             SERVER,
@@ -312,11 +314,12 @@ pub const SERIES: [Series; 15] = [
         corner: "an array between two processes, GB/s",
         columns: &[(64 * KIB, "64 KiB"), (MIB, "1 MiB"), (16 * MIB, "16 MiB")],
         lines: &[
-            line("gpunet, two GPUs", "tensors", ARRAYS_OF_GPUS, "gpunet"),
-            line("gpunet, CPU", "tensors", ARRAYS_OF_CPU, "gpunet"),
-            line("one connection", "tensors", ARRAYS, "gpunet over one connection"),
-            line("plain TCP", "tensors", ARRAYS, "plain TCP"),
-            line("one copy, the floor", "tensors", ARRAYS, "one copy"),
+            line("gpunet, two GPUs", BETWEEN_GPUS, ARRAYS, "gpunet"),
+            line("one copy by one process", BETWEEN_GPUS, ARRAYS, "one copy"),
+            line("gpunet, one device", "tensors", ARRAYS, "gpunet"),
+            line("one copy by one process", "tensors", ARRAYS, "one copy"),
+            line("gpunet over one connection", "tensors", ARRAYS, "gpunet over one connection"),
+            line("plain TCP between buffers of the CPU", "tensors", ARRAYS, "plain TCP"),
         ],
     },
     Series {

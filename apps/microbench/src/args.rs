@@ -4,7 +4,7 @@ use crate::bench::device_name;
 use crate::effort::Effort;
 use crate::measure::{
     AttendArgs, BandwidthArgs, CheckArgs, ClientsArgs, LatencyArgs, PlainServerArgs, RateArgs,
-    ReceiveTensorsArgs, StagedArgs, StreamArgs, SymmetricArgs, TensorsArgs,
+    ReceiveTensorsArgs, ServersArgs, StagedArgs, StreamArgs, SymmetricArgs, TensorsArgs,
 };
 use crate::pair::EndArgs;
 use crate::suite::ReportArgs;
@@ -39,9 +39,13 @@ pub struct Args {
     #[arg(long, global = true)]
     pub full: bool,
     /// Leave out foreign programs and libraries (rstream, perftest, NVSHMEM, NCCL,
-    /// cudaMemcpyAsync).
+    /// cudaMemcpyAsync, redis-server, iperf3, hyper, Triton).
     #[arg(long, global = true)]
     pub without_foreign: bool,
+    /// Where `report` keeps what NVSHMEM, NCCL and cudaMemcpyAsync have said, so that each of its
+    /// measurements need not run them again. They are built in the folder above.
+    #[arg(long, global = true, hide = true, value_name = "DIR")]
+    pub foreign_folder: Option<PathBuf>,
     /// Write all results to FILE, as one JSON object.
     #[arg(long, global = true, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -93,6 +97,12 @@ pub enum What {
     /// Measure an echo server with plain TCP clients: latency, bandwidth, connections, first
     /// messages after a silence.
     Clients(ClientsArgs),
+    /// Measure servers of applications beside those that a user would take instead: gpunet-kv and
+    /// redis-server, gpunet-hello-http and hyper, an echo by a Triton kernel and by a plain Python
+    /// program.
+    Servers(ServersArgs),
+    /// Measure NVSHMEM, NCCL and cudaMemcpyAsync alone.
+    References,
     /// Measure 1 to 10,000 open sockets, few of them busy.
     Scale,
     /// Measure a block that watches 2 to 10,000 tcp sockets with a poll group.
@@ -125,8 +135,8 @@ pub enum What {
     Tensors(TensorsArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, calls, check, clients, faults, rate, rhythm, rings, staged,
-    /// stream, symmetric, tensors and watch.
+    /// Run everything but attach, calls, check, clients, faults, rate, references, rhythm, rings,
+    /// servers, staged, stream, symmetric, tensors and watch.
     All,
     /// Run a list of measurements, each in a process of its own and with a limit of time, and keep
     /// all tables in one file. What cannot run here is in it with the reason.

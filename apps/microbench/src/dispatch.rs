@@ -15,6 +15,8 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Rate(args) => rate(run, args)?,
         What::Connect => connect(run)?,
         What::Clients(args) => clients(run, args)?,
+        What::Servers(args) => servers(run, args)?,
+        What::References => references(run)?,
         What::Scale => scale(run)?,
         What::Watch => watch(run)?,
         What::Idle => idle(run)?,
@@ -40,8 +42,8 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Runs everything but attach, calls, check, clients, faults, rate, rhythm, rings, staged, stream,
-/// symmetric, tensors and watch.
+/// Runs everything but attach, calls, check, clients, faults, rate, references, rhythm, rings,
+/// servers, staged, stream, symmetric, tensors and watch.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

@@ -1,10 +1,19 @@
 //! Measurements of foreign programs and libraries with the same purpose, if this machine has them.
 //!
+//! | file | holds |
+//! |---|---|
+//! | `rdma` | rstream and perftest |
+//! | `redis`, `iperf3`, `hyper`, `triton` | servers and clients over TCP |
+//!
 //! `foreign/run` builds and runs the ones for GPUs. This program contains it and their sources, so
 //! that they can be built without a checkout. They print their results as JSON lines, which are
 //! rows of a table.
 
+pub mod hyper;
+pub mod iperf3;
 mod rdma;
+pub mod redis;
+pub mod triton;
 
 use crate::process::start_bound;
 use crate::report::{Recorder, Role, Row};
@@ -87,6 +96,21 @@ pub fn between_gpu_and_cpu(recorder: &mut Recorder, of: Of) {
     record(recorder, "copy", |line| line.of == of && !line.row.name.contains(BETWEEN_GPUS));
 }
 
+/// Records all figures of NVSHMEM, NCCL and the copy engine, so that a report's other measurements
+/// find them in its folder. The programs are built side by side first.
+pub fn all(recorder: &mut Recorder) {
+    if recorder.without_foreign {
+        return recorder.note("--without-foreign");
+    }
+    if let Some(folder) = recorder.foreign_folder.clone() {
+        // Who needs a program that could not be built says why.
+        let _ = start("build", Some(&folder));
+    }
+    for program in ["copy", "nvshmem", "nvshmem-team-2", "nccl", "nccl-team-2"] {
+        record(recorder, program, |_| true);
+    }
+}
+
 /// How `foreign/cuda_copy.cu` names copies between GPUs.
 const BETWEEN_GPUS: &str = "GPU to GPU";
 
@@ -94,30 +118,57 @@ fn record(recorder: &mut Recorder, program: &str, wanted: impl Fn(&ForeignRow) -
     if recorder.without_foreign {
         return;
     }
-    match lines(program) {
+    match lines(program, recorder.foreign_folder.as_deref()) {
         Ok(lines) => lines.into_iter().filter(|line| wanted(line)).for_each(|line| recorder.row(line.row)),
         Err(why) => recorder.note(format!("without {program}: {why}")),
     }
 }
 
 /// Returns the results of a program, or why it did not run. Each program runs once.
-fn lines(program: &str) -> Result<Vec<ForeignRow>, String> {
+fn lines(program: &str, folder: Option<&Path>) -> Result<Vec<ForeignRow>, String> {
     type Told = BTreeMap<String, Result<Vec<ForeignRow>, String>>;
     static TOLD: Mutex<Told> = Mutex::new(BTreeMap::new());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    told.entry(program.to_owned()).or_insert_with(|| ask(program)).clone()
+    told.entry(program.to_owned()).or_insert_with(|| parse(&ask(program, folder)?)).clone()
 }
 
-fn ask(program: &str) -> Result<Vec<ForeignRow>, String> {
+/// Returns what a program has said. A report's folder keeps it for the next process, and also why
+/// there is nothing.
+fn ask(program: &str, folder: Option<&Path>) -> Result<String, String> {
+    let Some(folder) = folder else { return start(program, None) };
+    let [said, why] = ["said", "why"].map(|end| folder.join(format!("{program}.{end}")));
+    if let Ok(text) = std::fs::read_to_string(&said) {
+        return Ok(text);
+    }
+    if let Ok(text) = std::fs::read_to_string(&why) {
+        return Err(text);
+    }
+    let result = start(program, Some(folder));
+    let (path, text) = match &result {
+        Ok(text) => (said, text),
+        Err(text) => (why, text),
+    };
+    // Whoever does not find it runs the program again.
+    let _ = std::fs::write(path, text);
+    result
+}
+
+/// Runs a program of `foreign/run`. With a report's folder it is built in the one above, and kept.
+fn start(program: &str, folder: Option<&Path>) -> Result<String, String> {
     let text = |error: std::io::Error| error.to_string();
-    let folder = std::env::temp_dir().join(format!("gpunet-bench-foreign-{}", std::process::id()));
-    let folder = Scratch::folder(folder).map_err(text)?;
-    let write = |(name, text): &(_, _)| std::fs::write(folder.path().join(name), text);
+    let own = std::env::temp_dir().join(format!("gpunet-bench-foreign-{}", std::process::id()));
+    let own = Scratch::folder(own).map_err(text)?;
+    let write = |(name, text): &(_, _)| std::fs::write(own.path().join(name), text);
     FILES.iter().try_for_each(write).map_err(text)?;
-    let output =
-        run(Command::new("bash").arg(folder.path().join("run")).arg(program).arg(folder.path()), TIMEOUT);
+    let built = folder.and_then(Path::parent).unwrap_or(own.path());
+    run(Command::new("bash").arg(own.path().join("run")).arg(program).arg(built), TIMEOUT)
+        .map_err(|error| error.to_string())
+}
+
+/// Returns the rows among what a program has said.
+fn parse(said: &str) -> Result<Vec<ForeignRow>, String> {
     let mut lines = Vec::new();
-    for line in output.map_err(|error| error.to_string())?.lines().filter(|line| line.starts_with('{')) {
+    for line in said.lines().filter(|line| line.starts_with('{')) {
         let mut line: ForeignRow = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
         line.row.role = Role::Reference;
         lines.push(line);
@@ -263,6 +314,25 @@ mod tests {
             assert!(Instant::now() < limit, "process {orphan} lives on");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// A report asks each library once, also one that is not there.
+    #[test]
+    fn what_a_program_has_said_is_kept_in_the_reports_folder() {
+        let name = format!("gpunet-bench-kept-{}", std::process::id());
+        let folder = Scratch::folder(std::env::temp_dir().join(name)).expect("a folder");
+        let nth = folder.path().join("0");
+        std::fs::create_dir(&nth).expect("a folder");
+        let why = ask("no-such-program", Some(&nth)).expect_err("it is not there");
+        assert!(why.contains("no such program"), "{why}");
+        let kept = nth.join("no-such-program.why");
+        assert_eq!(std::fs::read_to_string(&kept).ok().as_ref(), Some(&why));
+        std::fs::write(&kept, "for a reason").expect("written");
+        assert_eq!(ask("no-such-program", Some(&nth)), Err("for a reason".to_owned()));
+        let row = r#"{"of":"latency","role":"peer","name":"8 B","gigabytes_per_second":1.0}"#;
+        std::fs::write(nth.join("copy.said"), format!("warning\n{row}\n")).expect("written");
+        let rows = parse(&ask("copy", Some(&nth)).expect("kept")).expect("rows");
+        assert_eq!((rows.len(), rows[0].of), (1, Of::Latency));
     }
 
     #[test]

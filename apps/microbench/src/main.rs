@@ -80,6 +80,7 @@ fn run(args: &Args) -> Outcome<bool> {
     let drawn = args.plot.is_some() || args.tables.is_some();
     let mut recorder = Recorder::new(format!("gpunet-bench {}", command.join(" ")), json, drawn);
     recorder.without_foreign = args.without_foreign;
+    recorder.foreign_folder.clone_from(&args.foreign_folder);
     let good = measure(&mut recorder, args);
     recorder.save(true)?;
     show(recorder.report(), args)?;

@@ -5,7 +5,7 @@
 //! | `recorder` | records the measurements, prints them and keeps them |
 //! | `keep` | the files of a report, which are checked in advance |
 //! | `text`, `markdown`, `lines` | tables for people, for documents, for files |
-//! | `documents`, `views` | the marks of documents, and what stands between them |
+//! | `documents`, `views` | the marks of documents, and the tables that stand between them |
 //! | `rounds`, `compare` | one table of several runs; what changed between two reports |
 //! | `output`, `progress` | stdout and stderr; the progress of a table |
 //! | `machine` | the machine on which the figures were measured, and the program |
@@ -454,7 +454,7 @@ mod tests {
             ["format 7, written by version 9.1.0", "reads format 1"].iter().all(|text| other.contains(text)),
             "{other}"
         );
-        let published = include_str!("../../../docs/measured/h200.json");
+        let published = include_str!("../tests/data/report.json");
         assert!(parse(published).is_ok());
         let cut = parse(&published[..published.len() / 2]).unwrap_err();
         assert!(cut.contains("it is cut off"), "{cut}");

@@ -80,7 +80,8 @@ pub fn report(args: &ReportArgs, common: &Common<'_>) -> Outcome<bool> {
     if Build::look().profile != "release" {
         progress("this is a debug build, whose figures say little: cargo build --release");
     }
-    let mut suite = Suite { common, here, args, begin: Instant::now(), daemon: None };
+    let mut suite = Suite::new(common, here, args)?;
+    progress(&format!("{} measurements, at most {} s", chosen.len(), suite.all(&chosen).as_secs()));
     for (nth, planned) in chosen.iter().enumerate() {
         let place = format!("[{:>2}/{}] {}", nth + 1, chosen.len(), planned.name);
         let arguments = suite.arguments(planned);
@@ -88,6 +89,9 @@ pub fn report(args: &ReportArgs, common: &Common<'_>) -> Outcome<bool> {
         if kept.has(planned.name, &command, args.times) {
             progress(&format!("{place}: is in the file"));
             continue;
+        }
+        if args.leaves_out(planned, common.effort).is_none() {
+            suite.allowed += planned.limit(common.effort) * args.times;
         }
         let (measurement, tables) = suite.measure(planned, &arguments, command, &place)?;
         let why = measurement.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
@@ -108,7 +112,17 @@ pub fn report(args: &ReportArgs, common: &Common<'_>) -> Outcome<bool> {
 
 impl ReportArgs {
     fn chooses(&self, planned: &Planned) -> bool {
-        self.only.is_empty() || self.only.iter().any(|name| name == planned.name)
+        self.only.is_empty() || self.names(planned)
+    }
+
+    fn names(&self, planned: &Planned) -> bool {
+        self.only.iter().any(|name| name == planned.name)
+    }
+
+    /// Returns why a measurement does not run that could.
+    fn leaves_out(&self, planned: &Planned, effort: Effort) -> Option<String> {
+        let runs = planned.is_usual(effort) || self.names(planned);
+        (!runs).then(|| "it takes longer: report --full, or --only".to_owned())
     }
 }
 
@@ -116,7 +130,9 @@ fn list(chosen: &[&Planned], effort: Effort, here: &Here) {
     let mut out = std::io::stdout().lock();
     for planned in chosen {
         let [name, limit] = [planned.name.to_owned(), format!("{} s", planned.limit(effort).as_secs())];
-        let why = here.lacks(planned.needs).map_or(String::new(), |why| format!("  not here: {why}"));
+        let why = here.lacks(planned.needs).map(|why| format!("  not here: {why}"));
+        let with_full = (!planned.is_usual(effort)).then(|| "  with --full, or by --only".to_owned());
+        let why = why.or(with_full).unwrap_or_default();
         // Nobody may read it any more.
         let _ = writeln!(out, "{name:<34} {limit:>7}{why}");
     }
@@ -133,11 +149,34 @@ struct Suite<'a> {
     here: Here,
     args: &'a ReportArgs,
     begin: Instant,
+    /// How long those that have been begun may take together, those that cannot run included: what
+    /// one leaves is left to the next ones.
+    allowed: Duration,
     /// The daemon of measurements that need one.
     daemon: Option<Daemon>,
+    /// Where foreign programs are built, and where it is kept what they have said.
+    foreign: Scratch,
 }
 
-impl Suite<'_> {
+impl<'a> Suite<'a> {
+    fn new(common: &'a Common<'a>, here: Here, args: &'a ReportArgs) -> Outcome<Self> {
+        let (begin, allowed, daemon) = (Instant::now(), Duration::ZERO, None);
+        Ok(Self { common, here, args, begin, allowed, daemon, foreign: scratch("foreign")? })
+    }
+
+    /// Returns how long the measurements may take together. The time of those that cannot run here
+    /// is left to the others.
+    fn all(&self, chosen: &[&Planned]) -> Duration {
+        let effort = self.common.effort;
+        let runs = |one: &&&Planned| self.args.leaves_out(one, effort).is_none();
+        chosen.iter().filter(runs).map(|one| one.limit(effort)).sum::<Duration>() * self.args.times
+    }
+
+    /// Returns why a measurement does not run.
+    fn lacks(&self, planned: &Planned) -> Option<String> {
+        self.here.lacks(planned.needs).or_else(|| self.args.leaves_out(planned, self.common.effort))
+    }
+
     /// Returns the arguments by which a measurement is started, without what differs from run to
     /// run.
     fn arguments(&self, planned: &Planned) -> Vec<String> {
@@ -146,11 +185,8 @@ impl Suite<'_> {
         if !self.common.is_auto {
             add(&["--device", self.common.device]);
         }
-        match self.common.effort {
-            Effort::Quick => add(&["--quick"]),
-            Effort::Usual => {}
-            Effort::Full => add(&["--full"]),
-        }
+        // A report that has to end soon has the rounds of --quick.
+        add(&[if self.common.effort == Effort::Full { "--full" } else { "--quick" }]);
         if self.common.without_foreign {
             add(&["--without-foreign"]);
         }
@@ -186,7 +222,7 @@ impl Suite<'_> {
             name: planned.name.to_owned(),
             command,
             outcome: Ending::Missing,
-            why: self.here.lacks(planned.needs),
+            why: self.lacks(planned),
             started,
             seconds: 0.0,
             times: self.args.times,
@@ -195,8 +231,10 @@ impl Suite<'_> {
             return Ok((measurement, Vec::new()));
         }
         let mut runs = Vec::new();
-        for _ in 0..self.args.times {
-            let mut limit = planned.limit(self.common.effort);
+        for nth in 0..self.args.times {
+            // The runs that are left share what is left of the time for all begun.
+            let left = self.allowed.saturating_sub(self.begin.elapsed()) / (self.args.times - nth);
+            let mut limit = left.max(planned.limit(self.common.effort));
             let left = self
                 .args
                 .within
@@ -211,9 +249,12 @@ impl Suite<'_> {
                 progress(&format!("{place}: at most {} s", limit.as_secs()));
             }
             let extra = self.daemon_of(planned);
-            let scratch = self.scratch()?;
+            let scratch = scratch("run")?;
+            let foreign = self.foreign.path().join(nth.to_string());
+            std::fs::create_dir_all(&foreign).map_err(|error| format!("{}: {error}", foreign.display()))?;
+            let foreign = ["--foreign-folder".to_owned(), foreign.to_string_lossy().into_owned()];
             let ended = match extra {
-                Ok(extra) => child::run(&[&extra, arguments].concat(), &scratch, limit),
+                Ok(extra) => child::run(&[&extra, arguments, &foreign].concat(), &scratch, limit),
                 Err(error) => {
                     child::Ended { tables: Vec::new(), why: Some(error.to_string()), is_late: false }
                 }
@@ -257,11 +298,11 @@ impl Suite<'_> {
         let path = self.daemon.as_ref().map(|daemon| daemon.path().to_string_lossy().into_owned());
         Ok(["--daemon".to_owned()].into_iter().chain(path).collect())
     }
+}
 
-    /// Makes the folder of one run.
-    fn scratch(&self) -> Outcome<Scratch> {
-        let name = format!("gpunet-bench-report-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        Ok(Scratch::folder(folder.clone()).map_err(|error| format!("{}: {error}", folder.display()))?)
-    }
+/// Makes a folder that is removed when it is dropped.
+fn scratch(what: &str) -> Outcome<Scratch> {
+    let name = format!("gpunet-bench-report-{what}-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    Ok(Scratch::folder(folder.clone()).map_err(|error| format!("{}: {error}", folder.display()))?)
 }

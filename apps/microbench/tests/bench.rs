@@ -191,6 +191,30 @@ fn clients_are_served_by_plain_servers_and_by_gpunet_echo() {
     }
 }
 
+/// Every server answers, and every answer is the right one; what is missing is said. The key-value
+/// servers, which take longer, are in `.ci/run full`.
+#[test]
+fn servers_of_applications_stand_beside_those_that_a_user_would_take() {
+    let own = std::path::Path::new(env!("CARGO_BIN_EXE_gpunet-bench"));
+    if !own.with_file_name("gpunet-hello-http").exists() {
+        println!("NOT RUN: no gpunet-hello-http: cargo test of the whole workspace builds it");
+        return;
+    }
+    let tables = tables(&Folder::new("servers"), &["servers", "http", "triton"]);
+    let [http, triton] = &tables[..] else { panic!("two tables: {tables:?}") };
+    tables.iter().for_each(assert_sound);
+    let notes = |table: &Value| table["notes"].to_string();
+    assert_eq!(rows(http, "gpunet").len(), 6, "one and two blocks: {http}");
+    match rows(http, "peer").len() {
+        0 => assert!(notes(http).contains("without hyper: hyper-hello is not built: cargo build"), "{http}"),
+        found => {
+            assert_eq!(found, 6, "one and four threads: {http}");
+            assert_compared(http, &["peer"]);
+        }
+    }
+    assert!(notes(triton).contains("without Triton: it needs a GPU"), "{triton}");
+}
+
 #[test]
 fn a_rhythm_has_its_round_trips_and_its_price() {
     let folder = Folder::new("rhythm");
@@ -452,11 +476,12 @@ fn a_report_has_what_can_run_says_what_cannot_and_goes_on_with_its_file() {
     let out = folder.file("report.json");
     let (code, said, first) = report(&out, &["--only", "copy,rate-between-gpus,latency-rc"]);
     assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("3 measurements, at most "), "{said}");
     assert_eq!(
         endings(&first),
         [
-            ["copy", "done", ""],
             ["rate-between-gpus", "missing", "it needs 2 GPUs: --device is cpu"],
+            ["copy", "done", ""],
             ["latency-rc", "missing", "it needs an RDMA device: --address IP"],
         ]
     );
@@ -545,25 +570,25 @@ fn a_measurement_that_is_killed_or_late_takes_no_other_along() {
 fn tables_of_documents_are_made_from_reports_and_checked() {
     let folder = Folder::new("documents");
     let page = folder.file("page.md");
-    let h200 = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measured/h200.json");
+    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/report.json");
     let docs = folder.0.to_str().expect("a name");
     let render = |args: &[&str]| {
-        let output = bench(&[&["render", h200, "--docs", docs], args].concat());
+        let output = bench(&[&["render", from, "--docs", docs], args].concat());
         let said = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     };
     let marked = |mark: &str| format!("one\n<!-- gpunet-bench: {mark} -->\nold\n");
     let end = "<!-- gpunet-bench: end -->\ntwo\n";
-    std::fs::write(&page, marked("begin h200 machine") + end).expect("written");
-    let differs = (Some(1), format!("{page}:2: h200 machine differs\n1 of 1 tables differ\n"));
+    std::fs::write(&page, marked("begin report machine") + end).expect("written");
+    let differs = (Some(1), format!("{page}:2: report machine differs\n1 of 1 tables differ\n"));
     assert_eq!(render(&["--check"]), differs);
-    assert_eq!(render(&[]), (Some(0), format!("{page}:2: h200 machine is new\n")));
+    assert_eq!(render(&[]), (Some(0), format!("{page}:2: report machine is new\n")));
     let text = std::fs::read_to_string(&page).expect("there");
     assert!(text.starts_with("one\n") && text.contains("\n32 x Intel") && text.ends_with(end), "{text}");
     assert_eq!(render(&["--check"]), (Some(0), "0 of 1 tables differ\n".to_owned()));
     for (text, says) in [
-        (marked("begin h200 tables") + end, "line 2: h200 tables: no view tables"),
-        (marked("begin h100 all") + end, "line 2: no report h100 among h200"),
+        (marked("begin report tables") + end, "line 2: report tables: no view tables"),
+        (marked("begin h100 all") + end, "line 2: no report h100 among report"),
         (marked("begin h200 all"), "line 2: no <!-- gpunet-bench: end --> after it"),
         (marked("start") + end, "line 2: unknown mark"),
         ("no marks\n".to_owned(), "no page in it has a mark"),
@@ -578,7 +603,7 @@ fn tables_of_documents_are_made_from_reports_and_checked() {
 #[test]
 fn two_reports_are_compared() {
     let folder = Folder::new("compare");
-    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measured/h200.json");
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/report.json");
     let new = folder.file("new.json");
     let text = std::fs::read_to_string(old).expect("there");
     std::fs::write(&new, text.replacen("\"p50_us\": 16.591", "\"p50_us\": 33.182", 1)).expect("written");

@@ -171,7 +171,11 @@ fn one(run: &mut Run<'_>, args: &BandwidthArgs, devices: &[String; 2], transport
                 foreign::between_gpus(run.recorder, foreign::Of::Bandwidth);
             }
         }
-        Transport::Tcp => plain_pairs(run, |spin| EndpointKind::Tcp { spin }, address, &plan)?,
+        Transport::Tcp => {
+            plain_pairs(run, |spin| EndpointKind::Tcp { spin }, address, &plan)?;
+            let seconds = run.effort.of(1, 2, 10);
+            foreign::iperf3::bandwidth(run.recorder, address, &plan.counts, seconds);
+        }
         Transport::Rc => foreign::rdma_bandwidth(run.recorder, address),
     }
     if apart {

@@ -2,9 +2,9 @@
 
 mod load;
 mod plain;
-mod server;
 
 use super::Run;
+use super::server::Server;
 use crate::outcome::Outcome;
 use crate::process::more_descriptors;
 use crate::report::{Axis, Role, Row, counted};
@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use load::SIZE;
 use plain::Threads;
 pub use plain::{PlainServerArgs, plain_server};
-use server::Server;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Connections whose round trips are measured, one after the other.
@@ -71,6 +71,11 @@ pub fn clients(run: &mut Run<'_>, args: &ClientsArgs) -> Outcome<()> {
     Ok(())
 }
 
+/// Returns the nanoseconds of round trips of 64 B of one client of an echo server.
+pub fn echo_round_trips(addr: SocketAddr, rounds: u64) -> Outcome<Vec<u64>> {
+    Ok(load::latency(addr, 1, rounds)?.into_iter().flatten().collect())
+}
+
 /// The numbers of blocks that the echo server is measured with; `None` is its default.
 fn shapes() -> impl Iterator<Item = Option<u32>> {
     BLOCKS.into_iter().map(Some).chain([None])
@@ -100,7 +105,12 @@ fn each_server(
     one: impl Fn(&mut Run<'_>, Role, &str, &Server) -> Outcome<()>,
 ) -> Outcome<()> {
     for &threads in plain {
-        one(run, Role::Reference, &threads.name(), &Server::plain(threads)?.noted(args.threads))?;
+        one(
+            run,
+            Role::Reference,
+            &threads.name(),
+            &Server::plain(&threads.to_string())?.noted(args.threads),
+        )?;
     }
     for blocks in blocks {
         one(run, Role::Gpunet, &name(blocks), &Server::echo(run, blocks)?.noted(args.threads))?;

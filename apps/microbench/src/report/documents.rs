@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_page_names_reports_and_views_that_there_are() {
-        let text = include_str!("../../../../docs/measured/h200.json");
+        let text = include_str!("../../tests/data/report.json");
         let reports = [Named { name: "h200".to_owned(), report: super::super::parse(text).unwrap() }];
         let page = |mark: &str| {
             let text = format!("{MARK} begin {mark} -->\nold\n{END}\nbelow\n");

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// Returns all tables of a report, the machine above them, and what was not measured below.
 pub fn render(report: &Report) -> String {
-    let mut out = format!("\n    {}\n\n{}\n", report.command, machine(report));
+    let mut out = format!("\n`{}`\n\n{}\n", report.command, machine(report));
     for table in &report.tables {
         one(&mut out, table);
     }
@@ -26,9 +26,8 @@ pub fn render(report: &Report) -> String {
 /// Returns a paragraph about the machine and the program.
 pub fn machine(report: &Report) -> String {
     let machine = &report.machine;
-    let build = report.build.as_ref().map_or(String::new(), |build| {
-        format!(" gpunet {}, {}, {}.", report.gpunet, build.name(), day(report.started))
-    });
+    let build = report.build.as_ref().map_or(String::new(), |build| format!(", {}", build.name()));
+    let build = format!(" gpunet {}{build}, {}.", report.gpunet, day(report.started));
     // Without a GPU its driver is none, for a reason that no reader needs.
     let driver = if machine.gpus.is_empty() { "" } else { &format!("CUDA driver: {}; ", machine.driver) };
     format!("{}; {driver}{}.{build}\n", machine.hardware(), machine.system)

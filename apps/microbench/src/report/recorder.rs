@@ -5,6 +5,7 @@ use super::progress::Progress;
 use super::{Axis, Build, FORMAT, Json, Machine, Percentiles, Report, Row, Table, text};
 use crate::outcome::Outcome;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 
 /// Records the measurements, and prints them.
 pub struct Recorder {
@@ -18,6 +19,8 @@ pub struct Recorder {
     kept: bool,
     /// Whether to leave out foreign programs and libraries.
     pub without_foreign: bool,
+    /// Where the output of foreign programs for GPUs is kept for other processes of this program.
+    pub foreign_folder: Option<PathBuf>,
 }
 
 impl Recorder {
@@ -38,8 +41,15 @@ impl Recorder {
             tables: Vec::new(),
         };
         let (kept, output) = (drawn || json.is_some(), Output::default());
-        let mut recorder =
-            Self { report, progress: Progress::new(), output, json, kept, without_foreign: false };
+        let mut recorder = Self {
+            report,
+            progress: Progress::new(),
+            output,
+            json,
+            kept,
+            without_foreign: false,
+            foreign_folder: None,
+        };
         let head = text::head(&recorder.report);
         recorder.print(&head);
         recorder

@@ -1,70 +1,173 @@
 //! What marks of documents can name: parts of a report, by names.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `compared` | tables that set figures of gpunet beside what a user would take instead |
+//! | `series` | tables whose lines are series, and whose columns are places on their x axis |
+//! | `list` | the tables of each kind |
 
-use super::{Report, Row, markdown};
-use std::fmt::Write;
+mod compared;
+mod list;
+mod series;
 
-/// A table whose lines are series, and whose columns are places on their x axis.
-struct View {
-    name: &'static str,
-    /// What stands above the lines' names.
-    corner: &'static str,
-    /// The places, and what stands above them.
-    columns: &'static [(u64, &'static str)],
-    lines: &'static [Line],
-}
+use super::{Ending, Report, Row, Table, markdown};
 
-struct Line {
-    name: &'static str,
-    /// The subcommand, and the beginning of its table's title.
-    of: (&'static str, &'static str),
+/// A row of a report: the subcommand or the measurement, words in its table's title, its series and
+/// its place.
+struct Of {
+    what: &'static str,
+    title: &'static [&'static str],
     series: &'static str,
+    x: u64,
 }
 
-const BARRIER: (&str, &str) = ("symmetric", "barrier, ");
-const MEMBERS: [(u64, &str); 3] = [(2, "2 members"), (3, "3 members"), (4, "4 members")];
+impl Of {
+    /// Returns the row; if several tables have one, that of the first.
+    fn find<'a>(&self, report: &'a Report) -> Option<&'a Row> {
+        let is_its = |title: &str| self.title.iter().all(|words| title.contains(words));
+        let is_named =
+            |table: &Table| table.what == self.what || table.measurement.as_deref() == Some(self.what);
+        let tables = report.tables.iter().filter(|table| is_named(table) && is_its(&table.title));
+        tables
+            .filter(|table| {
+                // The same measurement in another setting has a table of its own.
+                let name = table.measurement.as_deref().unwrap_or_default();
+                !name.ends_with("-without-lines")
+            })
+            .flat_map(|table| &table.rows)
+            .find(|row| row.series.as_deref() == Some(self.series) && row.x == Some(self.x))
+    }
+}
 
-/// The tables of documents, beside `all` and `machine`.
-const VIEWS: [View; 1] = [View {
-    name: "barrier",
-    corner: "p50 / p99, us",
-    columns: &MEMBERS,
-    lines: &[
-        Line { name: "barrier", of: BARRIER, series: "barrier" },
-        Line { name: "`std::sync::Barrier` of as many threads", of: BARRIER, series: "std::sync::Barrier" },
-        Line { name: "a flag, one way, both ends spin", of: BARRIER, series: "a flag, one way" },
-    ],
-}];
-
-/// Returns the part of a report that has this name, as Markdown: `all` tables, the `machine`, or a
-/// table.
+/// Returns the part of a report that has this name, as Markdown: `all` tables, the `machine`, what
+/// is `missing`, or a table.
 pub fn view(report: &Report, name: &str) -> Result<String, String> {
     match name {
         "all" => return Ok(markdown::render(report)),
         "machine" => return Ok(markdown::machine(report)),
+        "missing" => return Ok(missing(report)),
         _ => {}
     }
-    let view = VIEWS.iter().find(|view| view.name == name).ok_or_else(|| {
-        let names: Vec<_> = VIEWS.iter().map(|view| view.name).collect();
-        format!("no view {name}: there are all, machine, {}", names.join(", "))
-    })?;
-    let heads: Vec<_> = view.columns.iter().map(|(_, head)| *head).collect();
-    let mut out =
-        format!("| {} | {} |\n|---|{}\n", view.corner, heads.join(" | "), "---|".repeat(heads.len()));
-    for line in view.lines {
-        let cells: Vec<_> = view.columns.iter().map(|(x, _)| find(report, line, *x)).collect();
-        if cells.iter().all(Option::is_none) {
-            return Err(format!("the report has no {:?} of {}: {}", line.series, line.of.0, line.of.1));
-        }
-        let cells: Vec<_> = cells.iter().map(|row| row.map_or(String::new(), markdown::cell)).collect();
-        let _ = writeln!(out, "| {} | {} |", line.name, cells.join(" | "));
+    if let Some(table) = list::COMPARED.iter().find(|table| table.name == name) {
+        return Ok(table.render(report));
     }
-    Ok(out)
+    if let Some(table) = list::SERIES.iter().find(|table| table.name == name) {
+        return Ok(table.render(report));
+    }
+    let names = ["all", "machine", "missing"].into_iter();
+    let names = names.chain(list::COMPARED.iter().map(|table| table.name));
+    let names: Vec<_> = names.chain(list::SERIES.iter().map(|table| table.name)).collect();
+    Err(format!("no view {name}: there are {}", names.join(", ")))
 }
 
-fn find<'a>(report: &'a Report, line: &Line, x: u64) -> Option<&'a Row> {
-    let (what, title) = line.of;
-    let tables = report.tables.iter().filter(|table| table.what == what && table.title.starts_with(title));
-    tables
-        .flat_map(|table| &table.rows)
-        .find(|row| row.series.as_deref() == Some(line.series) && row.x == Some(x))
+/// What a cell says that the report has no figure for.
+const NOT_MEASURED: &str = "not measured";
+
+/// Returns a line about what this report does not have, and why.
+fn missing(report: &Report) -> String {
+    let lacking = report.measurements.iter().filter(|one| one.outcome != Ending::Done);
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for one in lacking {
+        let why = one.why.as_deref().unwrap_or("unknown");
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(&one.name),
+            None => reasons.push((why, vec![&one.name])),
+        }
+    }
+    let without = report.tables.iter().flat_map(|table| &table.notes);
+    let mut without: Vec<_> = without.filter_map(|note| note.strip_prefix("without ")).collect();
+    without.sort_unstable();
+    without.dedup();
+    let mut out = String::new();
+    for (why, names) in reasons {
+        out += &format!("- Not measured: {} ({why}).\n", names.join(", "));
+    }
+    for one in without {
+        out += &format!("- Without {one}.\n");
+    }
+    if out.is_empty() { "Everything was measured.\n".to_owned() } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Axis, Measurement, Role};
+
+    /// A report with tables of these subcommands and titles.
+    pub fn report(tables: Vec<(&str, &str, Vec<Row>)>) -> Report {
+        let json = include_str!("../../tests/data/report.json");
+        let mut report = crate::report::parse(json).unwrap();
+        report.tables = tables
+            .into_iter()
+            .map(|(what, title, rows)| Table {
+                what: what.to_owned(),
+                measurement: None,
+                title: title.to_owned(),
+                setting: Vec::new(),
+                axis: Axis::None,
+                rows,
+                notes: Vec::new(),
+            })
+            .collect();
+        report
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_its_reason() {
+        let mut report = report(vec![("bandwidth", "tcp", Vec::new())]);
+        assert_eq!(view(&report, "missing").unwrap(), "Everything was measured.\n");
+        for (name, outcome, why) in [
+            ("copy", Ending::Done, None),
+            ("rate", Ending::Missing, Some("it needs a GPU")),
+            ("kv", Ending::Failed, Some("it took longer than 1 s")),
+            ("triton", Ending::Missing, Some("it needs a GPU")),
+        ] {
+            report.measurements.push(Measurement {
+                name: name.to_owned(),
+                command: String::new(),
+                outcome,
+                why: why.map(str::to_owned),
+                started: 0,
+                seconds: 0.0,
+                times: 1,
+            });
+        }
+        report.tables[0].notes = vec!["without iperf3: it is not installed".to_owned(), "a fact".to_owned()];
+        assert_eq!(
+            view(&report, "missing").unwrap(),
+            "- Not measured: rate, triton (it needs a GPU).\n\
+             - Not measured: kv (it took longer than 1 s).\n\
+             - Without iperf3: it is not installed.\n"
+        );
+    }
+
+    /// The names of views are different, and each says so if it has no figure.
+    #[test]
+    fn every_view_can_be_made_of_an_empty_report() {
+        let report = report(Vec::new());
+        let names = list::COMPARED.iter().map(|table| table.name);
+        let names: Vec<_> = names.chain(list::SERIES.iter().map(|table| table.name)).collect();
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name), "{name} is there twice");
+            let text = view(&report, name).unwrap();
+            let lines: Vec<_> = text.lines().collect();
+            assert!(lines.len() > 2 && lines[1].starts_with("|---"), "{name}: {text}");
+            assert!(lines[2..].iter().all(|line| line.contains(NOT_MEASURED)), "{name}: {text}");
+        }
+        assert!(view(&report, "alll").unwrap_err().starts_with("no view alll: there are all, machine"));
+    }
+
+    #[test]
+    fn a_row_is_found_by_table_series_and_place() {
+        let row = |us: u64| Row::all_times(Role::Gpunet, "", &[us * 1000]).at("gpunet, peer", 64);
+        let mut report = report(vec![
+            ("latency", "X -> cpu, one process, peer", vec![row(1)]),
+            ("latency", "X -> NVIDIA X, one process, peer", vec![row(2)]),
+            ("latency", "X -> NVIDIA X, one process, peer", vec![row(3)]),
+        ]);
+        report.tables[1].measurement = Some("latency-without-lines".to_owned());
+        let of = |x| Of { what: "latency", title: &["-> NVIDIA", ", peer"], series: "gpunet, peer", x };
+        assert_eq!(of(64).find(&report).map(|row| row.figure.typical().round()), Some(3.0));
+        assert!(of(65).find(&report).is_none());
+    }
 }

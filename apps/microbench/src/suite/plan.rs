@@ -18,93 +18,109 @@ pub struct Planned {
     /// `--lines`, if the measurement is about them.
     pub lines: Option<&'static str>,
     pub needs: &'static [Need],
-    /// How long it may take, in seconds: quick, usual, full.
-    limits: [u64; 3],
+    /// How many seconds it may take without `--full`. What the ones before it have left is added.
+    /// `None`: it runs with `--full`, or if `--only` names it.
+    budget: Option<u64>,
+    /// How many seconds it may take with `--full`.
+    full: u64,
 }
 
+/// How long a measurement may take that has no budget, if `--only` names it without `--full`.
+const NAMED: u64 = 300;
+
 impl Planned {
+    /// Returns how long it may take.
     pub fn limit(&self, effort: Effort) -> Duration {
-        let [quick, usual, full] = self.limits;
-        Duration::from_secs(effort.of(quick, usual, full))
+        let budget = self.budget.unwrap_or(NAMED);
+        Duration::from_secs(effort.of(budget, budget, self.full))
+    }
+
+    /// Returns whether it runs without being named.
+    pub fn is_usual(&self, effort: Effort) -> bool {
+        self.budget.is_some() || effort == Effort::Full
     }
 }
 
+/// A measurement of a report of every machine.
 const fn planned(
     name: &'static str,
     args: &'static [&'static str],
     needs: &'static [Need],
-    limits: [u64; 3],
+    budget: u64,
 ) -> Planned {
-    Planned { name, args, lines: None, needs, limits }
+    Planned { name, args, lines: None, needs, budget: Some(budget), full: FULL }
 }
 
-const fn without_lines(
-    name: &'static str,
-    args: &'static [&'static str],
-    needs: &'static [Need],
-    limits: [u64; 3],
-) -> Planned {
-    Planned { lines: Some("off"), ..planned(name, args, needs, limits) }
+/// One that takes longer than its figures are worth to most readers.
+const fn only_full(name: &'static str, args: &'static [&'static str], needs: &'static [Need]) -> Planned {
+    Planned { budget: None, ..planned(name, args, needs, 0) }
 }
 
-/// How long a measurement of few rows, of some, and of many may take.
-const SHORT: [u64; 3] = [60, 120, 600];
-const USUAL: [u64; 3] = [120, 300, 1200];
-const LONG: [u64; 3] = [240, 600, 3600];
+const fn without_lines(name: &'static str, args: &'static [&'static str], needs: &'static [Need]) -> Planned {
+    Planned { lines: Some("off"), ..only_full(name, args, needs) }
+}
+
+/// What a measurement may take with `--full`.
+const FULL: u64 = 3600;
 
 const NOTHING: &[Need] = &[];
 const GPU: &[Need] = &[Need::Gpus(1)];
 const TWO_GPUS: &[Need] = &[Need::Gpus(2)];
 const RDMA: &[Need] = &[Need::Address];
+const KV: &[Need] = &[Need::Beside("gpunet-kv")];
+const HTTP: &[Need] = &[Need::Beside("gpunet-hello-http")];
 
 /// All measurements, in the order in which they run: what the front page cites comes first.
-pub const PLAN: [Planned; 31] = [
-    planned("latency", &["latency"], NOTHING, LONG),
-    without_lines("latency-without-lines", &["latency", "--transport", "peer"], GPU, LONG),
-    planned("bandwidth", &["bandwidth"], NOTHING, LONG),
-    planned("handoff", &["handoff"], NOTHING, SHORT),
-    planned("connect", &["connect"], NOTHING, SHORT),
-    planned("clients", &["clients"], &[Need::Beside("gpunet-echo")], LONG),
-    planned("tensors", &["tensors"], NOTHING, LONG),
-    planned("tensors-between-gpus", &["tensors", "--other", OTHER_GPU], TWO_GPUS, LONG),
-    planned("symmetric", &["symmetric"], NOTHING, LONG),
-    planned("stream", &["stream"], NOTHING, LONG),
-    planned("stream-between-gpus", &["stream", "ping-pong", "--other", OTHER_GPU], TWO_GPUS, USUAL),
-    planned("staged", &["staged"], NOTHING, LONG),
-    planned("scale", &["scale"], NOTHING, LONG),
-    planned("idle", &["idle"], NOTHING, USUAL),
-    planned("rhythm", &["rhythm"], NOTHING, USUAL),
-    planned("rings", &["rings"], NOTHING, SHORT),
-    planned("incast", &["incast"], NOTHING, SHORT),
-    planned("watch", &["watch"], NOTHING, USUAL),
-    planned("calls", &["calls"], NOTHING, SHORT),
-    planned("copy", &["copy"], NOTHING, SHORT),
-    planned("rate", &["rate"], NOTHING, USUAL),
-    planned("rate-between-gpus", &["rate", "--other", OTHER_GPU, "--transport", "peer"], TWO_GPUS, USUAL),
-    without_lines(
-        "rate-between-gpus-without-lines",
-        &["rate", "--other", OTHER_GPU, "--transport", "peer"],
-        TWO_GPUS,
-        USUAL,
-    ),
+pub const PLAN: [Planned; 35] = [
+    planned("references", &["references"], TWO_GPUS, 80),
+    planned("latency", &["latency"], NOTHING, 50),
+    planned("clients", &["clients"], &[Need::Beside("gpunet-echo")], 60),
+    planned("kv", &["servers", "kv"], KV, 25),
+    planned("http", &["servers", "http"], HTTP, 12),
+    planned("triton", &["servers", "triton"], GPU, 40),
+    planned("tensors", &["tensors"], NOTHING, 15),
+    planned("tensors-between-gpus", &["tensors", "--other", OTHER_GPU], TWO_GPUS, 15),
+    planned("bandwidth", &["bandwidth"], NOTHING, 40),
+    planned("symmetric", &["symmetric"], NOTHING, 20),
+    planned("stream", &["stream", "ping-pong", "enqueueing", "triggers"], NOTHING, 15),
+    planned("stream-between-gpus", &["stream", "ping-pong", "--other", OTHER_GPU], TWO_GPUS, 8),
+    planned("idle", &["idle"], NOTHING, 28),
+    planned("scale", &["scale"], NOTHING, 15),
+    planned("rate", &["rate"], NOTHING, 6),
+    planned("rate-between-gpus", &["rate", "--other", OTHER_GPU, "--transport", "peer"], TWO_GPUS, 6),
     planned(
         "latency-of-processes",
         &["latency", "--other", "cpu", "--transport", "peer", "--processes"],
         &[Need::Beside("gpunetd")],
-        USUAL,
+        10,
     ),
     planned(
         "latency-of-processes-on-gpus",
         &["latency", "--other", OTHER_GPU, "--transport", "peer", "--processes"],
         &[Need::Gpus(2), Need::Beside("gpunetd")],
-        USUAL,
+        10,
     ),
-    planned("attach", &["attach"], &[Need::Daemon], SHORT),
-    planned("latency-rc", &["latency", "--transport", "rc", "--address", ADDRESS], RDMA, LONG),
-    planned("bandwidth-rc", &["bandwidth", "--transport", "rc", "--address", ADDRESS], RDMA, LONG),
-    planned("check", &["check"], NOTHING, LONG),
-    planned("check-between-gpus", &["check", "--other", OTHER_GPU], TWO_GPUS, LONG),
-    planned("faults", &["faults"], NOTHING, USUAL),
+    planned("handoff", &["handoff"], NOTHING, 4),
+    planned("connect", &["connect"], NOTHING, 6),
+    planned("attach", &["attach"], &[Need::Daemon], 3),
+    without_lines("latency-without-lines", &["latency", "--transport", "peer"], GPU),
+    without_lines(
+        "rate-between-gpus-without-lines",
+        &["rate", "--other", OTHER_GPU, "--transport", "peer"],
+        TWO_GPUS,
+    ),
+    only_full("stream-waiting", &["stream", "waiting", "messages"], NOTHING),
+    only_full("staged", &["staged"], NOTHING),
+    only_full("rhythm", &["rhythm"], NOTHING),
+    only_full("rings", &["rings"], NOTHING),
+    only_full("incast", &["incast"], NOTHING),
+    only_full("watch", &["watch"], NOTHING),
+    only_full("calls", &["calls"], NOTHING),
+    only_full("copy", &["copy"], NOTHING),
+    only_full("check", &["check"], NOTHING),
+    only_full("faults", &["faults"], NOTHING),
+    only_full("latency-rc", &["latency", "--transport", "rc", "--address", ADDRESS], RDMA),
+    only_full("bandwidth-rc", &["bandwidth", "--transport", "rc", "--address", ADDRESS], RDMA),
 ];
 
 /// The names that `--only` takes.
@@ -117,6 +133,19 @@ mod tests {
     use super::*;
     use crate::args::{Args, What};
     use clap::{CommandFactory, Parser};
+
+    /// Two GPUs have all that is measured without `--full`: what is skipped elsewhere takes no
+    /// time.
+    #[test]
+    fn a_report_fits_into_eight_minutes() {
+        let budgets: u64 = PLAN.iter().filter_map(|one| one.budget).sum();
+        assert!(budgets < 480, "{budgets} s");
+        for effort in [Effort::Quick, Effort::Usual] {
+            let usual = PLAN.iter().filter(|one| one.is_usual(effort));
+            assert_eq!(usual.map(|one| one.limit(effort).as_secs()).sum::<u64>(), budgets);
+        }
+        assert!(PLAN.iter().all(|one| one.is_usual(Effort::Full)));
+    }
 
     /// A measurement that nobody lists is in no document's figures.
     #[test]
@@ -131,7 +160,7 @@ mod tests {
             let args = Args::try_parse_from(["gpunet-bench"].into_iter().chain(args));
             assert!(args.is_ok_and(|args| !matches!(args.what, What::Report(_))), "{}", one.name);
             assert!(PLAN.iter().filter(|other| other.name == one.name).count() == 1, "{}", one.name);
-            assert!(one.limits.is_sorted() && one.limits[0] > 0, "{}", one.name);
+            assert!(one.budget != Some(0) && one.budget <= Some(one.full), "{}", one.name);
             parsed.push(one.args[0]);
         }
         let others = ["all", "compare", "help", "render", "report"];

@@ -1,5 +1,6 @@
 //! A plain echo server, to compare with: kernel TCP and threads.
 
+use crate::measure::server::LISTENING;
 use crate::outcome::Outcome;
 use crate::process::more_descriptors;
 use crate::sockets::{are_cores_few, spin};
@@ -14,8 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// What a server prints before its address.
-pub const LISTENING: &str = "listening on ";
 /// Bytes that a connection reads at a time.
 const PIECE: usize = 256 << 10;
 /// The pause between two polls of a thread that has no connections.

@@ -1,13 +1,16 @@
-//! Servers as processes of their own: `gpunet-echo server`, and the plain ones.
+//! Servers as processes of their own: programs of gpunet, plain ones, and others that say where
+//! they listen.
 
-use super::plain::{LISTENING, Threads};
-use crate::measure::Run;
+use super::Run;
 use crate::outcome::Outcome;
 use crate::process::{Owned, Profile, start_bound};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+
+/// What a server prints before its address.
+pub const LISTENING: &str = "listening on ";
 
 /// A running server. It ends when it is dropped.
 pub struct Server {
@@ -21,8 +24,13 @@ impl Server {
     /// Starts the echo program in this program's folder, at a free port of this machine. Without
     /// `blocks` it has its default number of blocks.
     pub fn echo(run: &Run<'_>, blocks: Option<u32>) -> Outcome<Self> {
-        let mut command = Command::new(std::env::current_exe()?.with_file_name("gpunet-echo"));
-        command.args(["server", "127.0.0.1:0", "--transport", "tcp"]);
+        Self::program(run, "gpunet-echo", &["server", "127.0.0.1:0", "--transport", "tcp"], blocks)
+    }
+
+    /// Starts a program of gpunet in this program's folder, on the device that is measured.
+    pub fn program(run: &Run<'_>, program: &str, args: &[&str], blocks: Option<u32>) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?.with_file_name(program));
+        command.args(args);
         run.add_device_and_daemon(&mut command);
         if let Some(blocks) = blocks {
             command.args(["--blocks", &blocks.to_string()]);
@@ -30,14 +38,15 @@ impl Server {
         Self::start(command.env("GPUNET_LOG", "error"))
     }
 
-    /// Starts a plain server, by this program.
-    pub fn plain(threads: Threads) -> Outcome<Self> {
+    /// Starts a plain server, by this program, with what `plain-server` takes as threads.
+    pub fn plain(threads: &str) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["plain-server", &threads.to_string()]);
+        command.args(["plain-server", threads]);
         Self::start(&mut command)
     }
 
-    fn start(command: &mut Command) -> Outcome<Self> {
+    /// Starts a program that prints its address behind [`LISTENING`] when it serves.
+    pub fn start(command: &mut Command) -> Outcome<Self> {
         let program = command.get_program().to_owned();
         let child = start_bound(command.stdin(Stdio::null()).stdout(Stdio::piped()), Signal::TERM)
             .map_err(|error| format!("cannot start {}: {error}", program.display()))?;

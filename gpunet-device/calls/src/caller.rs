@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::function::{Failure, Function};
-use crate::layout::{Calls, TAKEN};
+use crate::layout::{Calls, Shape, TAKEN};
 use crate::plain::Plain;
 use crate::wire::{self, ANSWER_HEAD, NO_TICKET, REQUEST_HEAD, Status};
 use core::fmt;
@@ -23,13 +23,14 @@ const DONE: u32 = u32::MAX;
 const WAIT_ENDED: u16 = u16::MAX;
 /// Words of an answer that the leader loads at each look. It gives them to the other lanes, which
 /// saves them a trip to the host's memory.
-const EAGER_WORDS: usize = 16;
+pub(crate) const EAGER_WORDS: usize = 16;
 /// Looks at units that are stored already, until something else must be wrong.
 const LOOKS: u32 = 1 << 20;
 
 /// A call that was started: the right to its answer. Only [`Caller::wait`] and
 /// [`Caller::give_up`] make its place free for another call.
 #[must_use = "its place stays taken until it is waited for or given up"]
+#[repr(C)]
 pub struct Ticket<A> {
     channel: u32,
     slot: u32,
@@ -59,16 +60,18 @@ impl<A> fmt::Debug for Ticket<A> {
 /// results. Every call that waits is a [`Group::sync`].
 #[derive(Debug)]
 #[must_use = "its channel stays taken until it is closed"]
+#[repr(C)]
 pub struct Caller {
     calls: Calls,
     net: Net,
-    channel: u32,
     /// The number of the next request.
     next: u64,
     /// The first number for which the caller has not seen room.
     room: u64,
     /// Tickets in use.
     busy: u64,
+    channel: u32,
+    reserved: u32,
 }
 
 impl Caller {
@@ -99,7 +102,7 @@ impl Caller {
     /// ```
     #[inline(always)]
     pub fn open<G: Group>(g: &G, net: Net, calls: Calls) -> Self {
-        let mut caller = Self { calls, net, channel: HOMELESS, next: 0, room: 0, busy: 0 };
+        let mut caller = Self { calls, net, next: 0, room: 0, busy: 0, channel: HOMELESS, reserved: 0 };
         if calls.is_on() {
             let (channel, next) = if g.is_leader() { take_channel(calls, g.index()) } else { (HOMELESS, 0) };
             caller.channel = g.broadcast(channel.into()) as u32;
@@ -107,6 +110,25 @@ impl Caller {
             caller.room = caller.next;
         }
         caller
+    }
+
+    /// Returns whether it has a channel.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_open(&self) -> bool {
+        self.calls.is_on() && self.channel != HOMELESS
+    }
+
+    /// Waits with this context from now on.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub const fn set_net(&mut self, net: Net) {
+        self.net = net;
+    }
+
+    #[inline(always)]
+    pub(crate) const fn shape(&self) -> Shape {
+        self.calls.shape()
     }
 
     /// Calls a function and waits for its answer, at most `timeout` for all. If it does not come in
@@ -142,13 +164,9 @@ impl Caller {
         request: Q,
         timeout: Timeout,
     ) -> Result<Ticket<A>, Failure> {
-        let slot = self.busy.trailing_ones();
-        if slot >= self.calls.shape().tickets() {
-            return Err(if self.channel == HOMELESS { Failure::NoChannel } else { Failure::TooMany });
-        }
+        let slot = self.free_slot()?;
         let number = self.put(g, function, request, slot, timeout)?;
-        self.busy |= 1 << slot;
-        Ok(Ticket { channel: self.channel, slot, number, answer: PhantomData })
+        Ok(self.take_slot(slot, number))
     }
 
     /// Calls a function whose answer nobody wants. Nothing says whether it ran: the function may
@@ -179,29 +197,19 @@ impl Caller {
         ticket: &mut Ticket<A>,
         timeout: Timeout,
     ) -> Result<A, Failure> {
-        if ticket.is_done() || ticket.channel != self.channel {
-            return Err(Failure::NoTicket);
-        }
-        let mut answer = MaybeUninit::<A>::uninit();
-        let result = receive(g, self.calls, self.net, ticket, timeout, answer.as_mut_ptr());
-        if !matches!(result, Err(Failure::Wait(_))) {
-            self.busy &= !(1 << ticket.slot);
-            ticket.slot = DONE;
-            // Who answers has copied the request, and those before it.
-            let room = ticket.number + 1 + u64::from(self.calls.shape().tickets());
-            if matches!(result, Ok(())) && room > self.room {
-                self.room = room;
-            }
-        }
-        // SAFETY: `receive` has written all words of the answer, and every pattern of bits is a
-        // value of a plain type.
-        result.map(|()| unsafe { answer.assume_init() })
+        self.wait_by(ticket, |place| {
+            let mut answer = MaybeUninit::<A>::uninit();
+            receive(g, place, timeout, answer.as_mut_ptr())?;
+            // SAFETY: `receive` has written all words of the answer, and every pattern of bits is a
+            // value of a plain type.
+            Ok(unsafe { answer.assume_init() })
+        })
     }
 
     /// Gives an answer up: its place is free for another call. The function may still run, and its
     /// answer is dropped.
     #[inline(always)]
-    pub fn give_up<A: Plain>(&mut self, ticket: Ticket<A>) {
+    pub fn give_up<A>(&mut self, ticket: Ticket<A>) {
         if !ticket.is_done() && ticket.channel == self.channel {
             self.busy &= !(1 << ticket.slot);
         }
@@ -225,7 +233,7 @@ impl Caller {
         }
     }
 
-    /// Stores a request, once there is room for it. Returns its number.
+    /// Stores a request that is a value. Returns its number.
     #[inline(always)]
     fn put<G: Group, Q: Plain, A: Plain>(
         &mut self,
@@ -235,11 +243,28 @@ impl Caller {
         slot: u32,
         timeout: Timeout,
     ) -> Result<u64, Failure> {
+        let head = Head { function: function.number(), len: size_of::<Q>(), answer: size_of::<A>(), slot };
+        let from = (&raw const request).cast::<u32>();
+        // SAFETY: a word of the request, which has no padding.
+        let word = |at: usize| unsafe { from.wrapping_add(at).read_unaligned() };
+        self.put_words(g, head, word, timeout)
+    }
+
+    /// Stores a request, once there is room for it. Returns its number. `word` gives a word of the
+    /// payload, to the front's lanes.
+    #[inline(always)]
+    pub(crate) fn put_words<G: Group>(
+        &mut self,
+        g: &G,
+        head: Head,
+        word: impl Fn(usize) -> u32,
+        timeout: Timeout,
+    ) -> Result<u64, Failure> {
         let shape = self.calls.shape();
         if self.channel == HOMELESS {
             return Err(Failure::NoChannel);
         }
-        if size_of::<Q>() > shape.request() || size_of::<A>() > shape.answer() {
+        if head.len > shape.request() || head.answer > shape.answer() {
             return Err(Failure::Sizes);
         }
         if self.next >= self.room {
@@ -249,15 +274,13 @@ impl Caller {
         if let Some(front) = g.front(lane) {
             let (tag, place) =
                 (wire::request_tag(shape.lap(self.next)), self.calls.request(self.channel, self.next));
-            let units = const { REQUEST_HEAD + size_of::<Q>() / 4 };
-            let lengths = wire::lengths(size_of::<Q>(), size_of::<A>());
-            let from = (&raw const request).cast::<u32>();
+            let units = REQUEST_HEAD + wire::words(head.len);
+            let lengths = wire::lengths(head.len, head.answer);
             let word = |at: usize| match at {
-                0 => function.number(),
+                0 => head.function,
                 1 => lengths,
-                2 => slot,
-                // SAFETY: a word of the request, which has no padding.
-                at if at < units => unsafe { from.wrapping_add(at - REQUEST_HEAD).read_unaligned() },
+                2 => head.slot,
+                at if at < units => word(at - REQUEST_HEAD),
                 _ => 0,
             };
             let (mut pair, step) = (front.rank(), lanes::<G>(lane));
@@ -271,6 +294,66 @@ impl Caller {
         self.next += 1;
         Ok(self.next - 1)
     }
+
+    /// A ticket that is not in use.
+    #[inline(always)]
+    pub(crate) fn free_slot(&self) -> Result<u32, Failure> {
+        let slot = self.busy.trailing_ones();
+        if slot < self.calls.shape().tickets() {
+            return Ok(slot);
+        }
+        Err(if self.channel == HOMELESS { Failure::NoChannel } else { Failure::TooMany })
+    }
+
+    /// The ticket of request `number`, which is in use from now on.
+    #[inline(always)]
+    pub(crate) const fn take_slot<A>(&mut self, slot: u32, number: u64) -> Ticket<A> {
+        self.busy |= 1 << slot;
+        Ticket { channel: self.channel, slot, number, answer: PhantomData }
+    }
+
+    /// Waits for a ticket's answer by `receive`, and makes its place free if it has ended.
+    #[inline(always)]
+    pub(crate) fn wait_by<A, R>(
+        &mut self,
+        ticket: &mut Ticket<A>,
+        receive: impl FnOnce(Place) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        if ticket.is_done() || ticket.channel != self.channel || ticket.slot >= self.calls.shape().tickets() {
+            return Err(Failure::NoTicket);
+        }
+        let Ticket { channel, slot, number, .. } = *ticket;
+        let result = receive(Place { calls: self.calls, net: self.net, channel, slot, number });
+        if !matches!(result, Err(Failure::Wait(_))) {
+            self.busy &= !(1 << ticket.slot);
+            ticket.slot = DONE;
+            // Who answers has copied the request, and those before it.
+            let room = ticket.number + 1 + u64::from(self.calls.shape().tickets());
+            if result.is_ok() && room > self.room {
+                self.room = room;
+            }
+        }
+        result
+    }
+}
+
+/// What a request says beside its payload; lengths in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) function: u32,
+    pub(crate) len: usize,
+    pub(crate) answer: usize,
+    pub(crate) slot: u32,
+}
+
+/// Where an answer comes, and to which request.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) calls: Calls,
+    pub(crate) net: Net,
+    pub(crate) channel: u32,
+    pub(crate) slot: u32,
+    pub(crate) number: u64,
 }
 
 /// How many lanes store the pairs of a request's units.
@@ -356,20 +439,50 @@ fn of_wait(error: Error) -> Failure {
 
 /// Waits for an answer, and writes its words to `to`. All lanes call it, each with its own `to`.
 #[inline(always)]
-fn receive<G: Group, A: Plain>(
-    g: &G,
-    calls: Calls,
-    net: Net,
-    ticket: &Ticket<A>,
-    timeout: Timeout,
-    to: *mut A,
-) -> Result<(), Failure> {
-    let (place, tag) = (calls.answer(ticket.channel, ticket.slot), wire::answer_tag(ticket.number));
+fn receive<G: Group, A: Plain>(g: &G, place: Place, timeout: Timeout, to: *mut A) -> Result<(), Failure> {
     let words = const { size_of::<A>() / 4 };
     let eager = const { if size_of::<A>() / 4 <= EAGER_WORDS { size_of::<A>() / 4 } else { 0 } };
     let mut found = [0_u32; EAGER_WORDS + 1];
+    let len = receive_head(g, place, timeout, eager, &mut found)?;
+    if len != size_of::<A>() {
+        return Err(Failure::Malformed);
+    }
+    let word = to.cast::<u32>();
+    let mut at = 0;
+    while at < eager {
+        let both = match (found.get(at), found.get(at + 1)) {
+            (Some(&low), Some(&high)) => u64::from(low) | u64::from(high) << 32,
+            _ => 0,
+        };
+        let both = g.broadcast(both);
+        // SAFETY: a word of the answer.
+        unsafe { word.wrapping_add(at).write_unaligned(both as u32) };
+        if at + 1 < words {
+            // SAFETY: as above.
+            unsafe { word.wrapping_add(at + 1).write_unaligned((both >> 32) as u32) };
+        }
+        at += 2;
+    }
+    if eager < words {
+        // SAFETY: an answer has so many bytes.
+        unsafe { receive_payload(g, place, to.cast(), size_of::<A>()) }?;
+    }
+    Ok(())
+}
+
+/// Waits for the head of an answer, and returns how many bytes the answer has. All lanes call it.
+/// The leader finds the first `eager` words of the payload, too, at the same look.
+#[inline(always)]
+pub(crate) fn receive_head<G: Group>(
+    g: &G,
+    to: Place,
+    timeout: Timeout,
+    eager: usize,
+    found: &mut [u32; EAGER_WORDS + 1],
+) -> Result<usize, Failure> {
+    let (place, tag) = (to.calls.answer(to.channel, to.slot), wire::answer_tag(to.number));
     let head = if g.is_leader() {
-        let mut guard = WaitGuard::new(net, Deadline::of(timeout)).waiting_for(Awaited::new(Call::Host));
+        let mut guard = WaitGuard::new(to.net, Deadline::of(timeout)).waiting_for(Awaited::new(Call::Host));
         let mut ended = None;
         loop {
             let (mut pair, mut there, mut head) = (0, true, 0);
@@ -404,7 +517,7 @@ fn receive<G: Group, A: Plain>(
                 let error: Error = error;
                 break u64::from(wire::answer_head(error.errno() as usize, WAIT_ENDED));
             }
-            ended = end_of_wait(calls, net, &mut guard, timeout).err();
+            ended = end_of_wait(to.calls, to.net, &mut guard, timeout).err();
         }
     } else {
         0
@@ -417,56 +530,90 @@ fn receive<G: Group, A: Plain>(
     if status != Status::Answered as u16 {
         return Err(Failure::of(status, (head >> 32) as u32));
     }
-    if usize::from(len) != size_of::<A>() {
-        return Err(Failure::Malformed);
-    }
-    let to = to.cast::<u32>();
-    let mut at = 0;
-    while at < eager {
-        let both = match (found.get(at), found.get(at + 1)) {
-            (Some(&low), Some(&high)) => u64::from(low) | u64::from(high) << 32,
-            _ => 0,
-        };
-        let both = g.broadcast(both);
-        // SAFETY: a word of the answer.
-        unsafe { to.wrapping_add(at).write_unaligned(both as u32) };
-        if at + 1 < words {
-            // SAFETY: as above.
-            unsafe { to.wrapping_add(at + 1).write_unaligned((both >> 32) as u32) };
-        }
-        at += 2;
-    }
-    if eager < words {
-        // Each lane loads all of a long answer.
-        let lost = u32::from(!load_all(place, tag, to, words));
-        if g.sum(lost) != 0 {
-            return Err(Failure::Malformed);
-        }
-    }
-    Ok(())
+    Ok(len.into())
 }
 
-/// Loads the words of an answer whose head is there. The host stores the head last, so they are
-/// stored; each has its tag once this lane sees it. Returns whether all have it.
+/// Loads the payload of an answer whose head is there. All lanes call it, and each loads all.
+///
+/// # Safety
+/// `to` is writable for `len` bytes, at most as many as a place has. If it is the same in several
+/// lanes, they write the same.
 #[inline(always)]
-fn load_all(place: *mut u64, tag: u32, to: *mut u32, words: usize) -> bool {
-    let (mut at, mut looks) = (0, 0);
-    while at < words {
-        // SAFETY: a unit of the ticket's place.
-        let unit = unsafe { Word::from_ptr(place.wrapping_add(ANSWER_HEAD + at)) }.peek();
-        if has_tag(unit, tag) {
-            // SAFETY: a word of the answer.
-            unsafe { to.wrapping_add(at).write_unaligned(unit as u32) };
-            at += 1;
-        } else {
+pub(crate) unsafe fn receive_payload<G: Group>(
+    g: &G,
+    place: Place,
+    to: *mut u8,
+    len: usize,
+) -> Result<(), Failure> {
+    let units = place.calls.answer(place.channel, place.slot);
+    // SAFETY: the caller's contract.
+    let lost = u32::from(!unsafe { load_all(units, wire::answer_tag(place.number), to, len) });
+    if g.sum(lost) != 0 { Err(Failure::Malformed) } else { Ok(()) }
+}
+
+/// Units of a place that are loaded together: a trip to the host's memory takes long.
+const BATCH: usize = 8;
+
+/// Loads the bytes of an answer whose head is there. The host stores the head last, so they are
+/// stored; each unit has its tag once this lane sees it. Returns whether all have it.
+///
+/// # Safety
+/// `to` is writable for `len` bytes, and a place has as many.
+#[inline(always)]
+unsafe fn load_all(place: *mut u64, tag: u32, to: *mut u8, len: usize) -> bool {
+    let end = ANSWER_HEAD + wire::words(len);
+    let is_aligned = to.addr().is_multiple_of(4);
+    let (mut first, mut looks) = (0, 0);
+    while first < end {
+        let mut units = [0; BATCH];
+        let (mut at, mut there) = (0, true);
+        while at < BATCH {
+            // SAFETY: a pair of the ticket's place, whose length is a multiple of a batch's.
+            let pair = unsafe { load_units(place.wrapping_add(first + at)) };
+            (units[at], units[at + 1]) = (pair[0], pair[1]);
+            there &= first + at < ANSWER_HEAD || first + at >= end || has_tag(pair[0], tag);
+            there &= first + at + 1 >= end || has_tag(pair[1], tag);
+            at += 2;
+        }
+        if !there {
             looks += 1;
             if looks > LOOKS {
                 return false;
             }
             yield_core();
+            continue;
         }
+        let mut at = 0;
+        while at < BATCH {
+            if first + at >= ANSWER_HEAD && first + at < end {
+                let byte = (first + at - ANSWER_HEAD) * 4;
+                // SAFETY: bytes of the answer, by the caller's contract.
+                unsafe { write_word(to.wrapping_add(byte), units[at] as u32, len - byte, is_aligned) };
+            }
+            at += 1;
+        }
+        first += BATCH;
     }
     true
+}
+
+/// Writes a word, or its first `len` bytes if it has more.
+///
+/// # Safety
+/// `to` is writable for these bytes, and aligned to four if `is_aligned` says so.
+#[inline(always)]
+unsafe fn write_word(to: *mut u8, word: u32, len: usize, is_aligned: bool) {
+    if is_aligned && len >= 4 {
+        // SAFETY: the caller's contract.
+        unsafe { to.cast::<u32>().write(word) };
+        return;
+    }
+    let mut at = 0;
+    while at < 4 && at < len {
+        // SAFETY: the caller's contract.
+        unsafe { to.wrapping_add(at).write((word >> (8 * at)) as u8) };
+        at += 1;
+    }
 }
 
 #[inline(always)]
@@ -482,5 +629,5 @@ const fn status_of(head: u64) -> u16 {
 /// How many words the payload has, by the head of its answer.
 #[inline(always)]
 const fn head_words(head: u64) -> usize {
-    head as u16 as usize / 4
+    wire::words(head as u16 as usize)
 }

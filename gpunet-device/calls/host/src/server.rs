@@ -148,8 +148,9 @@ impl CallServer {
 
     /// Ends the threads: nothing is answered from now on, and callers that wait get
     /// [`crate::Failure::HostGone`]. Functions that run are waited for, for two seconds; those that
-    /// still run then are left alone. The memory stays until this value is dropped.
-    pub fn stop(&mut self) {
+    /// still run then are left alone. Returns how many these are. The memory stays until this value
+    /// is dropped.
+    pub fn stop(&mut self) -> usize {
         // Ordering: Relaxed; a sign to stop, which brings no data.
         self.pool.stop.store(true, Ordering::Relaxed);
         for thread in &self.threads {
@@ -164,6 +165,7 @@ impl CallServer {
             tracing::warn!(target: "gpunet::calls", "{running} functions still run, and are left alone");
         }
         self.pool.requests.lock().unwrap_or_else(PoisonError::into_inner).close();
+        running
     }
 
     /// What has happened to calls so far.

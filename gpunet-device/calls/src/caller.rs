@@ -39,6 +39,9 @@ pub struct Ticket<A> {
 }
 
 impl<A> Ticket<A> {
+    /// That of no call.
+    pub const DONE: Self = Self { channel: 0, slot: DONE, number: 0, answer: PhantomData };
+
     /// Returns whether the answer was taken, or given up.
     #[must_use]
     #[inline(always)]
@@ -75,6 +78,14 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// One without a channel: every call fails with [`Failure::NoChannel`].
+    #[doc(hidden)]
+    #[must_use]
+    #[inline(always)]
+    pub const fn none(net: Net) -> Self {
+        Self { calls: Calls::OFF, net, next: 0, room: 0, busy: 0, channel: HOMELESS, reserved: 0 }
+    }
+
     /// Takes a channel that no other caller has. If there is none, every call fails with
     /// [`Failure::NoChannel`].
     ///
@@ -102,7 +113,7 @@ impl Caller {
     /// ```
     #[inline(always)]
     pub fn open<G: Group>(g: &G, net: Net, calls: Calls) -> Self {
-        let mut caller = Self { calls, net, next: 0, room: 0, busy: 0, channel: HOMELESS, reserved: 0 };
+        let mut caller = Self { calls, ..Self::none(net) };
         if calls.is_on() {
             let (channel, next) = if g.is_leader() { take_channel(calls, g.index()) } else { (HOMELESS, 0) };
             caller.channel = g.broadcast(channel.into()) as u32;

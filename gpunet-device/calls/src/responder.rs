@@ -47,15 +47,20 @@ pub struct Request {
     function: u32,
     answer_len: u16,
     len: u16,
-    words: [u32; MAX_REQUEST / 4],
+    words: Words,
 }
+
+/// The words of a payload, aligned for any structure of C.
+#[derive(Clone, Debug)]
+#[repr(align(16))]
+struct Words([u32; MAX_REQUEST / 4]);
 
 impl Request {
     /// Room for a request.
     #[must_use]
     pub const fn empty() -> Self {
         let from = Return { channel: 0, slot: NO_TICKET, number: 0 };
-        Self { from, function: 0, answer_len: 0, len: 0, words: [0; MAX_REQUEST / 4] }
+        Self { from, function: 0, answer_len: 0, len: 0, words: Words([0; MAX_REQUEST / 4]) }
     }
 
     /// Where its answer goes.
@@ -78,16 +83,16 @@ impl Request {
         }
         // SAFETY: so many bytes are in `words`, and every pattern of bits is a value of a plain
         // type.
-        Some(unsafe { self.words.as_ptr().cast::<Q>().read_unaligned() })
+        Some(unsafe { self.words.0.as_ptr().cast::<Q>().read_unaligned() })
     }
 }
 
 impl Request {
-    /// Its bytes.
+    /// Its bytes, the first at a multiple of 16.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: so many bytes are in `words`.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len.into()) }
+        unsafe { std::slice::from_raw_parts(self.words.0.as_ptr().cast(), self.len.into()) }
     }
 
     /// How many bytes the caller has for the answer.
@@ -177,7 +182,7 @@ impl Requests {
         if !is_sound {
             return Taken::Malformed;
         }
-        for (word, at) in into.words.iter_mut().zip(REQUEST_HEAD..REQUEST_HEAD + wire::words(len.into())) {
+        for (word, at) in into.words.0.iter_mut().zip(REQUEST_HEAD..REQUEST_HEAD + wire::words(len.into())) {
             match load(at) {
                 Some(found) => *word = found,
                 None => return Taken::Nothing,

@@ -95,7 +95,7 @@ impl Functions {
     /// Adds a function of bytes, as kernels in C call them: requests of at most `request` bytes and
     /// answers of at most `answer`. It writes its answer, and returns how many bytes that has. It
     /// gets as much room as the caller has; an answer that does not fit fails the call by
-    /// [`crate::Failure::Sizes`]. Kernels in Rust call it by `Caller::start_bytes`, or as a
+    /// [`crate::Failure::Sizes`]. Request and answer begin at a multiple of 16. Kernels in Rust call it by `Caller::start_bytes`, or as a
     /// [`Function`] of types that are as long.
     ///
     /// # Errors
@@ -132,11 +132,12 @@ impl Functions {
                 fail(desk, to, Status::Sizes);
                 return;
             }
-            let mut room = [0; MAX_ANSWER];
+            let mut room = Room([0; MAX_ANSWER]);
             // Where no answer is wanted, the function has room nevertheless.
             let len = if to.is_wanted() { answer.min(given.answer_room()) } else { answer };
             caught(number, || {
-                let (reply, room) = (Reply::<Bytes>::new(desk, to), room.get_mut(..len).unwrap_or_default());
+                let (reply, room) =
+                    (Reply::<Bytes>::new(desk, to), room.0.get_mut(..len).unwrap_or_default());
                 match body(given.bytes(), room) {
                     Ok(used) => reply.send_bytes(room.get(..used)),
                     Err(error) => drop(reply.refuse(error)),
@@ -181,6 +182,10 @@ impl Functions {
         }
     }
 }
+
+/// Room for an answer, aligned for any structure of C.
+#[repr(align(16))]
+struct Room([u8; MAX_ANSWER]);
 
 /// Runs a function, whose panic is the answer of this call alone: the reply that is dropped by it
 /// says so.

@@ -160,7 +160,8 @@ impl CallServer {
         while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < ends {
             std::thread::sleep(Duration::from_micros(200));
         }
-        let running = self.threads.drain(..).filter(|thread| !thread.is_finished()).count();
+        self.threads.retain(|thread| !thread.is_finished());
+        let running = self.threads.len();
         if running > 0 {
             tracing::warn!(target: "gpunet::calls", "{running} functions still run, and are left alone");
         }
@@ -193,6 +194,9 @@ fn pool_of(calls: Calls, functions: Functions, settings: Settings, region: Arc<P
 
 impl Drop for CallServer {
     fn drop(&mut self) {
-        self.stop();
+        // Ordering: Relaxed; this thread has set it.
+        if !self.pool.stop.load(Ordering::Relaxed) {
+            self.stop();
+        }
     }
 }

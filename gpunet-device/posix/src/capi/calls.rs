@@ -152,6 +152,10 @@ macro_rules! calls {
                 room: u64,
                 timeout_ns: i64,
             ) -> i64 {
+                // Before anything is called.
+                if answer.is_null() && room > 0 {
+                    return crate::returned(Err(crate::errno::FAULT));
+                }
                 let mut ticket = CallTicket::DONE;
                 // SAFETY: the caller's contract; the ticket is this thread's own.
                 let started =

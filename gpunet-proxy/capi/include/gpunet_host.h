@@ -918,8 +918,8 @@ typedef struct gpunet_host_record {
      */
     const void *payload;
     /**
-     * The text of a printed line; NULL of other records. Of a line that cannot be put together the
-     * reason, with the level 0.
+     * The text of a printed line, and the name of a span or a counter; NULL of other records. Of a
+     * line that cannot be put together the reason, with the level 0.
      */
     const char *text;
     /**
@@ -939,7 +939,8 @@ typedef struct gpunet_host_record {
      */
     uint32_t left_out;
     /**
-     * The number that the kernel gave; from 32768 on a printed line.
+     * The number that the kernel gave; GPUNET_RECORD_BEGIN, GPUNET_RECORD_END and
+     * GPUNET_RECORD_COUNT for spans and counters; from 32768 on a printed line.
      */
     uint16_t kind;
     /**

@@ -20,11 +20,11 @@ handles! { gpunet_host_calls_t, CALLS: CallsObject, 21, "set of functions" }
 /// In `flags`: a thread always polls for calls, and keeps a core.
 pub const GPUNET_HOST_CALLS_POLL: u32 = 1;
 
-/// A function that kernels call (gpunet_calls.h). It gets `len` bytes of the request, writes at most
-/// `room` bytes to `answer`, and returns how many it has written, or a negative errno, which is what
-/// the kernel gets. More bytes than `room` are -EMSGSIZE in the kernel. Both places are aligned to
-/// 16 bytes and live for the call. Several threads may run it at the same time. It may block. No C++
-/// exception may leave it.
+/// A function that kernels call (gpunet_calls.h). It gets `len` bytes of the request, writes at
+/// most `room` bytes to `answer`, and returns how many it has written, or a negative errno, which
+/// is what the kernel gets. More bytes than `room` are -EMSGSIZE in the kernel. Both places are
+/// aligned to 16 bytes and live for the call. Several threads may run it at the same time. It may
+/// block. No C++ exception may leave it.
 pub type gpunet_host_function_fn = Option<
     unsafe extern "C" fn(
         request: *const c_void,
@@ -206,8 +206,8 @@ fn functions(raw: &[gpunet_host_function]) -> Result<Functions, Failure> {
     Ok(functions)
 }
 
-/// Makes `count` functions of the program callable by kernels of the attachment's device, and starts
-/// the threads that run them.
+/// Makes `count` functions of the program callable by kernels of the attachment's device, and
+/// starts the threads that run them.
 ///
 ///     static int64_t add(const void *request, size_t len, void *answer, size_t room, void *user) {
 ///         const uint32_t *numbers = request;
@@ -215,11 +215,11 @@ fn functions(raw: &[gpunet_host_function]) -> Result<Functions, Failure> {
 ///         *(uint32_t *)answer = numbers[0] + numbers[1];
 ///         return 4;
 ///     }
-///     gpunet_host_function functions[] = {{.name = "add", .run = add, .request = 8, .answer = 4}};
+///     gpunet_host_function all[] = {{.name = "add", .run = add, .request = 8, .answer = 4}};
 ///     gpunet_host_calls_settings settings = {.channels = 132};
-///     gpunet_host_calls_t *calls;
 ///     gpunet_calls_t value;
-///     if (gpunet_host_calls(attachment, functions, 1, &settings, &calls) == 0 && gpunet_host_calls_value(calls, &value) == 0)
+///     if (gpunet_host_calls(attachment, all, 1, &settings, &calls) == 0 &&
+///         gpunet_host_calls_value(calls, &value) == 0)
 ///         work<<<132, 128>>>(net, value);
 ///
 /// On success `*calls` is a handle that gpunet_host_calls_close ends. Errors: -EBADF; -EINVAL for

@@ -95,8 +95,8 @@ impl Functions {
     /// Adds a function of bytes, as kernels in C call them: requests of at most `request` bytes and
     /// answers of at most `answer`. It writes its answer, and returns how many bytes that has. It
     /// gets as much room as the caller has; an answer that does not fit fails the call by
-    /// [`crate::Failure::Sizes`]. Request and answer begin at a multiple of 16. Kernels in Rust call it by `Caller::start_bytes`, or as a
-    /// [`Function`] of types that are as long.
+    /// [`crate::Failure::Sizes`]. Request and answer begin at a multiple of 16. Kernels in Rust
+    /// call it by `Caller::start_bytes`, or as a [`Function`] of types that are as long.
     ///
     /// # Errors
     /// [`Registered`].

@@ -21,10 +21,19 @@
 #include "gpunet_types.h"
 
 #ifndef __CUDACC__
-#include <gpunet_host.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
+/* As gpunet_host.h declares them, which kernels do not need. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+uint64_t gpunet_host_now_ns(void);
+int gpunet_host_take_turns(void);
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
 #define GPUNET_RECORDS_CALL static inline
 #else
 #define GPUNET_RECORDS_CALL static __device__ __forceinline__

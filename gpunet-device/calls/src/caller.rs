@@ -80,7 +80,6 @@ pub struct Caller {
 impl Caller {
     /// One without a channel: every call fails with [`Failure::NoChannel`].
     #[doc(hidden)]
-    #[must_use]
     #[inline(always)]
     pub const fn none(net: Net) -> Self {
         Self { calls: Calls::OFF, net, next: 0, room: 0, busy: 0, channel: HOMELESS, reserved: 0 }

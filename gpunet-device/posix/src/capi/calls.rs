@@ -158,8 +158,9 @@ macro_rules! calls {
                 }
                 let mut ticket = CallTicket::DONE;
                 // SAFETY: the caller's contract; the ticket is this thread's own.
-                let started =
-                    unsafe { $start(net, caller, function, request, len, room, &raw mut ticket, timeout_ns) };
+                let started = unsafe {
+                    $start(net, caller, function, request, len, room, &raw mut ticket, timeout_ns)
+                };
                 if started < 0 {
                     return started.into();
                 }

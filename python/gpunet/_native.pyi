@@ -1,9 +1,9 @@
 """The native module. What is public is in `gpunet`; docs/python.md leads through it."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import IO, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import IO, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, final
 
 from typing_extensions import Buffer as Buffer  # PEP 688
 
@@ -14,6 +14,7 @@ ReturnedAddress: TypeAlias = Any
 Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
 Transport: TypeAlias = Literal["auto", "tcp", "peer", "rc"]
 Leftover: TypeAlias = Literal["close", "reset", "keep"]
+Level: TypeAlias = Literal["error", "warn", "info", "debug", "trace"]
 Setting: TypeAlias = int | float | str | bool | list[str]
 
 class _TorchStream(Protocol):
@@ -350,6 +351,45 @@ class Attachment:
         """
     def alloc(self, nbytes: int) -> Memory:
         """Allocates zeroed memory of the device, at least a byte. MemoryError: it has no more."""
+    def serve_calls(
+        self,
+        functions: Mapping[str | int, Callable[[bytes], Buffer | None]],
+        *,
+        channels: int,
+        tickets: int = 16,
+        threads: int = 4,
+        request: int = 256,
+        answer: int = 256,
+        latency: float = 1e-4,
+    ) -> Calls:
+        """Lets kernels call functions of this program, by names or by numbers below 2**30 (gpunet_calls.h).
+
+        >>> with attachment.serve_calls({"double": lambda data: data * 2}, channels=132) as calls:
+        ...     kernel((132,), (128,), (net, numpy.frombuffer(calls.value, "V32")))
+
+        A function gets the request's bytes and returns the answer's, or None for none. An OSError with an errno is what the
+        kernel gets; any other exception is printed, and the kernel gets -ECONNABORTED. `threads` threads run the functions,
+        several at a time. `channels` is how many blocks, warps or threads of kernels call at a time, `tickets` how many calls
+        each of them has in flight (64 at most), `request` and `answer` are the longest in bytes (1012 and 1020 at most).
+        `latency`, in seconds, is how long the library sleeps between two looks when no calls come. ValueError: something of
+        this cannot be.
+        """
+    def watch(
+        self,
+        *,
+        rings: int,
+        records: int = 1024,
+        payload: int = 44,
+        texts: int = 128,
+        level: Level = "info",
+        wait: float | None = None,
+    ) -> Watch:
+        """Makes rings in which kernels record and print (gpunet_records.h).
+
+        `rings` is how many blocks, warps or threads write at a time; each ring keeps `records` records of at most `payload`
+        bytes. `texts` is how many texts kernels may print, `level` the least important lines that are. Without `wait` a full
+        ring loses its oldest record; with it a record waits for `read`, for so many seconds (math.inf: without limit).
+        """
     def stats(self) -> dict[str, Any]:
         """Returns totals ("opened", "closed", "undelivered") and what it holds now ("sockets", "free_ring_bytes", ...)."""
     def close(self) -> dict[str, int]:
@@ -357,6 +397,92 @@ class Attachment:
     @property
     def closed(self) -> bool: ...
     def __enter__(self) -> Attachment: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class Calls:
+    """Functions of the program that kernels call. A context manager: leaving the block closes it.
+
+    Keep the object until the kernels have ended that have its value: it has the memory.
+    """
+
+    @property
+    def value(self) -> bytes:
+        """The kernel's parameter: a `gpunet_calls_t`, by value."""
+    def stats(self) -> dict[str, int]:
+        """Returns how many calls were "answered", "told" (no answer was wanted), "failed", "late" and "malformed"."""
+    def close(self) -> int:
+        """Ends the service: calls of kernels fail with -ENETDOWN from now on. Returns how many functions still run.
+
+        It waits two seconds for functions that run. OSError (EDEADLK): such a function called it.
+        """
+    @property
+    def closed(self) -> bool: ...
+    def __enter__(self) -> Calls: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Record:
+    """A record of a kernel, or a printed line."""
+
+    @property
+    def time_ns(self) -> int:
+        """When it was written, in nanoseconds of the device's clock."""
+    @property
+    def number(self) -> int:
+        """Its number in its ring, from 0."""
+    @property
+    def kind(self) -> int:
+        """The kernel's number for it; from 32768 on a printed line; GPUNET_RECORD_BEGIN, _END, _COUNT (32752 to 32754)."""
+    @property
+    def ring(self) -> int: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def warp(self) -> int | None:
+        """None: the block wrote it."""
+    @property
+    def lane(self) -> int | None: ...
+    @property
+    def sm(self) -> int | None:
+        """The multiprocessor; None: a CPU."""
+    @property
+    def text(self) -> str | None:
+        """The printed line, or the name of a span or counter; None: a record of another kind."""
+    @property
+    def level(self) -> Level | None:
+        """Of a line. None beside a text: it says why there is no line."""
+    @property
+    def left_out(self) -> int:
+        """Lines of the same text that were left out before this one, because of its limit."""
+    @property
+    def payload(self) -> bytes:
+        """What the record says; of a line its arguments."""
+
+class Watch:
+    """Rings in which kernels record and print. A context manager: leaving the block closes it.
+
+    Keep the object until the kernels have ended that have its value: it has the memory.
+    """
+
+    @property
+    def value(self) -> bytes:
+        """The kernel's parameter: a `gpunet_records_t`, by value."""
+    def read(self) -> list[Record]:
+        """Returns what has come since the last call: the records of each ring in order. It does not wait.
+
+        Kernels may run meanwhile, hang, or have ended.
+        """
+    def stats(self) -> dict[str, int]:
+        """Returns how many "records" were read, and how many were "overwritten", "refused" or "malformed"."""
+    def close(self) -> None:
+        """Ends the reading: what was not read is lost."""
+    @property
+    def closed(self) -> bool: ...
+    def __enter__(self) -> Watch: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...

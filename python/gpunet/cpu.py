@@ -128,6 +128,7 @@ def _argument(argument: Any) -> tuple[int, object]:
 def compile(source: str, *, options: Sequence[str] = ()) -> ctypes.CDLL:
     """Compiles C for the CPU that includes gpunet.h; returns the library, whose functions are for `run_c`.
 
+    gpunet_calls.h and gpunet_records.h are there, too.
     The compiler is `$CC`, or `cc`; `options` go to it. Raises CompileError with its messages.
     """
     if not isinstance(source, str):

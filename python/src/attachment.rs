@@ -1,5 +1,6 @@
 //! Attachments: one device's sockets.
 
+use crate::calls::Calls;
 use crate::cuda::{self, Context};
 use crate::detach::{detach, is_ending};
 use crate::device_socket::{self, DeviceListener, DeviceSocket};
@@ -7,12 +8,15 @@ use crate::error::{self, Failure};
 use crate::fork::Owned;
 use crate::launch::{Launch, Policy};
 use crate::memory::Memory;
+use crate::watch::{Asked, Watch};
 use crate::{address, job, plain};
+use gpunet_calls_host::Settings;
 use gpunet_proxy::CloseReport;
 use gpunet_proxy::abi::{Error, Handle};
 use gpunet_proxy::socket::SocketError;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use serde_json::json;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -229,6 +233,46 @@ impl Attachment {
         let (ordinal, made) =
             (core.ordinal()?, detach(py, || core.with(|attachment| attachment.alloc(nbytes)))?);
         Ok(Memory::new(core, ordinal, made.map_err(|error| error::alloc(&error))?))
+    }
+
+    #[pyo3(signature = (functions, *, channels, tickets=16, threads=4, request=256, answer=256, latency=1e-4))]
+    #[allow(clippy::too_many_arguments, reason = "keywords")]
+    fn serve_calls(
+        &self,
+        functions: &Bound<'_, PyDict>,
+        channels: u32,
+        tickets: u32,
+        threads: u32,
+        request: usize,
+        answer: usize,
+        latency: f64,
+    ) -> PyResult<Calls> {
+        if !(1..=1 << 16).contains(&channels) {
+            let text = "it is 1 to 65536, one for each block, warp or thread that calls at a time";
+            return Err(PyValueError::new_err(format!("channels is {channels}; {text}")));
+        }
+        if !(2..=1024).contains(&threads) {
+            return Err(PyValueError::new_err(format!("threads is {threads}; it is 2 to 1024")));
+        }
+        let latency = Duration::try_from_secs_f64(latency)
+            .map_err(|_| PyValueError::new_err(format!("latency is a number of seconds, not {latency}")))?;
+        let settings = Settings { tickets, threads, latency, ..Settings::new(channels) };
+        Calls::new(self.core.get()?, functions, settings, (request, answer))
+    }
+
+    #[pyo3(signature = (*, rings, records=1024, payload=44, texts=128, level="info", wait=None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords")]
+    fn watch(
+        &self,
+        py: Python<'_>,
+        rings: u32,
+        records: u32,
+        payload: usize,
+        texts: u32,
+        level: &str,
+        wait: Option<f64>,
+    ) -> PyResult<Watch> {
+        Watch::new(py, self.core.get()?, &Asked { rings, records, payload, texts, level, wait })
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -16,7 +16,7 @@ use gpunet_proxy::LaunchToken;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::cell::RefCell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -202,6 +202,18 @@ pub(crate) fn cpu_function(
         });
     });
     Ok(())
+}
+
+/// The clock of records, for gpunet_records.h.
+#[unsafe(no_mangle)]
+extern "C" fn gpunet_host_now_ns() -> u64 {
+    gpunet_device::now_ns()
+}
+
+/// A block of one thread has no others that could run, for gpunet_records.h.
+#[unsafe(no_mangle)]
+const extern "C" fn gpunet_host_take_turns() -> c_int {
+    0
 }
 
 /// # Errors

@@ -12,6 +12,7 @@
 //! | `attachment`, `launch`, `cpu`, `device_socket`, `memory`, `cuda` | a device: launches of its kernels, their sockets and memory |
 //! | `queue`, `team`, `cpu_team` | operations in the order of a stream; devices that store into each other's memory, also in kernels on the CPU |
 //! | `channel` | whole arrays to another process |
+//! | `calls`, `watch` | functions of Python that kernels call; what kernels record and print |
 //! | `array`, `export`, `dlpack` | arrays of other libraries as memory, and memory as their arrays |
 //! | `address`, `buffer`, `plain`, `error` | Python's values: addresses, memory, dicts, exceptions |
 //! | `wait`, `detach`, `job`, `fork`, `log` | how calls wait; work without the GIL; what goes on behind them; children of `fork`; the log |
@@ -20,6 +21,7 @@ mod address;
 mod array;
 mod attachment;
 mod buffer;
+mod calls;
 mod channel;
 mod cpu;
 mod cpu_team;
@@ -41,6 +43,7 @@ mod queue;
 mod socket;
 mod team;
 mod wait;
+mod watch;
 
 use gpunet_embed_ptx::{Embedded, embedded};
 use pyo3::prelude::*;
@@ -81,6 +84,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<device_socket::DeviceListener>()?;
     module.add_class::<launch::Launch>()?;
     module.add_class::<memory::Memory>()?;
+    module.add_class::<calls::Calls>()?;
+    module.add_class::<watch::Watch>()?;
+    module.add_class::<watch::Record>()?;
     module.add_class::<queue::Queue>()?;
     module.add_class::<queue::Started>()?;
     module.add_class::<queue::Done>()?;

@@ -43,7 +43,7 @@ def ask(port: int, data: bytes) -> bytes:
     raise AssertionError("nobody listens")
 
 
-@pytest.mark.parametrize("part", ["listener.accept()", "cpu.accept", "cpu.run_c"])
+@pytest.mark.parametrize("part", ["listener.accept()", "cpu.accept", "library.echo"])
 def test_the_servers(part: str) -> None:
     port = free_port()
     with subprocess.Popen([sys.executable, "-c", block(part, port)], stderr=subprocess.PIPE, text=True) as server:
@@ -63,7 +63,7 @@ def test_the_servers(part: str) -> None:
         assert "KeyboardInterrupt" in errors
 
 
-@pytest.mark.parametrize("part", ["asyncio.run", "queue.recv(", "gpunet.Channel.connect"])
+@pytest.mark.parametrize("part", ["asyncio.run", "queue.recv(", "gpunet.Channel.connect", "serve_calls("])
 def test_the_programs_that_end(part: str) -> None:
     done = subprocess.run([sys.executable, "-c", block(part, free_port())], timeout=30)
     assert done.returncode == 0

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::function::{Failure, Function};
-use crate::layout::{Calls, TAKEN};
+use crate::layout::{Calls, Shape, TAKEN};
 use crate::plain::Plain;
 use crate::wire::{self, ANSWER_HEAD, NO_TICKET, REQUEST_HEAD, Status};
 use core::fmt;
@@ -31,6 +31,7 @@ const LOOKS: u32 = 1 << 20;
 /// A call that was started: the right to its answer. Only [`Caller::wait`] and
 /// [`Caller::give_up`] make its place free for another call.
 #[must_use = "its place stays taken until it is waited for or given up"]
+#[repr(C)]
 pub struct Ticket<A> {
     channel: u32,
     slot: u32,
@@ -39,6 +40,9 @@ pub struct Ticket<A> {
 }
 
 impl<A> Ticket<A> {
+    /// That of no call.
+    pub const DONE: Self = Self { channel: 0, slot: DONE, number: 0, answer: PhantomData };
+
     /// Returns whether the answer was taken, or given up.
     #[must_use]
     #[inline(always)]
@@ -60,19 +64,28 @@ impl<A> fmt::Debug for Ticket<A> {
 /// results. Every call that waits is a [`Group::sync`].
 #[derive(Debug)]
 #[must_use = "its channel stays taken until it is closed"]
+#[repr(C)]
 pub struct Caller {
     calls: Calls,
     net: Net,
-    channel: u32,
     /// The number of the next request.
     next: u64,
     /// The first number for which the caller has not seen room.
     room: u64,
     /// Tickets in use.
     busy: u64,
+    channel: u32,
+    reserved: u32,
 }
 
 impl Caller {
+    /// One without a channel: every call fails with [`Failure::NoChannel`].
+    #[doc(hidden)]
+    #[inline(always)]
+    pub const fn none(net: Net) -> Self {
+        Self { calls: Calls::OFF, net, next: 0, room: 0, busy: 0, channel: HOMELESS, reserved: 0 }
+    }
+
     /// Takes a channel that no other caller has. If there is none, every call fails with
     /// [`Failure::NoChannel`].
     ///
@@ -100,7 +113,7 @@ impl Caller {
     /// ```
     #[inline(always)]
     pub fn open<G: Group>(g: &G, net: Net, calls: Calls) -> Self {
-        let mut caller = Self { calls, net, channel: HOMELESS, next: 0, room: 0, busy: 0 };
+        let mut caller = Self { calls, ..Self::none(net) };
         if calls.is_on() {
             let (channel, next) = if g.is_leader() { take_channel(calls, g.index()) } else { (HOMELESS, 0) };
             caller.channel = g.broadcast(channel.into()) as u32;
@@ -108,6 +121,25 @@ impl Caller {
             caller.room = caller.next;
         }
         caller
+    }
+
+    /// Returns whether it has a channel.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_open(&self) -> bool {
+        self.calls.is_on() && self.channel != HOMELESS
+    }
+
+    /// Waits with this context from now on.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub const fn set_net(&mut self, net: Net) {
+        self.net = net;
+    }
+
+    #[inline(always)]
+    pub(crate) const fn shape(&self) -> Shape {
+        self.calls.shape()
     }
 
     /// Calls a function and waits for its answer, at most `timeout` for all. If it does not come in
@@ -143,13 +175,9 @@ impl Caller {
         request: Q,
         timeout: Timeout,
     ) -> Result<Ticket<A>, Failure> {
-        let slot = self.busy.trailing_ones();
-        if slot >= self.calls.shape().tickets() {
-            return Err(if self.channel == HOMELESS { Failure::NoChannel } else { Failure::TooMany });
-        }
+        let slot = self.free_slot()?;
         let number = self.put(g, function, request, slot, timeout)?;
-        self.busy |= 1 << slot;
-        Ok(Ticket { channel: self.channel, slot, number, answer: PhantomData })
+        Ok(self.take_slot(slot, number))
     }
 
     /// Calls a function whose answer nobody wants. Nothing says whether it ran: the function may
@@ -180,29 +208,19 @@ impl Caller {
         ticket: &mut Ticket<A>,
         timeout: Timeout,
     ) -> Result<A, Failure> {
-        if ticket.is_done() || ticket.channel != self.channel {
-            return Err(Failure::NoTicket);
-        }
-        let mut answer = MaybeUninit::<A>::uninit();
-        let result = receive(g, self.calls, self.net, ticket, timeout, answer.as_mut_ptr());
-        if !matches!(result, Err(Failure::Wait(_))) {
-            self.busy &= !(1 << ticket.slot);
-            ticket.slot = DONE;
-            // Who answers has copied the request, and those before it.
-            let room = ticket.number + 1 + u64::from(self.calls.shape().tickets());
-            if matches!(result, Ok(())) && room > self.room {
-                self.room = room;
-            }
-        }
-        // SAFETY: `receive` has written all words of the answer, and every pattern of bits is a
-        // value of a plain type.
-        result.map(|()| unsafe { answer.assume_init() })
+        self.wait_by(ticket, |place| {
+            let mut answer = MaybeUninit::<A>::uninit();
+            receive(g, place, timeout, answer.as_mut_ptr())?;
+            // SAFETY: `receive` has written all words of the answer, and every pattern of bits is a
+            // value of a plain type.
+            Ok(unsafe { answer.assume_init() })
+        })
     }
 
     /// Gives an answer up: its place is free for another call. The function may still run, and its
     /// answer is dropped.
     #[inline(always)]
-    pub fn give_up<A: Plain>(&mut self, ticket: Ticket<A>) {
+    pub fn give_up<A>(&mut self, ticket: Ticket<A>) {
         if !ticket.is_done() && ticket.channel == self.channel {
             self.busy &= !(1 << ticket.slot);
         }
@@ -226,7 +244,7 @@ impl Caller {
         }
     }
 
-    /// Stores a request, once there is room for it. Returns its number.
+    /// Stores a request that is a value. Returns its number.
     #[inline(always)]
     fn put<G: Group, Q: Plain, A: Plain>(
         &mut self,
@@ -236,11 +254,28 @@ impl Caller {
         slot: u32,
         timeout: Timeout,
     ) -> Result<u64, Failure> {
+        let head = Head { function: function.number(), len: size_of::<Q>(), answer: size_of::<A>(), slot };
+        let from = (&raw const request).cast::<u32>();
+        // SAFETY: a word of the request, which has no padding.
+        let word = |at: usize| unsafe { from.wrapping_add(at).read_unaligned() };
+        self.put_words(g, head, word, timeout)
+    }
+
+    /// Stores a request, once there is room for it. Returns its number. `word` gives a word of the
+    /// payload, to the front's lanes.
+    #[inline(always)]
+    pub(crate) fn put_words<G: Group>(
+        &mut self,
+        g: &G,
+        head: Head,
+        word: impl Fn(usize) -> u32,
+        timeout: Timeout,
+    ) -> Result<u64, Failure> {
         let shape = self.calls.shape();
         if self.channel == HOMELESS {
             return Err(Failure::NoChannel);
         }
-        if size_of::<Q>() > shape.request() || size_of::<A>() > shape.answer() {
+        if head.len > shape.request() || head.answer > shape.answer() {
             return Err(Failure::Sizes);
         }
         if self.next >= self.room {
@@ -250,15 +285,13 @@ impl Caller {
         if let Some(front) = g.front(lane) {
             let (tag, place) =
                 (wire::request_tag(shape.lap(self.next)), self.calls.request(self.channel, self.next));
-            let units = const { REQUEST_HEAD + size_of::<Q>() / 4 };
-            let lengths = wire::lengths(size_of::<Q>(), size_of::<A>());
-            let from = (&raw const request).cast::<u32>();
+            let units = REQUEST_HEAD + wire::words(head.len);
+            let lengths = wire::lengths(head.len, head.answer);
             let word = |at: usize| match at {
-                0 => function.number(),
+                0 => head.function,
                 1 => lengths,
-                2 => slot,
-                // SAFETY: a word of the request, which has no padding.
-                at if at < units => unsafe { from.wrapping_add(at - REQUEST_HEAD).read_unaligned() },
+                2 => head.slot,
+                at if at < units => word(at - REQUEST_HEAD),
                 _ => 0,
             };
             let (mut pair, step) = (front.rank(), lanes::<G>(lane));
@@ -271,6 +304,74 @@ impl Caller {
         }
         self.next += 1;
         Ok(self.next - 1)
+    }
+
+    /// A ticket that is not in use.
+    #[inline(always)]
+    pub(crate) fn free_slot(&self) -> Result<u32, Failure> {
+        let slot = self.busy.trailing_ones();
+        if slot < self.calls.shape().tickets() {
+            return Ok(slot);
+        }
+        Err(if self.channel == HOMELESS { Failure::NoChannel } else { Failure::TooMany })
+    }
+
+    /// The ticket of request `number`, which is in use from now on.
+    #[inline(always)]
+    pub(crate) const fn take_slot<A>(&mut self, slot: u32, number: u64) -> Ticket<A> {
+        self.busy |= 1 << slot;
+        Ticket { channel: self.channel, slot, number, answer: PhantomData }
+    }
+
+    /// Waits for a ticket's answer by `receive`, and makes its place free if it has ended.
+    #[inline(always)]
+    pub(crate) fn wait_by<A, R>(
+        &mut self,
+        ticket: &mut Ticket<A>,
+        receive: impl FnOnce(Place) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        if ticket.is_done() || ticket.channel != self.channel || ticket.slot >= self.calls.shape().tickets() {
+            return Err(Failure::NoTicket);
+        }
+        let Ticket { channel, slot, number, .. } = *ticket;
+        let result = receive(Place { calls: self.calls, net: self.net, channel, slot, number });
+        if !matches!(result, Err(Failure::Wait(_))) {
+            self.busy &= !(1 << ticket.slot);
+            ticket.slot = DONE;
+            // Who answers has copied the request, and those before it.
+            let room = ticket.number + 1 + u64::from(self.calls.shape().tickets());
+            if result.is_ok() && room > self.room {
+                self.room = room;
+            }
+        }
+        result
+    }
+}
+
+/// What a request says beside its payload; lengths in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) function: u32,
+    pub(crate) len: usize,
+    pub(crate) answer: usize,
+    pub(crate) slot: u32,
+}
+
+/// Where an answer comes, and to which request.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) calls: Calls,
+    pub(crate) net: Net,
+    pub(crate) channel: u32,
+    pub(crate) slot: u32,
+    pub(crate) number: u64,
+}
+
+impl Place {
+    /// The answer's place, and its tag.
+    #[inline(always)]
+    const fn place(&self) -> (*mut u64, u32) {
+        (self.calls.answer(self.channel, self.slot), wire::answer_tag(self.number))
     }
 }
 
@@ -356,35 +457,53 @@ fn of_wait(error: Error) -> Failure {
 }
 
 /// Waits for an answer, and writes its words to `to`. All lanes call it, each with its own `to`.
+#[inline(always)]
+fn receive<G: Group, A: Plain>(g: &G, place: Place, timeout: Timeout, to: *mut A) -> Result<(), Failure> {
+    let come = await_answer(g, place, timeout, const { size_of::<A>() })?;
+    if come.len != size_of::<A>() {
+        return Err(Failure::Malformed);
+    }
+    // SAFETY: an answer has so many bytes.
+    unsafe { receive_payload(g, place, come, to.cast()) }
+}
+
+/// An answer whose head is there.
+#[derive(Clone, Copy)]
+pub(crate) struct Come<F> {
+    /// How many bytes it has.
+    pub(crate) len: usize,
+    /// The lanes that have polled for the payload, too: each has its pair of units.
+    front: Option<F>,
+    pair: u64,
+}
+
+/// Waits for an answer of at most `most` bytes. All lanes call it.
 ///
 /// A lane's loads from the host's memory take their trips nearly one after the other, those of a
-/// warp take theirs at once. So the first warp polls for head and payload together, and gives both
-/// to all; a lane alone polls for the head.
+/// warp take theirs at once. So the first warp polls for head and payload together; a lane alone
+/// polls for the head.
 #[inline(always)]
-fn receive<G: Group, A: Plain>(
+pub(crate) fn await_answer<G: Group>(
     g: &G,
-    calls: Calls,
-    net: Net,
-    ticket: &Ticket<A>,
+    to: Place,
     timeout: Timeout,
-    to: *mut A,
-) -> Result<(), Failure> {
-    let (place, tag) = (calls.answer(ticket.channel, ticket.slot), wire::answer_tag(ticket.number));
-    let words = const { size_of::<A>() / 4 };
+    most: usize,
+) -> Result<Come<G::Front>, Failure> {
+    let (place, tag) = to.place();
     let lane = Lane::of(g);
     let is_shared = G::Front::IS_WARP && g.has_front(lane);
     let front = if is_shared { g.front(lane) } else { None };
-    // The pair of units of this lane.
-    let (mut mine, mut head) = (0, 0);
+    let (mut pair, mut head) = (0, 0);
     if front.is_some() || (!is_shared && lane.is_leader()) {
-        let (first, rank) = (first_pairs(is_shared, words), front.map_or(0, |front| front.rank()));
+        let polled = if is_shared { pairs_of(most).min(LANES) } else { 1 };
+        let rank = front.map_or(0, |front| front.rank());
         let first_of = |value| front.map_or(value, |front| front.first_of(value));
-        let mut guard = WaitGuard::new(net, Deadline::of(timeout)).waiting_for(Awaited::new(Call::Host));
+        let mut guard = WaitGuard::new(to.net, Deadline::of(timeout)).waiting_for(Awaited::new(Call::Host));
         let mut ended = 0;
         loop {
             let there;
-            (mine, there) = if rank < first { load_pair(place, rank, tag) } else { (0, 3) };
-            head = first_of(mine);
+            (pair, there) = if rank < polled { load_pair(place, rank, tag) } else { (0, 3) };
+            head = first_of(pair);
             let is_complete = is_complete(rank, there, head);
             if front.map_or(is_complete, |front| front.all(is_complete)) {
                 // A status that no host writes is that of a wait here.
@@ -400,7 +519,7 @@ fn receive<G: Group, A: Plain>(
             }
             let mut errno = 0;
             if rank == 0
-                && let Err(error) = end_of_wait(calls, net, &mut guard, timeout)
+                && let Err(error) = end_of_wait(to.calls, to.net, &mut guard, timeout)
             {
                 errno = error.errno() as u64;
             }
@@ -415,34 +534,35 @@ fn receive<G: Group, A: Plain>(
     if status != Status::Answered as u16 {
         return Err(Failure::of(status, (head >> 32) as u32));
     }
-    if usize::from(len) != size_of::<A>() {
-        return Err(Failure::Malformed);
-    }
-    let to = to.cast::<u32>();
-    if is_shared {
-        share_all(g, front, (place, tag), mine, (to, words))
-    } else {
-        // All have loaded before the next call's answer can come to this place.
-        let lost = u32::from(!load_all(place, tag, to, words));
-        if g.sum(lost) == 0 { Ok(()) } else { Err(Failure::Malformed) }
-    }
+    Ok(Come { len: len.into(), front, pair })
 }
 
-/// How many pairs of units hold an answer of so many words.
-const fn pairs_of(words: usize) -> usize {
-    (ANSWER_HEAD + words).div_ceil(2)
-}
-
-/// How many pairs are polled for: the first only, or one by each lane of a warp.
+/// Writes the payload of an answer whose head is there. All lanes call it, and each writes all.
+///
+/// # Safety
+/// `to` is writable for the answer's bytes, and a place has as many. If it is the same in several
+/// lanes, they write the same.
 #[inline(always)]
-const fn first_pairs(is_shared: bool, words: usize) -> usize {
-    if !is_shared {
-        1
-    } else if pairs_of(words) < LANES {
-        pairs_of(words)
-    } else {
-        LANES
+pub(crate) unsafe fn receive_payload<G: Group>(
+    g: &G,
+    place: Place,
+    come: Come<G::Front>,
+    to: *mut u8,
+) -> Result<(), Failure> {
+    if G::Front::IS_WARP && g.has_front(Lane::of(g)) {
+        // SAFETY: the caller's contract.
+        return unsafe { share_all(g, place, come, to) };
     }
+    // All have loaded before the next call's answer can come to this place.
+    // SAFETY: the caller's contract.
+    let lost = u32::from(!unsafe { load_all(place, to, come.len) });
+    if g.sum(lost) == 0 { Ok(()) } else { Err(Failure::Malformed) }
+}
+
+/// How many pairs of units hold an answer of so many bytes.
+#[inline(always)]
+fn pairs_of(len: usize) -> usize {
+    (ANSWER_HEAD + wire::words(len)).div_ceil(2)
 }
 
 /// Loads a pair of units: their words, and which of them have the tag: bit 0 and bit 1.
@@ -458,32 +578,26 @@ fn load_pair(place: *mut u64, pair: usize, tag: u32) -> (u64, u32) {
 /// leaves all but the first as they were.
 #[inline(always)]
 fn is_complete(pair: usize, there: u32, head: u64) -> bool {
-    let units = ANSWER_HEAD + head_words(head);
+    let units = ANSWER_HEAD + wire::words((head as u16).into());
     (there & 1 != 0 || (pair > 0 && pair * 2 >= units)) && (there & 2 != 0 || pair * 2 + 1 >= units)
 }
 
-/// Writes the words of an answer whose head is there. Its first warp has loaded the first pairs,
-/// `mine` of each lane; it gives all lanes one after another, and loads more. All lanes call it.
+/// The part of [`receive_payload`] for groups with a first warp: it gives all lanes the pairs that
+/// its lanes have, one after another, and loads more.
+///
+/// # Safety
+/// As [`receive_payload`].
 #[inline(always)]
-fn share_all<G: Group>(
-    g: &G,
-    front: Option<G::Front>,
-    (place, tag): (*mut u64, u32),
-    mut mine: u64,
-    (to, words): (*mut u32, usize),
-) -> Result<(), Failure> {
-    let (mut base, pairs) = (0, pairs_of(words));
+unsafe fn share_all<G: Group>(g: &G, to: Place, come: Come<G::Front>, bytes: *mut u8) -> Result<(), Failure> {
+    let (place, tag) = to.place();
+    let Come { len, front, mut pair } = come;
+    let (mut base, pairs, is_aligned) = (0, pairs_of(len), bytes.addr().is_multiple_of(4));
     loop {
         let mut at = 0;
         while at < LANES && base + at < pairs {
-            let both = g.broadcast(front.map_or(0, |front| front.of(at, mine)));
-            let first = (base + at) * 2;
-            for (unit, word) in [(first, both as u32), (first + 1, (both >> 32) as u32)] {
-                if unit >= ANSWER_HEAD && unit < ANSWER_HEAD + words {
-                    // SAFETY: a word of the answer.
-                    unsafe { to.wrapping_add(unit - ANSWER_HEAD).write_unaligned(word) };
-                }
-            }
+            let both = g.broadcast(front.map_or(0, |front| front.of(at, pair)));
+            // SAFETY: the caller's contract.
+            unsafe { write_pair(bytes, base + at, both, len, is_aligned) };
             at += 1;
         }
         base += LANES;
@@ -494,12 +608,12 @@ fn share_all<G: Group>(
         if let Some(front) = front
             && base + front.rank() < pairs
         {
-            let (pair, last) = (base + front.rank(), ANSWER_HEAD + words);
+            let (next, units) = (base + front.rank(), ANSWER_HEAD + wire::words(len));
             is_lost = true;
             for _ in 0..LOOKS {
                 let there;
-                (mine, there) = load_pair(place, pair, tag);
-                if there & 1 != 0 && (there & 2 != 0 || pair * 2 + 1 >= last) {
+                (pair, there) = load_pair(place, next, tag);
+                if there & 1 != 0 && (there & 2 != 0 || next * 2 + 1 >= units) {
                     is_lost = false;
                     break;
                 }
@@ -511,28 +625,63 @@ fn share_all<G: Group>(
     }
 }
 
-/// Loads the words of an answer whose head is there. Returns whether all have its tag, as they have
+/// Loads the bytes of an answer whose head is there. Returns whether all have its tag, as they have
 /// if the host has stored them.
+///
+/// # Safety
+/// As [`receive_payload`].
 #[inline(always)]
-fn load_all(place: *mut u64, tag: u32, to: *mut u32, words: usize) -> bool {
+unsafe fn load_all(to: Place, bytes: *mut u8, len: usize) -> bool {
     // Ordering: Acquire fence, after the load of the head, pairs with the Release store of it in
     // `Answers::store`: the words before it are visible, and plain loads find them.
     fence(Ordering::Acquire);
-    let (mut pair, mut all_there) = (0, true);
-    while pair < pairs_of(words) {
+    let ((place, tag), units) = (to.place(), ANSWER_HEAD + wire::words(len));
+    let (mut pair, mut all_there, is_aligned) = (0, true, bytes.addr().is_multiple_of(4));
+    while pair < pairs_of(len) {
         // SAFETY: a pair of the ticket's place, which the host leaves alone until the next call.
-        let units = unsafe { load_published(place.wrapping_add(pair * 2)) };
-        for (half, unit) in units.into_iter().enumerate() {
-            let at = pair * 2 + half;
-            if at >= ANSWER_HEAD && at < ANSWER_HEAD + words {
-                all_there &= has_tag(unit, tag);
-                // SAFETY: a word of the answer.
-                unsafe { to.wrapping_add(at - ANSWER_HEAD).write_unaligned(unit as u32) };
-            }
-        }
+        let [first, second] = unsafe { load_published(place.wrapping_add(pair * 2)) };
+        all_there &= pair == 0 || has_tag(first, tag);
+        all_there &= pair * 2 + 1 >= units || has_tag(second, tag);
+        let both = first & u64::from(u32::MAX) | second << 32;
+        // SAFETY: the caller's contract.
+        unsafe { write_pair(bytes, pair, both, len, is_aligned) };
         pair += 1;
     }
     all_there
+}
+
+/// Writes those words of a pair that belong to a payload of `len` bytes.
+///
+/// # Safety
+/// `to` is writable for `len` bytes, and aligned to four if `is_aligned` says so.
+#[inline(always)]
+unsafe fn write_pair(to: *mut u8, pair: usize, both: u64, len: usize, is_aligned: bool) {
+    for (unit, word) in [(pair * 2, both as u32), (pair * 2 + 1, (both >> 32) as u32)] {
+        let Some(byte) = unit.checked_sub(ANSWER_HEAD).map(|word| word * 4) else { continue };
+        if byte < len {
+            // SAFETY: bytes of the payload, by the caller's contract.
+            unsafe { write_word(to.wrapping_add(byte), word, len - byte, is_aligned) };
+        }
+    }
+}
+
+/// Writes a word, or its first `len` bytes if it has more.
+///
+/// # Safety
+/// `to` is writable for these bytes, and aligned to four if `is_aligned` says so.
+#[inline(always)]
+unsafe fn write_word(to: *mut u8, word: u32, len: usize, is_aligned: bool) {
+    if is_aligned && len >= 4 {
+        // SAFETY: the caller's contract.
+        unsafe { to.cast::<u32>().write(word) };
+        return;
+    }
+    let mut at = 0;
+    while at < 4 && at < len {
+        // SAFETY: the caller's contract.
+        unsafe { to.wrapping_add(at).write((word >> (8 * at)) as u8) };
+        at += 1;
+    }
 }
 
 #[inline(always)]
@@ -543,10 +692,4 @@ const fn has_tag(unit: u64, tag: u32) -> bool {
 #[inline(always)]
 const fn status_of(head: u64) -> u16 {
     (head >> 16) as u16
-}
-
-/// How many words the payload has, by the head of its answer.
-#[inline(always)]
-const fn head_words(head: u64) -> usize {
-    head as u16 as usize / 4
 }

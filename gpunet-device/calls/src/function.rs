@@ -67,6 +67,27 @@ impl<Q, A> fmt::Debug for Function<Q, A> {
     }
 }
 
+/// The number of a function that is known by its name: the same in kernels and on the host, in all
+/// languages. It is from 2^30 on and below 2^31, so a program's own numbers below 2^30 are never
+/// one. Two names may have the same number: the host then refuses the second.
+///
+/// # Examples
+///
+/// ```
+/// const LOOK_UP: u32 = gpunet_calls::number_of("look_up");
+/// assert!(LOOK_UP >> 30 == 1 && LOOK_UP != gpunet_calls::number_of("look_down"));
+/// ```
+#[must_use]
+pub const fn number_of(name: &str) -> u32 {
+    // FNV-1a.
+    let (bytes, mut hash, mut at) = (name.as_bytes(), 0x811c_9dc5_u32, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    1 << 30 | hash >> 2
+}
+
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {

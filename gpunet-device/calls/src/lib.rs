@@ -12,6 +12,7 @@
 //! | `wire` | the format of requests and answers |
 //! | `layout` | [`Calls`], the kernel's way to the host, and where everything lies |
 //! | `caller` | [`Caller`], [`Ticket`]: the kernel's side |
+//! | `bytes` | calls whose requests and answers are bytes: those of C |
 //! | `responder` | [`Requests`], [`Answers`]: the host's side of the memory |
 //! | `names` | [`resolve`], [`connect`]: host names |
 //!
@@ -19,6 +20,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![deny(unsafe_code)]
 
+mod bytes;
 mod caller;
 mod function;
 mod layout;
@@ -34,8 +36,9 @@ mod test_calls;
 mod tests;
 mod wire;
 
+pub use bytes::Bytes;
 pub use caller::{Caller, Ticket};
-pub use function::{Failure, Function};
+pub use function::{Failure, Function, number_of};
 pub use layout::{Calls, Shape};
 pub use names::{MAX_NAME, Name, RESOLVE, connect, resolve};
 pub use plain::Plain;

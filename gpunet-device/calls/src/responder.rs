@@ -11,7 +11,6 @@ use crate::plain::Plain;
 use crate::wire::{self, ANSWER_HEAD, MAX_REQUEST, NO_TICKET, REQUEST_HEAD, Status};
 use gpunet_device::Error;
 use gpunet_device::abi::Word;
-use std::mem::MaybeUninit;
 
 /// Where an answer goes: a channel, a ticket, and the request's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +47,20 @@ pub struct Request {
     function: u32,
     answer_len: u16,
     len: u16,
-    words: [u32; MAX_REQUEST / 4],
+    words: Words,
 }
+
+/// The words of a payload, aligned for any structure of C.
+#[derive(Clone, Debug)]
+#[repr(align(16))]
+struct Words([u32; MAX_REQUEST / 4]);
 
 impl Request {
     /// Room for a request.
     #[must_use]
     pub const fn empty() -> Self {
         let from = Return { channel: 0, slot: NO_TICKET, number: 0 };
-        Self { from, function: 0, answer_len: 0, len: 0, words: [0; MAX_REQUEST / 4] }
+        Self { from, function: 0, answer_len: 0, len: 0, words: Words([0; MAX_REQUEST / 4]) }
     }
 
     /// Where its answer goes.
@@ -79,7 +83,22 @@ impl Request {
         }
         // SAFETY: so many bytes are in `words`, and every pattern of bits is a value of a plain
         // type.
-        Some(unsafe { self.words.as_ptr().cast::<Q>().read_unaligned() })
+        Some(unsafe { self.words.0.as_ptr().cast::<Q>().read_unaligned() })
+    }
+}
+
+impl Request {
+    /// Its bytes, the first at a multiple of 16.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes are in `words`.
+        unsafe { std::slice::from_raw_parts(self.words.0.as_ptr().cast(), self.len.into()) }
+    }
+
+    /// How many bytes the caller has for the answer.
+    #[must_use]
+    pub fn answer_room(&self) -> usize {
+        self.answer_len.into()
     }
 }
 
@@ -158,13 +177,12 @@ impl Requests {
         };
         let (len, answer_len) = (lengths as u16, (lengths >> 16) as u16);
         let is_sound = usize::from(len) <= shape.request()
-            && len.is_multiple_of(4)
             && usize::from(answer_len) <= shape.answer()
             && (slot < shape.tickets() || slot == NO_TICKET);
         if !is_sound {
             return Taken::Malformed;
         }
-        for (word, at) in into.words.iter_mut().zip(REQUEST_HEAD..REQUEST_HEAD + usize::from(len) / 4) {
+        for (word, at) in into.words.0.iter_mut().zip(REQUEST_HEAD..REQUEST_HEAD + wire::words(len.into())) {
             match load(at) {
                 Some(found) => *word = found,
                 None => return Taken::Nothing,
@@ -223,17 +241,26 @@ impl Answers {
     /// # Errors
     /// [`Late`].
     pub fn answer<A: Plain>(&mut self, to: Return, answer: &A) -> Result<(), Late> {
-        let words = size_of::<A>() / 4;
-        let mut all = [const { MaybeUninit::<u32>::uninit() }; wire::MAX_ANSWER / 4];
-        assert!(size_of::<A>() <= self.calls.shape().answer(), "longer than the memory was made for");
-        // SAFETY: `Function` has checked that the answer is not longer, and a plain type has no
-        // padding.
-        unsafe {
-            (&raw const *answer).cast::<u8>().copy_to_nonoverlapping(all.as_mut_ptr().cast(), words * 4)
-        };
-        // SAFETY: written above.
-        let words = unsafe { std::slice::from_raw_parts(all.as_ptr().cast::<u32>(), words) };
-        self.store(to, Status::Answered, words)
+        // SAFETY: a plain type has no padding.
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const *answer).cast(), size_of::<A>()) };
+        self.answer_bytes(to, bytes)
+    }
+
+    /// Stores a function's answer as bytes.
+    ///
+    /// # Errors
+    /// [`Late`].
+    ///
+    /// # Panics
+    /// If there are more than the memory was made for.
+    pub fn answer_bytes(&mut self, to: Return, answer: &[u8]) -> Result<(), Late> {
+        assert!(answer.len() <= self.calls.shape().answer(), "longer than the memory was made for");
+        let words = answer.chunks(4).map(|chunk| {
+            let mut word = [0; 4];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u32::from_ne_bytes(word)
+        });
+        self.store(to, Status::Answered, answer.len(), words)
     }
 
     /// Stores that there is no answer, and why.
@@ -241,7 +268,7 @@ impl Answers {
     /// # Errors
     /// [`Late`].
     pub fn fail(&mut self, to: Return, status: Status) -> Result<(), Late> {
-        self.store(to, status, &[])
+        self.store(to, status, 0, std::iter::empty())
     }
 
     /// Stores the error that the function returned.
@@ -249,10 +276,16 @@ impl Answers {
     /// # Errors
     /// [`Late`].
     pub fn refuse(&mut self, to: Return, error: Error) -> Result<(), Late> {
-        self.store(to, Status::Refused, &[error.errno() as u32])
+        self.store(to, Status::Refused, 4, std::iter::once(error.errno() as u32))
     }
 
-    fn store(&mut self, to: Return, status: Status, words: &[u32]) -> Result<(), Late> {
+    fn store(
+        &mut self,
+        to: Return,
+        status: Status,
+        len: usize,
+        words: impl Iterator<Item = u32>,
+    ) -> Result<(), Late> {
         if !self.expects(to) {
             return Err(Late);
         }
@@ -260,13 +293,13 @@ impl Answers {
         let (place, tag) = (self.calls.answer(self.channel, to.slot), wire::answer_tag(to.number));
         // SAFETY: an aligned word of the ticket's place, which is long enough for the words.
         let word = |at: usize| unsafe { Word::from_ptr(place.wrapping_add(at)) };
-        for (&data, at) in words.iter().zip(ANSWER_HEAD..) {
+        for (data, at) in words.zip(ANSWER_HEAD..) {
             // Ordering: Relaxed; a unit's tag comes with its bytes.
             word(at).set(wire::unit(data, tag));
         }
         // Ordering: Release, last: who finds it mostly finds the rest at the same look. Nothing
         // depends on it, each unit has its tag.
-        word(0).publish(wire::unit(wire::answer_head(words.len() * 4, status as u16), tag));
+        word(0).publish(wire::unit(wire::answer_head(len, status as u16), tag));
         Ok(())
     }
 }

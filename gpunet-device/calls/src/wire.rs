@@ -11,6 +11,8 @@
 //! place that the request names, its *ticket*, and its tag is the request's number: an answer to an
 //! earlier request of the same ticket has another tag. Memory that nobody has written is zero,
 //! which is the tag of nothing.
+//!
+//! Lengths are in bytes. Behind a payload that ends in the middle of a word there are zeros.
 
 pub(crate) use gpunet_device::abi::line::unit;
 
@@ -82,6 +84,12 @@ pub(crate) const fn answer_tag(number: u64) -> u32 {
 #[inline(always)]
 pub(crate) const fn lengths(request: usize, answer: usize) -> u32 {
     request as u32 | (answer as u32) << 16
+}
+
+/// How many words hold so many bytes.
+#[inline(always)]
+pub(crate) const fn words(len: usize) -> usize {
+    len.div_ceil(4)
 }
 
 /// The first word of an answer.

@@ -17,11 +17,6 @@
 #include "gpunet.cuh"
 #include "gpunet_records.h"
 
-/* Lines of a level that is less important are not compiled. */
-#ifndef GPUNET_RECORDS_LEVEL
-#define GPUNET_RECORDS_LEVEL GPUNET_TRACE
-#endif
-
 namespace gpunet {
 namespace detail {
 
@@ -189,12 +184,12 @@ public:
         return opened;
     }
 
-    /* Writes a record of numbers, of 27 words at most: numbers of eight bytes take two. `kind` is from 1 to 32767. Returns whether it was
+    /* Writes a record of numbers, of 27 words at most: numbers of eight bytes take two. `kind` is from 1 to 32751. Returns whether it was
      * written: a payload that is longer than the rings' is not; nor is a record for which there is no room in time, which is counted. */
     template <class Group, class... Values> __device__ bool record(const Group &group, unsigned int kind, Values... values) {
         using types = detail::arguments<Values...>;
         static_assert(types::words <= GPUNET_RECORD_WORDS, "at most 27 words; a longer record is one of bytes: record_bytes");
-        if (kind - 1 >= 32767u || 4 * types::words > gpunet_records_payload(&raw_.records)) return false;
+        if (kind - 1 >= GPUNET_RECORD_BEGIN - 1 || 4 * types::words > gpunet_records_payload(&raw_.records)) return false;
         unsigned int words[GPUNET_RECORD_WORDS + 1] = {};
         types::put(words, values...);
         return put<types::words>(group, kind, words);
@@ -203,7 +198,7 @@ public:
     /* Writes a record of bytes in memory, at most as many as the rings' longest payload has. */
     template <class Group>
     __device__ bool record_bytes(const Group &group, unsigned int kind, const void *data, unsigned long long len) {
-        if (kind - 1 >= 32767u || len > gpunet_records_payload(&raw_.records) || !has_room(group, 1)) return false;
+        if (kind - 1 >= GPUNET_RECORD_BEGIN - 1 || len > gpunet_records_payload(&raw_.records) || !has_room(group, 1)) return false;
         if (group.thread_rank() < 32) {
             gpunet_records_put_bytes(&raw_, group.thread_rank(), lanes(group), kind, data, static_cast<unsigned int>(len));
         }
@@ -216,7 +211,7 @@ public:
         using types = detail::arguments<Values...>;
         static_assert(detail::scope_for<Group>() != detail::scope::block, "a warp or a thread records for each lane");
         static_assert(types::words <= GPUNET_RECORD_WORDS, "at most 27 words");
-        if (kind - 1 >= 32767u || 4 * types::words > gpunet_records_payload(&raw_.records) || !has_room(group, group.size())) return false;
+        if (kind - 1 >= GPUNET_RECORD_BEGIN - 1 || 4 * types::words > gpunet_records_payload(&raw_.records) || !has_room(group, group.size())) return false;
         unsigned int words[GPUNET_RECORD_WORDS + 1] = {};
         types::put(words, values...);
         gpunet_recorder own = raw_;
@@ -226,6 +221,23 @@ public:
         raw_.next += group.size();
         group.sync();
         return true;
+    }
+
+    /* Notes that a span begins, that it ends, and which value a counter of this group has now: `recorder.begin(block, "step")`. The name is
+     * sent once, as the text of a line without arguments is, and has at most 248 bytes; a span ends by the name and level by which it has
+     * begun. Spans of a group lie inside each other: the one that has begun last ends first. Each returns whether it was noted: a level
+     * that the host does not want is not. */
+    template <class Group, unsigned int Length>
+    __device__ bool begin(const Group &group, const char (&name)[Length], unsigned int level = GPUNET_INFO) {
+        return mark<1>(group, GPUNET_RECORD_BEGIN, name, level, 0);
+    }
+    template <class Group, unsigned int Length>
+    __device__ bool end(const Group &group, const char (&name)[Length], unsigned int level = GPUNET_INFO) {
+        return mark<1>(group, GPUNET_RECORD_END, name, level, 0);
+    }
+    template <class Group, unsigned int Length>
+    __device__ bool count(const Group &group, const char (&name)[Length], long long value, unsigned int level = GPUNET_INFO) {
+        return mark<3>(group, GPUNET_RECORD_COUNT, name, level, value);
     }
 
     /* Returns whether the host wants lines of that level. */
@@ -269,6 +281,23 @@ public:
 
 private:
     template <class Group> __device__ static unsigned int lanes(const Group &group) { return group.size() < 32 ? group.size() : 32; }
+
+    template <unsigned int Count, class Group, unsigned int Length>
+    __device__ bool mark(const Group &group, unsigned int kind, const char (&name)[Length], unsigned int level, long long value) {
+        static_assert(Length <= GPUNET_PRINT_TEXT + 1, "a name has at most 248 bytes");
+        if (level > GPUNET_RECORDS_LEVEL || raw_.records.memory == 0 || !prints(level)) return false;
+        const gpunet_format format = detail::format_of<detail::arguments<>>(level, 0, name);
+        const bool leads = group.thread_rank() == 0;
+        const int number = gpunet_records_number(&raw_.records, &format, name, leads);
+        if (number < 0) {
+            if (leads) gpunet_records_lose(&raw_.records, 1);
+            return false;
+        }
+        const auto bits = static_cast<unsigned long long>(value);
+        const unsigned int words[3] = {
+            static_cast<unsigned int>(number), static_cast<unsigned int>(bits), static_cast<unsigned int>(bits >> 32)};
+        return put<Count>(group, kind, words);
+    }
 
     template <unsigned int Count, class Group> __device__ bool put(const Group &group, unsigned int kind, const unsigned int *words) {
         if (!has_room(group, 1)) return false;

@@ -21,10 +21,19 @@
 #include "gpunet_types.h"
 
 #ifndef __CUDACC__
-#include <gpunet_host.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
+/* As gpunet_host.h declares them, which kernels do not need. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+uint64_t gpunet_host_now_ns(void);
+int gpunet_host_take_turns(void);
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
 #define GPUNET_RECORDS_CALL static inline
 #else
 #define GPUNET_RECORDS_CALL static __device__ __forceinline__
@@ -388,11 +397,11 @@ GPUNET_RECORDS_CALL bool gpunet_records_has_room(struct gpunet_recorder *recorde
     return true;
 }
 
-/* Writes a record of `count` words, at most GPUNET_RECORD_WORDS. `kind` is a number from 1 to 32767 that kernel and host agree on.
+/* Writes a record of `count` words, at most GPUNET_RECORD_WORDS. `kind` is a number from 1 to 32751 that kernel and host agree on.
  * Returns whether it was written: a payload that is longer than the rings' is not; nor is a record for which there is no room in time,
  * which is counted. */
 GPUNET_RECORDS_CALL bool gpunet_record(struct gpunet_recorder *recorder, unsigned int kind, const unsigned int *words, unsigned int count) {
-    if (kind - 1 >= 32767u || count > GPUNET_RECORD_WORDS || 4 * count > gpunet_records_payload(&recorder->records)) return false;
+    if (kind - 1 >= GPUNET_RECORD_BEGIN - 1 || count > GPUNET_RECORD_WORDS || 4 * count > gpunet_records_payload(&recorder->records)) return false;
     if (!gpunet_records_has_room(recorder)) return false;
     gpunet_records_put(recorder, 0, 1, kind, words, count);
     recorder->next++;
@@ -401,21 +410,54 @@ GPUNET_RECORDS_CALL bool gpunet_record(struct gpunet_recorder *recorder, unsigne
 
 /* Writes a record of `len` bytes. As gpunet_record; the longest payload is the rings'. */
 GPUNET_RECORDS_CALL bool gpunet_record_bytes(struct gpunet_recorder *recorder, unsigned int kind, const void *data, unsigned long long len) {
-    if (kind - 1 >= 32767u || len > gpunet_records_payload(&recorder->records)) return false;
+    if (kind - 1 >= GPUNET_RECORD_BEGIN - 1 || len > gpunet_records_payload(&recorder->records)) return false;
     if (!gpunet_records_has_room(recorder)) return false;
     gpunet_records_put_bytes(recorder, 0, 1, kind, data, (unsigned int)len);
     recorder->next++;
     return true;
 }
 
+/* Lines of a level that is less important are not compiled. */
+#ifndef GPUNET_RECORDS_LEVEL
+#define GPUNET_RECORDS_LEVEL GPUNET_TRACE
+#endif
+
 #ifndef __cplusplus
+/* Note that a span begins, that it ends, and which value a counter has now: `gpunet_record_begin(&recorder, "step")`. The name is sent
+ * once, as the text of a line without arguments is, and has at most 248 bytes; a span ends by the name by which it has begun. Spans of a
+ * recorder lie inside each other: the one that has begun last ends first. They have the level GPUNET_INFO. Each returns whether it was
+ * noted. */
+static inline bool gpunet_records_mark(
+    struct gpunet_recorder *recorder, unsigned int kind, const char *name, unsigned long long value, unsigned int count) {
+    const size_t len = strlen(name);
+    struct gpunet_format format = {0xcbf29ce484222325ull, 0, 0, 0};
+    if (recorder->records.memory == 0 || GPUNET_INFO > GPUNET_RECORDS_LEVEL || GPUNET_INFO > recorder->records.level) return false;
+    format.head = (unsigned int)len | GPUNET_INFO << 16 | GPUNET_RECORDS_PRINTF;
+    for (size_t at = 0; at < len; at++) format.hash = (format.hash ^ (unsigned char)name[at]) * 0x100000001b3ull;
+    format.hash = (format.hash ^ format.head) * 0x100000001b3ull;
+    format.hash = (format.hash ^ format.types) * 0x100000001b3ull;
+    const int number = len > GPUNET_PRINT_TEXT ? -1 : gpunet_records_number(&recorder->records, &format, name, 1);
+    if (number < 0) return gpunet_records_lose(&recorder->records, 1), false;
+    const unsigned int words[3] = {(unsigned int)number, (unsigned int)value, (unsigned int)(value >> 32)};
+    if (!gpunet_records_has_room(recorder)) return false;
+    gpunet_records_put(recorder, 0, 1, kind, words, count);
+    recorder->next++;
+    return true;
+}
+static inline bool gpunet_record_begin(struct gpunet_recorder *recorder, const char *name) {
+    return gpunet_records_mark(recorder, GPUNET_RECORD_BEGIN, name, 0, 1);
+}
+static inline bool gpunet_record_end(struct gpunet_recorder *recorder, const char *name) {
+    return gpunet_records_mark(recorder, GPUNET_RECORD_END, name, 0, 1);
+}
+static inline bool gpunet_record_count(struct gpunet_recorder *recorder, const char *name, long long value) {
+    return gpunet_records_mark(recorder, GPUNET_RECORD_COUNT, name, (unsigned long long)value, 3);
+}
+
 /* `gprintf(&recorder, "step %u took %.1f us", step, us)` prints a line with up to 8 arguments: numbers, bool and pointers. `%s` and
  * `*` cannot be printed. The text is sent once, and its number and the arguments travel. gprintf_at prints with another level than
  * GPUNET_INFO; lines below GPUNET_RECORDS_LEVEL are not compiled. gprintf_limit prints at most `per_second` lines of the text a
  * second, and the next one says how many were left out. Each returns whether the line was written. */
-#ifndef GPUNET_RECORDS_LEVEL
-#define GPUNET_RECORDS_LEVEL GPUNET_TRACE
-#endif
 #define gprintf(recorder, ...) gprintf_at(recorder, GPUNET_INFO, __VA_ARGS__)
 #define gprintf_at(recorder, level, ...) GPUNET_RECORDS_GPRINTF(recorder, level, 0, __VA_ARGS__)
 #define gprintf_limit(recorder, level, per_second, ...) GPUNET_RECORDS_GPRINTF(recorder, level, 1000000000ull / (per_second), __VA_ARGS__)

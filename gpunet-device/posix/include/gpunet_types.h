@@ -142,6 +142,21 @@ typedef struct gpunet_records_t {
     unsigned int level;        /* the least important one that is printed */
     unsigned int texts;        /* formats whose texts kernels write */
 } gpunet_records_t;
+/* Kinds of records: the beginning and the end of a span, whose payload is the number of the text that names it; and a counter, with its
+ * value of eight bytes behind that number. A kernel's own kinds are 1 to 32751. */
+#define GPUNET_RECORD_BEGIN 32752u
+#define GPUNET_RECORD_END 32753u
+#define GPUNET_RECORD_COUNT 32754u
+/* The way to functions of the host program (gpunet_calls.h). The host makes the value (gpunet_host_calls_value) and passes it to
+ * kernels as a parameter. All zeros: there are no functions, and gpunet_caller_open fails. */
+typedef struct gpunet_calls_t {
+    unsigned long long memory; /* pinned memory, as the device has it */
+    unsigned long long device; /* memory of the device */
+    unsigned int channels;
+    unsigned int tickets_log2; /* calls in flight of a channel */
+    unsigned int request_log2; /* bytes of a request's place */
+    unsigned int answer_log2;
+} gpunet_calls_t;
 /* Levels of printed lines; the first is the most important. */
 #define GPUNET_ERROR 1
 #define GPUNET_WARN 2

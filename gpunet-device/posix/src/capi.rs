@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `exports` | the macros that export calls |
 //! | `callers` | who calls: the suffix of a function's name tells; and with which context |
+//! | `calls` | calls of host functions; the protocol is gpunet-calls' |
 //! | `control` | opening and closing sockets |
 //! | `data` | sending, receiving, poll |
 //! | `groups` | poll groups |
@@ -23,6 +24,7 @@
 #[macro_use]
 mod exports;
 mod callers;
+mod calls;
 mod control;
 mod data;
 mod groups;
@@ -31,7 +33,7 @@ mod names;
 mod prepared;
 mod team;
 
-pub use {control::*, data::*, groups::*, http::*, names::*, prepared::*, team::*};
+pub use {calls::*, control::*, data::*, groups::*, http::*, names::*, prepared::*, team::*};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use callers::{Calling, as_group, block, guard_nets, guard_teams, resume, warp};

@@ -1,10 +1,11 @@
-//! `include/gpunet.h`, `include/gpunet_team.h`, `include/gpunet_http.h` and
-//! `include/gpunet_types.h` against what they declare: the functions of the shipped PTX, and
+//! `include/gpunet.h`, `include/gpunet_team.h`, `include/gpunet_http.h`, `include/gpunet_calls.h`
+//! and `include/gpunet_types.h` against what they declare: the functions of the shipped PTX, and
 //! Linux's numbers.
 //!
 //! nvcc is not needed: the files are text. (That nvcc and NVRTC take the header is a matter for a
 //! machine that has them; see `gpunet-proxy/examples/cuda_echo_client`.)
 
+use gpunet_calls::{Bytes, Caller, Calls, Ticket, number_of};
 use gpunet_device::poll::POLLRDHUP;
 use gpunet_device::poll_group::Event;
 use gpunet_device::team::MAX_VALUE;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 const HEADER: &str = include_str!("../include/gpunet.h");
 const TEAM: &str = include_str!("../include/gpunet_team.h");
 const HTTP: &str = include_str!("../include/gpunet_http.h");
+const CALLS: &str = include_str!("../include/gpunet_calls.h");
 const TYPES: &str = include_str!("../include/gpunet_types.h");
 const NAMES: &str = include_str!("../include/gpunet/names.h");
 const TEAM_NAMES: &str = include_str!("../include/gpunet/team_names.h");
@@ -51,7 +53,9 @@ fn calls() -> Vec<Call> {
     let teams = of(TEAM, "GPUNET_TEAM_CALL(").chain(of(TEAM, "GPUNET_TEAM_CALL0("));
     let http = of(HTTP, "GPUNET_HTTP_CALL(").map(|call| (First::Net, call));
     let requests = of(HTTP, "GPUNET_HTTP_CALL0(").map(|call| (First::Request, call));
+    let calls = of(CALLS, "GPUNET_CALLS_CALL(").map(|call| (First::Net, call));
     sockets
+        .chain(calls)
         .chain(http.chain(requests))
         .chain(teams.map(|call| (First::Team, call)))
         .map(|(first, call)| {
@@ -87,6 +91,7 @@ fn bits_of_c(parameter: &str) -> u32 {
         ("gpunet_gate_t ", 128),
         ("gpunet_prepared_t ", 192),
         ("gpunet_symmetric_t ", 256),
+        ("gpunet_calls_t ", 256),
     ];
     if let Some((_, bits)) = by_value.iter().find(|(kind, _)| parameter.starts_with(kind)) {
         return *bits;
@@ -137,8 +142,9 @@ fn the_headers_declare_what_the_ptx_exports() {
 fn gpunets_names_are_functions_of_the_headers() {
     let lines = |header: &'static str| header.lines().filter_map(|line| line.strip_prefix("GPUNET_NAME "));
     let names: Vec<_> = lines(NAMES).chain(lines(TEAM_NAMES)).collect();
-    // Those of HTTP have one name.
-    let calls: Vec<_> = calls().into_iter().filter(|call| !call.name.starts_with("gpunet_http_")).collect();
+    // Those of HTTP, and calls of the host, have one name.
+    let short = |call: &Call| !["gpunet_http_", "gpunet_call"].iter().any(|with| call.name.starts_with(with));
+    let calls: Vec<_> = calls().into_iter().filter(short).collect();
     assert_eq!(names.len(), calls.len());
     for call in calls {
         let short = call.name.strip_prefix("gpunet_").unwrap();
@@ -378,6 +384,35 @@ fn the_headers_http_has_the_librarys_fields_in_their_order() {
         ("CLOSES", alone::CLOSES),
     ] {
         assert!(HTTP.contains(&format!("#define GPUNET_HTTP_{name} {value}u")), "{name}");
+    }
+}
+
+#[test]
+fn the_headers_calls_have_the_librarys_sizes_and_numbers() {
+    let size = |structure: &str, header: &'static str| {
+        let (_, rest) = header.split_once(&format!("struct {structure} {{")).unwrap();
+        let lines = rest[..rest.find('}').unwrap()].lines().skip(1).filter(|line| line.contains(';'));
+        let bytes = |line: &str| match line.trim().split_once(' ').unwrap() {
+            ("gpunet_calls_t", _) => size_of::<Calls>(),
+            ("gpunet_net_t", _) => 8,
+            (_, rest) if rest.starts_with("long long") => 8,
+            (_, rest) => {
+                assert!(rest.starts_with("int"), "{rest}");
+                4
+            }
+        };
+        lines.map(bytes).sum::<usize>()
+    };
+    assert_eq!(size("gpunet_calls_t", TYPES), size_of::<Calls>());
+    assert_eq!(size("gpunet_caller", CALLS), size_of::<Caller>());
+    assert_eq!(size("gpunet_ticket", CALLS), size_of::<Ticket<Bytes>>());
+    // What gpunet_function computes.
+    let hash = "look_up"
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    assert_eq!(number_of("look_up"), 1 << 30 | hash >> 2);
+    for part in ["0x811c9dc5u", "0x01000193u", "return 1u << 30 | hash >> 2;"] {
+        assert!(CALLS.contains(part), "{part}");
     }
 }
 

@@ -275,6 +275,11 @@
 #define GPUNET_HOST_RECORDS_WAIT 1
 
 /**
+ * In `flags`: a thread always polls for calls, and keeps a core.
+ */
+#define GPUNET_HOST_CALLS_POLL 1
+
+/**
  * Errors: something failed that nobody asked about.
  */
 #define GPUNET_HOST_LOG_ERROR 1
@@ -308,6 +313,12 @@ typedef struct gpunet_host_attachment_t gpunet_host_attachment_t;
  * A piece of a device's memory. Any thread may use it.
  */
 typedef struct gpunet_host_buffer_t gpunet_host_buffer_t;
+
+/**
+ * Functions of the program that kernels call, and the threads that run them. Any thread may use
+ * it.
+ */
+typedef struct gpunet_host_calls_t gpunet_host_calls_t;
 
 /**
  * Accepts channels at an address. Any thread may use it.
@@ -907,8 +918,8 @@ typedef struct gpunet_host_record {
      */
     const void *payload;
     /**
-     * The text of a printed line; NULL of other records. Of a line that cannot be put together the
-     * reason, with the level 0.
+     * The text of a printed line, and the name of a span or a counter; NULL of other records. Of a
+     * line that cannot be put together the reason, with the level 0.
      */
     const char *text;
     /**
@@ -928,7 +939,8 @@ typedef struct gpunet_host_record {
      */
     uint32_t left_out;
     /**
-     * The number that the kernel gave; from 32768 on a printed line.
+     * The number that the kernel gave; GPUNET_RECORD_BEGIN, GPUNET_RECORD_END and
+     * GPUNET_RECORD_COUNT for spans and counters; from 32768 on a printed line.
      */
     uint16_t kind;
     /**
@@ -980,6 +992,105 @@ typedef struct gpunet_host_records_counts {
      */
     uint64_t malformed;
 } gpunet_host_records_counts;
+
+/**
+ * A function that kernels call (gpunet_calls.h). It gets `len` bytes of the request, writes at
+ * most `room` bytes to `answer`, and returns how many it has written, or a negative errno, which
+ * is what the kernel gets. More bytes than `room` are -EMSGSIZE in the kernel. Both places are
+ * aligned to 16 bytes and live for the call. Several threads may run it at the same time. It may
+ * block. No C++ exception may leave it.
+ */
+typedef int64_t (*gpunet_host_function_fn)(const void *request, size_t len, void *answer, size_t room, void *user);
+
+/**
+ * A function, by what kernels call it, and how much it takes and gives.
+ */
+typedef struct gpunet_host_function {
+    /**
+     * Its name, of which kernels compute the number by gpunet_function; NULL: it has a number.
+     */
+    const char *name;
+    /**
+     * The function.
+     */
+    gpunet_host_function_fn run;
+    /**
+     * What it is given.
+     */
+    void *user;
+    /**
+     * Its number, below 2^30; 0 with a name.
+     */
+    uint32_t number;
+    /**
+     * The longest request in bytes, at most 1012.
+     */
+    uint32_t request;
+    /**
+     * The longest answer in bytes, at most 1020.
+     */
+    uint32_t answer;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} gpunet_host_function;
+
+/**
+ * How calls are served. All zeros but `channels`: the defaults.
+ */
+typedef struct gpunet_host_calls_settings {
+    /**
+     * How many blocks, warps or threads have a caller at a time; 1 to 65536.
+     */
+    uint32_t channels;
+    /**
+     * Calls that each of them has in flight, at most 64; 0: 16.
+     */
+    uint32_t tickets;
+    /**
+     * Threads that run functions, 2 to 1024; 0: 4. When functions keep all of them, calls wait.
+     */
+    uint32_t threads;
+    /**
+     * 0, or GPUNET_HOST_CALLS_POLL.
+     */
+    uint32_t flags;
+    /**
+     * How long a thread polls after a call before it sleeps, in nanoseconds; 0: 100 us.
+     */
+    uint64_t spin_ns;
+    /**
+     * How long it then sleeps between two looks, which a call may wait for; 0: 100 us.
+     */
+    uint64_t latency_ns;
+} gpunet_host_calls_settings;
+
+/**
+ * What has happened to calls so far.
+ */
+typedef struct gpunet_host_calls_counts {
+    /**
+     * Calls that functions have answered, with bytes or an errno.
+     */
+    uint64_t answered;
+    /**
+     * Calls that wanted no answer.
+     */
+    uint64_t told;
+    /**
+     * Calls without a function, and those whose request or answer did not fit.
+     */
+    uint64_t failed;
+    /**
+     * Answers that were dropped: their callers had given them up.
+     */
+    uint64_t late;
+    /**
+     * Requests that no caller writes: they were passed over.
+     */
+    uint64_t malformed;
+} gpunet_host_calls_counts;
 
 /**
  * Takes one event of the log: its level (GPUNET_HOST_LOG_ERROR to _TRACE), the module that wrote
@@ -2631,6 +2742,65 @@ int gpunet_host_records_close(struct gpunet_host_records_t *records);
  * Returns the clock of kernels on the CPU, in nanoseconds: that of their records.
  */
 uint64_t gpunet_host_now_ns(void);
+
+/**
+ * Makes `count` functions of the program callable by kernels of the attachment's device, and
+ * starts the threads that run them.
+ *
+ *     static int64_t add(const void *request, size_t len, void *answer, size_t room, void *user) {
+ *         const uint32_t *numbers = request;
+ *         if (len != 8 || room < 4) return -EINVAL;
+ *         *(uint32_t *)answer = numbers[0] + numbers[1];
+ *         return 4;
+ *     }
+ *     gpunet_host_function all[] = {{.name = "add", .run = add, .request = 8, .answer = 4}};
+ *     gpunet_host_calls_settings settings = {.channels = 132};
+ *     gpunet_calls_t value;
+ *     if (gpunet_host_calls(attachment, all, 1, &settings, &calls) == 0 &&
+ *         gpunet_host_calls_value(calls, &value) == 0)
+ *         work<<<132, 128>>>(net, value);
+ *
+ * On success `*calls` is a handle that gpunet_host_calls_close ends. Errors: -EBADF; -EINVAL for
+ * settings or functions that cannot be; -EEXIST for two functions of the same number; -ENOMEM when
+ * there is no memory for the channels; -EIO with CUDA's error; the system's, when it refuses a
+ * thread.
+ */
+int gpunet_host_calls(const struct gpunet_host_attachment_t *attachment,
+                      const struct gpunet_host_function *functions,
+                      size_t count,
+                      const struct gpunet_host_calls_settings *settings,
+                      struct gpunet_host_calls_t **calls);
+
+/**
+ * Stores what kernels are given: a parameter of type gpunet_calls_t, by value. It is valid until
+ * gpunet_host_calls_close.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_calls_value(const struct gpunet_host_calls_t *calls, gpunet_calls_t *value);
+
+/**
+ * Stores what has happened to calls so far.
+ *
+ * Errors: -EBADF.
+ */
+int gpunet_host_calls_count(const struct gpunet_host_calls_t *calls, struct gpunet_host_calls_counts *counts);
+
+/**
+ * Stops serving. Kernels may go on: their calls fail with -ENETDOWN, also those that wait.
+ *
+ * It waits two seconds for functions that run. Returns how many still run then; they use their
+ * `user` until they return. Errors: -EBADF; -EDEADLK from within such a function.
+ */
+int gpunet_host_calls_stop(const struct gpunet_host_calls_t *calls);
+
+/**
+ * Stops serving, as gpunet_host_calls_stop does, and frees the channels. No kernel uses them any
+ * more. Returns how many functions still run.
+ *
+ * Errors: -EBADF; -EDEADLK from within such a function.
+ */
+int gpunet_host_calls_close(struct gpunet_host_calls_t *calls);
 
 /**
  * Sets where the log goes: to `callback`, with `user` as its last argument, up to `level`. A NULL

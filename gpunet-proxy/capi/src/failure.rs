@@ -157,6 +157,13 @@ failures! {
         gpunet_records_host::Error::Register(_) => libc::EIO,
         _ => libc::ENOMEM,
     };
+    gpunet_calls_host::Error: |error| match &error {
+        gpunet_calls_host::Error::Shape { .. } => libc::EINVAL,
+        gpunet_calls_host::Error::Alloc(error) => error.errno(),
+        gpunet_calls_host::Error::Register(_) => libc::EIO,
+        gpunet_calls_host::Error::Thread(error) => errno::of(error),
+        gpunet_calls_host::Error::Region(_) => libc::ENOMEM,
+    };
     gpu_usermap::cuda::CopyError: |_error| libc::EIO;
     Unavailable: |_error| libc::ENODEV;
     CudaError: |_error| libc::EIO;

@@ -16,6 +16,7 @@
 //! | `device` and below it | sockets of a device that the program opens, their taken directions, prepared messages |
 //! | `queue` and below it | queues |
 //! | `records` | rings in which kernels record and print |
+//! | `calls` | functions of the program that kernels call |
 //! | `team` and below it | teams and symmetric memory |
 //! | `channel` and below it | channels of arrays |
 //! | `socket` and below it | host sockets: blocking, non-blocking, polled, with a descriptor |
@@ -61,10 +62,13 @@ mod channel;
 
 mod records;
 
+mod calls;
+
 mod log;
 
 pub use attachment::*;
 pub use buffer::*;
+pub use calls::*;
 pub use channel::*;
 pub use cpu::*;
 pub use cuda::*;

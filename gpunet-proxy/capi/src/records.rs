@@ -49,8 +49,8 @@ pub struct gpunet_host_record {
     pub number: u64,
     /// What it says; of a line its arguments.
     pub payload: *const c_void,
-    /// The text of a printed line; NULL of other records. Of a line that cannot be put together the
-    /// reason, with the level 0.
+    /// The text of a printed line, and the name of a span or a counter; NULL of other records. Of a
+    /// line that cannot be put together the reason, with the level 0.
     pub text: *const c_char,
     /// Bytes of the payload.
     pub payload_len: u32,
@@ -60,7 +60,8 @@ pub struct gpunet_host_record {
     pub block: u32,
     /// Lines of the same text that were left out before this one, because of its limit.
     pub left_out: u32,
-    /// The number that the kernel gave; from 32768 on a printed line.
+    /// The number that the kernel gave; GPUNET_RECORD_BEGIN, GPUNET_RECORD_END and
+    /// GPUNET_RECORD_COUNT for spans and counters; from 32768 on a printed line.
     pub kind: u16,
     /// The multiprocessor; 65535 on the CPU.
     pub sm: u16,
@@ -221,6 +222,7 @@ pub unsafe extern "C" fn gpunet_host_records_read(
 /// Gives a record as C has it.
 fn give(record: &Record<'_>, formats: &mut Formats, each: impl FnOnce(&gpunet_host_record)) {
     let (text, level, left_out) = match record.head.kind.format().map(|_| formats.line(record)) {
+        None if record.mark().is_some() => (formats.name(record).ok().map(str::to_owned), 0, 0),
         None => (None, 0, 0),
         Some(Ok(line)) => (Some(line.text), line.level as u8, line.left_out),
         Some(Err(error)) => (Some(error.to_string()), 0, 0),

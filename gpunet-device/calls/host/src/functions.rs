@@ -3,7 +3,7 @@
 use crate::desk::Desk;
 use crate::error::Registered;
 use crate::names;
-use gpunet_calls::{Function, Plain, Request, Return, Status};
+use gpunet_calls::{Bytes, Function, MAX_ANSWER, Plain, Request, Return, Status};
 use gpunet_device::Error;
 use std::collections::HashMap;
 use std::fmt;
@@ -83,22 +83,79 @@ impl Functions {
         body: impl Fn(Q, Reply<A>) + Send + Sync + 'static,
     ) -> Result<&mut Self, Registered> {
         let number = function.number();
+        self.insert(number, (size_of::<Q>(), size_of::<A>()), move |request, desk| {
+            let to = request.from();
+            match request.value(function) {
+                Some(value) => caught(number, || body(value, Reply::new(desk, to))),
+                None => fail(desk, to, Status::Sizes),
+            }
+        })
+    }
+
+    /// Adds a function of bytes, as kernels in C call them: requests of at most `request` bytes and
+    /// answers of at most `answer`. It writes its answer, and returns how many bytes that has. It
+    /// gets as much room as the caller has; an answer that does not fit fails the call by
+    /// [`crate::Failure::Sizes`]. Request and answer begin at a multiple of 16. Kernels in Rust
+    /// call it by `Caller::start_bytes`, or as a [`Function`] of types that are as long.
+    ///
+    /// # Errors
+    /// [`Registered`].
+    ///
+    /// # Panics
+    /// If the number is 2^31 or more: those are gpunet's own.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use gpunet_calls_host::{Functions, number_of};
+    ///
+    /// let mut functions = Functions::new();
+    /// functions.add_bytes(number_of("reverse"), 100, 100, |request, answer| {
+    ///     let room = answer.get_mut(..request.len()).ok_or(gpunet_device::Error::MessageTooLong)?;
+    ///     room.copy_from_slice(request);
+    ///     room.reverse();
+    ///     Ok(request.len())
+    /// })?;
+    /// # Ok::<(), gpunet_calls_host::Registered>(())
+    /// ```
+    pub fn add_bytes(
+        &mut self,
+        number: u32,
+        request: usize,
+        answer: usize,
+        body: impl Fn(&[u8], &mut [u8]) -> Result<usize, Error> + Send + Sync + 'static,
+    ) -> Result<&mut Self, Registered> {
+        assert!(number >> 31 == 0, "numbers from 2^31 on are gpunet's own");
+        self.insert(number, (request, answer), move |given, desk| {
+            let to = given.from();
+            if given.bytes().len() > request {
+                fail(desk, to, Status::Sizes);
+                return;
+            }
+            let mut room = Room([0; MAX_ANSWER]);
+            // Where no answer is wanted, the function has room nevertheless.
+            let len = if to.is_wanted() { answer.min(given.answer_room()) } else { answer };
+            caught(number, || {
+                let (reply, room) =
+                    (Reply::<Bytes>::new(desk, to), room.0.get_mut(..len).unwrap_or_default());
+                match body(given.bytes(), room) {
+                    Ok(used) => reply.send_bytes(room.get(..used)),
+                    Err(error) => drop(reply.refuse(error)),
+                }
+            });
+        })
+    }
+
+    fn insert(
+        &mut self,
+        number: u32,
+        (request, answer): (usize, usize),
+        run: impl Fn(&Request, &Arc<Desk>) + Send + Sync + 'static,
+    ) -> Result<&mut Self, Registered> {
         if self.all.contains_key(&number) {
             return Err(Registered(number));
         }
-        self.longest = (self.longest.0.max(size_of::<Q>()), self.longest.1.max(size_of::<A>()));
-        let run = move |request: &Request, desk: &Arc<Desk>| {
-            let to = request.from();
-            let Some(value) = request.value(function) else {
-                fail(desk, to, Status::Sizes);
-                return;
-            };
-            let reply = Reply { desk: desk.clone(), to, done: false, answer: PhantomData };
-            // A reply that is dropped by the panic says so.
-            if catch_unwind(AssertUnwindSafe(|| body(value, reply))).is_err() {
-                tracing::error!(target: "gpunet::calls", "function {number} panicked");
-            }
-        };
+        self.longest = (self.longest.0.max(request), self.longest.1.max(answer));
         self.all.insert(number, Box::new(run));
         Ok(self)
     }
@@ -123,6 +180,18 @@ impl Functions {
             Some(body) => body(request, desk),
             None => fail(desk, request.from(), Status::NoFunction),
         }
+    }
+}
+
+/// Room for an answer, aligned for any structure of C.
+#[repr(align(16))]
+struct Room([u8; MAX_ANSWER]);
+
+/// Runs a function, whose panic is the answer of this call alone: the reply that is dropped by it
+/// says so.
+fn caught(number: u32, body: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(body)).is_err() {
+        tracing::error!(target: "gpunet::calls", "function {number} panicked");
     }
 }
 
@@ -153,6 +222,25 @@ impl<A: Plain> Reply<A> {
         let to = self.to;
         self.desk.answer(to, false, |answers| answers.answer(to, &answer)).is_ok() && to.is_wanted()
     }
+}
+
+impl Reply<Bytes> {
+    /// Answers by bytes. `None`: they did not fit.
+    fn send_bytes(mut self, answer: Option<&[u8]>) {
+        self.done = true;
+        let to = self.to;
+        match answer {
+            // Whether the caller still waits is its own matter.
+            Some(bytes) => drop(self.desk.answer(to, false, |answers| answers.answer_bytes(to, bytes))),
+            None => fail(&self.desk, to, Status::Sizes),
+        }
+    }
+}
+
+impl<A> Reply<A> {
+    fn new(desk: &Arc<Desk>, to: Return) -> Self {
+        Self { desk: desk.clone(), to, done: false, answer: PhantomData }
+    }
 
     /// Answers by an error, [`crate::Failure::Refused`] in the kernel. Returns as [`Reply::send`]
     /// does.
@@ -161,9 +249,7 @@ impl<A: Plain> Reply<A> {
         let to = self.to;
         self.desk.answer(to, false, |answers| answers.refuse(to, error)).is_ok() && to.is_wanted()
     }
-}
 
-impl<A> Reply<A> {
     /// Returns whether the caller waits for an answer.
     #[must_use]
     pub const fn is_wanted(&self) -> bool {

@@ -26,5 +26,5 @@ mod term;
 pub use desk::Counts;
 pub use error::{Error, Registered};
 pub use functions::{Functions, Reply};
-pub use gpunet_calls::{Calls, Failure, Function, Plain};
+pub use gpunet_calls::{Calls, Failure, Function, Plain, number_of};
 pub use server::{CallServer, Settings};

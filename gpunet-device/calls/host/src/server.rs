@@ -148,8 +148,9 @@ impl CallServer {
 
     /// Ends the threads: nothing is answered from now on, and callers that wait get
     /// [`crate::Failure::HostGone`]. Functions that run are waited for, for two seconds; those that
-    /// still run then are left alone. The memory stays until this value is dropped.
-    pub fn stop(&mut self) {
+    /// still run then are left alone. Returns how many these are. The memory stays until this value
+    /// is dropped.
+    pub fn stop(&mut self) -> usize {
         // Ordering: Relaxed; a sign to stop, which brings no data.
         self.pool.stop.store(true, Ordering::Relaxed);
         for thread in &self.threads {
@@ -159,11 +160,13 @@ impl CallServer {
         while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < ends {
             std::thread::sleep(Duration::from_micros(200));
         }
-        let running = self.threads.drain(..).filter(|thread| !thread.is_finished()).count();
+        self.threads.retain(|thread| !thread.is_finished());
+        let running = self.threads.len();
         if running > 0 {
             tracing::warn!(target: "gpunet::calls", "{running} functions still run, and are left alone");
         }
         self.pool.requests.lock().unwrap_or_else(PoisonError::into_inner).close();
+        running
     }
 
     /// What has happened to calls so far.
@@ -191,6 +194,9 @@ fn pool_of(calls: Calls, functions: Functions, settings: Settings, region: Arc<P
 
 impl Drop for CallServer {
     fn drop(&mut self) {
-        self.stop();
+        // Ordering: Relaxed; this thread has set it.
+        if !self.pool.stop.load(Ordering::Relaxed) {
+            self.stop();
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Kernels of the CPU device call functions of this program.
 
-use gpunet_calls::{Caller, Calls, Failure, Function, Name, connect, plain, resolve};
+use gpunet_calls::{Caller, Calls, Failure, Function, Name, connect, number_of, plain, resolve};
 use gpunet_calls_host::{CallServer, Error, Functions, Registered, Reply, Settings};
 use gpunet_device::Error as Errno;
-use gpunet_proxy::device::{Group, Kernel, Net, Timeout};
+use gpunet_proxy::device::{Buffer, Group, Kernel, Net, Timeout};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, Launch, embed};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -29,6 +29,10 @@ const REFUSE: Function<(), u32> = Function::new(4);
 const LATER: Function<u32, u32> = Function::new(5);
 const BLOCK: Function<u32, u32> = Function::new(6);
 const COUNT: Function<u32, ()> = Function::new(7);
+/// Reverses bytes, and refuses none.
+const REVERSE: u32 = number_of("reverse");
+/// [`REVERSE`] of as many bytes as a type has.
+const REVERSE_WORDS: Function<[u32; 2], [u32; 2]> = Function::new(REVERSE);
 /// Nobody registers it.
 const MISSING: Function<u32, u32> = Function::new(8);
 /// [`ADD`] as another program might have it.
@@ -45,6 +49,7 @@ enum What {
     Names,
     Hang,
     Forgotten,
+    Bytes,
 }
 
 #[derive(Clone, Copy)]
@@ -71,6 +76,8 @@ impl Kernel for Work {
             give_up(g, &mut caller);
         } else if what(What::Names) {
             names(g, self.net, &mut caller, self.port as u16);
+        } else if what(What::Bytes) {
+            bytes(g, &mut caller);
         } else if what(What::Hang) {
             let end = caller.call(g, BLOCK, 0, Timeout::NEVER);
             assert_eq!(end, Err(Failure::Wait(Errno::Canceled)));
@@ -98,6 +105,37 @@ fn fail<G: Group>(g: &G, caller: &mut Caller) {
     assert_eq!(caller.call(g, REFUSE, (), LONG), Err(Failure::Refused(Errno::AccessDenied)));
     assert_eq!(caller.call(g, LATER, 0, LONG), Err(Failure::Unanswered));
     assert_eq!(caller.call(g, ADD, [20, 22], LONG), Ok(42), "and the next call is answered");
+}
+
+fn bytes<G: Group>(g: &G, caller: &mut Caller) {
+    // Each lane has its own, with the same contents.
+    for len in 0..=70_u8 {
+        let (mut asked, mut heard): (Vec<u8>, _) = ((0..len).collect(), [0xff_u8; 100]);
+        // SAFETY: both live until the call has returned.
+        let [request, answer] = unsafe {
+            [
+                Buffer::from_raw_parts(asked.as_mut_ptr(), asked.len()),
+                Buffer::from_raw_parts(heard.as_mut_ptr(), heard.len()),
+            ]
+        };
+        let mut ticket = caller.start_bytes(g, REVERSE, request, answer.len(), LONG).unwrap();
+        let got = caller.wait_bytes(g, &mut ticket, answer, LONG);
+        if len == 0 || len > 64 {
+            let error = if len == 0 { Failure::Refused(Errno::NoData) } else { Failure::Sizes };
+            assert_eq!(got, Err(error), "{len}");
+        } else {
+            assert_eq!(got, Ok(len.into()));
+            asked.reverse();
+            assert_eq!(&heard[..len.into()], asked);
+        }
+        // An answer that the caller has no room for, and one that nobody wants.
+        let mut ticket = caller.start_bytes(g, REVERSE, request, usize::from(len) / 2, LONG).unwrap();
+        let small = answer.first(usize::from(len) / 2);
+        assert!(caller.wait_bytes(g, &mut ticket, small, LONG).is_err());
+        caller.tell_bytes(g, REVERSE, request, LONG).unwrap();
+    }
+    let answer = caller.call(g, REVERSE_WORDS, [0x0102_0304, 5], LONG);
+    assert_eq!(answer, Ok([0x0500_0000, 0x0403_0201]));
 }
 
 fn many_in_flight<G: Group>(g: &G, caller: &mut Caller) {
@@ -149,6 +187,17 @@ fn functions(shared: &Arc<Shared>, gate: mpsc::Receiver<()>) -> Functions {
         })
         .unwrap();
     functions.add(ADD, |[a, b]| Ok(a + b)).unwrap();
+    let reverse = |request: &[u8], answer: &mut [u8]| {
+        if request.is_empty() {
+            return Err(Errno::NoData);
+        }
+        // An answer that does not fit fails the call.
+        for (to, from) in answer.iter_mut().zip(request.iter().rev()) {
+            *to = *from;
+        }
+        Ok(request.len())
+    };
+    functions.add_bytes(REVERSE, 64, 64, reverse).unwrap();
     functions.add(PANIC, |_| panic!("planted")).unwrap();
     functions.add(REFUSE, |()| Err(Errno::AccessDenied)).unwrap();
     let of_later = shared.clone();
@@ -235,6 +284,17 @@ fn failures_are_those_of_one_call() {
     test.run(What::Fail, 2, 3);
     let counts = test.counts();
     assert_eq!((counts.answered, counts.failed), (4, 8), "refusals are answers");
+}
+
+#[test]
+fn bytes_go_and_come() {
+    let test = Test::new(3, 2);
+    test.run(What::Bytes, 3, 5);
+    let counts = test.counts();
+    // Of each block: 64 answers and one of words; 71 that are told; 1 and 6 too long, 71 without
+    // room, of which one is refused.
+    assert_eq!((counts.told + counts.failed + counts.answered, counts.malformed), (3 * (71 * 3 + 1), 0));
+    assert_eq!(counts.answered, 3 * (64 + 1 + 2));
 }
 
 #[test]

@@ -48,6 +48,23 @@ impl Formats {
         if usize::from(number) < self.table.len() {
             return Line::of(record, self.table);
         }
+        self.text(number).and_then(|format| Line::by_text(record, format))
+    }
+
+    /// The name of the span or counter of a record.
+    ///
+    /// # Errors
+    /// [`NoLine`].
+    pub fn name(&mut self, record: &Record<'_>) -> Result<&str, NoLine> {
+        let number = record.mark().ok_or(NoLine::OtherKind)?.format();
+        match self.table.get(usize::from(number)) {
+            Some(format) => Ok(format.text),
+            None => self.text(number).map(|format| format.text.as_str()),
+        }
+    }
+
+    /// A format in the rings' memory.
+    fn text(&mut self, number: u16) -> Result<&FormatText, NoLine> {
         if !self.texts.has_place(number) {
             return Err(NoLine::UnknownFormat(number));
         }
@@ -65,6 +82,6 @@ impl Formats {
         if format.is_none() {
             *format = texts.get(number);
         }
-        format.as_ref().map_or(Err(NoLine::NoText(number)), |format| Line::by_text(record, format))
+        format.as_ref().ok_or(NoLine::NoText(number))
     }
 }

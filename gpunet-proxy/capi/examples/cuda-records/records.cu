@@ -13,11 +13,14 @@ extern "C" __global__ void records_work(gpunet_net_t net, gpunet_records_t recor
     __shared__ unsigned long long took;
     for (unsigned int step = 0; step < steps; step++) {
         const unsigned long long begin = gpunet_records_now();
+        recorder.begin(block, "step");
         __nanosleep(1000);
+        recorder.end(block, "step");
         // All threads of the block record the same.
         if (threadIdx.x == 0) took = gpunet_records_now() - begin;
         block.sync();
         recorder.record(block, STEP, step, static_cast<unsigned int>(took));
+        recorder.count(block, "nanoseconds of a step", static_cast<long long>(took));
         if (took > slow_ns) gprintf_limit(recorder, block, GPUNET_WARN, 10, "step %u took %.1f us", step, took / 1e3);
         block.sync();
     }

@@ -25,6 +25,12 @@ static void work(uint64_t net, uint32_t block, uint32_t blocks, void *argument) 
     IS(gpunet_record_bytes(&recorder, STEP, much, sizeof much), 0);
     IS(gpunet_record(&recorder, 0, NULL, 0), 0);
     IS(gpunet_record(&recorder, 32768, NULL, 0), 0);
+    IS(gpunet_record(&recorder, GPUNET_RECORD_BEGIN, NULL, 0), 0);
+    TRUE(gpunet_record_begin(&recorder, "outer"));
+    TRUE(gpunet_record_begin(&recorder, "inner"));
+    TRUE(gpunet_record_count(&recorder, "depth", -2));
+    TRUE(gpunet_record_end(&recorder, "inner"));
+    TRUE(gpunet_record_end(&recorder, "outer"));
     gprintf_at(&recorder, GPUNET_WARN, "%d|%5.2f|%-4d|%#lx", -5, 2.5, 3, 0xabcul);
     gprintf_at(&recorder, GPUNET_DEBUG, "not wanted: %d", 1);
     for (int line = 0; line < 50; line++) gprintf_limit(&recorder, GPUNET_INFO, 1, "often %d", line);
@@ -34,7 +40,7 @@ static void work(uint64_t net, uint32_t block, uint32_t blocks, void *argument) 
 }
 
 struct heard {
-    unsigned int steps[4], lines, started, odd;
+    unsigned int steps[4], marks[4], lines, started, odd;
     uint64_t before[4];
     gpunet_host_records_t *records;
 };
@@ -55,6 +61,20 @@ static void hear(const gpunet_host_record *record, void *user) {
     } else if (record->kind == STEP + 1) {
         IS(record->payload_len, 5);
         IS(memcmp(record->payload, "five!", 5), 0);
+    } else if (record->kind < 32768) {
+        /* The spans and the counter of a block, in their order. */
+        static const struct {
+            unsigned int kind, len;
+            const char *name;
+        } wanted[5] = {{GPUNET_RECORD_BEGIN, 4, "outer"}, {GPUNET_RECORD_BEGIN, 4, "inner"}, {GPUNET_RECORD_COUNT, 12, "depth"},
+                       {GPUNET_RECORD_END, 4, "inner"}, {GPUNET_RECORD_END, 4, "outer"}};
+        const unsigned int at = heard->marks[record->block]++;
+        TRUE(at < 5);
+        IS(record->kind, wanted[at].kind);
+        IS(record->payload_len, wanted[at].len);
+        TRUE(record->text);
+        IS(strcmp(record->text, wanted[at].name), 0);
+        if (at == 2) IS(*(const int *)((const char *)record->payload + 4), -2);
     } else {
         char wanted[64];
         snprintf(wanted, sizeof wanted, "block %u of 3 has started", record->block);
@@ -80,13 +100,16 @@ static void reads(gpunet_host_attachment_t *attachment) {
     heard.records = records;
     OK(gpunet_host_token(attachment, &token));
     OK(gpunet_host_token_launch(token, 3, work, &job));
-    /* Of each block 500 steps, a record of bytes, and three lines or more. */
+    /* Of each block 500 steps, a record of bytes, five of spans and a counter, and three lines or more. */
     do {
         TRUE(gpunet_host_records_read(records, hear, &heard) >= 0);
         OK(gpunet_host_records_count(records, &counts));
-    } while (counts.records < 3 * 503 + 1 || heard.started < 3 || heard.odd < 3);
+    } while (counts.records < 3 * 508 + 1 || heard.started < 3 || heard.odd < 3);
     IS(gpunet_host_token_wait(token, 0), -ETIMEDOUT);
-    for (int block = 0; block < 3; block++) IS(heard.steps[block], 500);
+    for (int block = 0; block < 3; block++) {
+        IS(heard.steps[block], 500);
+        IS(heard.marks[block], 5);
+    }
     job.go = 1;
     OK(gpunet_host_token_finish(token, GPUNET_HOST_CLOSE, NULL));
     while (gpunet_host_records_read(records, hear, &heard) > 0) continue;

@@ -25,6 +25,11 @@ __global__ void speaks(gpunet_net_t net, gpunet_records_t records, bool closes) 
         for (int at = 0; at < 30; at++) bytes[at] = static_cast<char>('a' + at % 26);
     block.sync();
     recorder.record_bytes(block, 2, bytes, 29);
+    recorder.begin(block, "round");
+    recorder.count(block, "threads", blockDim.x);
+    recorder.count(block, "not wanted", 1, GPUNET_DEBUG);
+    recorder.end(block, "round");
+    if (recorder.record(block, GPUNET_RECORD_BEGIN, 1)) recorder.record(block, 9, 1);
     gprintf_at(recorder, block, GPUNET_WARN, "%lld %hhu %c %#010x %.3e %d", -5ll, static_cast<unsigned char>(200), 'x', 0xabcu, 1.5f, true);
     // As a block that hangs keeps it.
     if (closes) recorder.close(block);
@@ -49,7 +54,7 @@ __global__ void speaks(gpunet_net_t net, gpunet_records_t records, bool closes) 
 
 struct heard {
     std::multiset<std::string> lines;
-    unsigned int steps[BLOCKS] = {}, lanes = 0, warps = 0, bytes = 0;
+    unsigned int steps[BLOCKS] = {}, spans[BLOCKS] = {}, lanes = 0, warps = 0, bytes = 0;
     unsigned int threads;
 };
 
@@ -80,8 +85,19 @@ static void hear(const gpunet_host_record *record, void *user) {
         IS(record->lane, 255);
         heard.warps++;
         break;
+    case GPUNET_RECORD_BEGIN:
+    case GPUNET_RECORD_END:
+        IS(record->kind, heard.spans[record->block]++ == 0 ? GPUNET_RECORD_BEGIN : GPUNET_RECORD_END);
+        IS(strcmp(record->text, "round"), 0);
+        break;
+    case GPUNET_RECORD_COUNT:
+        IS(strcmp(record->text, "threads"), 0);
+        IS(words[1], heard.threads);
+        IS(words[2], 0);
+        break;
     default:
         TRUE(record->text != nullptr);
+        TRUE(record->kind >= 32768);
         heard.lines.insert(record->text);
     }
 }
@@ -107,6 +123,7 @@ static void run(gpunet_host_attachment_t *attachment, unsigned int threads, bool
     IS(cudaDeviceSynchronize(), cudaSuccess);
     while (gpunet_host_records_read(records, hear, &heard) > 0) {}
     for (const unsigned int steps : heard.steps) IS(steps, 100);
+    for (const unsigned int spans : heard.spans) IS(spans, 2);
     IS(heard.bytes, BLOCKS);
     IS(heard.lanes, BLOCKS * threads);
     IS(heard.warps, BLOCKS * ((threads + 31) / 32));

@@ -239,6 +239,17 @@ impl Head {
         Ok(())
     }
 
+    /// The status for what is longer than memory for it, by how far it has come.
+    pub(crate) const fn too_long(&self) -> Status {
+        if self.has(flag::COMPLETE) {
+            Status::ContentTooLarge
+        } else if self.fields == 0 {
+            Status::UriTooLong
+        } else {
+            Status::RequestHeaderFieldsTooLarge
+        }
+    }
+
     /// Returns whether the connection is closed after the answer.
     pub(crate) const fn closes(&self) -> bool {
         self.has(flag::CLOSE) || !(self.has(flag::IS_11) || self.has(flag::KEEP_ALIVE))

@@ -5,7 +5,7 @@
 
 use clap::Parser;
 use gpunet_app::cli::{self, Endpoint, UsageError, print};
-use gpunet_app::device::{DeviceChoice, attach};
+use gpunet_app::device::{DeviceChoice, attach, load};
 use gpunet_app::interrupt::Interrupt;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_device::{Kernel, Options};
@@ -65,7 +65,7 @@ fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     let attachment = attach(&proxy, "gpunet-hello-http", args.device)?;
     let (blocks, threads) = if attachment.cuda().is_some() { (64, 128) } else { (1, 1) };
     let shape = (args.blocks.unwrap_or(blocks), threads);
-    let program = attachment.load_entries(PTX.text(), &[Server::<Hello>::ENTRY], threads)?;
+    let program = load(&attachment, &PTX, &[Server::<Hello>::ENTRY], threads)?;
     attachment.check_co_resident(&program, &[(Server::<Hello>::ENTRY, shape.0, threads)])?;
     let (settings, service) = (ServerSettings::DEFAULT, Hello { limits: Limits::DEFAULT });
     let mut server = args.addr.try_each(|addr| {

@@ -162,6 +162,11 @@ impl<'a, 't> Http<'a, 't> {
                 Found::Nothing => return Ok(Step::Wait(Next::Input)),
                 Found::Refused(status) => self.refuse(g, status)?,
                 Found::Part if self.input.has_ended() => self.refuse(g, Status::BadRequest)?,
+                // The ring holds no more of it.
+                Found::Part if self.input.is_full() => {
+                    let status = self.connection.head.too_long();
+                    self.refuse(g, status)?;
+                }
                 Found::Part => {
                     let (now, limit) = (self.context.now, self.limits.request_ns);
                     if self.connection.since == 0 {

@@ -133,12 +133,7 @@ impl Head {
         self.method = Method::of(method);
         // A known method is a token.
         let is_token = self.method.is_some() || syntax::is_token(method);
-        if !is_token || target.is_empty() || !syntax::is_ascii(target) {
-            return Err(bad);
-        }
-        // A fragment stays with the client: some servers drop it, others take it for a part of the
-        // path.
-        if target.find(b'\t', 0).is_some() || target.find(b'#', 0).is_some() {
+        if !is_token || !syntax::is_target(target) {
             return Err(bad);
         }
         match (version.len(), version.word(0).to_le_bytes()) {
@@ -237,6 +232,17 @@ impl Head {
             return Err(Status::ContentTooLarge);
         }
         Ok(())
+    }
+
+    /// The status for what is longer than memory for it, by how far it has come.
+    pub(crate) const fn too_long(&self) -> Status {
+        if self.has(flag::COMPLETE) {
+            Status::ContentTooLarge
+        } else if self.fields == 0 {
+            Status::UriTooLong
+        } else {
+            Status::RequestHeaderFieldsTooLarge
+        }
     }
 
     /// Returns whether the connection is closed after the answer.

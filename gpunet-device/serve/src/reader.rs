@@ -32,13 +32,20 @@ pub struct Reader<'t> {
     bytes: Bytes<'t>,
     used: usize,
     ended: bool,
+    full: bool,
 }
 
 impl<'t> Reader<'t> {
     /// A reader of these bytes; `ended`: the peer sends no more.
     #[must_use]
     pub const fn new(bytes: Bytes<'t>, ended: bool) -> Self {
-        Self { bytes, used: 0, ended }
+        Self { bytes, used: 0, ended, full: false }
+    }
+
+    /// The same reader, of bytes that fill their ring if `full`.
+    #[inline(always)]
+    pub(crate) const fn filling(self, full: bool) -> Self {
+        Self { full, ..self }
     }
 
     /// The bytes that are not consumed.
@@ -59,6 +66,15 @@ impl<'t> Reader<'t> {
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Returns whether [`Reader::rest`] fills the ring: no more comes before some is consumed.
+    ///
+    /// A service that waits for the rest of a request waits in vain then, and refuses it. It is
+    /// told in a call of its own, after one that has left the same bytes.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.full && self.used == 0
     }
 
     /// How many bytes were consumed in this turn.
@@ -192,5 +208,15 @@ mod tests {
         assert!(input.exact(2).is_none() && input.has_ended() && !input.is_empty());
         input.consume(99);
         assert!(input.is_empty() && input.used() == 4);
+    }
+
+    #[test]
+    fn a_ring_is_full_until_something_is_consumed() {
+        let input = || Reader::new(Bytes::from(b"abcd"), false);
+        assert!(!input().is_full() && !input().filling(false).is_full());
+        let mut full = input().filling(true);
+        assert!(full.is_full());
+        full.consume(1);
+        assert!(!full.is_full());
     }
 }

@@ -48,7 +48,7 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
 fn every_file_names_the_same_version() {
     let version = between(&read("Cargo.toml"), "\nversion = \"", "\"").to_owned();
     let series = version.rsplit_once('.').expect("three numbers").0;
-    for other in ["utils/fuzz/Cargo.toml", "python/Cargo.toml"] {
+    for other in ["utils/fuzz/Cargo.toml", "utils/tokens-beside-axum/Cargo.toml", "python/Cargo.toml"] {
         assert_eq!(between(&read(other), "\nversion = \"", "\""), version, "{other}");
     }
     let changes = read("CHANGELOG.md");

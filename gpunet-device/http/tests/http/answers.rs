@@ -295,3 +295,49 @@ fn bodies_that_no_ring_holds_are_collected() {
         }
     }
 }
+
+/// Rings are of 4 KiB, and a request that waits fills one.
+#[test]
+fn what_no_ring_holds_is_refused_at_once() {
+    // Nobody waits for the end of a request: without an answer the client's own time ends.
+    let limits = Limits { request_ns: 0, ..Limits::DEFAULT };
+    let serve =
+        |heap| serve_with((1, 2), Api { heap, limits, ..Api::DEFAULT }, ServerSettings::DEFAULT, 4096);
+    let field = "a".repeat(5000);
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {field}");
+    let line = format!("GET /{field}");
+    let body = format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 6000\r\n\r\n{field}");
+    for (heap, request, status) in [(0, &head, 431), (1 << 20, &head, 431), (0, &line, 414), (0, &body, 413)]
+    {
+        let server = serve(heap);
+        // Beside another connection no turn waits for the next bytes.
+        let (mut other, mut client) = (Client::connect(server.addr()), Client::connect(server.addr()));
+        for _ in 0..3 {
+            assert_eq!((other.get("/").status, client.get("/").status), (200, 200));
+        }
+        client.send(request);
+        assert_eq!(
+            client.answer(false).expect("an answer").status,
+            status,
+            "{:.20}, heap of {heap}",
+            request
+        );
+        assert_eq!(client.answer(false), None);
+        assert_eq!(other.get("/").status, 200);
+    }
+}
+
+#[test]
+fn a_request_may_fill_its_ring_behind_another_one() {
+    let server = serve_with((1, 2), Api { heap: 0, ..Api::DEFAULT }, ServerSettings::DEFAULT, 4096);
+    let (mut other, mut client) = (Client::connect(server.addr()), Client::connect(server.addr()));
+    assert_eq!(other.get("/").status, 200);
+    for total in [3200, 3900, 4095, 4096] {
+        let start = |len| format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
+        let len = total - start(total).len();
+        let first = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "a".repeat(900));
+        client.send(format!("{first}{}{}", start(len), "b".repeat(len)));
+        assert_eq!(client.answer(false).expect("an answer").status, 200);
+        assert_eq!(client.answer(false).expect("an answer").text(), format!("{len} {}", 98 * len));
+    }
+}

@@ -20,6 +20,8 @@ pub(super) enum Begin {
     Ready(Ready),
     /// With bytes that the service has left in the last round.
     Again { left: usize },
+    /// With the same bytes as the last round, which fill the ring.
+    Full { left: usize },
     /// With the bytes that come next, if they come within the receive timeout.
     Wait,
 }
@@ -42,6 +44,8 @@ pub(super) struct Come {
     span: Option<RingSpan>,
     /// Nothing comes after it.
     ended: bool,
+    /// It fills the ring.
+    full: bool,
 }
 
 impl Come {
@@ -99,7 +103,7 @@ impl<S: Service> Block<S> {
         connection.ended |= come.ended;
         let ended = connection.ended;
         let mut turn: Turn<'_, S> = Turn {
-            input: Reader::new(bytes, ended),
+            input: Reader::new(bytes, ended).filling(come.full),
             output: Writer::new(
                 sender,
                 buffer,
@@ -198,11 +202,15 @@ pub(super) fn look<G: Group>(g: &G, receiver: &mut RecvHalf, begin: Begin) -> Re
         Begin::Ready(ready) if ready.input => (usize::MAX, ready.ended),
         // Only the answers were waited for, a time, or the bell.
         Begin::Ready(ready) => match receiver.available(g)? {
-            0 => return Ok(Some(Come { span: None, ended: ready.ended || receiver.has_ended() })),
+            0 => {
+                let ended = ready.ended || receiver.has_ended();
+                return Ok(Some(Come { span: None, ended, full: false }));
+            }
             len => (len, ready.ended),
         },
         // Some are there, so it does not wait.
         Begin::Again { left } => (left.max(KNOWN_ENOUGH), false),
+        Begin::Full { left } => (left, false),
         Begin::Wait => (usize::MAX, false),
     };
     // The one place: each is hundreds of lines of PTX.
@@ -211,7 +219,7 @@ pub(super) fn look<G: Group>(g: &G, receiver: &mut RecvHalf, begin: Begin) -> Re
             // A peek that shows the beginning of what has come may have found the end of the stream
             // behind it.
             let ended = announced_end || receiver.ends_after(span.len()) || span.is_empty();
-            Ok(Some(Come { span: Some(span), ended }))
+            Ok(Some(Come { span: Some(span), ended, full: matches!(begin, Begin::Full { .. }) }))
         }
         // Whatever else ends the wait, the next poll tells.
         Err(Error::TimedOut | Error::WouldBlock | Error::Canceled) if matches!(begin, Begin::Wait) => {

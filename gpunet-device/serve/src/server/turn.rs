@@ -6,13 +6,16 @@ use super::round::{Begin, Moved, Then, look};
 use crate::Service;
 use crate::arena::put_both;
 use crate::readiness::{Interest, Ready, Waits};
-use gpunet_device::{Error, Group, Handle, Result, Stream, now_ns};
+use gpunet_device::abi::options::MIN_RING_LOG2;
+use gpunet_device::{Error, Group, Handle, RecvHalf, Result, Stream, Timeout, now_ns};
 
 /// Rounds of a turn at most: then the other connections have theirs. See [`crate::Next::Again`].
 const ROUNDS: u32 = 4;
 /// Until when a turn is prolonged: see [`Block::attends`]. With the last wait in it, it lasts a
 /// receive timeout longer.
 const ATTENTION_NS: u64 = 1_000_000;
+/// What is shorter fills no ring.
+const SMALLEST_RING: usize = 1 << MIN_RING_LOG2;
 
 impl<S: Service> Block<S> {
     /// Gives each connection that is ready its turn. There are `ready` of them at most.
@@ -84,6 +87,7 @@ impl<S: Service> Block<S> {
         let (attends, started) = (self.attends(), self.now);
         let number = self.readiness.number(place);
         let (mut begin, mut rounds, mut now, mut moved) = (Begin::Ready(ready), 1, started, Moved::default());
+        let mut is_full = false;
         let result = loop {
             let come = match look(g, &mut receiver, begin) {
                 Ok(Some(come)) => come,
@@ -114,6 +118,16 @@ impl<S: Service> Block<S> {
                         && now - started < ATTENTION_NS =>
                 {
                     (begin, rounds) = (Begin::Wait, 1);
+                }
+                Ok(Then::Wait(Interest::More { seen })) if seen >= SMALLEST_RING && !is_full => {
+                    match more(g, &mut receiver, seen) {
+                        Ok(More::None) => break Ok(Some(Interest::More { seen })),
+                        // The next poll finds it.
+                        Ok(More::Some) => break Ok(Some(Interest::Input)),
+                        // The service is told once.
+                        Ok(More::Never) => (begin, is_full) = (Begin::Full { left: seen }, true),
+                        Err(error) => break Err(error),
+                    }
                 }
                 Ok(Then::Wait(interest)) => break Ok(Some(interest)),
                 Ok(Then::Close) => break Ok(None),
@@ -162,5 +176,28 @@ impl<S: Service> Block<S> {
         self.counters.open -= 1;
         self.loads.set(g, self.counters.open);
         self.accepting = Default::default();
+    }
+}
+
+/// What follows the bytes that a service has left.
+#[derive(Clone, Copy)]
+enum More {
+    /// Nothing yet.
+    None,
+    /// More bytes, or the end.
+    Some,
+    /// The ring is full.
+    Never,
+}
+
+/// Looks whether more than `seen` bytes have come, or can come.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn more<G: Group>(g: &G, receiver: &mut RecvHalf, seen: usize) -> Result<More> {
+    match receiver.peek_more_timeout(g, seen, seen + 1, Timeout::NON_BLOCKING) {
+        Ok(_) => Ok(More::Some),
+        Err(Error::MessageTooLong) => Ok(More::Never),
+        // Whatever ends the wait, the next poll tells.
+        Err(Error::TimedOut | Error::WouldBlock | Error::Canceled) => Ok(More::None),
+        Err(error) => Err(error),
     }
 }

@@ -1,5 +1,6 @@
 //! Sleeping on a 32-bit flag in shared memory.
 
+use super::spin_yield::are_cores_few;
 use gpunet_abi::hand_off;
 use gpunet_abi::park::SharedFlag;
 use std::time::Duration;
@@ -33,7 +34,9 @@ pub(super) fn futex_wake(flag: SharedFlag) {
     futex_wake_for(flag, u32::MAX);
 }
 
-/// Wakes those that sleep on the flag for one of these bits, or for any; returns how many.
+/// Wakes those that sleep on the flag for one of these bits, or for any; returns how many. Where
+/// cores are few they have the caller's core first: blocks take it from nobody
+/// ([`super::scheduling`]), and the caller may have much to do.
 pub(super) fn futex_wake_for(flag: SharedFlag, bits: u32) -> usize {
     let unused = std::ptr::null::<u32>();
     // SAFETY: FUTEX_WAKE_BITSET dereferences nothing.
@@ -41,6 +44,9 @@ pub(super) fn futex_wake_for(flag: SharedFlag, bits: u32) -> usize {
         let (call, op, flag) = (libc::SYS_futex, libc::FUTEX_WAKE_BITSET, flag.as_ptr());
         libc::syscall(call, flag, op, i32::MAX, unused, unused, bits)
     };
+    if woken > 0 && are_cores_few() {
+        std::thread::yield_now();
+    }
     usize::try_from(woken).unwrap_or(0)
 }
 

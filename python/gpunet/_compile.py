@@ -18,12 +18,14 @@ def _headers() -> list[pathlib.Path]:
     """Folders of headers: gpunet's, and CUDA's where they are at hand."""
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders = [
-        _link.include_directory(),
         *(place / "nvidia/cu13/include" for place in _link.site_folders()),
         *(place / "nvidia/cuda_runtime/include" for place in _link.site_folders()),
         *(pathlib.Path(home) / "include" for home in [*homes, "/usr/local/cuda"]),
     ]
-    found = [folder for folder in folders if folder.is_dir()][:2]
+    there = [folder for folder in folders if folder.is_dir()]
+    # PyPI's headers of the runtime include some of CCCL, which is a package of its own.
+    cuda = [folder for folder in there if any((path / "nv/target").is_file() for path in (folder, folder / "cccl"))]
+    found = [_link.include_directory(), *(cuda or there)[:1]]
     return [path for folder in found for path in (folder, folder / "cccl") if path.is_dir()]
 
 

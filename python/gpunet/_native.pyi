@@ -792,15 +792,21 @@ class RawChannel:
         checksum: bool,
         progress: Callable[[int, int], object] | None,
         timeout: float | None,
+        owned: bool = False,
     ) -> Transfer[Outcome]: ...
     def recv_into(
-        self, arrays: Sequence[PassedArray], progress: Callable[[int, int], object] | None, timeout: float | None
+        self,
+        arrays: Sequence[PassedArray],
+        progress: Callable[[int, int], object] | None,
+        timeout: float | None,
+        owned: bool = False,
     ) -> Transfer[Outcome]: ...
     def recv(
         self,
         make: Callable[[list[tuple[str, _Kind, list[int], bool]]], tuple[Sequence[PassedArray], Any]],
         progress: Callable[[int, int], object] | None,
         timeout: float | None,
+        owned: bool = False,
     ) -> Transfer[Any]: ...
     def finish_sends(self) -> None: ...
     def close(self) -> None: ...

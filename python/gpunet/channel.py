@@ -299,7 +299,7 @@ def _make_all(make: Make, stream: Any) -> Callable[[list[tuple[str, Kind, list[i
 
 
 def _over(transfer: Transfer[Any]) -> Any:
-    """Waits for a transfer; who is interrupted gives it up."""
+    """Waits for a transfer that was begun as `owned`; who is interrupted gives it up, also before this is called."""
     try:
         return transfer.wait()
     except BaseException:
@@ -373,7 +373,7 @@ class Channel:
         """
         return cast(
             Outcome,
-            _over(self.send_async(arrays, name=name, stream=stream, checksum=checksum, progress=progress, timeout=timeout)),
+            _over(self._raw.send(_all_passed(arrays, name, stream), checksum, _shown(progress), timeout, owned=True)),
         )
 
     def send_async(
@@ -404,7 +404,8 @@ class Channel:
         the other end has closed. What was on the arrays' stream is done before they are written, and they are written when this
         returns.
         """
-        return cast(Outcome, _over(self.recv_into_async(arrays, name=name, stream=stream, progress=progress, timeout=timeout)))
+        passed = _all_passed(arrays, name, stream)
+        return cast(Outcome, _over(self._raw.recv_into(passed, _shown(progress), timeout, owned=True)))
 
     def recv_into_async(
         self,
@@ -433,7 +434,8 @@ class Channel:
         it. `device`: the GPU for torch or CuPy, as a number, an attachment or a device of theirs. By default they are numpy's,
         or on a GPU of whichever is imported. What cannot be made is refused, and the sender is told.
         """
-        return _over(self.recv_async(to=to, device=device, stream=stream, progress=progress, timeout=timeout))
+        make, stream = _maker(to, device, stream)
+        return _over(self._raw.recv(_make_all(make, stream), _shown(progress), timeout, owned=True))
 
     def recv_async(
         self,
@@ -558,7 +560,7 @@ def send_safetensors(
 
     The file is mapped, and read while it is sent: memory for all of it is not needed. Nobody may truncate it meanwhile.
     """
-    return cast(Outcome, _over(send_safetensors_async(channel, path, checksum=checksum, progress=progress, timeout=timeout)))
+    return cast(Outcome, _over(channel._raw.send(_safetensors(path), checksum, _shown(progress), timeout, owned=True)))
 
 
 def send_safetensors_async(

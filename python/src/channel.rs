@@ -149,14 +149,16 @@ impl RawChannel {
         Ok(Self { core: Owned::new(Arc::new(Core::new(channel, most))) })
     }
 
-    /// Begins to send arrays.
-    #[pyo3(signature = (arrays, checksum, progress, timeout))]
+    /// Begins to send arrays. `owned`: it is given up once nobody holds it, as when Ctrl-C comes
+    /// before its caller has it.
+    #[pyo3(signature = (arrays, checksum, progress, timeout, owned=false))]
     fn send(
         &self,
         arrays: Vec<Passed<'_>>,
         checksum: bool,
         progress: Option<Py<PyAny>>,
         timeout: Option<f64>,
+        owned: bool,
         py: Python<'_>,
     ) -> PyResult<Transfer> {
         let core = self.open()?;
@@ -164,34 +166,36 @@ impl RawChannel {
         let how = How::new(core, checksum, progress, timeout)?;
         let op = Op::new(how.deadline);
         core.sending.push(py, op.clone(), Sending { arrays, how }, half::serve_sending)?;
-        Ok(Transfer::new(core.clone(), op, core.sending.clone(), false))
+        Ok(Transfer::new(core.clone(), op, core.sending.clone(), (false, owned)))
     }
 
-    /// Begins to receive into arrays.
-    #[pyo3(signature = (arrays, progress, timeout))]
+    /// Begins to receive into arrays. `owned` as in `send`.
+    #[pyo3(signature = (arrays, progress, timeout, owned=false))]
     fn recv_into(
         &self,
         arrays: Vec<Passed<'_>>,
         progress: Option<Py<PyAny>>,
         timeout: Option<f64>,
+        owned: bool,
         py: Python<'_>,
     ) -> PyResult<Transfer> {
         let core = self.open()?;
         let arrays = Held::all(&core.devices, arrays, crate::array::Access::Write)?;
-        self.receive(py, core, Into::Arrays(arrays), progress, timeout)
+        self.receive(py, Into::Arrays(arrays), progress, timeout, owned)
     }
 
     /// Begins to receive into the arrays that `make` returns, with the value of the transfer, when
     /// it is told what comes.
-    #[pyo3(signature = (make, progress, timeout))]
+    #[pyo3(signature = (make, progress, timeout, owned=false))]
     fn recv(
         &self,
         make: Py<PyAny>,
         progress: Option<Py<PyAny>>,
         timeout: Option<f64>,
+        owned: bool,
         py: Python<'_>,
     ) -> PyResult<Transfer> {
-        self.receive(py, self.open()?, Into::Made(make), progress, timeout)
+        self.receive(py, Into::Made(make), progress, timeout, owned)
     }
 
     /// Waits until the sends that were begun are over.
@@ -246,17 +250,18 @@ impl RawChannel {
     fn receive(
         &self,
         py: Python<'_>,
-        core: &Arc<Core>,
         into: Into,
         progress: Option<Py<PyAny>>,
         timeout: Option<f64>,
+        owned: bool,
     ) -> PyResult<Transfer> {
+        let core = self.open()?;
         let how = How::new(core, false, progress, timeout)?;
         let op = Op::new(how.deadline);
         let raises_at_end = matches!(into, Into::Arrays(_));
         let receiving = Receiving { into, most: core.most, devices: core.devices.clone(), how };
         core.receiving.push(py, op.clone(), receiving, half::serve_receiving)?;
-        Ok(Transfer::new(core.clone(), op, core.receiving.clone(), raises_at_end))
+        Ok(Transfer::new(core.clone(), op, core.receiving.clone(), (raises_at_end, owned)))
     }
 }
 

@@ -24,7 +24,7 @@ import pytest
 from conftest import in_thread
 
 import gpunet
-from gpunet.channel import send_safetensors
+from gpunet.channel import _all_passed, send_safetensors
 
 MB = 1 << 20
 
@@ -457,6 +457,18 @@ def test_a_peer_that_is_killed(rendezvous: bool) -> None:
                 transfer.wait(20)
             assert died.value.errno in (errno.ECONNRESET, errno.EPIPE), died.value
         assert reference() is None
+
+
+def test_what_nobody_has_is_given_up() -> None:
+    """As when Ctrl-C comes after the call has begun it, and before its caller has it."""
+    with ends() as (sender, _):
+        sender._raw.send(_all_passed(bytearray(MB), "", None), False, None, None, owned=True)
+        sender._raw.finish_sends()  # the other end never receives it
+    with ends() as (sender, receiver):
+        receiver._raw.recv_into(_all_passed(bytearray(4), "", None), None, None, owned=True)
+        sent = sender.send_async(b"next")
+        assert bytes(receiver.recv(to="memoryview")) == b"next"
+        sent.wait(30)
 
 
 INTERRUPTED = """

@@ -254,15 +254,44 @@ struct Inner {
     core: Arc<Core>,
     /// When the other end has closed it is an EOFError, and else None.
     raises_at_end: bool,
+    /// It is given up once nobody holds it.
+    is_owned: bool,
 }
 
 impl Transfer {
-    pub(crate) fn new(core: Arc<Core>, op: Arc<Op>, half: Arc<dyn Withdraw>, raises_at_end: bool) -> Self {
-        Self { inner: Owned::new(Inner { op, half, core, raises_at_end }) }
+    pub(crate) fn new(
+        core: Arc<Core>,
+        op: Arc<Op>,
+        half: Arc<dyn Withdraw>,
+        (raises_at_end, is_owned): (bool, bool),
+    ) -> Self {
+        Self { inner: Owned::new(Inner { op, half, core, raises_at_end, is_owned }) }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.is_owned {
+            self.give_up();
+        }
     }
 }
 
 impl Inner {
+    /// Gives the transfer up; returns whether it was not over. With the GIL.
+    fn give_up(&self) -> bool {
+        let Self { op, half, core, .. } = self;
+        if op.poll().is_ready() {
+            return false;
+        }
+        // Ordering: Relaxed; as in `Op::is_given_up`.
+        op.given_up.store(true, Ordering::Relaxed);
+        if !half.withdraw(op, Fault::Given { moved: 0, total: 0 }) && !op.poll().is_ready() {
+            core.abort();
+        }
+        true
+    }
+
     fn value(&self, py: Python<'_>, result: Result<Finished, Fault>) -> PyResult<Py<PyAny>> {
         let finished = result.map_err(|fault| fault.raise())?;
         match (finished.value, finished.outcome) {
@@ -311,16 +340,7 @@ impl Transfer {
 
     /// Gives it up; whether it was not over.
     fn cancel(&self) -> PyResult<bool> {
-        let Inner { op, half, core, .. } = self.inner.get()?;
-        if op.poll().is_ready() {
-            return Ok(false);
-        }
-        // Ordering: Relaxed; as in `Op::is_given_up`.
-        op.given_up.store(true, Ordering::Relaxed);
-        if !half.withdraw(op, Fault::Given { moved: 0, total: 0 }) && !op.poll().is_ready() {
-            core.abort();
-        }
-        Ok(true)
+        Ok(self.inner.get()?.give_up())
     }
 
     /// How many bytes are through, and of how many.

@@ -1,7 +1,8 @@
 //! Calls whose requests and answers are bytes, of a length that is known at run time: those of C.
 #![allow(unsafe_code)]
 
-use crate::caller::{Caller, Head, Ticket, await_answer, receive_payload};
+use crate::answer::{await_answer, receive_payload};
+use crate::caller::{Caller, Head, Ticket};
 use crate::function::Failure;
 use crate::wire::NO_TICKET;
 use gpunet_device::{Buffer, Group, Timeout};

@@ -12,6 +12,7 @@
 //! | `wire` | the format of requests and answers |
 //! | `layout` | [`Calls`], the kernel's way to the host, and where everything lies |
 //! | `caller` | [`Caller`], [`Ticket`]: the kernel's side |
+//! | `answer` | how a group waits for an answer and takes it in |
 //! | `bytes` | calls whose requests and answers are bytes: those of C |
 //! | `responder` | [`Requests`], [`Answers`]: the host's side of the memory |
 //! | `names` | [`resolve`], [`connect`]: host names |
@@ -20,6 +21,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![deny(unsafe_code)]
 
+mod answer;
 mod bytes;
 mod caller;
 mod function;

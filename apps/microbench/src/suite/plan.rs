@@ -72,17 +72,17 @@ const HTTP: &[Need] = &[Need::Beside("gpunet-hello-http")];
 
 /// All measurements, in the order in which they run: what the front page cites comes first.
 pub const PLAN: [Planned; 35] = [
-    planned("references", &["references"], TWO_GPUS, 80),
-    planned("latency", &["latency"], NOTHING, 50),
+    planned("references", &["references"], TWO_GPUS, 120),
+    planned("latency", &["latency"], NOTHING, 25),
     planned("clients", &["clients"], &[Need::Beside("gpunet-echo")], 60),
     planned("kv", &["servers", "kv"], KV, 25),
     planned("http", &["servers", "http"], HTTP, 12),
     planned("triton", &["servers", "triton"], GPU, 40),
-    planned("tensors", &["tensors"], NOTHING, 15),
-    planned("tensors-between-gpus", &["tensors", "--other", OTHER_GPU], TWO_GPUS, 15),
-    planned("bandwidth", &["bandwidth"], NOTHING, 40),
+    planned("tensors", &["tensors"], NOTHING, 12),
+    planned("tensors-between-gpus", &["tensors", "--other", OTHER_GPU], TWO_GPUS, 12),
+    planned("bandwidth", &["bandwidth"], NOTHING, 25),
     planned("symmetric", &["symmetric"], NOTHING, 20),
-    planned("stream", &["stream", "ping-pong", "enqueueing", "triggers"], NOTHING, 15),
+    planned("stream", &["stream", "ping-pong", "enqueueing", "triggers"], NOTHING, 10),
     planned("stream-between-gpus", &["stream", "ping-pong", "--other", OTHER_GPU], TWO_GPUS, 8),
     planned("idle", &["idle"], NOTHING, 28),
     planned("scale", &["scale"], NOTHING, 15),

@@ -163,7 +163,8 @@ fn spawn(
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
         let running = running;
         let shared = &running.0;
-        scheduling::let_wakers_go_on();
+        // Where it is refused, blocks are slower.
+        let _ = scheduling::let_wakers_go_on();
         platform::set_block(block);
         platform::end_waits_on(shared.abandoned.clone());
         let Err(panicked) = panics::catch(body) else { return };

@@ -1007,7 +1007,7 @@ typedef int64_t (*gpunet_host_function_fn)(const void *request, size_t len, void
  */
 typedef struct gpunet_host_function {
     /**
-     * Its name, of which kernels compute the number by gpunet_function; NULL: it has a number.
+     * Its name: gpunet_function makes a number of it in kernels. NULL: the function has a number.
      */
     const char *name;
     /**

@@ -38,7 +38,7 @@ pub type gpunet_host_function_fn = Option<
 /// A function, by what kernels call it, and how much it takes and gives.
 #[repr(C)]
 pub struct gpunet_host_function {
-    /// Its name, of which kernels compute the number by gpunet_function; NULL: it has a number.
+    /// Its name: gpunet_function makes a number of it in kernels. NULL: the function has a number.
     pub name: *const c_char,
     /// The function.
     pub run: gpunet_host_function_fn,

@@ -291,8 +291,8 @@ fn bytes_go_and_come() {
     let test = Test::new(3, 2);
     test.run(What::Bytes, 3, 5);
     let counts = test.counts();
-    // Of each block: 64 answers and one of words; 71 that are told; 1 and 6 too long, 71 without
-    // room, of which one is refused.
+    // Each block gets 64 answers and one of words, and tells 71. Seven calls are too long. 71 have
+    // no room for their answers; one of these is refused.
     assert_eq!((counts.told + counts.failed + counts.answered, counts.malformed), (3 * (71 * 3 + 1), 0));
     assert_eq!(counts.answered, 3 * (64 + 1 + 2));
 }

@@ -120,6 +120,8 @@ pub struct Connection {
     writable: bool,
     /// Why the transport takes nothing more; reported once what it still holds was received.
     send_error: Option<Error>,
+    /// Senders know that nothing more can be sent.
+    sends_in_vain: bool,
     /// The last bytes that moved were sent: those that come in are next, so that neither direction
     /// waits for the other.
     receives_next: bool,
@@ -136,6 +138,7 @@ impl Connection {
             readable: true,
             writable: true,
             send_error: None,
+            sends_in_vain: false,
             receives_next: false,
         }
     }
@@ -146,7 +149,7 @@ impl Connection {
     /// The [`Violation`]; the caller then fails the connection with EPROTO.
     pub fn handle_published(&mut self, word: StreamWord) -> Result<(), Violation> {
         match self.phase {
-            Phase::Open if self.send_error.is_some() => self.send.handle_published_in_vain(word),
+            Phase::Open if self.sends_in_vain => self.send.handle_published_in_vain(word),
             Phase::Open => self.send.handle_published(word),
             _ => Ok(()),
         }
@@ -264,11 +267,18 @@ impl Connection {
         match self.phase {
             Phase::Open if !self.recv.is_ended() && !self.recv.reader_left() => {
                 self.send_error = Some(error);
+                self.sends_in_vain = true;
                 self.readable = true;
                 None
             }
             _ => self.handle_error(error),
         }
+    }
+
+    /// Notes that senders are about to be told that nothing more can be sent. Those that waited for
+    /// room go on without it, and what they publish beyond it is no violation.
+    pub const fn handle_no_send(&mut self) {
+        self.sends_in_vain = true;
     }
 
     /// Why the transport takes nothing more, if that is still to be reported.

@@ -194,6 +194,20 @@ fn what_the_peer_sent_before_a_failed_send_is_received_before_the_error() {
 }
 
 #[test]
+fn whoever_was_told_that_nothing_can_be_sent_may_publish_beyond_the_room() {
+    let beyond = StreamWord::at(1 << 20);
+    assert!(open().handle_published(beyond).is_err());
+    let mut told = open();
+    told.handle_no_send();
+    told.handle_published(beyond).unwrap();
+    assert_eq!(told.handle_send_error(Error::ConnectionReset), None);
+    told.handle_published(beyond).unwrap();
+    let mut failed = open();
+    assert_eq!(failed.handle_send_error(Error::ConnectionReset), None);
+    failed.handle_published(beyond).unwrap();
+}
+
+#[test]
 fn nothing_is_sent_after_a_failed_send_whoever_ends_the_stream() {
     let mut closed = open();
     closed.handle_published(StreamWord::at(10)).unwrap();

@@ -270,6 +270,7 @@ impl DrivenStream {
         if matches!(result, Progress::Idle) && is_behind && !self.no_send_published {
             // Senders need not wait for that.
             self.no_send_published = true;
+            self.connection.handle_no_send();
             memory.set_status(slot, Status::open(self.generation).with(Status::NO_SEND));
         }
         if released {

@@ -365,6 +365,10 @@ fn a_failure_behind_an_end_that_is_not_read_yet_leaves_it_an_end() {
     };
     shard.turn();
     assert_eq!(look(), ((RING, false), true, None));
+    // A CUDA stream that waited for room goes on without it.
+    state.memory.published_words().get(7).publish(1 << 20);
+    shard.turn();
+    assert_eq!(look(), ((RING, false), true, None));
     state.memory.consumed_words().get(7).publish(RING);
     while !look().0.1 && look().2.is_none() {
         shard.turn();

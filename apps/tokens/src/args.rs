@@ -22,10 +22,14 @@ pub struct Args {
     /// Where the kernel runs: auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: DeviceChoice,
-    /// Thread blocks that serve connections, beside the one of the model [default: 32 on a GPU, 1
-    /// on the CPU].
+    /// Thread blocks that serve connections, beside those of the model [default: 32 on a GPU, 1 on
+    /// the CPU].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub blocks: Option<u32>,
+    /// Thread blocks that run the model, each with an equal part of the batch [default: as many as
+    /// there are multiprocessors left, at most 64; 1 on the CPU].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub models: Option<u32>,
     /// Threads of a block on a GPU.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(32..=1024))]
     pub threads: u32,

@@ -25,6 +25,8 @@ const RINGS: u64 = 256 << 20;
 const RINGS_EACH: u64 = 4 * (16 << 10);
 /// What HTTP requests may have: a prompt is short, so a body is, too.
 const LIMITS: Limits = Limits { body: 64 << 10, ..Limits::DEFAULT };
+/// Blocks that run the model on a GPU, at most, unless the user says otherwise.
+const MODELS: u32 = 64;
 /// A connection without a request is closed after so long.
 const IDLE_NS: u64 = 75_000_000_000;
 
@@ -37,20 +39,24 @@ pub fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     let config = Config { sockets, shared_rings, ..Config::default() };
     let proxy = args.proxy.open(config)?;
     let attachment = attach(&proxy, "gpunet-tokens", args.device)?;
-    let is_gpu = attachment.cuda().is_some();
-    let (blocks, threads, batch) = if is_gpu { (32, args.threads, 256) } else { (1, 1, 32) };
+    let processors = attachment.cuda().map(|device| device.multiprocessors());
+    let (blocks, threads, batch) = if processors.is_some() { (32, args.threads, 256) } else { (1, 1, 32) };
     let blocks = args.blocks.unwrap_or(blocks).min(args.connections);
-    let shape = (blocks + 1, threads);
+    let batch = args.batch.unwrap_or(batch);
+    // Each on a processor of its own, if there are so many.
+    let models = processors.map_or(1, |count| count.saturating_sub(blocks).clamp(1, MODELS));
+    let models = args.models.unwrap_or(models).min(batch);
+    let shape = (blocks + models, threads);
     let program = load(&attachment, &PTX, &[Server::<Tokens>::ENTRY], threads)?;
     attachment.check_co_resident(&program, &[(Server::<Tokens>::ENTRY, shape.0, threads)])?;
     let service = Tokens {
         limits: LIMITS,
         interval_ns: args.interval * 1_000_000,
         weights: Weights::check(WEIGHTS)?,
-        sequences: args.batch.unwrap_or(batch),
+        models,
+        sequences: batch.div_ceil(models),
         waiting: args.waiting,
         timing: args.timing.into(),
-        reserved: 0,
     };
     let settings = ServerSettings {
         room: args.connections.div_ceil(blocks),

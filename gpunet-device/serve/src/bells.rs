@@ -266,6 +266,20 @@ impl Bells {
         }
     }
 
+    /// Wakes a worker, by one lane.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn ring_worker_alone(&self, worker: u32) {
+        let block = self.host.shape.serving + worker;
+        if block < self.host.shape.blocks {
+            self.wake(block as usize);
+        }
+    }
+
+    /// Which of the workers a block is.
+    pub(crate) const fn worker_of(&self, block: u32) -> u32 {
+        block.saturating_sub(self.host.shape.serving)
+    }
+
     /// Wakes all other blocks that serve connections: each calls [`crate::Service::help`] before
     /// its next turns, if its service [helps](crate::Service::HELPS).
     ///

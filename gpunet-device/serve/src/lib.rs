@@ -7,7 +7,7 @@
 //! | part | modules |
 //! |---|---|
 //! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`], [`Worker`]), `bytes` ([`Bytes`]), `short` ([`Short`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `backlog` (answers that wait: [`Backlogs`]), `spill` ([`Spill`]: requests longer than a ring), `queue` ([`Queue`]: requests that wait) |
-//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `bells` ([`Bell`], [`Bells`]: turns from outside), `topics` ([`Topics`]: turns for many connections), `work_queue` ([`WorkQueue`]: work for other blocks) |
+//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `bells` ([`Bell`], [`Bells`]: turns from outside), `topics` ([`Topics`]: turns for many connections), `work_queue` ([`WorkQueue`]: work for other blocks), `work_pool` ([`WorkPool`]: work for several workers) |
 //! | the kernel | `server` ([`Server`], [`ServerSettings`]), `worker` (how a block waits that serves no connections), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
 //!
@@ -41,6 +41,7 @@ mod short;
 mod spill;
 mod topics;
 mod word;
+mod work_pool;
 mod work_queue;
 mod worker;
 mod writer;
@@ -63,6 +64,7 @@ pub use shared::Shared;
 pub use short::Short;
 pub use spill::{ChunkSource, Spill, SpillError};
 pub use topics::Topics;
+pub use work_pool::WorkPool;
 pub use work_queue::{WorkQueue, WorkQueues};
 pub use writer::{Digits, Writer};
 

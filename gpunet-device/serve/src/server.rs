@@ -225,6 +225,7 @@ impl<S: Service> Server<S> {
             data: self.data.stable_bytes(),
             counters: Counters::default(),
             log: board.log(g.index() as usize),
+            number: parts.bells.worker_of(g.index()),
             doorbell,
             last_asked: LastAsked::default(),
             check_at: 0,

@@ -104,6 +104,7 @@ pub struct Worker<'w, S: Service> {
     pub counters: Counters,
     /// The log of this block.
     pub log: Log,
+    pub(crate) number: u32,
     pub(crate) doorbell: Doorbell,
     pub(crate) last_asked: LastAsked,
     /// When it checks next whether the server or the launch ends.

@@ -61,6 +61,19 @@ impl<const N: usize> WorkQueue<N> {
     /// As [`Lock::acquire`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn push<G: Group>(self, g: &G, context: &Context, item: [u64; N]) -> Result<bool> {
+        self.push_and(g, context, item, || ())
+    }
+
+    /// As [`WorkQueue::push`]; if there was room, the leader also calls `and` before it gives the
+    /// lock back.
+    #[inline(always)]
+    pub(crate) fn push_and<G: Group>(
+        self,
+        g: &G,
+        context: &Context,
+        item: [u64; N],
+        and: impl FnOnce(),
+    ) -> Result<bool> {
         let lock = Lock::at(self.memory, at::LOCK);
         lock.acquire(g, context.net)?;
         let (pushed, popped) = self.counts();
@@ -70,6 +83,7 @@ impl<const N: usize> WorkQueue<N> {
         if has_room && g.is_leader() {
             self.store(pushed, item);
             self.memory.u64(at::PUSHED).set(pushed.wrapping_add(1));
+            and();
         }
         lock.release(g);
         Ok(has_room)
@@ -88,17 +102,33 @@ impl<const N: usize> WorkQueue<N> {
         if self.is_empty(g) {
             return Ok(None);
         }
+        self.pop_and(g, context, |_| ())
+    }
+
+    /// As [`WorkQueue::pop`], but it always takes the lock. The leader calls `and` before it gives
+    /// it back, with whether there was an item.
+    #[inline(always)]
+    pub(crate) fn pop_and<G: Group>(
+        self,
+        g: &G,
+        context: &Context,
+        and: impl FnOnce(bool),
+    ) -> Result<Option<[u64; N]>> {
         let lock = Lock::at(self.memory, at::LOCK);
         lock.acquire(g, context.net)?;
         let (pushed, popped) = self.counts();
-        let item = if pushed == popped { [0; N] } else { self.load(popped) };
+        let has_item = pushed != popped;
+        let item = if has_item { self.load(popped) } else { [0; N] };
         // All lanes have read the item.
         g.sync();
-        if pushed != popped && g.is_leader() {
-            self.memory.u64(at::POPPED).set(popped.wrapping_add(1));
+        if g.is_leader() {
+            if has_item {
+                self.memory.u64(at::POPPED).set(popped.wrapping_add(1));
+            }
+            and(has_item);
         }
         lock.release(g);
-        Ok(if pushed == popped { None } else { Some(item) })
+        Ok(has_item.then_some(item))
     }
 
     /// Takes the oldest item out for which `is_it` returns true, wherever it stands: for work that

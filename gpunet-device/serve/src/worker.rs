@@ -8,6 +8,12 @@ use gpunet_device::{Group, Result, Timeout, now_ns, poll_until_woken};
 const CHECK_NS: u64 = 50_000_000;
 
 impl<S: Service> Worker<'_, S> {
+    /// Which of the server's workers it is, from 0 on.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Waits until somebody rings for the workers ([`crate::Bells::ring_workers`]), or until
     /// `until` by the device's clock; with a time that is over, not at all. A ring since the last
     /// call ends the wait at once. Returns whether the server goes on; if not, [`Service::work`] is

@@ -1,4 +1,4 @@
-//! The model's block: a batch that requests join and leave at each step.
+//! A block of the model: a batch that requests join and leave at each step.
 //!
 //! A step gives each sequence of the batch a row at least; what rows are left prompts get. The
 //! lanes share the sequences: a lane sets the rows of its sequences, and stores their tokens.
@@ -11,7 +11,7 @@ use gpunet_serve::raw::Word64;
 use gpunet_serve::{Bell, Bells, Bytes, Carve, Memory};
 use gpunet_tokens_model::{Cache, END, Model, Sampling, SequenceId, Step, StepError, Weights};
 
-/// Where things are in the record of a sequence: the model's block alone uses them.
+/// Where things are in the record of a sequence: the block of its batch alone uses them.
 mod at {
     /// The number of its request; 0: the sequence is free.
     pub(super) const NUMBER: usize = 0;
@@ -29,36 +29,84 @@ mod at {
     pub(super) const LEN: usize = 64;
 }
 
-/// The memory of the model and of its batch.
+/// The batches of all blocks that run the model.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Batch {
-    cache: Memory,
-    records: Memory,
-    /// How many sequences are in use: for other blocks.
-    running: Memory,
+pub(crate) struct Batches {
+    memory: Memory,
+    models: usize,
     sequences: usize,
     rows: usize,
 }
 
-impl Batch {
-    pub(crate) fn new(carve: &mut Carve, sequences: usize, rows: usize) -> Self {
-        // SAFETY: every block carves it alike; the model's block alone uses it, as `Cache` and
-        // `at` say.
-        let cache = unsafe { carve.memory(Cache::bytes(sequences, rows)) };
-        // SAFETY: as above.
-        let records = unsafe { carve.memory(sequences * at::LEN) };
-        // SAFETY: a word, which the model's block writes and others read.
-        let running = unsafe { carve.memory(8) };
-        Self { cache, records, running, sequences, rows }
+/// The memory of a model and of its batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch {
+    /// How many sequences are in use: for other blocks.
+    running: Memory,
+    records: Memory,
+    cache: Memory,
+    sequences: usize,
+    rows: usize,
+}
+
+/// A line for the word that others read.
+const RUNNING: usize = 64;
+
+impl Batches {
+    pub(crate) fn new(carve: &mut Carve, models: usize, sequences: usize, rows: usize) -> Self {
+        let len = models * Self::stride(sequences, rows);
+        // SAFETY: every block carves it alike. The block of a batch alone uses it, as `Cache` and
+        // `at` say; but `running` is a word, which that block writes and others read.
+        Self { memory: unsafe { carve.memory(len) }, models, sequences, rows }
     }
 
+    /// Bytes of a batch.
+    const fn stride(sequences: usize, rows: usize) -> usize {
+        RUNNING + sequences * at::LEN + Cache::bytes(sequences, rows).next_multiple_of(64)
+    }
+
+    /// How many there are.
+    pub(crate) const fn models(&self) -> usize {
+        self.models
+    }
+
+    /// The batch of a block of the model.
+    ///
+    /// # Panics
+    /// There is no such block.
+    pub(crate) fn at(&self, model: usize) -> Batch {
+        let Self { sequences, rows, .. } = *self;
+        let stride = Self::stride(sequences, rows);
+        let memory = self.memory.part(model * stride, stride);
+        let cache_at = RUNNING + sequences * at::LEN;
+        Batch {
+            running: memory.part(0, RUNNING),
+            records: memory.part(RUNNING, sequences * at::LEN),
+            cache: memory.part(cache_at, stride - cache_at),
+            sequences,
+            rows,
+        }
+    }
+
+    /// How many requests are in the batches, as of their last steps. All lanes.
+    pub(crate) fn running<G: Group>(&self, g: &G) -> usize {
+        let (mut running, mut model) = (0, g.rank() as usize);
+        while model < self.models {
+            running += self.at(model).running.u64(0).get() as u32;
+            model += g.size() as usize;
+        }
+        g.sum(running) as usize
+    }
+}
+
+impl Batch {
     /// The model of these weights, whose file is the server's data.
     ///
     /// # Cooperation
     /// One block of the launch runs it.
     pub(crate) fn model(&self, weights: Weights, file: Bytes<'_>) -> Option<Model> {
         let file = file.as_ptr()?;
-        // SAFETY: `new` has carved so many bytes, aligned and zeros; one block runs the model.
+        // SAFETY: so many bytes, aligned and zeros at the start; one block uses the batch.
         let cache = unsafe { Cache::new(self.cache.as_ptr(), self.sequences, self.rows) };
         // SAFETY: the host has checked these bytes and keeps them in the device's memory, which is
         // aligned; nobody writes them.
@@ -80,11 +128,6 @@ impl Batch {
     fn word(&self, sequence: usize, at: usize) -> Word64 {
         self.records.u64(sequence * at::LEN + at)
     }
-
-    /// How many requests are in the batch, as of the last step.
-    pub(crate) fn running<G: Group>(&self, g: &G) -> usize {
-        g.broadcast(self.running.u64(0).get()) as usize
-    }
 }
 
 /// The batch with all that a step of it touches.
@@ -102,7 +145,7 @@ impl Run<'_> {
     /// serve their connections. Returns how many sequences have ended.
     ///
     /// # Cooperation
-    /// All lanes of the model's block.
+    /// All lanes of the batch's block.
     ///
     /// # Errors
     /// The model has refused the step, and all requests of the batch have ended.
@@ -132,7 +175,7 @@ impl Run<'_> {
     /// request still wants it.
     ///
     /// # Cooperation
-    /// All lanes of the model's block.
+    /// All lanes of the batch's block.
     pub(crate) fn join<G: Group>(&self, g: &G, bell: Bell, number: u32) -> bool {
         let slot = self.slots.at(bell.place());
         let mut joins = 0;

@@ -1,5 +1,5 @@
 //! The kernel of `gpunet-tokens`: a server of completions in the form of OpenAI's API. Its last
-//! block runs the model; the others serve HTTP.
+//! blocks run the model; the others serve HTTP.
 //!
 //! | part | module |
 //! |---|---|
@@ -9,10 +9,10 @@
 //! | what a request asks for | `request` |
 //! | answers and events | `answer` |
 //! | what is counted and measured | `metrics` |
-//! | the batch and its steps | `batch` |
+//! | the batches and their steps | `batch` |
 //! | settings, and what blocks share ([`Tokens`]) | `shared` |
 //! | a request of a connection, from turn to turn | `session` |
-//! | the loop of the model's block | `engine` |
+//! | the loop of a block of the model | `engine` |
 //! | routes | `service` |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]

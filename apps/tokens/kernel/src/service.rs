@@ -1,4 +1,4 @@
-//! What the blocks do: requests are routed, and the last block runs the model.
+//! What the blocks do: requests are routed, and the last blocks run the model.
 
 use crate::engine;
 use crate::metrics::Gauges;
@@ -27,16 +27,15 @@ impl Service for Tokens {
     }
 
     fn workers(&self) -> u32 {
-        1
+        self.models
     }
 
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
         let (bell, has_ended) = (turn.bell(), turn.input.has_ended());
-        let Turn { state, input, output, context, shared, connections, bells, unix_ns, .. } = turn;
+        let Turn { state, input, output, context, shared, connections, unix_ns, .. } = turn;
         let State { http: connection, session } = &mut **state;
         let around = Around {
             shared,
-            bells,
             context: *context,
             bell,
             unix_ns: *unix_ns,
@@ -86,8 +85,8 @@ impl Service for Tokens {
                 })?
             } else if route.is(Method::Get, b"/metrics") {
                 let gauges = Gauges {
-                    running: shared.batch.running(g),
-                    waiting: shared.requests.len(g),
+                    running: shared.batches.running(g),
+                    waiting: shared.requests.queue().len(g),
                     connections: connections.count(g),
                 };
                 let sums = shared.metrics.sums(g);

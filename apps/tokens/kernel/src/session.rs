@@ -10,7 +10,7 @@ use crate::slots::{End, Settings, Slot};
 use crate::text::settle;
 use gpunet_device::{Group, Result, now_ns};
 use gpunet_http::{Body, Http, Reply, Request, Status};
-use gpunet_serve::{Bell, Bells, Bytes, Context, Next};
+use gpunet_serve::{Bell, Bytes, Context, Next};
 use gpunet_tokens_model::CONTEXT;
 
 pub(crate) const JSON: &[u8] = b"application/json";
@@ -89,7 +89,6 @@ impl Reason {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Around<'t> {
     pub(crate) shared: &'t Shared,
-    pub(crate) bells: &'t Bells,
     pub(crate) context: Context,
     pub(crate) bell: Bell,
     pub(crate) unix_ns: u64,
@@ -160,7 +159,6 @@ impl Session {
             around.metrics().add(g, Count::Busy, is_answered.into());
             return Ok(if is_answered { None } else { Some(Next::Output) });
         }
-        around.bells.ring_workers(g);
         around.metrics().add(g, Count::Accepted, 1);
         let about = About {
             is_chat,
@@ -352,7 +350,7 @@ impl Session {
         let slot = shared.slots.at(place);
         let is_it = |[bell, of]: [u64; 2]| Bell::from_raw(bell).place() == place && of == u64::from(number);
         // It fails only if the launch is over.
-        if shared.requests.remove(g, context, is_it) == Ok(true) {
+        if shared.requests.queue().remove(g, context, is_it) == Ok(true) {
             slot.take_back(g, number);
         } else {
             slot.stop(g, number);

@@ -1,16 +1,16 @@
 //! The server's settings, and what its blocks share.
 
-use crate::batch::Batch;
+use crate::batch::Batches;
 use crate::metrics::Metrics;
 use crate::slots::Slots;
 use gpunet_http::Limits;
-use gpunet_serve::{Carve, Heap, WorkQueue};
+use gpunet_serve::{Carve, Heap, WorkPool};
 use gpunet_tokens_model::{MAX_ROWS, Weights};
 
 /// Bytes for request bodies that come in chunks or are long, of all connections.
 const BODIES: usize = 8 << 20;
 
-/// A server of completions, and the block of its model.
+/// A server of completions, and the blocks of its model.
 ///
 /// The bytes of the weights are the server's data (`start_with_data` of `gpunet-serve-host`).
 #[derive(Clone, Copy, Debug)]
@@ -22,14 +22,14 @@ pub struct Tokens {
     pub interval_ns: u64,
     /// Where the matrices lie in the data.
     pub weights: Weights,
-    /// Requests in the batch at a time: at least 1.
+    /// Blocks that run the model, the last ones of the launch: at least 1.
+    pub models: u32,
+    /// Requests at a time in the batch of each: at least 1.
     pub sequences: u32,
-    /// Requests that may wait for a place in it; who comes then gets 503.
+    /// Requests that may wait for a place; who comes then gets 503.
     pub waiting: u32,
     /// Not 0: each event tells when its token was stored.
     pub timing: u32,
-    /// 0.
-    pub reserved: u32,
 }
 
 impl Tokens {
@@ -49,9 +49,9 @@ impl Tokens {
 #[derive(Clone, Copy, Debug)]
 pub struct Shared {
     /// The bells and numbers of requests that wait.
-    pub(crate) requests: WorkQueue<2>,
+    pub(crate) requests: WorkPool<2>,
     pub(crate) slots: Slots,
-    pub(crate) batch: Batch,
+    pub(crate) batches: Batches,
     pub(crate) metrics: Metrics,
     pub(crate) bodies: Heap,
     /// A secret of the launch, by which seeds are made.
@@ -61,9 +61,14 @@ pub struct Shared {
 impl Shared {
     pub(crate) fn carve(settings: &Tokens, carve: &mut Carve) -> Self {
         Self {
-            requests: WorkQueue::new(carve, settings.waiting as usize),
+            requests: WorkPool::new(carve, settings.waiting as usize),
             slots: Slots::new(carve),
-            batch: Batch::new(carve, settings.sequences as usize, settings.rows()),
+            batches: Batches::new(
+                carve,
+                settings.models as usize,
+                settings.sequences as usize,
+                settings.rows(),
+            ),
             metrics: Metrics::new(carve),
             bodies: Heap::new(carve, BODIES),
             secret: carve.seed(),

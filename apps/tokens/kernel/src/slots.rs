@@ -1,8 +1,8 @@
-//! A place in memory for the request of each connection: what the server's block and the model's
-//! block tell each other.
+//! A place in memory for the request of each connection: what the server's block and the block of
+//! the model that has it tell each other.
 //!
 //! ```text
-//! the block that serves the connection          the model's block
+//! the block that serves the connection          a block of the model
 //!   writes prompt, settings and number
 //!   pushes the place into the queue  ---------->  pops it, reads the place
 //!                                                 writes tokens behind each other
@@ -45,7 +45,7 @@ mod at {
     /// The lengths of the stop sequences.
     pub(super) const STOPS: usize = 64;
 
-    // Written by the model's block.
+    // Written by the block of the model.
     /// [`super::Progress`]; of a request that has left the queue, by the block of the connection.
     pub(super) const PROGRESS: usize = 128;
     /// When the last token was stored.

@@ -1,6 +1,7 @@
 //! Many clients at once: requests join and leave the batch, and none changes another's answer.
 
 use crate::client::{completion, connect, metric, metrics, read, send, send_and_end, until_metric};
+use crate::process::Server;
 use crate::server;
 use socket2::SockRef;
 use std::io::{Read, Write};
@@ -24,7 +25,15 @@ fn prompt(client: usize) -> String {
 
 #[test]
 fn each_of_many_gets_what_it_gets_alone() {
-    let server = server(&["--blocks", "2", "--batch", "5"]);
+    many(&server(&["--blocks", "2", "--batch", "5"]));
+}
+
+#[test]
+fn each_of_many_gets_the_same_from_every_block_of_the_model() {
+    many(&server(&["--blocks", "2", "--models", "3", "--batch", "5"]));
+}
+
+fn many(server: &Server) {
     let addr = server.addr;
     let alone: Vec<_> =
         (0..6).map(|client| send(addr, &completion(&prompt(client), 10, "")).text()).collect();
@@ -69,6 +78,18 @@ fn who_finds_the_batch_full_is_served_after() {
             scope.spawn(|| assert_eq!(send(server.addr, &completion("A ", 20, "")).status, 200));
         }
     });
+}
+
+/// One block of the model is busy for a minute: the other one takes what comes.
+#[test]
+fn an_idle_block_of_the_model_takes_what_waits() {
+    let server = server(&["--models", "2", "--batch", "2", "--interval", "60000"]);
+    let addr = server.addr;
+    let mut busy = connect(addr);
+    busy.write_all(completion("A ", 480, r#","ignore_eos":true"#).as_bytes()).expect("it is taken");
+    until_metric(addr, "gpunet_tokens_requests_running", |running| running == 1);
+    assert_eq!(send(addr, &completion("B ", 1, "")).status, 200);
+    until_metric(addr, "gpunet_tokens_requests_running", |running| running == 1);
 }
 
 /// How a client goes.

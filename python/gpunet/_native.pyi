@@ -361,6 +361,7 @@ class Attachment:
         request: int = 256,
         answer: int = 256,
         latency: float = 1e-4,
+        names: bool = False,
     ) -> Calls:
         """Lets kernels call functions of this program, by names or by numbers below 2**30 (gpunet_calls.h).
 
@@ -371,8 +372,8 @@ class Attachment:
         kernel gets; any other exception is printed, and the kernel gets -ECONNABORTED. `threads` threads run the functions,
         several at a time. `channels` is how many blocks, warps or threads of kernels call at a time, `tickets` how many calls
         each of them has in flight (64 at most), `request` and `answer` are the longest in bytes (1012 and 1020 at most).
-        `latency`, in seconds, is how long the library sleeps between two looks when no calls come. ValueError: something of
-        this cannot be.
+        `latency`, in seconds, is how long the library sleeps between two looks when no calls come. With
+        `names`, kernels may also ask for the addresses of host names (gpunet_resolve). ValueError: something of this cannot be.
         """
     def watch(
         self,

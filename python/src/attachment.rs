@@ -235,7 +235,7 @@ impl Attachment {
         Ok(Memory::new(core, ordinal, made.map_err(|error| error::alloc(&error))?))
     }
 
-    #[pyo3(signature = (functions, *, channels, tickets=16, threads=4, request=256, answer=256, latency=1e-4))]
+    #[pyo3(signature = (functions, *, channels, tickets=16, threads=4, request=256, answer=256, latency=1e-4, names=false))]
     #[allow(clippy::too_many_arguments, reason = "keywords")]
     fn serve_calls(
         &self,
@@ -246,6 +246,7 @@ impl Attachment {
         request: usize,
         answer: usize,
         latency: f64,
+        names: bool,
     ) -> PyResult<Calls> {
         if !(1..=1 << 16).contains(&channels) {
             let text = "it is 1 to 65536, one for each block, warp or thread that calls at a time";
@@ -257,7 +258,7 @@ impl Attachment {
         let latency = Duration::try_from_secs_f64(latency)
             .map_err(|_| PyValueError::new_err(format!("latency is a number of seconds, not {latency}")))?;
         let settings = Settings { tickets, threads, latency, ..Settings::new(channels) };
-        Calls::new(self.core.get()?, functions, settings, (request, answer))
+        Calls::new(self.core.get()?, functions, settings, (request, answer), names)
     }
 
     #[pyo3(signature = (*, rings, records=1024, payload=44, texts=128, level="info", wait=None))]

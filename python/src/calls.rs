@@ -107,8 +107,13 @@ impl Calls {
         functions: &Bound<'_, PyDict>,
         settings: Settings,
         most: (usize, usize),
+        names: bool,
     ) -> PyResult<Self> {
         let mut all = Functions::new();
+        if names {
+            // It is the first function.
+            let _ = all.add_names();
+        }
         for (key, function) in functions {
             add(&mut all, &key, function.unbind(), most)?;
         }

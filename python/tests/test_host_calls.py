@@ -66,6 +66,19 @@ void fails(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
     (void)block, (void)blocks;
 }
 
+/* Asks for the address of a name. */
+void resolves(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
+    struct work *work = argument;
+    struct gpunet_caller caller;
+    struct sockaddr_in6 addr;
+    socklen_t len = 0;
+    gpunet_caller_open(net, work->calls, &caller);
+    work->results[0] = gpunet_resolve(net, &caller, "::1", 80, &addr, &len, -1);
+    work->results[1] = len;
+    gpunet_caller_close(net, &caller);
+    (void)block, (void)blocks;
+}
+
 /* Waits for an answer that does not come. */
 void hangs(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
     struct work *work = argument;
@@ -132,6 +145,15 @@ def test_blocks_call_functions(device: gpunet.Attachment, kernels: ctypes.CDLL) 
     assert threads and threading.main_thread().ident not in threads
     with pytest.raises(OSError, match="is closed"):
         calls.stats()
+
+
+def test_kernels_ask_for_names(device: gpunet.Attachment, kernels: ctypes.CDLL) -> None:
+    for names, result in ((True, (0, 28)), (False, (-errno.EOPNOTSUPP, 0))):
+        with device.serve_calls({"x": bytes.upper}, channels=1, request=512, names=names) as calls:
+            job = work(calls.value)
+            with device.launch() as net:
+                cpu.run_c(net, kernels.resolves, job, blocks=1)
+            assert results(job)[:2] == result
 
 
 def test_failures_are_numbers(device: gpunet.Attachment, kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,21 @@ public:
             GPUNET_BY_GROUP(group, gpunet_call_tell, raw_.net, &raw_, which.number(), request, len, limit.ns()));
     }
 
+    /* Asks the host's resolver for the first address of a name, such as "localhost", or of an address in words; stream::connect takes
+     * it. address_not_available: no address has that name. not_supported or message_too_long: the host resolves no names. */
+    template <class Group>
+    __device__ result<address> resolve(const Group &group, const char *name, unsigned short port, timeout limit = {}) {
+        struct sockaddr_in6 found = {};
+        socklen_t len = 0;
+        const int code = GPUNET_BY_GROUP(group, gpunet_resolve, raw_.net, &raw_, name, port, &found, &len, limit.ns());
+        if (code < 0) return detail::failed(code);
+        if (len == sizeof found) return address(found);
+        struct sockaddr_in v4 = {};
+        for (unsigned int at = 0; at < sizeof v4; at++)
+            reinterpret_cast<unsigned char *>(&v4)[at] = reinterpret_cast<const unsigned char *>(&found)[at];
+        return address(v4);
+    }
+
     /* Gives the channel back, for another group. Answers that have not come are given up. */
     template <class Group> __device__ result<void> close(const Group &group) {
         return detail::nothing(GPUNET_BY_GROUP(group, gpunet_caller_close, raw_.net, &raw_));

@@ -114,4 +114,76 @@ GPUNET_NAME void gpunet_call_give_up(struct gpunet_caller *caller, struct gpunet
     ticket->slot = ~0u;
 }
 
+/* The number of the host's resolver of names. It is there if the host has asked for it (GPUNET_HOST_CALLS_NAMES). */
+#define GPUNET_RESOLVE 0xffffffffu
+
+/* What the resolver gets, and what it gives: the port in host byte order, the address in network byte order. */
+struct gpunet_name_request {
+    unsigned short len, port;
+    unsigned char name[256];
+};
+struct gpunet_name_answer {
+    unsigned short family, port;
+    unsigned int flow, scope, reserved;
+    unsigned char ip[16];
+};
+
+/* Makes a request of a name. -EINVAL: it is empty; -ENAMETOOLONG: it has more than 253 bytes. */
+GPUNET_NAME int gpunet_name_set(struct gpunet_name_request *request, const char *name, unsigned short port) {
+    unsigned int len = 0;
+    if (name == 0) return -EFAULT;
+    for (; name[len] != 0; len++) {
+        if (len == 253) return -ENAMETOOLONG;
+        request->name[len] = (unsigned char)name[len];
+    }
+    request->len = (unsigned short)len, request->port = port;
+    for (unsigned int at = len; at < sizeof request->name; at++) request->name[at] = 0;
+    return len == 0 ? -EINVAL : 0;
+}
+
+/* Makes a socket address of an answer, or of the errno in its place. */
+GPUNET_NAME int gpunet_name_take(long long got, const struct gpunet_name_answer *answer, struct sockaddr_in6 *addr, socklen_t *len) {
+    unsigned short port;
+    if (got < 0) return (int)got;
+    if (got != sizeof *answer) return -EPROTO;
+    port = (unsigned short)(answer->port >> 8 | answer->port << 8);
+    if (answer->family == AF_INET) {
+        struct sockaddr_in v4;
+        v4.sin_family = AF_INET, v4.sin_port = port, v4.sin_addr.s_addr = 0;
+        for (int at = 0; at < 4; at++) v4.sin_addr.s_addr |= (unsigned int)answer->ip[at] << (8 * at);
+        for (int at = 0; at < 8; at++) v4.sin_zero[at] = 0;
+        for (unsigned int at = 0; at < sizeof v4; at++) ((unsigned char *)addr)[at] = ((const unsigned char *)&v4)[at];
+        *len = sizeof v4;
+        return 0;
+    }
+    if (answer->family != AF_INET6) return -EADDRNOTAVAIL;
+    addr->sin6_family = AF_INET6, addr->sin6_port = port, addr->sin6_flowinfo = answer->flow, addr->sin6_scope_id = answer->scope;
+    for (int at = 0; at < 16; at++) addr->sin6_addr.s6_addr[at] = answer->ip[at];
+    *len = sizeof *addr;
+    return 0;
+}
+
+#define GPUNET_RESOLVE_BY(call)                                                                      \
+    struct gpunet_name_request request;                                                              \
+    struct gpunet_name_answer answer;                                                                \
+    const int code = addr == 0 || len == 0 ? -EFAULT : gpunet_name_set(&request, name, port);        \
+    if (code < 0) return code;                                                                       \
+    return gpunet_name_take(                                                                         \
+        call(net, caller, GPUNET_RESOLVE, &request, sizeof request, &answer, sizeof answer, timeout_ns), &answer, addr, len)
+
+/* Asks the host's resolver for the first address of a name, such as "localhost", or of an address in words. `*addr` gets the address
+ * with the port, IPv4's or IPv6's, and `*len` its length: gpunet_connect_to takes both. -EADDRNOTAVAIL: no address has that name.
+ * -ENAMETOOLONG: it has more than 253 bytes. -EINVAL: it is empty, or no UTF-8. -EOPNOTSUPP or -EMSGSIZE: the host
+ * resolves no names. */
+GPUNET_NAME int gpunet_resolve(gpunet_net_t net, struct gpunet_caller *caller, const char *name, unsigned short port, struct sockaddr_in6 *addr, socklen_t *len, long long timeout_ns) {
+    GPUNET_RESOLVE_BY(gpunet_call);
+}
+GPUNET_NAME int gpunet_resolve_warp(gpunet_net_t net, struct gpunet_caller *caller, const char *name, unsigned short port, struct sockaddr_in6 *addr, socklen_t *len, long long timeout_ns) {
+    GPUNET_RESOLVE_BY(gpunet_call_warp);
+}
+GPUNET_NAME int gpunet_resolve_thread(gpunet_net_t net, struct gpunet_caller *caller, const char *name, unsigned short port, struct sockaddr_in6 *addr, socklen_t *len, long long timeout_ns) {
+    GPUNET_RESOLVE_BY(gpunet_call_thread);
+}
+#undef GPUNET_RESOLVE_BY
+
 #endif

@@ -280,6 +280,11 @@
 #define GPUNET_HOST_CALLS_POLL 1
 
 /**
+ * In `flags`: kernels may ask for the addresses of host names (gpunet_resolve).
+ */
+#define GPUNET_HOST_CALLS_NAMES 2
+
+/**
  * Errors: something failed that nobody asked about.
  */
 #define GPUNET_HOST_LOG_ERROR 1
@@ -1053,7 +1058,7 @@ typedef struct gpunet_host_calls_settings {
      */
     uint32_t threads;
     /**
-     * 0, or GPUNET_HOST_CALLS_POLL.
+     * GPUNET_HOST_CALLS_POLL, GPUNET_HOST_CALLS_NAMES, both (by |), or 0.
      */
     uint32_t flags;
     /**

@@ -20,6 +20,9 @@ handles! { gpunet_host_calls_t, CALLS: CallsObject, 21, "set of functions" }
 /// In `flags`: a thread always polls for calls, and keeps a core.
 pub const GPUNET_HOST_CALLS_POLL: u32 = 1;
 
+/// In `flags`: kernels may ask for the addresses of host names (gpunet_resolve).
+pub const GPUNET_HOST_CALLS_NAMES: u32 = 2;
+
 /// A function that kernels call (gpunet_calls.h). It gets `len` bytes of the request, writes at
 /// most `room` bytes to `answer`, and returns how many it has written, or a negative errno, which
 /// is what the kernel gets. More bytes than `room` are -EMSGSIZE in the kernel. Both places are
@@ -63,7 +66,7 @@ pub struct gpunet_host_calls_settings {
     pub tickets: u32,
     /// Threads that run functions, 2 to 1024; 0: 4. When functions keep all of them, calls wait.
     pub threads: u32,
-    /// 0, or GPUNET_HOST_CALLS_POLL.
+    /// GPUNET_HOST_CALLS_POLL, GPUNET_HOST_CALLS_NAMES, both (by |), or 0.
     pub flags: u32,
     /// How long a thread polls after a call before it sleeps, in nanoseconds; 0: 100 us.
     pub spin_ns: u64,
@@ -153,14 +156,14 @@ fn settings(raw: &gpunet_host_calls_settings) -> Result<Settings, Failure> {
         let text = "it is 1 to 65536, one for each block, warp or thread that calls at a time";
         return Err(invalid(format!("channels is {}; {text}", raw.channels)));
     }
-    if raw.flags > GPUNET_HOST_CALLS_POLL {
-        return Err(invalid(format!("flags is {}; it is 0 or 1", raw.flags)));
+    if raw.flags & !(GPUNET_HOST_CALLS_POLL | GPUNET_HOST_CALLS_NAMES) != 0 {
+        return Err(invalid(format!("flags is {}; it is made of 1 and 2", raw.flags)));
     }
     if raw.threads == 1 || raw.threads > 1024 {
         return Err(invalid(format!("threads is {}; it is 2 to 1024, or 0 for the default", raw.threads)));
     }
     let mut settings = Settings::new(raw.channels);
-    let polls = raw.flags == GPUNET_HOST_CALLS_POLL;
+    let polls = raw.flags & GPUNET_HOST_CALLS_POLL != 0;
     for (to, ns) in [(&mut settings.spin, raw.spin_ns), (&mut settings.latency, raw.latency_ns)] {
         *to = if ns == 0 { *to } else { Duration::from_nanos(ns) };
     }
@@ -238,7 +241,11 @@ pub unsafe extern "C" fn gpunet_host_calls(
         let out = Out::new(calls, "calls")?;
         let given = memory::slice(settings, 1)?.first().ok_or_else(|| Failure::of(libc::EFAULT))?;
         let settings = self::settings(given)?;
-        let functions = self::functions(memory::slice(functions, count)?)?;
+        let mut functions = self::functions(memory::slice(functions, count)?)?;
+        if given.flags & GPUNET_HOST_CALLS_NAMES != 0 {
+            // The program's numbers and those of names are others.
+            let _ = functions.add_names();
+        }
         let attachment = gpunet_host_attachment_t::of(attachment)?;
         let server = attachment.with(|attachment| Ok(CallServer::start(attachment, functions, settings)?))?;
         out.put(gpunet_host_calls_t::new(Arc::new(CallsObject(Mutex::new(server))))?);

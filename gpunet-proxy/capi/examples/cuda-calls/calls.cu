@@ -81,6 +81,11 @@ extern "C" __global__ void calls_work(gpunet_net_t net, gpunet_calls_t calls, un
         EXPECT(!late && late.error() == gpunet::errc::would_block);
         EXPECT(caller->tell(block, "go on", 0u, LONG).has_value());
     }
+    // The address of a name, to connect to.
+    const auto home = caller->resolve(block, "127.0.0.1", 80, LONG);
+    EXPECT(home && home->is_v4() && home->port() == 80 && home->ip(0) == 127 && home->ip(3) == 1);
+    const auto nameless = caller->resolve(block, "", 80, LONG);
+    EXPECT(!nameless && nameless.error() == gpunet::errc::invalid_argument);
     EXPECT(caller->close(block).has_value());
 
     const auto warp = gpunet::this_warp();

@@ -107,6 +107,7 @@ int main(int argc, char **argv) {
         function("go on", 0, go_on, &gate)};
     gpunet_host_calls_settings settings = {};
     // One for each block, warp or thread that calls at a time.
+    settings.flags = GPUNET_HOST_CALLS_NAMES;
     settings.channels = static_cast<unsigned int>(blocks * ((threads + 31) / 32 + 1));
     gpunet_host_calls_t *calls = nullptr;
     gpunet_calls_t value = {};

@@ -90,6 +90,9 @@ static void works(uint64_t net, uint32_t block, uint32_t blocks, void *argument)
     IS(gpunet_call(net, &caller, ADD, text, 5000, back, 4, LONG), -EMSGSIZE);
     IS(gpunet_call(net, &caller, EVIL, text, 4, back, 4, LONG), -EMSGSIZE);
     IS(gpunet_call(net, &caller, SECRET, text, 4, back, 4, LONG), -EACCES);
+    struct sockaddr_in6 addr;
+    socklen_t len;
+    IS(gpunet_resolve(net, &caller, "::1", 80, &addr, &len, LONG), -EMSGSIZE);
     IS(gpunet_call(net, &caller, ADD, NULL, 8, back, 4, LONG), -EFAULT);
     IS(gpunet_call(net, &caller, ADD, text, 8, NULL, 4, LONG), -EFAULT);
     IS(gpunet_call(net, NULL, ADD, text, 8, back, 4, LONG), -EFAULT);
@@ -108,6 +111,42 @@ static void works(uint64_t net, uint32_t block, uint32_t blocks, void *argument)
     while (__atomic_load_n(&job->ended, __ATOMIC_RELAXED) < (int)(2 * blocks)) usleep(100);
     OK(gpunet_caller_close(net, &caller));
     IS(gpunet_caller_close(net, &caller), -EINVAL);
+}
+
+/* The host resolves names: IPv4, IPv6, and what is none. */
+static void resolves(uint64_t net, uint32_t block, uint32_t blocks, void *argument) {
+    struct job *job = (struct job *)argument;
+    struct gpunet_caller caller;
+    struct sockaddr_in6 addr;
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&addr;
+    socklen_t len = 0;
+    char name[300];
+    (void)block, (void)blocks;
+    OK(gpunet_caller_open(net, job->calls, &caller));
+    OK(gpunet_resolve(net, &caller, "127.1.2.3", 8080, &addr, &len, LONG));
+    IS(len, sizeof *v4);
+    IS(v4->sin_family, AF_INET);
+    IS(v4->sin_port, htons(8080));
+    IS(v4->sin_addr.s_addr, htonl(0x7f010203));
+    OK(gpunet_resolve_warp(net, &caller, "::1", 80, &addr, &len, LONG));
+    IS(len, sizeof addr);
+    IS(addr.sin6_family, AF_INET6);
+    IS(addr.sin6_port, htons(80));
+    IS(memcmp(&addr.sin6_addr, &in6addr_loopback, 16), 0);
+    /* The name is connected to: nobody listens there. */
+    OK(gpunet_resolve_thread(net, &caller, "localhost", 1, &addr, &len, LONG));
+    IS(gpunet_connect_to(net, (struct sockaddr *)&addr, len, NULL, LONG), -ECONNREFUSED);
+    memset(name, 'a', sizeof name);
+    name[253] = 0;
+    IS(gpunet_resolve(net, &caller, name, 80, &addr, &len, LONG), -EADDRNOTAVAIL);
+    name[253] = 'a', name[254] = 0;
+    IS(gpunet_resolve(net, &caller, name, 80, &addr, &len, LONG), -ENAMETOOLONG);
+    IS(gpunet_resolve(net, &caller, "", 80, &addr, &len, LONG), -EINVAL);
+    IS(gpunet_resolve(net, &caller, "\xff", 80, &addr, &len, LONG), -EINVAL);
+    IS(gpunet_resolve(net, &caller, NULL, 80, &addr, &len, LONG), -EFAULT);
+    IS(gpunet_resolve(net, &caller, "::1", 80, NULL, &len, LONG), -EFAULT);
+    IS(gpunet_resolve(net, &caller, "::1", 80, &addr, NULL, LONG), -EFAULT);
+    OK(gpunet_caller_close(net, &caller));
 }
 
 /* A function blocks: calls time out, others go on, and the late answer is nobody's. Then the host stops. */
@@ -172,7 +211,7 @@ static void misuse(gpunet_host_attachment_t *attachment) {
     REASON("functions[1].run");
     two[1].run = reverse;
     gpunet_host_calls_settings wrong[] = {
-        {0, 0, 0, 0, 0, 0}, {65537, 0, 0, 0, 0, 0}, {1, 65, 0, 0, 0, 0}, {1, 0, 1, 0, 0, 0}, {1, 0, 1025, 0, 0, 0}, {1, 0, 0, 2, 0, 0}};
+        {0, 0, 0, 0, 0, 0}, {65537, 0, 0, 0, 0, 0}, {1, 65, 0, 0, 0, 0}, {1, 0, 1, 0, 0, 0}, {1, 0, 1025, 0, 0, 0}, {1, 0, 0, 4, 0, 0}};
     for (size_t at = 0; at < sizeof wrong / sizeof *wrong; at++) IS(gpunet_host_calls(attachment, two, 2, &wrong[at], &calls), -EINVAL);
     IS(gpunet_host_calls(attachment, NULL, 2, &settings, &calls), -EFAULT);
     IS(gpunet_host_calls(attachment, two, 2, NULL, &calls), -EFAULT);
@@ -213,6 +252,16 @@ int main(void) {
     TRUE(__atomic_load_n(&added, __ATOMIC_RELAXED) <= BLOCKS * (100 * 10 + 1));
     IS(counts.malformed, 0);
     IS(counts.told, BLOCKS * 100);
+
+    struct job names;
+    gpunet_host_calls_t *resolver;
+    gpunet_host_calls_settings for_names = {1, 0, 0, GPUNET_HOST_CALLS_NAMES, 0, 0};
+    OK(gpunet_host_calls(attachment, NULL, 0, &for_names, &resolver));
+    OK(gpunet_host_calls_value(resolver, &names.calls));
+    OK(gpunet_host_token(attachment, &token));
+    OK(gpunet_host_token_launch(token, 1, resolves, &names));
+    OK(gpunet_host_token_finish(token, GPUNET_HOST_CLOSE, NULL));
+    OK(gpunet_host_calls_close(resolver));
 
     OK(gpunet_host_token(attachment, &token));
     OK(gpunet_host_token_launch(token, 1, hangs, &job));

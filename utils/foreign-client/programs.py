@@ -81,7 +81,7 @@ def many(path, device):
 
 def tokens(path, device):
     """gpunet-tokens: with what it has by default, and with few places in the batch."""
-    shapes = (("default", [], 1.5), ("batch-4", ["--blocks", "2", "--connections", "32", "--batch", "4"], 1))
+    shapes = (("default", [], 1.5), ("batch-4", ["--blocks", "2", "--models", "3", "--connections", "32", "--batch", "4"], 1))
     for name, arguments, weight in shapes:
         command = [path, "--listen", "127.0.0.1:0", "--device", device, *arguments]
         yield Program(f"tokens-{name}", command, Tokens(), at_a_time=40, weight=weight)

@@ -34,11 +34,15 @@ impl SendFlow {
 
     /// The same once the transport takes nothing more. A CUDA stream that waited for room was
     /// released without it, and publishes more than there is room for: of that, nothing counts.
+    /// An end beyond the room counts where the room ended when it was seen, also if bytes that the
+    /// transport took before are released later.
     ///
     /// # Errors
     /// As [`SendFlow::handle_published`].
     pub fn handle_published_in_vain(&mut self, word: StreamWord) -> Result<(), Violation> {
-        self.handle_published(cut(word, self.released + self.capacity))
+        let limit =
+            if self.published.end() { self.published.position() } else { self.released + self.capacity };
+        self.handle_published(cut(word, limit))
     }
 
     /// Position and number of the bytes that wait for the transport.
@@ -240,6 +244,23 @@ mod tests {
             assert_eq!(flow.pending(), (0, 16));
         }
         for wrong in [StreamWord::at(9), StreamWord::at(1000).with_err(), StreamWord(1 << 63 | 1000)] {
+            assert!(flow.handle_published_in_vain(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn an_end_published_in_vain_stays_where_it_was_seen() {
+        let mut flow = SendFlow::new(16);
+        flow.handle_published(StreamWord::at(10)).unwrap();
+        flow.handle_sent(10);
+        let end = StreamWord::at(1000).with_end();
+        flow.handle_published_in_vain(end).unwrap();
+        assert_eq!(flow.pending(), (10, 6));
+        // The transport has done with what it took before.
+        flow.handle_released(10);
+        flow.handle_published_in_vain(end).unwrap();
+        assert_eq!(flow.pending(), (10, 6));
+        for wrong in [StreamWord::at(1000), StreamWord::at(15).with_end()] {
             assert!(flow.handle_published_in_vain(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -326,7 +326,7 @@ fn a_client_that_floods_and_does_not_read_is_read_no_more() {
         };
         let start = Instant::now();
         let _ = good.1.usage();
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < Duration::from_secs(20));
         match stuck.kind() {
             // It is served as soon as it reads.
             std::io::ErrorKind::WouldBlock => {
@@ -372,8 +372,9 @@ fn a_client_that_calls_without_end_leaves_the_others_their_turn() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let answered = flood.join().expect("no panic");
-        assert!(answered < 2500, "{answered} calls in a second");
-        assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+        let seconds = start.elapsed().as_secs_f64();
+        assert!((answered as f64) < 2500.0 * seconds, "{answered} calls in {seconds} s");
+        assert!(slowest < Duration::from_secs(10), "{slowest:?}");
         undisturbed(good);
     });
 }

@@ -73,7 +73,11 @@ fn everything_comes_back() {
             let before = settled();
             (0..5).for_each(|_| phase(&served));
             served.expect_clients(0);
-            until(&format!("{name}: {before:?} descriptors and regions again"), || held() == before);
+            until(&format!("{name}: {before:?} descriptors and regions again"), || {
+                // Where this machine is busy, some was on its way back yet when it was counted.
+                let now = held();
+                now.0 <= before.0 && now.1 <= before.1
+            });
         }
         peers(&served);
     });

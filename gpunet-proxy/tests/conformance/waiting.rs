@@ -147,7 +147,14 @@ pub fn waits_end_when_their_time_is_over(case: &Case) {
             }
         };
         assert_eq!(full, Err(Error::TimedOut));
-        assert_eq!(stream.send_all(g, memory.buffer()), Err(Error::TimedOut));
+        // A busy machine may have made the ring full before the kernel behind it was.
+        let none_of_it = loop {
+            match stream.send_all(g, memory.buffer()) {
+                Ok(()) => continue,
+                full => break full,
+            }
+        };
+        assert_eq!(none_of_it, Err(Error::TimedOut));
         meet(g, &turn);
         stream.close(g)
     };

@@ -2,7 +2,7 @@
 
 use super::client::client;
 use super::daemon::Served;
-use super::{Team, team, until};
+use super::{HANG, Team, team, until};
 use gpu_usermap::placement::PlacementChoice;
 use gpunet_core::verbs::sim::Fabric;
 use gpunet_device::group::Solo;
@@ -26,7 +26,8 @@ pub fn small() -> Config {
         sockets: 64,
         controls: 32,
         shared_rings: 8 << 20,
-        linger: Duration::from_secs(10),
+        // A reader on a busy machine may take long, and what it was sent is not to be given up.
+        linger: HANG,
         lines: lines_of_environment(),
         ..Config::small()
     }

@@ -17,6 +17,7 @@ use gpunet_device::{
 use gpunet_posix as posix;
 use gpunet_proxy::{Config, FinishPolicy, embed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 use support::asleep::spawn_asleep_in;
 use support::client::std_addr;
@@ -197,6 +198,9 @@ fn a_poller_hears_of_words_of_its_own() {
     });
 }
 
+/// Held by the tests that have hosts, of which one counts their threads.
+static HOSTS: RwLock<()> = RwLock::new(());
+
 /// The states of this process's threads of that name, as Linux spells them.
 fn threads_named(name: &str) -> Vec<char> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
@@ -208,6 +212,8 @@ fn threads_named(name: &str) -> Vec<char> {
 
 #[test]
 fn the_thread_of_a_host_ends_with_it() {
+    // No other test has hosts meanwhile. The time of this one begins after that.
+    let _alone = HOSTS.write().unwrap_or_else(PoisonError::into_inner);
     endless(|| {
         let proxy = embed(Config::small()).expect("embedded");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -124,25 +124,17 @@ fn who_never_reads_is_cut() {
             clients.push(client);
         }
         // Letters fill what a system keeps for a client at once, events after many.
-        let streams = || clients.iter().enumerate().filter(|(number, _)| number % 3 != 0 && *number < 30);
-        for (_, client) in streams() {
-            while !is_closed(client) {
+        let streams = clients.iter().enumerate().filter(|(number, _)| number % 3 != 0 && *number < 30);
+        for (_, client) in streams {
+            // A reset overtakes what nobody reads. /proc/net/tcp would at times leave a connection
+            // out, as others come and go.
+            while client.stream().take_error().expect("a socket").is_none() {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
     });
     let counters = server.running.stop().expect("it ends well");
     assert!(counters.iter().map(|block| block.limited).sum::<u64>() >= 20);
-}
-
-/// Returns whether the server has ended a connection of which nobody reads.
-fn is_closed(client: &Client) -> bool {
-    let info = std::fs::read_to_string("/proc/net/tcp").expect("the connections");
-    let port = format!("0100007F:{:04X} ", client.stream().local_addr().expect("an address").port());
-    // The third word is the state; 01 is an open connection.
-    let line =
-        info.lines().find(|line| line.split_whitespace().nth(1).is_some_and(|local| port.starts_with(local)));
-    line.is_none_or(|line| line.split_whitespace().nth(3) != Some("01"))
 }
 
 #[test]

@@ -235,6 +235,11 @@ impl Shared {
     }
 }
 
+/// What goes through pinned memory, and not in pieces, goes in parts of so many bytes: while the
+/// copy engine has one, the CPU has the one before, and the last one is copied when all else is
+/// done.
+pub(crate) const STAGED: usize = 256 << 10;
+
 /// Pinned memory that is not in use.
 pub(crate) type Stages = Mutex<Vec<Stage>>;
 
@@ -261,7 +266,7 @@ impl<'a> Lane<'a> {
             let at = idle.iter().position(|stage| stage.fits(device, self.size));
             let found = at.map(|at| idle.swap_remove(at));
             drop(idle);
-            let stage = match found {
+            let mut stage = match found {
                 Some(stage) => stage,
                 None => Stage::new(device, self.size)?,
             };
@@ -281,7 +286,7 @@ impl<'a> Lane<'a> {
 
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
-        let Some(stage) = self.stage.take() else { return };
+        let Some(mut stage) = self.stage.take() else { return };
         // A copy that was left under way, by an error, uses memory of the caller.
         if stage.wait(0).is_ok() && stage.wait(1).is_ok() {
             self.stages.lock().unwrap_or_else(PoisonError::into_inner).push(stage);

@@ -8,6 +8,7 @@ use crate::header::{CHECKED, Header, Malformed, PIECE, PieceFrame, is_transfer};
 use crate::pieces::{FirstError, Incoming as Arriving, Table, targets};
 use crate::shared::{Lane, TransferOptions};
 use crate::wire::{Wire, lost, read_all, read_exact};
+use crc32fast::Hasher;
 use gpu_usermap::threads;
 use std::time::Instant;
 
@@ -84,11 +85,12 @@ fn receive_pieces(
             return Err(wrong(Malformed("a piece of another transfer")));
         }
         let mut piece = table.take_at(offset, len).map_err(wrong)?;
-        let found = fill(&mut piece, &mut lane, slot, header.has(CHECKED), |to| {
+        let mut checksum = header.has(CHECKED).then(Hasher::new);
+        fill(&mut piece, &mut lane, slot, checksum.as_mut(), |to| {
             read_all(wire, to, deadline).map_err(receiving)
         })?;
         slot ^= 1;
-        if header.has(CHECKED) && found != crc {
+        if checksum.is_some_and(|checksum| checksum.finalize() != crc) {
             return Err(ChannelError::Checksum { offset });
         }
         options.show(table.progress().add(piece.len), header.total);

@@ -20,7 +20,7 @@ use crate::local::BATCH;
 use crate::pieces::{Outgoing, sources};
 use crate::shared::{Lane, Outcome, STAGED, Shared, Stages, TransferOptions, Via};
 use crate::tuner::Tuner;
-use crate::wire::{lost, read_exact, read_exact_soon, write_all};
+use crate::wire::{lost, read_exact, read_exact_soon, write_all, write_all_soon};
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -206,7 +206,7 @@ impl Sender {
         let Prepared { header, bytes, deadline } = prepared;
         let first = self.shared.wires.data()[0].as_ref();
         let send = |parts: &mut [IoSlice<'_>]| {
-            write_all(first, parts, deadline)
+            write_all_soon(first, parts, deadline, self.shared.options.spin)
                 .map_err(|error| lost("sending a header", error).at(0, header.total))
         };
         // The header goes with the first bytes.

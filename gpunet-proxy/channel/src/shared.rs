@@ -43,8 +43,9 @@ pub struct ChannelOptions {
     /// Whether the first large transfers over connections try how many of them are best; with false
     /// all of [`streams`](Self::streams) are used. True by default.
     pub probe: bool,
-    /// How long a call polls for what is due in microseconds (an answer, the next header) before it
-    /// sleeps. By default 100 us, and 0 with fewer than four CPUs.
+    /// How long a call polls for what is due in microseconds (an answer, the next header, more of a
+    /// transfer that has begun, room for it) before it sleeps. By default 100 us, and 0 with fewer
+    /// than four CPUs.
     pub spin: Duration,
     /// The GPU by which this end copies out of the other end's GPU memory into its own CPU memory.
     /// Without one, and before a GPU's array was received, such transfers go by the connections.

@@ -7,7 +7,7 @@ use crate::error::ChannelError;
 use crate::header::{CHECKED, Header, INLINE, Malformed};
 use crate::pieces::{Incoming as Arriving, Piece, targets};
 use crate::shared::{Lane, STAGED, TransferOptions};
-use crate::wire::{lost, read_all, read_exact};
+use crate::wire::{lost, read_all_soon, read_exact};
 use crc32fast::Hasher;
 use std::io::IoSliceMut;
 use std::time::Instant;
@@ -72,9 +72,8 @@ impl Receiver {
         for (at, mut piece) in targets(arrays, size).into_iter().enumerate() {
             fill(&mut piece, &mut lane, at % 2, checksum.as_mut(), |to| match is_kept {
                 true => copy_out(&mut kept, to),
-                false => {
-                    read_all(wire, to, deadline).map_err(|error| lost("receiving", error).at(0, header.total))
-                }
+                false => read_all_soon(wire, to, deadline, self.shared.options.spin)
+                    .map_err(|error| lost("receiving", error).at(0, header.total)),
             })?;
         }
         if checksum.is_some_and(|checksum| checksum.finalize() != header.crc) {

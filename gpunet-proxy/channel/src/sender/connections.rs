@@ -6,7 +6,7 @@ use crate::error::ChannelError;
 use crate::header::{CHECKED, Header, PieceFrame};
 use crate::pieces::{FirstError, Outgoing, Table, sources};
 use crate::shared::{Lane, TransferOptions};
-use crate::wire::{Wire, lost, write_all};
+use crate::wire::{Wire, lost, write_all_soon};
 use gpu_usermap::threads;
 use std::io::IoSlice;
 use std::time::Instant;
@@ -25,8 +25,7 @@ impl Sender {
         let failed = FirstError::default();
         let wires = &self.shared.wires.data()[..usize::from(header.streams)];
         let send = |wire: &dyn Wire| {
-            let lane = Lane::new(&self.stages, size, options.after);
-            if let Err(error) = send_pieces(wire, lane, &table, header, options, deadline, &failed) {
+            if let Err(error) = self.send_pieces(wire, &table, header, options, deadline, &failed) {
                 failed.set(error.at(table.progress().done(), header.total));
                 // The threads of the other connections may be waiting for room.
                 wires.iter().for_each(|wire| wire.shut_down());
@@ -42,34 +41,36 @@ impl Sender {
         started.map_err(|error| ChannelError::failed("starting a thread", error))?;
         failed.result()
     }
-}
 
-/// Sends pieces over one connection until there are no more.
-fn send_pieces(
-    wire: &dyn Wire,
-    mut lane: Lane<'_>,
-    table: &Table<Outgoing<'_>>,
-    header: &Header,
-    options: &TransferOptions<'_>,
-    deadline: Option<Instant>,
-    failed: &FirstError,
-) -> Result<(), ChannelError> {
-    let sending = |error| lost("sending", error);
-    let next = || if failed.is_set() { None } else { table.take_next() };
-    outgoing::for_each(next, &mut lane, |piece, parts| {
-        let crc = if header.has(CHECKED) { crc_of(parts.iter().copied()) } else { 0 };
-        let frame =
-            PieceFrame::Piece { number: header.number, offset: piece.offset, len: piece.len as u32, crc }
-                .encode();
-        let mut slices: Vec<IoSlice<'_>> =
-            std::iter::once(&frame[..]).chain(parts.iter().copied()).map(IoSlice::new).collect();
-        write_all(wire, &mut slices, deadline).map_err(sending)?;
-        options.show(table.progress().add(piece.len), header.total);
-        Ok(())
-    })?;
-    if failed.is_set() {
-        return Ok(());
+    /// Sends pieces over one connection until there are no more.
+    fn send_pieces(
+        &self,
+        wire: &dyn Wire,
+        table: &Table<Outgoing<'_>>,
+        header: &Header,
+        options: &TransferOptions<'_>,
+        deadline: Option<Instant>,
+        failed: &FirstError,
+    ) -> Result<(), ChannelError> {
+        let sending = |error| lost("sending", error);
+        let spin = self.shared.options.spin;
+        let mut lane = Lane::new(&self.stages, header.piece as usize, options.after);
+        let next = || if failed.is_set() { None } else { table.take_next() };
+        outgoing::for_each(next, &mut lane, |piece, parts| {
+            let crc = if header.has(CHECKED) { crc_of(parts.iter().copied()) } else { 0 };
+            let frame =
+                PieceFrame::Piece { number: header.number, offset: piece.offset, len: piece.len as u32, crc }
+                    .encode();
+            let mut slices: Vec<IoSlice<'_>> =
+                std::iter::once(&frame[..]).chain(parts.iter().copied()).map(IoSlice::new).collect();
+            write_all_soon(wire, &mut slices, deadline, spin).map_err(sending)?;
+            options.show(table.progress().add(piece.len), header.total);
+            Ok(())
+        })?;
+        if failed.is_set() {
+            return Ok(());
+        }
+        let last = PieceFrame::Last { number: header.number }.encode();
+        write_all_soon(wire, &mut [IoSlice::new(&last)], deadline, spin).map_err(sending)
     }
-    let last = PieceFrame::Last { number: header.number }.encode();
-    write_all(wire, &mut [IoSlice::new(&last)], deadline).map_err(sending)
 }

@@ -12,8 +12,8 @@ use crc32fast::Hasher;
 use std::io::IoSliceMut;
 use std::time::Instant;
 
-/// Has `read` fill a piece, through the lane's slot if it is one of a GPU's, and adds its bytes to a
-/// checksum, if there is to be one. The copy into the GPU is then under way.
+/// Has `read` fill a piece, through the lane's slot if it is one of a GPU's, and adds its bytes to
+/// the checksum, if there is one. The copy into the GPU is then under way.
 pub(super) fn fill(
     piece: &mut Piece<Arriving<'_>>,
     lane: &mut Lane<'_>,

@@ -787,6 +787,10 @@ class RawChannel:
     def connect(
         address: Address, streams: int | None, piece: int | None, timeout: float | None, rendezvous: bool, most: int | None
     ) -> RawChannel: ...
+    @staticmethod
+    def of_streams(
+        sockets: Sequence[Socket], accepts: bool, piece: int | None, timeout: float | None, rendezvous: bool, most: int | None
+    ) -> RawChannel: ...
     def send(
         self,
         arrays: Sequence[PassedArray],

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from gpunet import _native
-from gpunet._native import Outcome, Transfer
+from gpunet._native import Outcome, Socket, Transfer
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -310,9 +310,10 @@ def _over(transfer: Transfer[Any]) -> Any:
 class Channel:
     """Sends arrays to another process, and receives arrays from it: whole, or not at all.
 
-    `Channel.connect` and the `accept` of `Channel.listen` make one. An array is contiguous memory of any type: by the buffer
-    protocol, `__cuda_array_interface__` or DLPack. Several are a dict by their names, such as a state dict of torch. They are
-    kept until their transfer is over. Transfers of a direction happen one after another; threads may share a channel.
+    `Channel.connect`, the `accept` of `Channel.listen` and `Channel.of_streams` make one. An array is contiguous memory of any
+    type: by the buffer protocol, `__cuda_array_interface__` or DLPack. Several are a dict by their names, such as a state dict
+    of torch. They are kept until their transfer is over. Transfers of a direction happen one after another; threads may share a
+    channel.
 
     A context manager: leaving the block waits for sends that were begun and closes; an exception in the block ends them.
     """
@@ -338,6 +339,34 @@ class Channel:
         both ends are on one machine; `most`: bytes for which `recv` makes arrays (64 GiB).
         """
         return cls(_native.RawChannel.connect(address, streams, piece, timeout, rendezvous, most))
+
+    @classmethod
+    def of_streams(
+        cls,
+        sockets: Iterable[Socket],
+        side: Literal["connects", "accepts"],
+        *,
+        piece: int | None = None,
+        timeout: float | None = None,
+        rendezvous: bool = True,
+        most: int | None = None,
+    ) -> Channel:
+        """Makes a channel of sockets that a proxy has connected or accepted, over any transport.
+
+        The other end does the same, at the same time, with the other ends of the same sockets in any order. `side`: one end
+        "connects" and the other one "accepts", whoever opened the sockets. There are 2 to 65: one carries answers, each
+        further one is a connection for transfers. Nothing is under way on them. The channel takes them: they are closed for the
+        program, also if this fails. A ValueError that is about one of them leaves all as they are. The keywords are those of
+        `connect`.
+        """
+        if side not in ("connects", "accepts"):
+            raise ValueError(f"one end 'connects' and the other one 'accepts', and none is {side!r}")
+        taken = list(sockets)
+        for socket in taken:
+            if not isinstance(socket, Socket):
+                kind = type(socket).__name__
+                raise TypeError(f"a channel is made of sockets of a Proxy, not of {kind}: Channel.connect opens its own")
+        return cls(_native.RawChannel.of_streams(taken, side == "accepts", piece, timeout, rendezvous, most))
 
     @staticmethod
     def listen(

@@ -19,11 +19,15 @@ use crate::detach::{attach, detach};
 use crate::error::{Failure, timed_out};
 use crate::fork::Owned;
 use crate::job;
-use crate::socket::checked;
+use crate::proxy::HostCore;
+use crate::socket::{Socket, checked};
 use crate::wait::{Limit, lock, until_ready};
-use gpunet_channel::{Channel, ChannelError, ChannelListener, ChannelOptions, Ender, Receiver, Sender};
+use gpunet_channel::{
+    Channel, ChannelError, ChannelListener, ChannelOptions, Ender, MAX_STREAMS, Receiver, Sender, Side,
+};
 use half::{Half, Into, Receiving, Sending};
 use held::{Devices, Held};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,10 +68,12 @@ pub(crate) struct Core {
     /// For how many bytes a receive makes arrays.
     most: u64,
     devices: Devices,
+    /// What the streams belong to of which it was made.
+    _hosts: Vec<Arc<HostCore>>,
 }
 
 impl Core {
-    fn new(channel: Channel, most: u64) -> Self {
+    fn new(channel: Channel, most: u64, hosts: Vec<Arc<HostCore>>) -> Self {
         let why_not_local = channel.why_not_local().map(|reason| reason.to_string());
         let ender = channel.ender();
         let (sender, receiver) = channel.split();
@@ -79,6 +85,7 @@ impl Core {
             why_not_local,
             most,
             devices: Devices::default(),
+            _hosts: hosts,
         }
     }
 
@@ -146,7 +153,43 @@ impl RawChannel {
         let (first, most) = (addresses[0], options.most);
         let made = job::run_with_others(py, move || Channel::connect(&addresses[..], &options))?;
         let channel = made.map_err(|error| opening(&error, first))?;
-        Ok(Self { core: Owned::new(Arc::new(Core::new(channel, most))) })
+        Ok(Self { core: Owned::new(Arc::new(Core::new(channel, most, Vec::new()))) })
+    }
+
+    /// Makes a channel of sockets, which are closed from then on. They stay as they are if one of
+    /// them cannot be taken.
+    #[staticmethod]
+    #[pyo3(signature = (sockets, accepts, piece, timeout, rendezvous, most))]
+    fn of_streams(
+        py: Python<'_>,
+        sockets: Vec<PyRef<'_, Socket>>,
+        accepts: bool,
+        piece: Option<usize>,
+        timeout: Option<f64>,
+        rendezvous: bool,
+        most: Option<u64>,
+    ) -> PyResult<Self> {
+        let options = options(None, piece, timeout, rendezvous, most)?;
+        let count = sockets.len();
+        if !(2..=MAX_STREAMS + 1).contains(&count) {
+            return Err(PyValueError::new_err(format!(
+                "a channel is made of 2 to {} sockets, one of which carries answers, and not of {count}",
+                MAX_STREAMS + 1
+            )));
+        }
+        for (at, socket) in sockets.iter().enumerate() {
+            if sockets[..at].iter().any(|before| before.as_ptr() == socket.as_ptr()) {
+                return Err(PyValueError::new_err("a socket is there twice"));
+            }
+            socket.check_unused()?;
+        }
+        let taken = sockets.iter().map(|socket| socket.take()).collect::<PyResult<Vec<_>>>()?;
+        let (streams, hosts): (Vec<_>, Vec<_>) = taken.into_iter().unzip();
+        let most = options.most;
+        let side = if accepts { Side::Accepts } else { Side::Connects };
+        let made = job::run_with_others(py, move || Channel::of_streams(streams, side, &options))?;
+        let channel = made.map_err(|error| Fault::Channel(error).raise())?;
+        Ok(Self { core: Owned::new(Arc::new(Core::new(channel, most, hosts))) })
     }
 
     /// Begins to send arrays. `owned`: it is given up once nobody holds it, as when Ctrl-C comes
@@ -318,7 +361,8 @@ impl RawChannelListener {
             });
             match accepted? {
                 Ok(channel) => {
-                    return Ok(RawChannel { core: Owned::new(Arc::new(Core::new(channel, self.most))) });
+                    let core = Core::new(channel, self.most, Vec::new());
+                    return Ok(RawChannel { core: Owned::new(Arc::new(core)) });
                 }
                 Err(error) if error.errno() == libc::ETIMEDOUT => {
                     if end.is_some_and(|end| Instant::now() >= end) {

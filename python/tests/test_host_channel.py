@@ -513,6 +513,79 @@ def test_a_child_of_fork_has_no_channel() -> None:
         sending.wait(20)
 
 
+def socket_pairs(net: gpunet.Proxy, count: int) -> tuple[list[gpunet.Socket], list[gpunet.Socket]]:
+    near, far = [], []
+    with net.listen(("127.0.0.1", 0)) as listener:
+        for _ in range(count):
+            accepted = in_thread(lambda: listener.accept()[0])
+            near.append(net.connect(listener.getsockname()))
+            far.append(accepted())
+    return near, far
+
+
+@pytest.mark.parametrize("rendezvous", [True, False])
+def test_a_channel_of_sockets_that_are_there_already(net: gpunet.Proxy, rendezvous: bool) -> None:
+    near, far = socket_pairs(net, 3)
+    near[0].sendall(b"a client's number")
+    assert far[0].recv_exact(17) == b"a client's number"
+    accepted = in_thread(lambda: gpunet.Channel.of_streams(reversed(far), "accepts", rendezvous=rendezvous))
+    with gpunet.Channel.of_streams(near, "connects", rendezvous=rendezvous) as client, accepted() as server:
+        assert (client.why_not_local is None) == rendezvous
+        for size in (0, 1000, 3 * MB + 1):
+            sending = client.send_async(os.urandom(size), checksum=True)
+            got = server.recv(to="memoryview", timeout=20)
+            back = bytearray(size)
+            returning = server.send_async(got)
+            client.recv_into(back, timeout=20)
+            assert back == got
+            sending.wait(20), returning.wait(20)
+        # They are the channel's now.
+        for taken in near + far:
+            assert taken.closed
+            with pytest.raises(OSError, match="closed") as closed:
+                taken.send(b"x")
+            assert closed.value.errno == errno.EBADF
+    # What was not closed by the other end ends with it.
+    assert client.closed and server.closed
+
+
+def test_sockets_of_which_no_channel_is_made(net: gpunet.Proxy) -> None:
+    near, far = socket_pairs(net, 2)
+    of_streams: Any = gpunet.Channel.of_streams
+    for sockets, side, kind, text in (
+        (near, "listens", ValueError, "one end 'connects' and the other one 'accepts', and none is 'listens'"),
+        (near[:1], "connects", ValueError, "2 to 65 sockets, one of which carries answers, and not of 1"),
+        ([near[0]] * 2, "connects", ValueError, "a socket is there twice"),
+        ([socket.socket(), near[0]], "connects", TypeError, "made of sockets of a Proxy, not of socket"),
+    ):
+        with pytest.raises(kind, match=text):
+            of_streams(sockets, side)
+    with near[1].makefile("rb"), pytest.raises(ValueError, match="makefile"):
+        of_streams(near, "connects")
+    # They are as they were.
+    near[0].sendall(b"x")
+    assert far[0].recv(1) == b"x"
+    near[1].close()
+    with pytest.raises(OSError) as closed:
+        of_streams(near, "connects")
+    assert closed.value.errno == errno.EBADF and not near[0].closed
+    near[0].close()
+
+    # The other end is none, or gone.
+    near, far = socket_pairs(net, 2)
+    for theirs in far:
+        theirs.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(256))
+    with pytest.raises(OSError, match="for channels of gpunet") as foreign:
+        of_streams(near, "connects", timeout=20)
+    assert foreign.value.errno == errno.EPROTO and all(taken.closed for taken in near)
+    near, far = socket_pairs(net, 2)
+    for theirs in far:
+        theirs.close()
+    with pytest.raises(OSError) as gone:
+        of_streams(near, "accepts", timeout=20)
+    assert gone.value.errno == errno.ECONNRESET
+
+
 def safetensors(path: pathlib.Path, header: Any, data: bytes) -> pathlib.Path:
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)

@@ -93,18 +93,47 @@ impl Channel {
     }
 
     /// Makes a channel of streams that are connected already, over whatever transport: the same
-    /// ones at both ends, in any order, one of which carries answers.
+    /// ones at both ends, in any order, one of which carries answers. Nothing is under way on them.
+    /// Both ends call it at the same time. It blocks: asynchronous code calls it by
+    /// `spawn_blocking`.
     ///
     /// # Errors
-    /// As for [`connect`](Self::connect); [`ChannelError::Invalid`] for fewer than two streams.
+    /// As for [`connect`](Self::connect); [`ChannelError::Invalid`] for fewer than two streams, or
+    /// settings that cannot be. The streams are closed.
+    ///
+    /// # Examples
+    /// A server that accepts the streams of one client:
+    /// ```no_run
+    /// use gpunet_channel::{Channel, ChannelError, ChannelOptions, Side};
+    /// use gpunet_proxy::host::Listener;
+    ///
+    /// # async fn example(listener: &Listener) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut streams = Vec::new();
+    /// for _ in 0..3 {
+    ///     let (stream, _from) = listener.accept().await?;
+    ///     streams.push(stream);
+    /// }
+    /// let serving = tokio::task::spawn_blocking(move || {
+    ///     let mut channel = Channel::of_streams(streams, Side::Accepts, &ChannelOptions::default())?;
+    ///     while let Some(arrays) = channel.recv()? {
+    ///         println!("{} arrays", arrays.len());
+    ///     }
+    ///     Ok::<_, ChannelError>(())
+    /// });
+    /// serving.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn of_streams(
         streams: Vec<Stream>,
         side: Side,
         options: &ChannelOptions,
     ) -> Result<Self, ChannelError> {
         if !(2..=MAX_STREAMS + 1).contains(&streams.len()) {
-            return Err(ChannelError::Invalid("a channel has 2 to 65 streams".into()));
+            let why = "streams: a channel has 2 to 65, one of which carries answers";
+            return Err(ChannelError::Invalid(format!("{} {why}", streams.len())));
         }
+        self::streams(options)?;
         let deadline = Instant::now() + options.timeout.unwrap_or(OPEN_WITHIN);
         let wires =
             streams.into_iter().map(|stream| Box::new(Hosted::new(stream)) as Box<dyn Wire>).collect();
@@ -127,7 +156,7 @@ impl Channel {
                 for wire in wires {
                     let mut bytes = [0; HELLO];
                     read_exact(wire.as_ref(), &mut bytes, deadline)
-                        .map_err(|error| lost("accepting a channel", error))?;
+                        .map_err(|error| lost("waiting for the end that connects", error))?;
                     match Hello::decode(&bytes) {
                         Ok(hello) => came.push((hello, wire)),
                         Err(foreign) => return Err(turn_away(wire.as_ref(), &foreign)),
@@ -135,7 +164,10 @@ impl Channel {
                 }
                 if !is_whole(&came) {
                     let foreign = Foreign::Invalid("the connections are not all of one channel");
-                    return Err(turn_away(came[0].1.as_ref(), &foreign));
+                    for (_, wire) in &came {
+                        turn_away(wire.as_ref(), &foreign);
+                    }
+                    return Err(ChannelError::Protocol(foreign.to_string()));
                 }
                 let own = own_hello(came.len(), options)?;
                 Ok(Self::made(handshake::accept(came, own, deadline)?, options))

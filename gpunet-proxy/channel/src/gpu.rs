@@ -24,6 +24,9 @@ fn failed(error: impl std::fmt::Display) -> ChannelError {
 pub(crate) struct Stage {
     memory: Registration,
     streams: [CudaStream; 2],
+    /// Whether something was enqueued on each that was not waited for: a wait takes several calls
+    /// of the driver.
+    is_busy: [bool; 2],
     size: usize,
 }
 
@@ -34,7 +37,7 @@ impl Stage {
         let region = PinnedRegion::create("gpunet-channel", 2 * size).map_err(failed)?;
         let memory = device.register(region).map_err(failed)?;
         let stream = || device.create_stream(StreamPriority::Normal).map_err(failed);
-        Ok(Self { memory, streams: [stream()?, stream()?], size })
+        Ok(Self { memory, streams: [stream()?, stream()?], is_busy: [false; 2], size })
     }
 
     /// Whether it serves pieces of that device and size.
@@ -58,12 +61,17 @@ impl Stage {
     }
 
     /// Waits until the copies of a slot are done.
-    pub(crate) fn wait(&self, slot: usize) -> Result<(), ChannelError> {
-        self.streams[slot].synchronize().map_err(failed)
+    pub(crate) fn wait(&mut self, slot: usize) -> Result<(), ChannelError> {
+        if self.is_busy[slot] {
+            self.streams[slot].synchronize().map_err(failed)?;
+            self.is_busy[slot] = false;
+        }
+        Ok(())
     }
 
     /// Lets the copies from here on wait for what is on a stream now.
-    pub(crate) fn wait_for(&self, stream: &CudaStream) -> Result<(), ChannelError> {
+    pub(crate) fn wait_for(&mut self, stream: &CudaStream) -> Result<(), ChannelError> {
+        self.is_busy = [true; 2];
         self.streams.iter().try_for_each(|own| own.wait_for(stream)).map_err(failed)
     }
 
@@ -77,6 +85,7 @@ impl Stage {
                 }
                 Memory::Gpu { address, len, .. } => {
                     let to = self.memory.device_ptr() + (slot * self.size + at) as u64;
+                    self.is_busy[slot] = true;
                     // SAFETY: within the slot, since a piece is not larger; the array's maker has
                     // promised that its memory is live until the transfer has ended, which waits
                     // for this stream.
@@ -101,6 +110,7 @@ impl Stage {
                 Memory::Host(bytes) => bytes.copy_from_slice(&self.bytes(slot, at + len)[at..]),
                 Memory::Gpu { address, .. } => {
                     let from = self.memory.device_ptr() + (slot * self.size + at) as u64;
+                    self.is_busy[slot] = true;
                     // SAFETY: as in `fetch`.
                     unsafe { self.streams[slot].copy(*address, from, len) }.map_err(failed)?;
                 }

@@ -171,7 +171,8 @@ pub(crate) fn connect(
             return Err(ChannelError::Refused { errno: hello.status.into(), reason: hello.text });
         }
         if (hello.channel, hello.connections, hello.index) != (own.channel, own.connections, index) {
-            return Err(ChannelError::Protocol("an answer for another channel".into()));
+            let why = "an answer for another channel, or from an end that connects, too";
+            return Err(ChannelError::Protocol(why.into()));
         }
         other = Some(hello);
     }

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `pipeline` | several transfers under way |
 //! | `connections` | pieces that go over several connections |
+//! | `outgoing` | the bytes of pieces, out of the memory of arrays |
 
 mod connections;
+mod outgoing;
 mod pipeline;
 
 use crate::array::{Array, Memory};
@@ -16,9 +18,9 @@ use crate::header::{
 };
 use crate::local::BATCH;
 use crate::pieces::{Outgoing, sources};
-use crate::shared::{Lane, Outcome, Shared, Stages, TransferOptions, Via};
+use crate::shared::{Lane, Outcome, STAGED, Shared, Stages, TransferOptions, Via};
 use crate::tuner::Tuner;
-use crate::wire::{lost, read_exact, read_exact_soon, write_all};
+use crate::wire::{lost, read_exact, read_exact_soon, write_all, write_all_soon};
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -65,8 +67,6 @@ const OFFERLESS: u32 = 32;
 struct Prepared {
     header: Header,
     bytes: Vec<u8>,
-    /// That of a small one of which a part is on a GPU. Other memory is sent from where it is.
-    staged: Vec<u8>,
     deadline: Option<Instant>,
 }
 
@@ -135,7 +135,7 @@ impl Sender {
         options: &TransferOptions<'_>,
     ) -> Result<Outcome, ChannelError> {
         let prepared = self.prepare(arrays, options)?;
-        let flight = self.begin(prepared, arrays)?;
+        let flight = self.begin(prepared, arrays, options)?;
         self.complete(&flight, arrays, options)
     }
 
@@ -157,15 +157,7 @@ impl Sender {
         if matches!(offer, Offer::Places(_)) || arrays.iter().any(|array| array.memory.device().is_none()) {
             options.wait()?;
         }
-        let mut staged = Vec::new();
-        if is_small && has_gpu {
-            self.gather(arrays, options, &mut staged)?;
-        }
-        let crc = match is_small && options.checksum {
-            true if has_gpu => crc32fast::hash(&staged),
-            true => crc_of(arrays.iter().map(|array| host(&array.memory))),
-            false => 0,
-        };
+        let crc = if is_small && options.checksum { self.checksum(arrays, options)? } else { 0 };
         let size = self.shared.options.piece.max(4096);
         let pieces = usize::try_from(total).unwrap_or(usize::MAX).div_ceil(size).max(1);
         let header = Header {
@@ -180,7 +172,7 @@ impl Sender {
         };
         let (header, bytes) = encode(header)?;
         self.number += 1;
-        Ok(Prepared { header, bytes, staged, deadline })
+        Ok(Prepared { header, bytes, deadline })
     }
 
     /// Returns the most bytes that travel behind their header: no more than a piece, for which the
@@ -204,16 +196,30 @@ impl Sender {
     }
 
     /// Sends the header, and what travels behind it.
-    fn begin(&mut self, prepared: Prepared, arrays: &[Array<'_>]) -> Result<Flight, ChannelError> {
+    fn begin(
+        &mut self,
+        prepared: Prepared,
+        arrays: &[Array<'_>],
+        options: &TransferOptions<'_>,
+    ) -> Result<Flight, ChannelError> {
         let ahead = prepared.ahead();
-        let Prepared { header, bytes, staged, deadline } = prepared;
+        let Prepared { header, bytes, deadline } = prepared;
         let first = self.shared.wires.data()[0].as_ref();
-        let mut parts = vec![IoSlice::new(&bytes), IoSlice::new(&staged)];
-        if header.has(INLINE) && staged.is_empty() {
-            parts.extend(arrays.iter().map(|array| IoSlice::new(host(&array.memory))));
+        let send = |parts: &mut [IoSlice<'_>]| {
+            write_all_soon(first, parts, deadline, self.shared.options.spin)
+                .map_err(|error| lost("sending a header", error).at(0, header.total))
+        };
+        // The header goes with the first bytes.
+        let mut begin = Some(&bytes[..]);
+        if header.has(INLINE) {
+            self.small(arrays, options, |parts| {
+                let parts = begin.take().into_iter().chain(parts.iter().copied());
+                send(&mut parts.map(IoSlice::new).collect::<Vec<_>>())
+            })?;
         }
-        write_all(first, &mut parts, deadline)
-            .map_err(|error| lost("sending a header", error).at(0, header.total))?;
+        if let Some(bytes) = begin {
+            send(&mut [IoSlice::new(bytes)])?;
+        }
         Ok(Flight { header, ahead, deadline })
     }
 
@@ -259,26 +265,29 @@ impl Sender {
         }
     }
 
-    /// Copies the bytes of a small transfer.
-    fn gather(
+    /// Gives the bytes of a small transfer to `send`: with a GPU part by part, else all at once.
+    fn small(
         &self,
         arrays: &[Array<'_>],
         options: &TransferOptions<'_>,
-        to: &mut Vec<u8>,
+        mut send: impl FnMut(&[&[u8]]) -> Result<(), ChannelError>,
     ) -> Result<(), ChannelError> {
-        let size = self.most_behind_a_header() as usize;
-        let mut lane = Lane::new(&self.stages, size, options.after);
-        for piece in sources(arrays, size) {
-            match lane.stage(&piece.segments)? {
-                Some(stage) => {
-                    stage.fetch(0, &piece.segments)?;
-                    stage.wait(0)?;
-                    to.extend_from_slice(stage.bytes(0, piece.len));
-                }
-                None => piece.segments.iter().for_each(|segment| to.extend_from_slice(host(segment))),
-            }
+        if arrays.iter().all(|array| array.memory.device().is_none()) {
+            return send(&arrays.iter().map(|array| host(&array.memory)).collect::<Vec<_>>());
         }
-        Ok(())
+        let mut lane = Lane::new(&self.stages, STAGED, options.after);
+        let mut pieces = sources(arrays, STAGED).into_iter();
+        outgoing::for_each(|| pieces.next(), &mut lane, |_, parts| send(parts))
+    }
+
+    /// Returns the checksum of a small transfer, which stands before its bytes.
+    fn checksum(&self, arrays: &[Array<'_>], options: &TransferOptions<'_>) -> Result<u32, ChannelError> {
+        let mut hasher = crc32fast::Hasher::new();
+        self.small(arrays, options, |parts| {
+            parts.iter().for_each(|part| hasher.update(part));
+            Ok(())
+        })?;
+        Ok(hasher.finalize())
     }
 
     /// Returns where the arrays can be read from, for a receiver of this machine.

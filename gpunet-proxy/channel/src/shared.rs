@@ -43,8 +43,9 @@ pub struct ChannelOptions {
     /// Whether the first large transfers over connections try how many of them are best; with false
     /// all of [`streams`](Self::streams) are used. True by default.
     pub probe: bool,
-    /// How long a call polls for what is due in microseconds (an answer, the next header) before it
-    /// sleeps. By default 100 us, and 0 with fewer than four CPUs.
+    /// How long a call polls for what is due in microseconds (an answer, the next header, more of a
+    /// transfer that has begun, room for it) before it sleeps. By default 100 us, and 0 with fewer
+    /// than four CPUs.
     pub spin: Duration,
     /// The GPU by which this end copies out of the other end's GPU memory into its own CPU memory.
     /// Without one, and before a GPU's array was received, such transfers go by the connections.
@@ -235,6 +236,11 @@ impl Shared {
     }
 }
 
+/// What goes through pinned memory, and not in pieces, goes in parts of so many bytes: while the
+/// copy engine has one, the CPU has the one before, and the last one is copied when all else is
+/// done.
+pub(crate) const STAGED: usize = 256 << 10;
+
 /// Pinned memory that is not in use.
 pub(crate) type Stages = Mutex<Vec<Stage>>;
 
@@ -261,7 +267,7 @@ impl<'a> Lane<'a> {
             let at = idle.iter().position(|stage| stage.fits(device, self.size));
             let found = at.map(|at| idle.swap_remove(at));
             drop(idle);
-            let stage = match found {
+            let mut stage = match found {
                 Some(stage) => stage,
                 None => Stage::new(device, self.size)?,
             };
@@ -281,7 +287,7 @@ impl<'a> Lane<'a> {
 
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
-        let Some(stage) = self.stage.take() else { return };
+        let Some(mut stage) = self.stage.take() else { return };
         // A copy that was left under way, by an error, uses memory of the caller.
         if stage.wait(0).is_ok() && stage.wait(1).is_ok() {
             self.stages.lock().unwrap_or_else(PoisonError::into_inner).push(stage);

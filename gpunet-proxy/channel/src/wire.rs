@@ -48,6 +48,20 @@ pub(crate) trait Wire: Send + Sync {
     /// As for [`read`](Self::read).
     fn write(&self, from: &[IoSlice<'_>], deadline: Option<Instant>) -> io::Result<usize>;
 
+    /// As [`write`](Self::write), but polls for `spin` before it sleeps: for room that is due in
+    /// microseconds.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn write_soon(
+        &self,
+        from: &[IoSlice<'_>],
+        deadline: Option<Instant>,
+        _spin: Duration,
+    ) -> io::Result<usize> {
+        self.write(from, deadline)
+    }
+
     /// Ends both directions, here and at the other end; whoever waits in a call returns.
     fn shut_down(&self);
 
@@ -63,12 +77,25 @@ pub(crate) trait Wire: Send + Sync {
 /// `UnexpectedEof` if the connection ends before, and what [`Wire::read`] fails with.
 pub(crate) fn read_all(
     wire: &dyn Wire,
+    to: &mut [IoSliceMut<'_>],
+    deadline: Option<Instant>,
+) -> io::Result<()> {
+    read_all_soon(wire, to, deadline, Duration::ZERO)
+}
+
+/// Reads all bytes that the pieces have room for, which are due soon.
+///
+/// # Errors
+/// As [`read_all`].
+pub(crate) fn read_all_soon(
+    wire: &dyn Wire,
     mut to: &mut [IoSliceMut<'_>],
     deadline: Option<Instant>,
+    spin: Duration,
 ) -> io::Result<()> {
     IoSliceMut::advance_slices(&mut to, 0);
     while !to.is_empty() {
-        match wire.read(to, deadline)? {
+        match wire.read_soon(to, deadline, spin)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             n => IoSliceMut::advance_slices(&mut to, n),
         }
@@ -84,7 +111,7 @@ pub(crate) fn read_exact(wire: &dyn Wire, to: &mut [u8], deadline: Option<Instan
     read_all(wire, &mut [IoSliceMut::new(to)], deadline)
 }
 
-/// Reads all bytes that `to` has room for, the first of which are due soon.
+/// Reads all bytes that `to` has room for, which are due soon.
 ///
 /// # Errors
 /// As [`read_all`].
@@ -94,10 +121,7 @@ pub(crate) fn read_exact_soon(
     deadline: Option<Instant>,
     spin: Duration,
 ) -> io::Result<()> {
-    match wire.read_soon(&mut [IoSliceMut::new(to)], deadline, spin)? {
-        0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        n => read_exact(wire, &mut to[n..], deadline),
-    }
+    read_all_soon(wire, &mut [IoSliceMut::new(to)], deadline, spin)
 }
 
 /// Writes all bytes.
@@ -106,12 +130,25 @@ pub(crate) fn read_exact_soon(
 /// What [`Wire::write`] fails with.
 pub(crate) fn write_all(
     wire: &dyn Wire,
+    from: &mut [IoSlice<'_>],
+    deadline: Option<Instant>,
+) -> io::Result<()> {
+    write_all_soon(wire, from, deadline, Duration::ZERO)
+}
+
+/// Writes all bytes, for which room is due soon.
+///
+/// # Errors
+/// What [`Wire::write`] fails with.
+pub(crate) fn write_all_soon(
+    wire: &dyn Wire,
     mut from: &mut [IoSlice<'_>],
     deadline: Option<Instant>,
+    spin: Duration,
 ) -> io::Result<()> {
     IoSlice::advance_slices(&mut from, 0);
     while !from.is_empty() {
-        match wire.write(from, deadline)? {
+        match wire.write_soon(from, deadline, spin)? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => IoSlice::advance_slices(&mut from, n),
         }

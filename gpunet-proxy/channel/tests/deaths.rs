@@ -6,7 +6,7 @@
 use gpu_usermap::cuda::GpuBuffer;
 use gpu_usermap::cuda::fake::Fake;
 use gpunet_channel::{
-    Array, ArrayMut, Channel, ChannelListener, ChannelOptions, Dtype, TransferOptions, Via,
+    Array, ArrayMut, Channel, ChannelListener, ChannelOptions, Dtype, Side, TransferOptions, Via,
 };
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 /// What a child does, and when it kills itself.
 const TASK: &str = "GPUNET_CHANNEL_TEST_CHILD";
 const LEN: usize = 8 << 20;
+const ENETDOWN: i32 = 100;
 const ECONNRESET: i32 = 104;
 const EPIPE: i32 = 32;
 
@@ -44,6 +45,9 @@ fn a_child_process() {
     let Ok(task) = std::env::var(TASK) else { return };
     let (role, step) = task.split_once(' ').expect("two words");
     let step: u64 = step.parse().expect("a number");
+    if role == "daemon" {
+        serve_as_a_daemon();
+    }
     let listener = ChannelListener::bind("127.0.0.1:0".parse().unwrap(), &options(true)).expect("a listener");
     println!("listening {}", listener.local_addr().expect("an address"));
     let mut channel = listener.accept().expect("a channel");
@@ -102,6 +106,23 @@ fn a_child_process() {
         other => panic!("{other}"),
     }
     die();
+}
+
+/// What gpunetd does, at a path in the directory for temporary files.
+fn serve_as_a_daemon() -> ! {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+    let path = std::env::temp_dir().join(format!("gpunet-deaths-{}", std::process::id()));
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let listener = listener.expect("a socket");
+    bind(&listener, &SocketAddrUnix::new(&path).expect("a short path")).expect("a free path");
+    listen(&listener, 8).expect("a listener");
+    let access = gpunet_proxy::access::Access::default();
+    let _daemon =
+        gpunet_proxy::daemon::start(listener, gpunet_proxy::Config::small(), access).expect("a daemon");
+    println!("listening {}", path.display());
+    loop {
+        std::thread::park();
+    }
 }
 
 fn start(role: &str, step: u64) -> (Child, String) {
@@ -296,4 +317,77 @@ fn two_processes_copy_once() {
     assert!(got == vec![7u8; LEN] && outcome.via == Via::Copy, "{}", outcome.via);
     drop(channel);
     child.wait().expect("it has ended");
+}
+
+/// A channel over streams of gpunetd, which is killed before a transfer and at quarters of it: both
+/// ends get an error or the whole array, and nobody waits for ever.
+#[test]
+fn a_daemon_that_is_killed_ends_channels_over_its_streams() {
+    use gpunet_proxy::abi::{Options, TransportKind};
+    let _turn = turn();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let bytes = vec![7u8; LEN];
+    for (transport, step) in [TransportKind::Tcp, TransportKind::Peer]
+        .into_iter()
+        .flat_map(|transport| [0, 1, 3].map(|step| (transport, step)))
+    {
+        let (daemon, path) = start("daemon", 0);
+        let daemon = Mutex::new(daemon);
+        let kill = || {
+            let mut daemon = daemon.lock().unwrap_or_else(PoisonError::into_inner);
+            daemon.kill().expect("a signal");
+            daemon.wait().expect("it has ended");
+        };
+        let path = std::path::Path::new(&path);
+        let wanted = Options::DEFAULT.with_transport(transport);
+        let hosts = [(); 2].map(|()| {
+            let proxy = gpunet_proxy::attach(path, gpunet_proxy::Config::small()).expect("attached");
+            proxy.host().expect("a host")
+        });
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        runtime.block_on(async {
+            let any = "127.0.0.1:0".parse().unwrap();
+            let listener = hosts[0].bind(any, wanted, 8).await.expect("a listener");
+            let addr = listener.local_addr().expect("an address");
+            for _ in 0..3 {
+                let both = tokio::try_join!(hosts[1].connect(addr, wanted), listener.accept());
+                let (connected, (accepted, _)) = both.expect("a stream");
+                near.push(connected);
+                far.push(accepted);
+            }
+        });
+        let settings = options(false);
+        let (sent, received) = std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let mut channel = Channel::of_streams(near, Side::Connects, &settings).expect("a channel");
+                if step == 0 {
+                    kill();
+                }
+                channel.send(&Array::of(&bytes)).map(drop)
+            });
+            let mut channel = Channel::of_streams(far, Side::Accepts, &settings).expect("a channel");
+            let killed = std::sync::Once::new();
+            let show = |done: u64, total: u64| {
+                if step > 0 && done >= total * step / 4 {
+                    killed.call_once(kill);
+                }
+            };
+            let transfer = TransferOptions { progress: Some(&show), ..TransferOptions::default() };
+            let incoming = match channel.next() {
+                Ok(incoming) => {
+                    incoming.expect("no farewell").receive(&transfer).map(|mut arrays| arrays.remove(0))
+                }
+                Err(error) => Err(error),
+            };
+            (sending.join().expect("no panic"), incoming)
+        });
+        for error in [sent.as_ref().err(), received.as_ref().err()].into_iter().flatten() {
+            let expected = [ENETDOWN, ECONNRESET, EPIPE];
+            assert!(expected.contains(&error.errno()), "{transport:?}, {step}: {error}");
+        }
+        if let Ok(array) = &received {
+            assert!(array.bytes == bytes, "{transport:?}, {step}: a torn array");
+        }
+        let _ = std::fs::remove_file(path);
+    }
 }

@@ -613,3 +613,69 @@ fn streams_of_any_transport_become_a_channel() {
         receiving.join().expect("no panic");
     }
 }
+
+/// Streams of which no channel can be made are closed, and the error says why.
+#[test]
+fn streams_that_make_no_channel_are_told_why() {
+    use gpunet_proxy::abi::Options;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let host = gpunet_proxy::embed(gpunet_proxy::Config::small()).expect("a proxy").host().expect("a host");
+    let pairs = |count: usize| {
+        runtime.block_on(async {
+            let any = "127.0.0.1:0".parse().unwrap();
+            let listener = host.bind(any, Options::DEFAULT, 8).await.expect("a listener");
+            let addr = listener.local_addr().expect("an address");
+            let (mut near, mut far) = (Vec::new(), Vec::new());
+            for _ in 0..count {
+                let both = tokio::try_join!(host.connect(addr, Options::DEFAULT), listener.accept());
+                let (connected, (accepted, _)) = both.expect("a stream");
+                near.push(connected);
+                far.push(accepted);
+            }
+            (near, far)
+        })
+    };
+    let settings = options(1, false);
+    let refused = |streams, side, settings: &ChannelOptions| {
+        Channel::of_streams(streams, side, settings).expect_err("no channel")
+    };
+
+    let error = refused(pairs(1).0, Side::Connects, &settings);
+    assert!(matches!(error, ChannelError::Invalid(_)), "{error}");
+    assert!(error.to_string().contains("1 streams: a channel has 2 to 65"), "{error}");
+    let error = refused(pairs(2).0, Side::Connects, &ChannelOptions { piece: 1, ..settings.clone() });
+    assert!(error.to_string().contains("pieces of 1 bytes"), "{error}");
+
+    // Two ends that both connect, or of which one has hung up.
+    let (near, far) = pairs(2);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| refused(far, Side::Connects, &settings));
+        let error = refused(near, Side::Connects, &settings);
+        let other = other.join().expect("no panic");
+        let ours = [&error, &other].iter().any(|error| matches!(error, ChannelError::Protocol(_)));
+        assert!(ours, "{error}; {other}");
+    });
+    let (near, far) = pairs(2);
+    drop(far);
+    assert_eq!(refused(near, Side::Accepts, &settings).errno(), libc::ECONNRESET);
+
+    // Streams of two channels at one end.
+    let (near, mut far) = pairs(2);
+    let (others, mut other_far) = pairs(2);
+    std::mem::swap(&mut far[1], &mut other_far[0]);
+    thread::scope(|scope| {
+        let clients =
+            [near, others].map(|streams| scope.spawn(|| refused(streams, Side::Connects, &settings)));
+        let error = refused(far, Side::Accepts, &settings);
+        assert!(error.to_string().contains("not all of one channel"), "{error}");
+        // Each hears it by its first stream.
+        for client in clients {
+            let error = client.join().expect("no panic");
+            assert!(
+                matches!(&error, ChannelError::Refused { reason, .. } if reason.contains("one channel")),
+                "{error}"
+            );
+        }
+        drop(other_far);
+    });
+}

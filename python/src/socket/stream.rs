@@ -51,7 +51,7 @@ struct Core {
     peer: SocketAddr,
     transport: TransportKind,
     /// What the stream's descriptors, rings and words belong to.
-    _host: Arc<HostCore>,
+    host: Arc<HostCore>,
 }
 
 /// The receiving half.
@@ -205,9 +205,42 @@ impl Core {
         self.readable.close();
         self.writable.close();
     }
+
+    /// Takes the stream out; calls that wait, and later ones, find the socket closed.
+    fn take(&self) -> Option<Stream> {
+        let (read, write) = (lock(&self.read).take(), lock(&self.write).take());
+        self.readable.close();
+        self.writable.close();
+        Stream::reunite(read?.half, write?).ok()
+    }
 }
 
 impl Socket {
+    /// Returns whether the stream can be given to something else as it is.
+    ///
+    /// # Errors
+    /// The socket is closed, or a part of the stream is elsewhere.
+    pub(crate) fn check_unused(&self) -> PyResult<()> {
+        if self.files.load(Ordering::Relaxed) > 0 {
+            return Err(PyValueError::new_err("a file of makefile() still uses the socket: close it first"));
+        }
+        if self.open()?.with_read(|read| Ok(!read.kept.is_empty()))? {
+            let why = "the socket still has bytes that an interrupted call had received: receive them first";
+            return Err(PyValueError::new_err(why));
+        }
+        Ok(())
+    }
+
+    /// Takes the stream out of the socket, which is closed from then on, and what it belongs to.
+    ///
+    /// # Errors
+    /// EBADF: the socket is closed.
+    pub(crate) fn take(&self) -> PyResult<(Stream, Arc<HostCore>)> {
+        let core = self.open()?;
+        let stream = core.take().ok_or_else(|| Failure::closed("socket"))?;
+        self.closed.store(true, Ordering::Relaxed);
+        Ok((stream, core.host.clone()))
+    }
     pub(super) fn new(host: &Arc<HostCore>, stream: Stream, timeout: Option<f64>) -> PyResult<Self> {
         let address = |found: io::Result<SocketAddr>| found.map_err(Failure::from);
         let (local, peer) = (address(stream.local_addr())?, address(stream.peer_addr())?);
@@ -221,7 +254,7 @@ impl Socket {
             local,
             peer,
             transport,
-            _host: host.clone(),
+            host: host.clone(),
         };
         let (timeout, spin) = (Timeout::new(timeout)?, Mutex::default());
         let (files, closed) = (AtomicUsize::new(0), AtomicBool::new(false));

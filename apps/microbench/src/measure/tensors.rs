@@ -118,7 +118,7 @@ impl Way {
 }
 
 /// Measures arrays of growing size, beside one copy between the same devices in one process, and
-/// beside as many plain sockets.
+/// beside as many plain sockets, and one.
 pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
     let from = resolve(run.proxy, run.device)?;
     let to = args.other.clone().map_or(Ok(from.clone()), |other| resolve(run.proxy, &other))?;
@@ -135,7 +135,7 @@ pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
         ("reference", format!("{} between threads", counted(streams as u64, "plain TCP connection"))),
     ];
     let title = format!("arrays from {from} to {to}");
-    run.recorder.table("tensors", title, Axis::RateBySize, setting, 7 * sizes.len())?;
+    run.recorder.table("tensors", title, Axis::RateBySize, setting, 8 * sizes.len())?;
     let ways = [
         Way { name: "gpunet", streams, apart: false, under_way: 1, arrays: 1 },
         Way { name: "gpunet, 300 arrays", streams, apart: false, under_way: 1, arrays: STATE_DICT },
@@ -155,6 +155,10 @@ pub fn tensors(run: &mut Run<'_>, args: &TensorsArgs) -> Outcome<()> {
             run.recorder.row(floor::best(once)?);
             let took = plain(streams, len, rounds)?;
             run.recorder.row(row(Role::Reference, "plain TCP", size, rounds, took));
+            if streams > 1 {
+                let took = plain(1, len, rounds)?;
+                run.recorder.row(row(Role::Reference, "plain TCP, one connection", size, rounds, took));
+            }
             Ok(())
         });
     }

@@ -6,28 +6,29 @@ use crate::array::{ArrayMut, Memory};
 use crate::error::ChannelError;
 use crate::header::{CHECKED, Header, INLINE, Malformed};
 use crate::pieces::{Incoming as Arriving, Piece, targets};
-use crate::sender::crc_of;
-use crate::shared::{Lane, TransferOptions};
-use crate::wire::{lost, read_all, read_exact};
+use crate::shared::{Lane, STAGED, TransferOptions};
+use crate::wire::{lost, read_all_soon, read_exact};
+use crc32fast::Hasher;
 use std::io::IoSliceMut;
 use std::time::Instant;
 
-/// Has `read` fill a piece, through the lane's slot if it is one of a GPU's, and returns its
-/// checksum, if there is to be one. The copy into the GPU is then under way.
+/// Has `read` fill a piece, through the lane's slot if it is one of a GPU's, and adds its bytes to
+/// the checksum, if there is one. The copy into the GPU is then under way.
 pub(super) fn fill(
     piece: &mut Piece<Arriving<'_>>,
     lane: &mut Lane<'_>,
     slot: usize,
-    is_checked: bool,
+    checksum: Option<&mut Hasher>,
     read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<(), ChannelError>,
-) -> Result<u32, ChannelError> {
+) -> Result<(), ChannelError> {
     if let Some(stage) = lane.stage(&piece.segments)? {
         stage.wait(slot)?;
         let room = stage.bytes(slot, piece.len);
         read(&mut [IoSliceMut::new(room)])?;
-        let found = if is_checked { crc32fast::hash(room) } else { 0 };
-        stage.store(slot, &mut piece.segments)?;
-        return Ok(found);
+        if let Some(checksum) = checksum {
+            checksum.update(room);
+        }
+        return stage.store(slot, &mut piece.segments);
     }
     let mut slices: Vec<IoSliceMut<'_>> = piece
         .segments
@@ -38,11 +39,14 @@ pub(super) fn fill(
         })
         .collect();
     read(&mut slices)?;
-    let parts = piece.segments.iter().filter_map(|segment| match segment {
-        Memory::Host(bytes) => Some(&**bytes),
-        Memory::Gpu { .. } => None,
-    });
-    Ok(if is_checked { crc_of(parts) } else { 0 })
+    if let Some(checksum) = checksum {
+        for segment in &piece.segments {
+            if let Memory::Host(bytes) = segment {
+                checksum.update(bytes);
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Receiver {
@@ -55,25 +59,31 @@ impl Receiver {
         options: &TransferOptions<'_>,
         deadline: Option<Instant>,
     ) -> Result<(), ChannelError> {
-        let size = usize::try_from(header.total).unwrap_or(usize::MAX).max(1);
-        let mut lane = Lane::new(&self.stages, size, options.after);
-        let read = |to: &mut [IoSliceMut<'_>]| match &payload {
-            Payload::OnTheWire => read_all(self.shared.wires.data()[0].as_ref(), to, deadline)
-                .map_err(|error| lost("receiving", error).at(0, header.total)),
-            Payload::Kept(bytes) => copy_out(bytes, to),
+        let wire = self.shared.wires.data()[0].as_ref();
+        let (mut kept, is_kept) = match &payload {
+            Payload::OnTheWire => (&[][..], false),
+            Payload::Kept(bytes) => (&bytes[..], true),
         };
-        // All of it is one piece, or there is nothing.
-        let mut found = 0;
-        for mut piece in targets(arrays, size) {
-            found = fill(&mut piece, &mut lane, 0, header.has(CHECKED), read)?;
+        let mut lane = Lane::new(&self.stages, STAGED, options.after);
+        let mut checksum = header.has(CHECKED).then(Hasher::new);
+        // While one part travels, the one before is copied into the GPU.
+        let has_gpu = arrays.iter().any(|array| array.memory.device().is_some());
+        let size = if has_gpu { STAGED } else { usize::try_from(header.total).unwrap_or(usize::MAX).max(1) };
+        for (at, mut piece) in targets(arrays, size).into_iter().enumerate() {
+            fill(&mut piece, &mut lane, at % 2, checksum.as_mut(), |to| match is_kept {
+                true => copy_out(&mut kept, to),
+                false => read_all_soon(wire, to, deadline, self.shared.options.spin)
+                    .map_err(|error| lost("receiving", error).at(0, header.total)),
+            })?;
         }
-        if header.has(CHECKED) && found != header.crc {
+        if checksum.is_some_and(|checksum| checksum.finalize() != header.crc) {
             return Err(ChannelError::Checksum { offset: 0 });
         }
-        match lane.current() {
-            Some(stage) => stage.wait(0),
-            None => Ok(()),
+        if let Some(stage) = lane.current() {
+            stage.wait(0)?;
+            stage.wait(1)?;
         }
+        Ok(())
     }
 
     /// Reads what stands behind the header of a transfer that is not wanted.
@@ -93,7 +103,7 @@ impl Receiver {
     }
 }
 
-fn copy_out(mut bytes: &[u8], to: &mut [IoSliceMut<'_>]) -> Result<(), ChannelError> {
+fn copy_out(bytes: &mut &[u8], to: &mut [IoSliceMut<'_>]) -> Result<(), ChannelError> {
     for to in to {
         let now = bytes.split_off(..to.len()).ok_or_else(|| wrong(Malformed("too few bytes")))?;
         to.copy_from_slice(now);

@@ -13,9 +13,6 @@ use rustix::process::Pid;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// What goes through pinned memory goes in parts of so many bytes: while the copy engine has one,
-/// the CPU copies the one before, and the last one is copied when all else is done.
-pub(super) const STAGED: usize = 256 << 10;
 /// A thread that has fewer bytes to copy ends before the next one has started.
 pub(super) const PER_THREAD: u64 = 1 << 20;
 

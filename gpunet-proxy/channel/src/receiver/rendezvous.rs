@@ -1,14 +1,14 @@
 //! One copy out of the other end's memory: of its process, or of its GPUs.
 
 use super::Receiver;
-use super::jobs::{Job, PER_THREAD, STAGED, SmallReads, Stopped, fetches, parts};
+use super::jobs::{Job, PER_THREAD, SmallReads, Stopped, fetches, parts};
 use crate::array::{ArrayMut, Memory};
 use crate::error::{ChannelError, Reason, errno_of};
 use crate::gpu::{Copier, Mapped, PATIENCE, runs};
 use crate::header::{Answer, Header, MAX_NEEDED, Offer, Offered, Place, SMALL};
 use crate::local::{BATCH, Local};
 use crate::pieces::Progress;
-use crate::shared::TransferOptions;
+use crate::shared::{STAGED, TransferOptions};
 use crate::wire::lost;
 use gpu_usermap::cuda::CudaEvent;
 use std::io;

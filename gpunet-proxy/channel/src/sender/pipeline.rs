@@ -70,7 +70,7 @@ impl<'s, 'a> Pipeline<'s, 'a> {
         while !self.under_way.is_empty() && self.ahead() + prepared.ahead() > self.most_ahead() {
             self.complete_oldest();
         }
-        let flight = shared.settle(self.sender.begin(prepared, arrays))?;
+        let flight = shared.settle(self.sender.begin(prepared, arrays, options))?;
         self.under_way.push(Under { flight, arrays: arrays.to_vec(), options: *options });
         Ok(())
     }

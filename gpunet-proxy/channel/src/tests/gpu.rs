@@ -310,6 +310,29 @@ fn arrays_are_received_into_memory_of_a_gpu_that_is_allocated_for_them() {
     assert!(far.recv_on(&gpu).expect("the end").is_none());
 }
 
+#[test]
+fn a_full_gpu_refuses_a_transfer_and_the_channel_goes_on() {
+    let fake = Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let (mut near, mut far) = pair(&options(2), true);
+    let bytes = pattern(1 << 20, 6);
+    let from = filled(&gpu, &bytes);
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let error = near.send(&on_gpu(&gpu, &from)).expect_err("there is no memory");
+            assert!(error.errno() == libc::ENOMEM && error.to_string().contains("no memory"), "{error}");
+            near.send(&on_gpu(&gpu, &from)).expect("sent")
+        });
+        let incoming = far.next().expect("a header").expect("one");
+        fake.refuse(1);
+        let error = incoming.receive_on(&gpu, &TransferOptions::default()).expect_err("there is no memory");
+        assert!(error.to_string().contains("no memory"), "{error}");
+        let arrays = far.recv_on(&gpu).expect("received").expect("a transfer");
+        assert!(content(&gpu, arrays[0].buffer.as_ref().expect("memory")) == bytes);
+        sending.join().expect("no panic");
+    });
+}
+
 /// Only a copy within one GPU waits for kernels.
 #[test]
 fn a_copy_from_another_gpu_passes_a_launch() {

@@ -7,6 +7,7 @@ use crate::error::Reason;
 use crate::handshake::{HELLO, Hello};
 use crate::header::{Answer, Header, INLINE, Offer, PROLOGUE, PieceFrame, bye};
 use crate::local::Identity;
+use crate::shared::STAGED;
 use crate::{Array, Channel, ChannelError, ChannelListener, ChannelOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -78,6 +79,14 @@ fn header() -> Header {
 /// Has a receiver hear what a liar says on its first two connections, and returns what it makes of
 /// it.
 fn after_handshake(said: [Vec<u8>; 2]) -> Result<usize, ChannelError> {
+    received_by(said, |channel| Ok(channel.recv()?.map_or(0, |arrays| arrays.len())))
+}
+
+/// The same, with a call of the receiver's.
+fn received_by<T>(
+    said: [Vec<u8>; 2],
+    receive: impl FnOnce(&mut Channel) -> Result<T, ChannelError>,
+) -> Result<T, ChannelError> {
     let (listener, addr) = listener();
     let (mut liar, mut channel) = thread::scope(|scope| {
         let dialling = scope.spawn(|| liar(addr));
@@ -93,7 +102,7 @@ fn after_handshake(said: [Vec<u8>; 2]) -> Result<usize, ChannelError> {
         // It ends when the receiver does.
         let _ = liar[2].read_to_end(&mut Vec::new());
     });
-    let result = channel.recv().map(|arrays| arrays.map_or(0, |arrays| arrays.len()));
+    let result = receive(&mut channel);
     drop(channel);
     talking.join().expect("no panic");
     result
@@ -191,6 +200,30 @@ fn what_ends_too_early_says_how_far_it_came() {
             assert_eq!(error.errno(), libc::ECONNRESET);
         }
         other => panic!("{other}"),
+    }
+}
+
+/// A small transfer goes into a GPU part by part, and the sender is gone before the last one.
+#[test]
+fn a_small_transfer_that_ends_in_its_middle_is_no_array() {
+    let fake = gpu_usermap::cuda::fake::Fake::new();
+    let gpu = fake.cuda().device(0).expect("a device");
+    let total = 3 * STAGED as u64 / 2;
+    let array = Description { name: String::new(), dtype: Dtype::U8, shape: vec![total], on_gpu: true };
+    let header = Header { flags: INLINE, total, arrays: vec![array], ..header() };
+    let whole = [header.encode().unwrap(), vec![1; total as usize]].concat();
+    let received = received_by([[&whole[..], &bye()].concat(), Vec::new()], |channel| channel.recv_on(&gpu));
+    assert_eq!(received.expect("it is whole").expect("one")[0].shape, [total]);
+    let freed = || fake.events().iter().filter(|&&event| event == "free").count();
+    for missing in [1, STAGED / 2, STAGED, whole.len() - 200] {
+        let before = freed();
+        let torn = whole[..whole.len() - missing].to_vec();
+        let error = received_by([torn, Vec::new()], |channel| channel.recv_on(&gpu)).expect_err("it is torn");
+        assert_eq!(error.errno(), libc::ECONNRESET, "{missing}: {error}");
+        // The memory that was allocated for it is given back.
+        while freed() == before {
+            gpu.is_busy().expect("the agent is there");
+        }
     }
 }
 

@@ -80,6 +80,15 @@ impl Wire for ReadAhead {
         self.wire.write(from, deadline)
     }
 
+    fn write_soon(
+        &self,
+        from: &[IoSlice<'_>],
+        deadline: Option<Instant>,
+        spin: Duration,
+    ) -> io::Result<usize> {
+        self.wire.write_soon(from, deadline, spin)
+    }
+
     fn shut_down(&self) {
         self.wire.shut_down();
     }

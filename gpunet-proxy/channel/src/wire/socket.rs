@@ -79,10 +79,23 @@ impl Wire for Socket {
     }
 
     fn write(&self, from: &[IoSlice<'_>], deadline: Option<Instant>) -> io::Result<usize> {
+        self.write_soon(from, deadline, Duration::ZERO)
+    }
+
+    fn write_soon(
+        &self,
+        from: &[IoSlice<'_>],
+        deadline: Option<Instant>,
+        spin: Duration,
+    ) -> io::Result<usize> {
         let from = &from[..from.len().min(MOST_PIECES)];
+        let until = (!spin.is_zero()).then(|| Instant::now() + spin);
         loop {
             // A program in another language may not ignore SIGPIPE.
             match sendmsg(&self.0, from, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+                Err(Errno::AGAIN) if until.is_some_and(|until| Instant::now() < until) => {
+                    std::hint::spin_loop();
+                }
                 Err(Errno::AGAIN) => ready(&self.0, PollFlags::OUT, deadline)?,
                 Err(Errno::INTR) => {}
                 result => return Ok(result?),

@@ -318,8 +318,9 @@ pub const SERIES: [Series; 15] = [
             line("one copy by one process", BETWEEN_GPUS, ARRAYS, "one copy"),
             line("gpunet, one device", "tensors", ARRAYS, "gpunet"),
             line("one copy by one process", "tensors", ARRAYS, "one copy"),
+            line("gpunet over 8 connections", "tensors", ARRAYS, "gpunet over connections"),
+            line("8 plain TCP connections between buffers of the CPU", "tensors", ARRAYS, "plain TCP"),
             line("gpunet over one connection", "tensors", ARRAYS, "gpunet over one connection"),
-            line("plain TCP between buffers of the CPU", "tensors", ARRAYS, "plain TCP"),
         ],
     },
     Series {

@@ -260,7 +260,6 @@ pub const SERIES: [Series; 17] = [
         columns: &[(1, "1 stream"), (4, "4 streams")],
         lines: &[
             line("two CPU blocks over rc", "bandwidth", RC_OF_CPU, "gpunet, 1 MiB a call"),
-            line("the same without copies (`reserve`, `peek`)", "bandwidth", RC_OF_CPU, "gpunet, zero-copy"),
             line("rstream with itself", "bandwidth", RC_OF_CPU, "rstream"),
             line("ib_write_bw (perftest)", "bandwidth", RC_OF_CPU, "ib_write_bw"),
             line("two CPU blocks over TCP", "bandwidth", TCP_OF_CPU, "gpunet, 1 MiB a call"),

@@ -45,6 +45,9 @@ pub struct ReportArgs {
     /// with the same file does the rest.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     within: Option<u64>,
+    /// Let each measurement take so many times as long, on a machine that is emulated.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    slowdown: u32,
     /// Address of an RDMA device of this machine. Without it nothing is measured over rc.
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
@@ -72,7 +75,7 @@ pub fn report(args: &ReportArgs, common: &Common<'_>) -> Outcome<bool> {
     let here = Here::look(common, args.address);
     let chosen: Vec<_> = PLAN.iter().filter(|one| args.chooses(one)).collect();
     let Some(out) = args.out.as_deref() else {
-        list(&chosen, common.effort, &here);
+        list(args, &chosen, common.effort, &here);
         return Ok(true);
     };
     let command: Vec<_> = std::env::args().skip(1).collect();
@@ -91,7 +94,7 @@ pub fn report(args: &ReportArgs, common: &Common<'_>) -> Outcome<bool> {
             continue;
         }
         if args.leaves_out(planned, common.effort).is_none() {
-            suite.allowed += planned.limit(common.effort) * args.times;
+            suite.allowed += args.limit(planned, common.effort) * args.times;
         }
         let (measurement, tables) = suite.measure(planned, &arguments, command, &place)?;
         let why = measurement.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
@@ -119,6 +122,11 @@ impl ReportArgs {
         self.only.iter().any(|name| name == planned.name)
     }
 
+    /// Returns how long a measurement may take.
+    fn limit(&self, planned: &Planned, effort: Effort) -> Duration {
+        planned.limit(effort) * self.slowdown
+    }
+
     /// Returns why a measurement does not run that could.
     fn leaves_out(&self, planned: &Planned, effort: Effort) -> Option<String> {
         let runs = planned.is_usual(effort) || self.names(planned);
@@ -126,10 +134,10 @@ impl ReportArgs {
     }
 }
 
-fn list(chosen: &[&Planned], effort: Effort, here: &Here) {
+fn list(args: &ReportArgs, chosen: &[&Planned], effort: Effort, here: &Here) {
     let mut out = std::io::stdout().lock();
     for planned in chosen {
-        let [name, limit] = [planned.name.to_owned(), format!("{} s", planned.limit(effort).as_secs())];
+        let [name, limit] = [planned.name.to_owned(), format!("{} s", args.limit(planned, effort).as_secs())];
         let why = here.lacks(planned.needs).map(|why| format!("  not here: {why}"));
         let with_full = (!planned.is_usual(effort)).then(|| "  with --full, or by --only".to_owned());
         let why = why.or(with_full).unwrap_or_default();
@@ -169,7 +177,7 @@ impl<'a> Suite<'a> {
     fn all(&self, chosen: &[&Planned]) -> Duration {
         let effort = self.common.effort;
         let runs = |one: &&&Planned| self.args.leaves_out(one, effort).is_none();
-        chosen.iter().filter(runs).map(|one| one.limit(effort)).sum::<Duration>() * self.args.times
+        chosen.iter().filter(runs).map(|one| self.args.limit(one, effort)).sum::<Duration>() * self.args.times
     }
 
     /// Returns why a measurement does not run.
@@ -234,7 +242,7 @@ impl<'a> Suite<'a> {
         for nth in 0..self.args.times {
             // The runs that are left share what is left of the time for all begun.
             let left = self.allowed.saturating_sub(self.begin.elapsed()) / (self.args.times - nth);
-            let mut limit = left.max(planned.limit(self.common.effort));
+            let mut limit = left.max(self.args.limit(planned, self.common.effort));
             let left = self
                 .args
                 .within

@@ -601,6 +601,39 @@ fn tables_of_documents_are_made_from_reports_and_checked() {
 }
 
 #[test]
+fn what_changed_since_the_report_before_is_a_table() {
+    let folder = Folder::new("changes");
+    let text = include_str!("data/report.json");
+    let (page, report) = (folder.file("page.md"), folder.file("h200.json"));
+    let marked = "<!-- gpunet-bench: begin h200 changes -->\n<!-- gpunet-bench: end -->\n";
+    std::fs::write(&page, marked).expect("written");
+    std::fs::write(&report, text.replacen("\"p50_us\": 16.591", "\"p50_us\": 33.182", 1)).expect("written");
+    let render = || bench(&["render", &report, "--docs", folder.0.to_str().expect("a name")]);
+    let output = render();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("previous/ beside its file has none"), "{said}");
+    std::fs::create_dir(folder.0.join("previous")).expect("made");
+    std::fs::write(folder.0.join("previous/h200.json"), text).expect("written");
+    assert!(render().status.success());
+    let made = std::fs::read_to_string(&page).expect("there");
+    assert!(made.contains(": the whole round trip | 16.6 | 33.2 us | **2.00 times slower** |\n"), "{made}");
+    std::fs::write(folder.0.join("previous/h200.json"), &text[..100]).expect("written");
+    let output = render();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("previous/h200.json: it is cut off"), "{said}");
+}
+
+#[test]
+fn a_slow_machine_has_more_time() {
+    let limit = |args: &[&str]| {
+        let output = bench(&[&["report", "--list", "--only", "latency-rc"], args].concat());
+        String::from_utf8_lossy(&output.stdout).split_whitespace().nth(1).map(str::to_owned)
+    };
+    assert_eq!(limit(&[]).as_deref(), Some("300"));
+    assert_eq!(limit(&["--slowdown", "12"]).as_deref(), Some("3600"));
+}
+
+#[test]
 fn two_reports_are_compared() {
     let folder = Folder::new("compare");
     let old = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/report.json");

@@ -1,6 +1,6 @@
 //! What changed between two reports by more than its spread.
 
-use super::{Figure, Report, Row, Table};
+use super::{Figure, Report, Role, Row};
 use std::fmt::{self, Write};
 
 /// A comparison of two reports.
@@ -11,20 +11,36 @@ pub struct Comparison {
     /// Rows that were measured once in one of the reports, so that their spread was assumed.
     pub assumed: usize,
     /// Names of rows that only the old or the new one has.
-    pub only: [Vec<String>; 2],
+    pub only: [Vec<Name>; 2],
 }
 
 /// A row that changed.
 pub struct Change {
-    name: String,
-    unit: String,
-    old: Range,
-    new: Range,
-    verdict: Verdict,
+    pub name: Name,
+    pub role: Role,
+    pub unit: String,
+    pub old: Range,
+    pub new: Range,
+    pub verdict: Verdict,
+}
+
+impl Change {
+    /// Returns the new figure divided by the old one.
+    pub fn ratio(&self) -> f64 {
+        self.new.typical / self.old.typical
+    }
+}
+
+/// The name of a row. GPUs have no names in it, so that a row is found again on another kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The measurement and the title of the table.
+    pub table: String,
+    pub row: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub enum Verdict {
     Better,
     Worse,
     /// Of this unit it is not known which is better.
@@ -33,17 +49,19 @@ enum Verdict {
 
 /// A figure, and its least and largest values.
 #[derive(Clone, Copy)]
-struct Range {
-    typical: f64,
+pub struct Range {
+    pub typical: f64,
     least: f64,
     most: f64,
+    /// Whether it was measured several times.
+    pub is_measured: bool,
 }
 
 impl Range {
     fn of(row: &Row, assumed: f64) -> Self {
         let typical = row.figure.typical();
         let [least, most] = row.spread.unwrap_or([typical * (1.0 - assumed), typical * (1.0 + assumed)]);
-        Self { typical, least, most }
+        Self { typical, least, most, is_measured: row.spread.is_some() }
     }
 }
 
@@ -69,8 +87,8 @@ pub fn compare(old: &Report, new: &Report, assumed: f64) -> Comparison {
         result.assumed += usize::from(row.spread.is_none() || other.spread.is_none());
         let [before, after] = [row, other].map(|row| Range::of(row, assumed));
         if before.most < after.least || after.most < before.least {
-            let (verdict, unit) = (verdict(row, other), unit(row));
-            result.changes.push(Change { name, unit, old: before, new: after, verdict });
+            let (role, verdict, unit) = (other.role, verdict(row, other), unit(row));
+            result.changes.push(Change { name, role, unit, old: before, new: after, verdict });
         } else {
             result.same += 1;
         }
@@ -80,16 +98,23 @@ pub fn compare(old: &Report, new: &Report, assumed: f64) -> Comparison {
 }
 
 /// Returns the rows of a report by their names, which are different.
-fn rows(report: &Report, named: bool) -> Vec<(String, &Row)> {
-    let mut found: Vec<(String, &Row)> = Vec::new();
+fn rows(report: &Report, named: bool) -> Vec<(Name, &Row)> {
+    let mut gpus: Vec<&str> =
+        report.machine.gpus.iter().filter_map(|gpu| Some(gpu.split_once(' ')?.1)).collect();
+    // Of "NVIDIA H100" and "NVIDIA H100 NVL" the longer one is replaced first.
+    gpus.sort_unstable_by_key(|name| std::cmp::Reverse(name.len()));
+    let mut found: Vec<(Name, &Row)> = Vec::new();
     for table in &report.tables {
+        let measurement = table.measurement.as_deref().filter(|_| named).unwrap_or(&table.what);
+        let title = gpus.iter().fold(table.title.clone(), |title, gpu| title.replace(gpu, "GPU"));
+        let table_name = format!("{measurement}: {title}");
         for row in &table.rows {
-            let first = name(table, row, named);
-            let mut its = first.clone();
+            let first = name(row);
+            let mut its = Name { table: table_name.clone(), row: first.clone() };
             let mut nth = 1;
             while found.iter().any(|(other, _)| *other == its) {
                 nth += 1;
-                its = format!("{first} ({nth})");
+                its.row = format!("{first} ({nth})");
             }
             found.push((its, row));
         }
@@ -97,9 +122,8 @@ fn rows(report: &Report, named: bool) -> Vec<(String, &Row)> {
     found
 }
 
-fn name(table: &Table, row: &Row, named: bool) -> String {
-    let measurement = table.measurement.as_deref().filter(|_| named).unwrap_or(&table.what);
-    let mut name = format!("{measurement}: {}: {} {}", table.title, row.role.name(), row.name.trim());
+fn name(row: &Row) -> String {
+    let mut name = format!("{} {}", row.role.name(), row.name.trim());
     if let Some(series) = row.series.as_deref().filter(|series| !row.name.contains(series)) {
         let _ = write!(name, " [{series}]");
     }
@@ -114,12 +138,18 @@ fn unit(row: &Row) -> String {
     }
 }
 
+/// Returns whether a number counts what is taken: processor time or memory.
+pub fn is_cost(unit: &str) -> bool {
+    ["% of a core", "bytes"].contains(&unit)
+}
+
 fn verdict(old: &Row, new: &Row) -> Verdict {
     let is_rate = match &old.figure {
         Figure::Time(_) => false,
         Figure::Rate { .. } => true,
         Figure::Number { unit, .. } if unit.ends_with("a second") => true,
         Figure::Number { unit, .. } if ["us", "ms", "s"].contains(&unit.as_str()) => false,
+        Figure::Number { unit, .. } if is_cost(unit) => false,
         Figure::Number { .. } => return Verdict::Other,
     };
     let grew = new.figure.typical() > old.figure.typical();
@@ -135,13 +165,13 @@ impl Comparison {
         {
             for change in self.changes.iter().filter(|change| change.verdict == verdict) {
                 let Change { name, unit, old, new, .. } = change;
-                let ratio = new.typical / old.typical;
-                let _ = writeln!(out, "{word:<6} {ratio:>5.2}x  {name}: {old} -> {new} {unit}");
+                let (ratio, Name { table, row }) = (change.ratio(), name);
+                let _ = writeln!(out, "{word:<6} {ratio:>5.2}x  {table}: {row}: {old} -> {new} {unit}");
             }
         }
         for (names, which) in self.only.iter().zip(["old", "new"]) {
-            for name in names {
-                let _ = writeln!(out, "only {which}       {name}");
+            for Name { table, row } in names {
+                let _ = writeln!(out, "only {which}       {table}: {row}");
             }
         }
         let _ = write!(
@@ -164,7 +194,7 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Axis, Build, FORMAT, Machine, Role};
+    use super::super::{Axis, Build, FORMAT, Machine, Table};
     use super::*;
 
     fn report(rows: Vec<Row>) -> Report {
@@ -206,6 +236,7 @@ mod tests {
         assert_eq!(of((10.0, wide), (4.0, Some([3.0, 4.5])), "us"), Some(Verdict::Better));
         assert_eq!(of((10.0, None), (12.0, None), "us"), None, "a tenth each is assumed");
         assert_eq!(of((10.0, None), (13.0, None), "rounds right"), Some(Verdict::Other));
+        assert_eq!(of((10.0, None), (13.0, None), "% of a core"), Some(Verdict::Worse));
     }
 
     #[test]
@@ -222,5 +253,18 @@ mod tests {
         {
             assert!(text.contains(says), "{says}: {text}");
         }
+    }
+
+    #[test]
+    fn a_row_is_found_again_on_another_kind_of_gpu() {
+        let on = |gpu: &str, us| {
+            let mut report = report(vec![number("64 B", us, "us", None)]);
+            report.machine.gpus = vec![format!("cuda:0 {gpu}"), format!("cuda:1 {gpu} NVL")];
+            report.tables[0].title = format!("{gpu} -> {gpu} NVL, peer");
+            report
+        };
+        let result = compare(&on("NVIDIA H200", 1.0), &on("NVIDIA H100", 2.0), 0.1);
+        assert!(result.only.iter().all(Vec::is_empty));
+        assert_eq!(result.changes[0].name.table, "latency: GPU -> GPU, peer");
     }
 }

@@ -92,6 +92,8 @@ fn page(path: &Path, tables: &str) -> Outcome<String> {
 pub struct Named {
     name: String,
     report: Report,
+    /// The one before: that of the same name in the folder `previous` beside the file.
+    before: Option<Report>,
 }
 
 impl Named {
@@ -104,7 +106,9 @@ impl Named {
             if read.iter().any(|other| other.name == name) {
                 return Err(format!("{}: another report has the name {name}, too", path.display()).into());
             }
-            read.push(Self { name, report });
+            let before = path.with_file_name("previous").join(path.file_name().unwrap_or_default());
+            let before = before.exists().then(|| super::read(&before)).transpose()?;
+            read.push(Self { name, report, before });
         }
         Ok(read)
     }
@@ -182,7 +186,7 @@ impl Page {
                 let names: Vec<_> = reports.iter().map(|named| named.name.as_str()).collect();
                 format!("line {}: no report {name} among {}", block.line, names.join(", "))
             })?;
-            let table = views::view(&named.report, view)
+            let table = views::view(&named.report, named.before.as_ref(), view)
                 .map_err(|why| format!("line {}: {name} {view}: {why}", block.line))?;
             if text[block.text.clone()] != table {
                 differing.push(format!("{}:{}: {name} {view}", path.display(), block.line));
@@ -247,7 +251,8 @@ mod tests {
     #[test]
     fn a_page_names_reports_and_views_that_there_are() {
         let text = include_str!("../../tests/data/report.json");
-        let reports = [Named { name: "h200".to_owned(), report: super::super::parse(text).unwrap() }];
+        let reports =
+            [Named { name: "h200".to_owned(), report: super::super::parse(text).unwrap(), before: None }];
         let page = |mark: &str| {
             let text = format!("{MARK} begin {mark} -->\nold\n{END}\nbelow\n");
             Page::make(PathBuf::from("page.md"), &text, &reports)

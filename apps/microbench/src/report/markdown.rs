@@ -34,7 +34,7 @@ pub fn machine(report: &Report) -> String {
 }
 
 /// Returns the day of a time in seconds since 1970, as 2026-11-27.
-fn day(seconds: u64) -> String {
+pub fn day(seconds: u64) -> String {
     // Days are counted from March 1 of the year 0, so that a leap day is the last one of its year.
     // An era has 400 years.
     let days = seconds / 86_400 + 719_468;
@@ -132,12 +132,13 @@ pub fn cell(row: &Row) -> String {
     }
 }
 
-/// Formats a number with three digits.
+/// Formats a number with two or three digits.
 pub fn short(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
+        v if v >= 0.0995 || v <= 0.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
     }
 }
 
@@ -156,6 +157,15 @@ mod tests {
             (4_107_542_400, "2100-03-01"),
         ] {
             assert_eq!(day(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_have_two_or_three_digits() {
+        for (value, text) in
+            [(1234.5, "1234"), (56.78, "56.8"), (0.456, "0.46"), (0.0456, "0.046"), (0.0, "0.00")]
+        {
+            assert_eq!(short(value), text);
         }
     }
 

@@ -4,10 +4,14 @@
 //! |---|---|
 //! | `compared` | tables that set figures of gpunet beside what a user would take instead |
 //! | `series` | tables whose lines are series, and whose columns are places on their x axis |
+//! | `changes` | what changed since the report before |
+//! | `printed` | examples of what the program prints |
 //! | `list` | the tables of each kind |
 
+mod changes;
 mod compared;
 mod list;
+mod printed;
 mod series;
 
 use super::{Ending, Report, Row, Table, markdown};
@@ -24,28 +28,38 @@ struct Of {
 impl Of {
     /// Returns the row; if several tables have one, that of the first.
     fn find<'a>(&self, report: &'a Report) -> Option<&'a Row> {
-        let is_its = |title: &str| self.title.iter().all(|words| title.contains(words));
-        let is_named =
-            |table: &Table| table.what == self.what || table.measurement.as_deref() == Some(self.what);
-        let tables = report.tables.iter().filter(|table| is_named(table) && is_its(&table.title));
-        tables
-            .filter(|table| {
-                // The same measurement in another setting has a table of its own.
-                let name = table.measurement.as_deref().unwrap_or_default();
-                !name.ends_with("-without-lines")
-            })
+        tables(report, self.what, self.title)
             .flat_map(|table| &table.rows)
             .find(|row| row.series.as_deref() == Some(self.series) && row.x == Some(self.x))
     }
 }
 
+/// Returns the tables of a subcommand or a measurement whose titles have all of these words.
+fn tables<'a>(
+    report: &'a Report,
+    what: &'static str,
+    title: &'static [&'static str],
+) -> impl Iterator<Item = &'a Table> {
+    report.tables.iter().filter(move |table| {
+        let measurement = table.measurement.as_deref().unwrap_or_default();
+        (table.what == what || measurement == what)
+            && title.iter().all(|words| table.title.contains(words))
+            // The same measurement in another setting has a table of its own.
+            && !measurement.ends_with("-without-lines")
+    })
+}
+
 /// Returns the part of a report that has this name, as Markdown: `all` tables, the `machine`, what
-/// is `missing`, or a table.
-pub fn view(report: &Report, name: &str) -> Result<String, String> {
+/// is `missing`, the `changes` since the one before, or a table.
+pub fn view(report: &Report, before: Option<&Report>, name: &str) -> Result<String, String> {
     match name {
         "all" => return Ok(markdown::render(report)),
         "machine" => return Ok(markdown::machine(report)),
         "missing" => return Ok(missing(report)),
+        "changes" => {
+            let before = before.ok_or("there is no report before: previous/ beside its file has none")?;
+            return Ok(changes::render(before, report));
+        }
         _ => {}
     }
     if let Some(table) = list::COMPARED.iter().find(|table| table.name == name) {
@@ -54,10 +68,18 @@ pub fn view(report: &Report, name: &str) -> Result<String, String> {
     if let Some(table) = list::SERIES.iter().find(|table| table.name == name) {
         return Ok(table.render(report));
     }
-    let names = ["all", "machine", "missing"].into_iter();
-    let names = names.chain(list::COMPARED.iter().map(|table| table.name));
-    let names: Vec<_> = names.chain(list::SERIES.iter().map(|table| table.name)).collect();
+    if let Some(example) = list::PRINTED.iter().find(|example| example.name == name) {
+        return Ok(example.render(report));
+    }
+    let names: Vec<_> = ["all", "machine", "missing", "changes"].into_iter().chain(listed()).collect();
     Err(format!("no view {name}: there are {}", names.join(", ")))
+}
+
+/// Returns the names of the views in `list`.
+fn listed() -> impl Iterator<Item = &'static str> {
+    let tables = list::COMPARED.iter().map(|table| table.name);
+    let tables = tables.chain(list::SERIES.iter().map(|table| table.name));
+    tables.chain(list::PRINTED.iter().map(|example| example.name))
 }
 
 /// What a cell says that the report has no figure for.
@@ -115,7 +137,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_said_with_its_reason() {
         let mut report = report(vec![("bandwidth", "tcp", Vec::new())]);
-        assert_eq!(view(&report, "missing").unwrap(), "Everything was measured.\n");
+        assert_eq!(view(&report, None, "missing").unwrap(), "Everything was measured.\n");
         for (name, outcome, why) in [
             ("copy", Ending::Done, None),
             ("rate", Ending::Missing, Some("it needs a GPU")),
@@ -134,7 +156,7 @@ mod tests {
         }
         report.tables[0].notes = vec!["without iperf3: it is not installed".to_owned(), "a fact".to_owned()];
         assert_eq!(
-            view(&report, "missing").unwrap(),
+            view(&report, None, "missing").unwrap(),
             "- Not measured: rate, triton (it needs a GPU).\n\
              - Not measured: kv (it took longer than 1 s).\n\
              - Without iperf3: it is not installed.\n"
@@ -145,16 +167,19 @@ mod tests {
     #[test]
     fn every_view_can_be_made_of_an_empty_report() {
         let report = report(Vec::new());
-        let names = list::COMPARED.iter().map(|table| table.name);
-        let names: Vec<_> = names.chain(list::SERIES.iter().map(|table| table.name)).collect();
+        let names: Vec<_> = listed().collect();
         for (at, name) in names.iter().enumerate() {
             assert!(!names[..at].contains(name), "{name} is there twice");
-            let text = view(&report, name).unwrap();
+            let text = view(&report, None, name).unwrap();
             let lines: Vec<_> = text.lines().collect();
-            assert!(lines.len() > 2 && lines[1].starts_with("|---"), "{name}: {text}");
-            assert!(lines[2..].iter().all(|line| line.contains(NOT_MEASURED)), "{name}: {text}");
+            let is_table = lines.get(1).is_some_and(|line| line.starts_with("|---"));
+            assert!(is_table || lines == [NOT_MEASURED], "{name}: {text}");
+            let rows = if is_table { &lines[2..] } else { &lines };
+            assert!(rows.iter().all(|line| line.contains(NOT_MEASURED)), "{name}: {text}");
         }
-        assert!(view(&report, "alll").unwrap_err().starts_with("no view alll: there are all, machine"));
+        let why = view(&report, None, "changes").unwrap_err();
+        assert!(why.starts_with("there is no report before"), "{why}");
+        assert!(view(&report, None, "alll").unwrap_err().starts_with("no view alll: there are all, machine"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Of;
 use super::compared::{self, Compared};
+use super::printed::Printed;
 use super::series::{Line, Series};
 
 const KIB: u64 = 1 << 10;
@@ -15,6 +16,7 @@ const ONE_GPU: Title = &["two blocks of one", ", peer"];
 const TCP_OF_GPU: Title = &["two blocks of one", ", tcp"];
 const CPU_BLOCKS: Title = &["two CPU blocks, peer"];
 const TCP_OF_CPU: Title = &["two CPU blocks, tcp"];
+const RC_OF_CPU: Title = &["two CPU blocks, rc"];
 const BUSY: Title = &["one connection busy"];
 const IN_TURN: Title = &["one connection after the other"];
 const COMES_BACK: Title = &["bytes that come back"];
@@ -27,6 +29,10 @@ const HTTP: Title = &["HTTP servers"];
 const TRITON: Title = &["echo servers in Python"];
 const ARRAYS: Title = &["arrays from"];
 const ARRAYS_OF_CPU: Title = &["arrays from cpu to cpu"];
+
+const CONNECTS_OF_BLOCKS: Title = &["tcp"];
+const OF_THE_PROXY: Title = &["the proxy's threads beside silent sockets"];
+const ONE_BUSY_PAIR: Title = &["tcp, 1 busy pair"];
 
 /// The measurement of arrays from a GPU to another one.
 const BETWEEN_GPUS: &str = "tensors-between-gpus";
@@ -160,7 +166,7 @@ const fn line(name: &'static str, what: &'static str, title: Title, series: &'st
     Line { name, of: (what, title, series) }
 }
 
-pub const SERIES: [Series; 15] = [
+pub const SERIES: [Series; 17] = [
     Series {
         name: "messages",
         corner: "one way, us, p50 / p99",
@@ -233,6 +239,31 @@ pub const SERIES: [Series; 15] = [
             line("a CPU block to a program", "bandwidth", TCP_OF_CPU, "block -> plain program"),
             line("two programs that block", "bandwidth", TCP_OF_CPU, "plain TCP, blocking"),
             line("iperf3", "bandwidth", TCP_OF_CPU, "iperf3"),
+        ],
+    },
+    Series {
+        name: "messages-rc",
+        corner: "one way, us, p50 / p99",
+        columns: &SIZES,
+        lines: &[
+            line("two CPU blocks over rc", "latency", RC_OF_CPU, "gpunet, rc"),
+            line("rstream with itself (mean)", "latency", RC_OF_CPU, "rstream"),
+            line("ib_write_lat (perftest)", "latency", RC_OF_CPU, "ib_write_lat"),
+            line("two CPU blocks over TCP", "latency", TCP_OF_CPU, "gpunet, tcp"),
+            line("two plain TCP programs that spin", "latency", TCP_OF_CPU, "plain TCP, spinning"),
+            line("two that block", "latency", TCP_OF_CPU, "plain TCP, blocking"),
+        ],
+    },
+    Series {
+        name: "streams-rc",
+        corner: "GB/s, 1 MiB a call",
+        columns: &[(1, "1 stream"), (4, "4 streams")],
+        lines: &[
+            line("two CPU blocks over rc", "bandwidth", RC_OF_CPU, "gpunet, 1 MiB a call"),
+            line("rstream with itself", "bandwidth", RC_OF_CPU, "rstream"),
+            line("ib_write_bw (perftest)", "bandwidth", RC_OF_CPU, "ib_write_bw"),
+            line("two CPU blocks over TCP", "bandwidth", TCP_OF_CPU, "gpunet, 1 MiB a call"),
+            line("two plain TCP programs that block", "bandwidth", TCP_OF_CPU, "plain TCP, blocking"),
         ],
     },
     Series {
@@ -366,6 +397,65 @@ pub const SERIES: [Series; 15] = [
             ),
             line("NVSHMEM barrier_all", "symmetric", &["barrier, "], "NVSHMEM barrier_all"),
             line("a flag, one way, both ends spin", "symmetric", &["barrier, "], "a flag, one way"),
+        ],
+    },
+];
+
+/// Examples for the tour.
+pub const PRINTED: [Printed; 7] = [
+    Printed { name: "printed-handoff", of: ("handoff", &[]), rows: &[] },
+    Printed {
+        name: "printed-latency",
+        of: ("latency", GPU_TO_GPU),
+        rows: &[
+            "flags alone, the receiver's memory",
+            "64 B and flag, copied out, the receiver's memory",
+            "64 B, NVSHMEM put_signal, 128 threads",
+            "64 B, NCCL send/recv",
+            "64 B, block of 128",
+            "64 B, warp of 32",
+            "64 B, thread of 32",
+        ],
+    },
+    Printed {
+        name: "printed-bandwidth",
+        of: ("bandwidth", GPU_TO_GPU),
+        rows: &[
+            "16 blocks copy into the receiver's memory",
+            "16 blocks, NVSHMEM put, 512 threads, 1 MiB a call",
+            "1 pair, 1 MiB a call",
+            "16 pairs, 1 MiB a call",
+            "1 pair, 1 MiB a call, zero-copy",
+            "2 pairs, 1 MiB a call, half of them the other way",
+        ],
+    },
+    Printed {
+        name: "printed-connect",
+        of: ("connect", CONNECTS_OF_BLOCKS),
+        rows: &["1 pair, connect", "1 pair, accept to first byte", "16 pairs, connections"],
+    },
+    Printed {
+        name: "printed-silent",
+        of: ("idle", OF_THE_PROXY),
+        rows: &["1000 silent sockets over tcp", "1000 silent sockets over tcp, Config::latency 100 us"],
+    },
+    Printed {
+        name: "printed-silence",
+        of: ("idle", BLOCK_SILENCE),
+        rows: &[
+            "after 5 ms, round trip, block",
+            "after 200 ms, round trip, block",
+            "after 200 ms, round trip, block, Config::latency 100 us",
+        ],
+    },
+    Printed {
+        name: "printed-scale",
+        of: ("scale", ONE_BUSY_PAIR),
+        rows: &[
+            "2 sockets, round trip",
+            "1000 sockets, round trip",
+            "1000 sockets, the proxy's threads, a message",
+            "1000 sockets, this process's memory, a connection",
         ],
     },
 ];

@@ -326,7 +326,7 @@ fn a_client_that_floods_and_does_not_read_is_read_no_more() {
         };
         let start = Instant::now();
         let _ = good.1.usage();
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < Duration::from_secs(5));
         match stuck.kind() {
             // It is served as soon as it reads.
             std::io::ErrorKind::WouldBlock => {
@@ -374,7 +374,7 @@ fn a_client_that_calls_without_end_leaves_the_others_their_turn() {
         let answered = flood.join().expect("no panic");
         let seconds = start.elapsed().as_secs_f64();
         assert!((answered as f64) < 2500.0 * seconds, "{answered} calls in {seconds} s");
-        assert!(slowest < Duration::from_secs(10), "{slowest:?}");
+        assert!(slowest < Duration::from_secs(1), "{slowest:?}");
         undisturbed(good);
     });
 }

@@ -177,7 +177,7 @@ fn waiting_costs_no_time() {
         let after = ticks("gpunet-host");
         for (task, ticks) in after {
             let spent = before.get(&task).map_or(0, |before| ticks.saturating_sub(*before));
-            assert!(spent < all * 3 / 4, "{spent} of {all} ticks");
+            assert!(spent < all / 2, "{spent} of {all} ticks");
         }
         client.write_all(b"x").await.expect("sent");
         assert_eq!(waits.await.expect("no panic"), b'x');

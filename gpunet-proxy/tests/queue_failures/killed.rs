@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Within a second, on a machine that has nothing else to do.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(10);
 
 /// A silent heartbeat releases nobody here.
 fn config() -> Config {

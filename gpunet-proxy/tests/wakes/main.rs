@@ -198,7 +198,7 @@ fn a_poller_hears_of_words_of_its_own() {
     });
 }
 
-/// Held by the tests that have hosts, of which one counts their threads.
+/// Tests that have hosts hold it. One of them counts the threads of all hosts.
 static HOSTS: RwLock<()> = RwLock::new(());
 
 /// The states of this process's threads of that name, as Linux spells them.

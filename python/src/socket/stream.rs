@@ -241,6 +241,7 @@ impl Socket {
         self.closed.store(true, Ordering::Relaxed);
         Ok((stream, core.host.clone()))
     }
+
     pub(super) fn new(host: &Arc<HostCore>, stream: Stream, timeout: Option<f64>) -> PyResult<Self> {
         let address = |found: io::Result<SocketAddr>| found.map_err(Failure::from);
         let (local, peer) = (address(stream.local_addr())?, address(stream.peer_addr())?);

@@ -234,8 +234,14 @@ impl Sender {
         let (total, deadline) = (header.total, *deadline);
         let mut via = if header.has(INLINE) { Via::Header } else { Via::Copy };
         let (mut moved, mut began) = (0, None);
+        let has_gpu = arrays.iter().any(|array| array.memory.device().is_some());
         loop {
-            let answer = self.answer(header.number, deadline).map_err(|error| error.at(moved, total))?;
+            let spin = match has_gpu && via == Via::Copy {
+                true => self.shared.options.spin_for_copy(total),
+                false => self.shared.options.spin,
+            };
+            let answer =
+                self.answer(header.number, spin, deadline).map_err(|error| error.at(moved, total))?;
             match answer {
                 Answer::Go { reason } if via == Via::Copy => {
                     via = Via::Connections { count: header.streams, reason };
@@ -310,11 +316,11 @@ impl Sender {
         Ok(Offer::Places(places.collect::<Result<_, _>>()?))
     }
 
-    fn answer(&self, number: u64, deadline: Option<Instant>) -> Result<Answer, ChannelError> {
+    fn answer(&self, number: u64, spin: Duration, deadline: Option<Instant>) -> Result<Answer, ChannelError> {
         let wire = self.shared.wires.answers();
         let waiting = |error| lost("waiting for the receiver", error);
         let mut bytes = [0; PROLOGUE];
-        read_exact_soon(wire, &mut bytes, deadline, self.shared.options.spin).map_err(waiting)?;
+        read_exact_soon(wire, &mut bytes, deadline, spin).map_err(waiting)?;
         let wrong = |why: crate::header::Malformed| ChannelError::Protocol(why.to_string());
         let prologue = AnswerPrologue::decode(&bytes).map_err(wrong)?;
         let mut text = [0; MAX_TEXT];

@@ -44,8 +44,9 @@ pub struct ChannelOptions {
     /// all of [`streams`](Self::streams) are used. True by default.
     pub probe: bool,
     /// How long a call polls for what is due in microseconds (an answer, the next header, more of a
-    /// transfer that has begun, room for it) before it sleeps. By default 100 us, and 0 with fewer
-    /// than four CPUs.
+    /// transfer that has begun, room for it) before it sleeps. A sender whose GPU's memory is being
+    /// copied polls for longer, 10 us for each MiB: being woken takes longer than many copies. By
+    /// default 100 us, and 0 with fewer than four CPUs; 0: never.
     pub spin: Duration,
     /// The GPU by which this end copies out of the other end's GPU memory into its own CPU memory.
     /// Without one, and before a GPU's array was received, such transfers go by the connections.
@@ -67,6 +68,14 @@ impl Default for ChannelOptions {
             spin: if cpus < 4 { Duration::ZERO } else { Duration::from_micros(100) },
             device: None,
         }
+    }
+}
+
+impl ChannelOptions {
+    /// Returns how long a sender polls for the answer to a copy of so many bytes by a GPU: as long
+    /// as it takes at 100 GB/s. Between GPUs it is done by then, and what is slower is not worth it.
+    pub(crate) fn spin_for_copy(&self, bytes: u64) -> Duration {
+        if self.spin.is_zero() { self.spin } else { self.spin + Duration::from_nanos(bytes / 100) }
     }
 }
 
@@ -236,10 +245,18 @@ impl Shared {
     }
 }
 
-/// What goes through pinned memory, and not in pieces, goes in parts of so many bytes: while the
-/// copy engine has one, the CPU has the one before, and the last one is copied when all else is
+/// What goes through pinned memory, and not in pieces, goes in parts of so many bytes at least: while
+/// the copy engine has one, the CPU has the one before, and the last one is copied when all else is
 /// done.
 pub(crate) const STAGED: usize = 256 << 10;
+
+/// Returns the size of such parts for a transfer of so many bytes in pieces of `piece`. The driver
+/// takes the calls of a process one at a time, some 15 us for a part: many parts, and the threads wait
+/// for each other.
+pub(crate) fn part_size(total: u64, piece: usize) -> usize {
+    let sixteenth = usize::try_from(total / 16).unwrap_or(usize::MAX);
+    sixteenth.next_multiple_of(4096).max(STAGED).min(piece)
+}
 
 /// Pinned memory that is not in use.
 pub(crate) type Stages = Mutex<Vec<Stage>>;

@@ -8,7 +8,7 @@ use crate::gpu::{Copier, Mapped, PATIENCE, runs};
 use crate::header::{Answer, Header, MAX_NEEDED, Offer, Offered, Place, SMALL};
 use crate::local::{BATCH, Local};
 use crate::pieces::Progress;
-use crate::shared::{STAGED, TransferOptions};
+use crate::shared::{TransferOptions, part_size};
 use crate::wire::lost;
 use gpu_usermap::cuda::CudaEvent;
 use std::io;
@@ -241,7 +241,7 @@ impl Receiver {
         options: &TransferOptions<'_>,
     ) -> Result<(), NotCopied> {
         let size = header.piece as usize;
-        let staged = size.min(STAGED);
+        let staged = part_size(header.total, size);
         let (mut jobs, mut small) = (Vec::new(), SmallReads::default());
         // Of each copier, in one call.
         let mut copies: Vec<Vec<(u64, u64, usize)>> = vec![Vec::new(); self.copiers.len()];

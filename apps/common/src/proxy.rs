@@ -19,6 +19,10 @@ pub struct ProxyArgs {
     /// compiled for them. A daemon has a setting of its own.
     #[arg(long, env = "GPUNET_LINES", value_name = "WHICH", hide_env_values = true)]
     pub lines: Option<Lines>,
+    /// Data threads of the proxy in this process, 1 to 16: each keeps a core busy while its streams
+    /// are [default: the program's; a daemon has a setting of its own].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub data_threads: Option<u8>,
 }
 
 /// Why there is no proxy.
@@ -61,7 +65,11 @@ impl ProxyArgs {
     pub fn open(&self, config: Config) -> Result<Proxy, ProxyError> {
         match &self.daemon {
             Some(path) if self.names_a_daemon() => attach(path, config).map_err(ProxyError::Daemon),
-            _ => Ok(embed(Config { lines: self.lines.unwrap_or(config.lines), ..config })?),
+            _ => Ok(embed(Config {
+                lines: self.lines.unwrap_or(config.lines),
+                data_threads: self.data_threads.map_or(config.data_threads, usize::from),
+                ..config
+            })?),
         }
     }
 }
@@ -86,10 +94,11 @@ mod tests {
 
     #[test]
     fn a_daemon_that_was_asked_for_is_not_done_without() {
-        let args = ProxyArgs { daemon: Some("/nonexistent/gpunetd.sock".into()), lines: None };
+        let args = ProxyArgs { daemon: Some("/nonexistent/gpunetd.sock".into()), ..ProxyArgs::default() };
         let error = args.open(Config::small()).unwrap_err().to_string();
         assert!(error.starts_with("--daemon: no daemon at /nonexistent/gpunetd.sock"), "{error}");
-        let proxy = ProxyArgs { daemon: Some("".into()), lines: None }.open(Config::small()).unwrap();
+        let args = ProxyArgs { daemon: Some("".into()), ..ProxyArgs::default() };
+        let proxy = args.open(Config::small()).unwrap();
         assert!(proxy.daemon().is_none());
     }
 }

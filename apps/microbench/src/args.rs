@@ -62,7 +62,7 @@ pub struct Args {
 impl Args {
     /// The proxy to use.
     pub fn proxy(&self) -> ProxyArgs {
-        ProxyArgs { daemon: self.daemon.clone(), lines: self.lines }
+        ProxyArgs { daemon: self.daemon.clone(), lines: self.lines, ..ProxyArgs::default() }
     }
 
     pub const fn effort(&self) -> Effort {

@@ -27,6 +27,9 @@ const RINGS_EACH: u64 = 4 * (16 << 10);
 const LIMITS: Limits = Limits { body: 64 << 10, ..Limits::DEFAULT };
 /// Blocks that run the model on a GPU, at most, unless the user says otherwise.
 const MODELS: u32 = 64;
+/// Data threads, at most, unless the user says otherwise: each keeps a core busy while tokens pass,
+/// and one sends some hundred thousand small events a second.
+const DATA_THREADS: usize = 4;
 /// A connection without a request is closed after so long.
 const IDLE_NS: u64 = 75_000_000_000;
 
@@ -36,7 +39,8 @@ pub fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     let interrupt = Interrupt::install()?;
     let sockets = args.connections * 2 + 64;
     let shared_rings = (RINGS + RINGS / 4).max(u64::from(sockets) * RINGS_EACH);
-    let config = Config { sockets, shared_rings, ..Config::default() };
+    let data_threads = Config::default().thread_count().min(DATA_THREADS);
+    let config = Config { sockets, shared_rings, data_threads, ..Config::default() };
     let proxy = args.proxy.open(config)?;
     let attachment = attach(&proxy, "gpunet-tokens", args.device)?;
     let processors = attachment.cuda().map(|device| device.multiprocessors());

@@ -645,6 +645,56 @@ extern "C" __global__ void cost(gpunet_net_t net, int s, unsigned char *buffer, 
 """
 
 
+CUDA_CALLS = r"""
+#include <gpunet_calls.cuh>
+#include <gpunet_records.cuh>
+
+extern "C" __global__ void work(gpunet_net_t net, gpunet_calls_t calls, gpunet_records_t records, int *out) {
+    auto block = gpunet::this_block();
+    auto recorder = gpunet::recorder::open(block, net, records);
+    auto caller = gpunet::caller::open(block, net, calls);
+    if (!caller) return;
+    auto square = caller->call<int>(block, "square", (int)blockIdx.x, gpunet::milliseconds(5000));
+    const int value = square ? *square : -1;
+    gprintf(recorder, block, "block %u: %d", blockIdx.x, value);
+    if (threadIdx.x == 0) out[blockIdx.x] = value;
+    caller->close(block);
+    recorder.close(block);
+}
+"""
+
+
+@step(60, "cupy")
+def cupy_calls():
+    """Blocks call a Python function and print, both given to the kernel by value."""
+    import cupy
+    import numpy as np
+
+    import gpunet.cupy
+
+    kernel = gpunet.cupy.compile(CUDA_CALLS).get_function("work")
+    blocks = 8
+
+    def square(request):
+        return struct.pack("<i", struct.unpack("<i", request)[0] ** 2)
+
+    with (
+        attached() as (device, _),
+        device.serve_calls({"square": square}, channels=blocks) as calls,
+        device.watch(rings=blocks) as watch,
+    ):
+        out, stream = cupy.zeros(blocks, cupy.int32), cupy.cuda.Stream(non_blocking=True)
+        launch = device.launch(stream)
+        parameters = np.frombuffer(calls.value, "V32"), np.frombuffer(watch.value, "V48")
+        with stream:
+            kernel((blocks,), (64,), (np.uint64(launch.net), *parameters, out))
+        launch.finish()
+        check(out.get().tolist() == [block**2 for block in range(blocks)], out)
+        lines = sorted(record.text for record in watch.read())
+        check(lines == [f"block {block}: {block**2}" for block in range(blocks)], lines)
+        say(f"{blocks} blocks called square, and printed what they got")
+
+
 @step(60, "cupy")
 def call_cost():
     """What one call takes in CUDA C++: a receive that finds nothing, a send of 64 B."""

@@ -31,6 +31,8 @@ mod model;
 mod product;
 mod sample;
 mod step;
+#[cfg(any(target_arch = "nvptx64", test))]
+mod tensor;
 mod weights;
 
 pub use cache::Cache;

@@ -18,6 +18,31 @@ impl Lane {
     }
 }
 
+/// Numbers side by side that a lane of attention has: few on a GPU, so that many lanes have some; on
+/// a CPU a vector.
+pub(crate) const SIDE: usize = if cfg!(target_arch = "nvptx64") { 2 } else { 4 };
+
+#[cfg_attr(target_arch = "nvptx64", repr(C, align(8)))]
+#[cfg_attr(not(target_arch = "nvptx64"), repr(C, align(16)))]
+#[derive(Clone, Copy)]
+struct Side([f32; SIDE]);
+
+/// # Safety
+/// `from` is readable for [`SIDE`] numbers, which nobody writes meanwhile, and aligned to them.
+#[inline(always)]
+pub(crate) unsafe fn load_side(from: *const f32) -> [f32; SIDE] {
+    // SAFETY: the caller's contract.
+    unsafe { from.cast::<Side>().read() }.0
+}
+
+/// # Safety
+/// `to` is writable for [`SIDE`] numbers, which nobody else uses meanwhile, and aligned to them.
+#[inline(always)]
+pub(crate) unsafe fn store_side(to: *mut f32, numbers: [f32; SIDE]) {
+    // SAFETY: the caller's contract.
+    unsafe { to.cast::<Side>().write(Side(numbers)) };
+}
+
 /// Four numbers, loaded at once.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
@@ -56,11 +81,11 @@ pub(crate) unsafe fn store(to: *mut f32, number: f32) {
 }
 
 /// # Safety
-/// As [`store`].
+/// As [`store_four`].
 #[inline(always)]
-pub(crate) unsafe fn add(to: *mut f32, number: f32) {
+pub(crate) unsafe fn add_four(to: *mut f32, numbers: [f32; 4]) {
     // SAFETY: the caller's contract.
-    let sum = unsafe { load(to) } + number;
+    let [a, b, c, d] = unsafe { load_four(to) };
     // SAFETY: the caller's contract.
-    unsafe { store(to, sum) };
+    unsafe { store_four(to, [a + numbers[0], b + numbers[1], c + numbers[2], d + numbers[3]]) };
 }

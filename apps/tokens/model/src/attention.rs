@@ -38,7 +38,8 @@ impl Item {
         const HEADS_U32: u32 = HEADS as u32;
         let (rest, column) = (number / sides, (number % sides) as usize * SIDE);
         let (rest, head) = (rest / HEADS_U32, (rest % HEADS_U32) as usize);
-        let (row, chunk) = ((rest / rows.chunks) as usize, (rest % rows.chunks) as usize);
+        let (row, chunk) = rows.chunks.divide(rest);
+        let (row, chunk) = (row as usize, chunk as usize);
         let (sequence, position) = cache.place(row);
         Self { row, head, chunk, column, sequence, position: position as usize }
     }

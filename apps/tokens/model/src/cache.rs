@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::config::{self, CONTEXT, HEADS, HIDDEN, LAYERS, MAX_ROWS, VOCABULARY, WIDTH};
+use crate::memory::Divisor;
 use crate::product::PART;
 use crate::{Sampling, SequenceId, Step};
-use core::num::NonZero;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Memory for the keys and values of some sequences, and for the rows of a step.
@@ -116,7 +116,7 @@ pub(crate) struct Rows {
     /// How many they are.
     pub(crate) count: u32,
     /// Chunks of the keys that a row may need, at most.
-    pub(crate) chunks: NonZero<u32>,
+    pub(crate) chunks: Divisor,
     numbers: *mut f32,
 }
 
@@ -232,8 +232,8 @@ impl Cache {
     }
 
     /// The first rows of a step, which need so many chunks of keys at most.
-    pub(crate) const fn numbers(&self, count: u32, chunks: NonZero<u32>) -> Rows {
-        Rows { count, chunks, numbers: self.numbers_at() }
+    pub(crate) const fn numbers(&self, count: u32, chunks: u32) -> Rows {
+        Rows { count, chunks: Divisor::new(chunks), numbers: self.numbers_at() }
     }
 
     /// The keys of a layer of a sequence of the cache: `[WIDTH][CONTEXT]`, so that keys at

@@ -9,7 +9,6 @@ use crate::memory::{Lane, load};
 use crate::product::{Product, Target, embed};
 use crate::sample::{choose, rate, weigh};
 use crate::{Step, StepError, Weights};
-use core::num::NonZero;
 use gpunet_device::Group;
 
 /// A model with its weights and its cache. Copies are the same model.
@@ -142,7 +141,7 @@ impl Model {
     const fn product(&self, input: Numbers, normalized: bool, at: u32, outputs: usize) -> Product {
         let inputs = if matches!(input, Hidden) { HIDDEN } else { WIDTH };
         let matrix = self.file.wrapping_add(at as usize).cast();
-        Product { input, inputs, normalized, matrix, outputs }
+        Product::new(input, inputs, normalized, matrix, outputs)
     }
 
     /// Computes the sums of a product for rows that were admitted, and meets.
@@ -196,7 +195,7 @@ impl Model {
         }
         let embedding = self.file.wrapping_add(self.weights.embedding as usize).cast();
         // SAFETY: the weights were checked, and the rows are the cache's. A barrier follows.
-        unsafe { embed(lane, cache, cache.numbers(rows, NonZero::<u32>::MIN), embedding) };
+        unsafe { embed(lane, cache, cache.numbers(rows, 1), embedding) };
         let wrong = g.sum(wrong);
         let has = |field: u32| wrong >> (field * FIELD) & ((1 << FIELD) - 1) != 0;
         if wrong != 0 {
@@ -221,7 +220,7 @@ impl Model {
             }
             row += lane.size;
         }
-        Ok(cache.numbers(rows, NonZero::<u32>::MIN.saturating_add(last / CHUNK as u32)))
+        Ok(cache.numbers(rows, last / CHUNK as u32 + 1))
     }
 
     /// The token that the last step has chosen to follow that of a row.
@@ -248,7 +247,7 @@ impl Model {
         if row >= self.cache.rows() {
             no_such_row();
         }
-        let logits = self.cache.numbers(1, NonZero::<u32>::MIN).of(row, Numbers::Logits);
+        let logits = self.cache.numbers(1, 1).of(row, Numbers::Logits);
         // SAFETY: a number of a row of the cache; nobody writes it between two steps.
         unsafe { load(logits.wrapping_add(token as usize)) }
     }

@@ -12,10 +12,12 @@ use crate::config::{CONTEXT, EPSILON, HIDDEN, WIDTH};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::math::add_product;
 use crate::math::{COLUMNS, inverse_root, load_halves};
-use crate::memory::{Lane, add_four, load_four, store, store_four};
+use crate::memory::{Divisor, Lane, add_four, load_four, store, store_four};
 
 /// Inputs of a part.
 pub(crate) const PART: usize = 64;
+/// Columns that a warp of a GPU computes at a time.
+pub(crate) const TILE: usize = 64;
 // `Product::four` has as many.
 const _: () = assert!(WIDTH == 2 * PART && HIDDEN == 6 * PART);
 
@@ -42,9 +44,38 @@ pub(crate) struct Product {
     pub(crate) matrix: *const u16,
     /// A multiple of 64.
     pub(crate) outputs: usize,
+    pub(crate) shares: Shares,
+}
+
+/// What items are divided by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    /// Parts of the inputs.
+    pub(crate) parts: Divisor,
+    /// Columns of a sum's item, in the outputs.
+    pub(crate) blocks: Divisor,
+    /// Fours of outputs.
+    fours: Divisor,
 }
 
 impl Product {
+    /// Of as many inputs and outputs as the fields say.
+    pub(crate) const fn new(
+        input: Numbers,
+        inputs: usize,
+        normalized: bool,
+        matrix: *const u16,
+        outputs: usize,
+    ) -> Self {
+        let columns = if cfg!(target_arch = "nvptx64") { TILE } else { COLUMNS };
+        let shares = Shares {
+            parts: Divisor::new((inputs / PART) as u32),
+            blocks: Divisor::new((outputs / columns) as u32),
+            fours: Divisor::new((outputs / 4) as u32),
+        };
+        Self { input, inputs, normalized, matrix, outputs, shares }
+    }
+
     /// Computes the lane's share of the sums of the parts, without a barrier.
     ///
     /// # Safety
@@ -64,14 +95,15 @@ impl Product {
     /// As above.
     #[cfg(not(target_arch = "nvptx64"))]
     pub(crate) unsafe fn sum(&self, lane: Lane, rows: Rows) {
-        let (blocks, parts) = ((self.outputs / COLUMNS) as u32, (self.inputs / PART) as u32);
+        let Shares { parts, blocks, .. } = self.shares;
         // Few rows: each is a lane's, so that more lanes have one.
         let height = if rows.count < ROWS as u32 { 1 } else { ROWS as u32 };
-        let items = blocks * parts * rows.count.div_ceil(height);
+        let items = blocks.get() * parts.get() * rows.count.div_ceil(height);
         let mut item = lane.rank;
         while item < items {
-            let (rest, column) = (item / blocks, (item % blocks) as usize * COLUMNS);
-            let (mut row, part) = (rest / parts * height, (rest % parts) as usize);
+            let (rest, column) = blocks.divide(item);
+            let (row, part) = parts.divide(rest);
+            let (mut row, part, column) = (row * height, part as usize, column as usize * COLUMNS);
             if row + ROWS as u32 <= rows.count {
                 // SAFETY: the caller's contract; there are as many rows.
                 unsafe { self.tile::<ROWS>(rows, row as usize, part, column) };
@@ -172,10 +204,11 @@ impl Product {
     /// the target meanwhile, but other lanes for their shares.
     #[inline(never)]
     pub(crate) unsafe fn finish(&self, lane: Lane, cache: &Cache, rows: Rows, target: Target) {
-        let fours = (self.outputs / 4) as u32;
+        let fours = self.shares.fours;
         let mut item = lane.rank;
-        while item < rows.count * fours {
-            let (row, column) = ((item / fours) as usize, (item % fours) as usize * 4);
+        while item < rows.count * fours.get() {
+            let (row, four) = fours.divide(item);
+            let (row, column) = (row as usize, four as usize * 4);
             // SAFETY: the caller's contract.
             let four = unsafe { self.four(rows, row, column) };
             let of = |part| rows.of(row, part).wrapping_add(column);

@@ -25,12 +25,10 @@ use crate::memory::Lane;
 use crate::memory::{load_four, store, store_four};
 use crate::product::{PART, Product};
 #[cfg(target_arch = "nvptx64")]
-use core::arch::asm;
+use crate::product::{Shares, TILE};
 #[cfg(target_arch = "nvptx64")]
-use core::num::NonZero;
+use core::arch::asm;
 
-/// Columns of a warp's tile.
-const TILE: usize = 64;
 /// Rows of an instruction.
 const GROUP: usize = 8;
 /// Lanes of a warp.
@@ -56,13 +54,13 @@ pub(crate) unsafe fn sum(product: &Product, lane: Lane, rows: Rows) {
     let groups = rows.count.div_ceil(GROUP as u32);
     // So many groups of rows share the weights that a warp has loaded.
     let height = if groups > 2 { 4 } else { groups };
-    let (blocks, parts) = ((product.outputs / TILE) as u32, (product.inputs / PART) as u32);
-    let (Some(blocks), Some(parts)) = (NonZero::new(blocks), NonZero::new(parts)) else { return };
+    let Shares { parts, blocks, .. } = product.shares;
     let items = blocks.get() * parts.get() * groups.div_ceil(if groups > 2 { 4 } else { 2 });
     let mut item = warp;
     while item < items {
-        let (rest, column) = (item / blocks, (item % blocks) as usize * TILE);
-        let (row, part) = ((rest / parts * height) as usize * GROUP, (rest % parts) as usize);
+        let (rest, column) = blocks.divide(item);
+        let (row, part) = parts.divide(rest);
+        let (row, part, column) = ((row * height) as usize * GROUP, part as usize, column as usize * TILE);
         let tile = Tile { rows, row, part, column, lane: (lane.rank % WARP) as usize };
         // SAFETY: an instruction of the whole warp needs its lanes together; all of them have the
         // same items.
@@ -349,7 +347,7 @@ unsafe fn load_words(from: *const u16) -> [u32; 4] {
 mod tests {
     use super::*;
     use crate::Cache;
-    use core::num::NonZero;
+    use crate::product::TILE;
     use gpunet_device::team::F16;
 
     /// Memory aligned as a cache is.
@@ -384,7 +382,7 @@ mod tests {
         let mut memory = vec![Line([0.0; 16]); Cache::bytes(1, ROWS).div_ceil(64)];
         // SAFETY: zeros, as many as needed, which live as long as the cache.
         let cache = unsafe { Cache::new(memory.as_mut_ptr().cast(), 1, ROWS) };
-        let rows = cache.numbers(ROWS as u32, NonZero::<u32>::MIN);
+        let rows = cache.numbers(ROWS as u32, 1);
         let of = |row, part, at| rows.of(row, part).wrapping_add(at);
         for (row, at) in (0..ROWS * inputs).map(|i| (i / inputs, i % inputs)) {
             // SAFETY: inputs of a row.
@@ -398,7 +396,7 @@ mod tests {
             .map(|&eight| eight.iter().rev().fold(0, |word, &half| word << 16 | u128::from(half)))
             .collect();
         let matrix = aligned.as_ptr().cast();
-        let product = Product { input: Numbers::Residual, inputs, normalized: true, matrix, outputs };
+        let product = Product::new(Numbers::Residual, inputs, true, matrix, outputs);
         for (row, column) in [(0, 0), (8, column)] {
             let tile = |lane| Tile { rows, row, part, column, lane };
             let mut sums = [[[0.0; 4]; 4]; 32];

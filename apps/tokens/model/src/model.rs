@@ -83,8 +83,11 @@ impl Model {
     /// # Errors
     /// [`StepError`], and nothing was computed; all lanes get the same.
     ///
+    /// # Panics
+    /// On a GPU, the group has fewer than 32 lanes.
+    ///
     /// # Cooperation
-    /// All lanes call it with the same number. Afterwards all lanes may call [`Model::next`] and
+    /// All lanes call it with the same number; on a GPU they are a block or a whole warp. Afterwards all lanes may call [`Model::next`] and
     /// [`Model::logit`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn step<G: Group>(&self, g: &G, rows: usize) -> Result<(), StepError> {
@@ -92,6 +95,7 @@ impl Model {
             return Err(StepError::Rows);
         }
         let (lane, cache) = (Lane::of(g), &self.cache);
+        assert!(!cfg!(target_arch = "nvptx64") || lane.size >= 32, "the model needs a whole warp");
         let rows = self.admit(g, lane, rows as u32)?;
         let mut layer = 0;
         while layer < LAYERS {

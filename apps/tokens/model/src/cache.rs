@@ -3,7 +3,6 @@
 
 use crate::config::{self, CONTEXT, HEADS, HIDDEN, LAYERS, MAX_ROWS, VOCABULARY, WIDTH};
 use crate::memory::Divisor;
-use crate::product::PART;
 use crate::{Sampling, SequenceId, Step};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -23,6 +22,8 @@ unsafe impl Send for Cache {}
 // SAFETY: as above.
 unsafe impl Sync for Cache {}
 
+/// Inputs of a product whose sums are added up on their own.
+pub(crate) const PART: usize = 64;
 /// Keys whose scores a part of attention has together: partial sums are over as many.
 pub(crate) const CHUNK: usize = 32;
 /// Chunks of the longest sequence.

@@ -47,8 +47,8 @@ impl Divisor {
     }
 }
 
-/// Numbers side by side that a lane of attention has: few on a GPU, so that many lanes have some; on
-/// a CPU a vector.
+/// Numbers side by side that a lane of attention has: few on a GPU, so that many lanes have some;
+/// on a CPU a vector.
 pub(crate) const SIDE: usize = if cfg!(target_arch = "nvptx64") { 2 } else { 4 };
 
 #[cfg_attr(target_arch = "nvptx64", repr(C, align(8)))]

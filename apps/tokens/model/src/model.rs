@@ -87,8 +87,8 @@ impl Model {
     /// On a GPU, the group has fewer than 32 lanes.
     ///
     /// # Cooperation
-    /// All lanes call it with the same number; on a GPU they are a block or a whole warp. Afterwards all lanes may call [`Model::next`] and
-    /// [`Model::logit`].
+    /// All lanes call it with the same number; on a GPU they are a block or a whole warp.
+    /// Afterwards all lanes may call [`Model::next`] and [`Model::logit`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn step<G: Group>(&self, g: &G, rows: usize) -> Result<(), StepError> {
         if rows == 0 || rows > self.cache.rows() {
@@ -153,7 +153,12 @@ impl Model {
     fn sum<G: Group>(&self, g: &G, lane: Lane, rows: Rows, product: &Product) {
         // SAFETY: the shapes are those that the check of the weights compares, the rows were
         // admitted, and a barrier is before and after.
-        unsafe { product.sum(lane, rows) };
+        unsafe {
+            #[cfg(target_arch = "nvptx64")]
+            crate::tensor::sum(product, lane, rows);
+            #[cfg(not(target_arch = "nvptx64"))]
+            product.sum(lane, rows);
+        }
         g.sync();
     }
 

@@ -1,21 +1,19 @@
 //! Rows of numbers times a matrix of halves: most of a step.
 //!
-//! A product is computed in two phases with a barrier between. [`Product::sum`] splits the inputs
+//! A product is computed in two phases with a barrier between. `Product::sum` splits the inputs
 //! into parts of [`PART`], and stores a sum for each row, part and output; so a step of one row has
 //! work for all lanes. [`Product::finish`] adds the parts in their order, and stores the result.
 //! Sums are the same for any number of rows and lanes, because both phases treat a row alike in
 //! any case.
 #![allow(unsafe_code)]
 
-use crate::cache::{Cache, Numbers, Rows};
+use crate::cache::{Cache, Numbers, PART, Rows};
 use crate::config::{CONTEXT, EPSILON, HIDDEN, WIDTH};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::math::add_product;
 use crate::math::{COLUMNS, inverse_root, load_halves};
 use crate::memory::{Divisor, Lane, add_four, load_four, store, store_four};
 
-/// Inputs of a part.
-pub(crate) const PART: usize = 64;
 /// Columns that a warp of a GPU computes at a time.
 pub(crate) const TILE: usize = 64;
 // `Product::four` has as many.
@@ -76,23 +74,13 @@ impl Product {
         Self { input, inputs, normalized, matrix, outputs, shares }
     }
 
-    /// Computes the lane's share of the sums of the parts, without a barrier.
+    /// Computes the lane's share of the sums of the parts, without a barrier, on a CPU. A GPU has
+    /// `tensor::sum` for it.
     ///
     /// # Safety
     /// The matrix is readable, and is as the fields say. The rows are rows of the cache with their
     /// input, which nobody writes meanwhile; nobody else uses their sums and squares, but other
     /// lanes for their shares of this product.
-    #[cfg(target_arch = "nvptx64")]
-    #[inline(always)]
-    pub(crate) unsafe fn sum(&self, lane: Lane, rows: Rows) {
-        // SAFETY: the caller's contract.
-        unsafe { crate::tensor::sum(self, lane, rows) };
-    }
-
-    /// As above, for a CPU.
-    ///
-    /// # Safety
-    /// As above.
     #[cfg(not(target_arch = "nvptx64"))]
     pub(crate) unsafe fn sum(&self, lane: Lane, rows: Rows) {
         let Shares { parts, blocks, .. } = self.shares;
@@ -170,10 +158,10 @@ impl Product {
         }
     }
 
-    /// Four outputs of a row, after [`Product::sum`] and a barrier.
+    /// Four outputs of a row, after the sums of the parts and a barrier.
     ///
     /// # Safety
-    /// As [`Product::sum`]; nobody writes the row's sums meanwhile. `column` is a multiple of 4
+    /// The rows have sums and squares, which nobody writes meanwhile. `column` is a multiple of 4
     /// below the outputs.
     #[inline(always)]
     pub(crate) unsafe fn four(&self, rows: Rows, row: usize, column: usize) -> [f32; 4] {
@@ -200,8 +188,8 @@ impl Product {
     /// Adds up the parts, and stores the lane's share of the outputs, without a barrier.
     ///
     /// # Safety
-    /// As [`Product::sum`], after it and a barrier; the rows' steps were checked. Nobody else uses
-    /// the target meanwhile, but other lanes for their shares.
+    /// As [`Product::four`]; the rows' steps were checked. Nobody else uses the target meanwhile,
+    /// but other lanes for their shares.
     #[inline(never)]
     pub(crate) unsafe fn finish(&self, lane: Lane, cache: &Cache, rows: Rows, target: Target) {
         let fours = self.shares.fours;

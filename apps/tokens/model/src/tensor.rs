@@ -19,11 +19,11 @@
 //! | sums 2, 3 | column `8g + 2j + 1` of the same rows |
 #![allow(unsafe_code)]
 
-use crate::cache::{Numbers, Rows};
+use crate::cache::{Numbers, PART, Rows};
 #[cfg(target_arch = "nvptx64")]
 use crate::memory::Lane;
 use crate::memory::{load_four, store, store_four};
-use crate::product::{PART, Product};
+use crate::product::Product;
 #[cfg(target_arch = "nvptx64")]
 use crate::product::{Shares, TILE};
 #[cfg(target_arch = "nvptx64")]
@@ -43,7 +43,9 @@ type Words = [[u32; 4]; 4];
 /// Computes the share of the lane's warp, without a barrier. A warp that is not whole has none.
 ///
 /// # Safety
-/// As [`Product::sum`]. The lanes are a GPU's block or warp, and all call it.
+/// The matrix is readable, and is as the fields of the product say. The rows are rows of the cache
+/// with their input, which nobody writes meanwhile; nobody else uses their sums and squares, but
+/// other lanes for their shares of this product. The lanes are a block or a warp, and all call it.
 #[cfg(target_arch = "nvptx64")]
 #[inline(never)]
 pub(crate) unsafe fn sum(product: &Product, lane: Lane, rows: Rows) {
@@ -147,7 +149,8 @@ impl Tile {
         let (g, t) = (self.lane / 4, self.lane % 4);
         let first = self.part * PART + at + 4 * t;
         let weights = product.matrix.wrapping_add(first * product.outputs + self.column + 8 * g);
-        // SAFETY: eight columns of an input, aligned because columns and outputs are multiples of 8.
+        // SAFETY: eight columns of an input, aligned because columns and outputs are multiples
+        // of 8.
         let word = |at: usize| unsafe { load_words(weights.wrapping_add(at * product.outputs)) };
         [word(0), word(1), word(2), word(3)]
     }

@@ -14,6 +14,7 @@
 //! | a request of a connection, from turn to turn | `session` |
 //! | the loop of a block of the model | `engine` |
 //! | routes | `service` |
+//! | steps of the model without a server ([`Steps`]) | `steps` |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 #![deny(unsafe_code)]
@@ -28,17 +29,20 @@ mod service;
 mod session;
 mod shared;
 mod slots;
+mod steps;
 mod text;
 
 pub use service::State;
 pub use shared::{Shared, Tokens};
+pub use steps::Steps;
 
 #[cfg(target_arch = "nvptx64")]
 #[allow(unsafe_code)]
 mod entries {
-    use super::Tokens;
+    use super::{Steps, Tokens};
     use gpunet_device::kernel_entry;
     use gpunet_serve::Server;
 
     kernel_entry!(tokens, "gpunet_tokens", Server<Tokens>);
+    kernel_entry!(steps, "gpunet_tokens_steps", Steps);
 }

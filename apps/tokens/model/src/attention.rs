@@ -2,21 +2,21 @@
 //!
 //! A score is the cosine of query and key, times a constant, less a slope times their distance. It
 //! is small, so its power needs no largest score to be taken away first. Three phases, and a
-//! barrier between: a lane of each works on four keys or numbers at a time, and the order of all
-//! sums is fixed.
+//! barrier between: a lane of the first two has a few keys or columns, and the order of all sums is
+//! fixed.
 #![allow(unsafe_code)]
 
-use crate::cache::{CHUNK, CHUNKS, Cache, Numbers};
+use crate::cache::{CHUNK, Cache, Numbers, Rows};
 use crate::config::{CONTEXT, EPSILON, HEAD_WIDTH, HEADS, SCORE_SCALE, SLOPES, WIDTH};
 use crate::math::{add_product, exp, inverse_root};
-use crate::memory::{Lane, load, load_four, store, store_four};
+use crate::memory::{Lane, SIDE, load, load_four, load_side, store, store_four, store_side};
 
-/// Keys or numbers that a lane takes at a time.
-const FOUR: usize = 4;
-/// Keys whose values a lane loads at a time: on a GPU the loads are under way together.
-const KEYS: usize = 8;
+/// Numbers that a lane loads of each of its columns or keys before it adds any: on a GPU the loads
+/// of a whole item are under way together.
+const EIGHT: usize = 8;
+const _: () = assert!(HEAD_WIDTH == 4 * EIGHT && CHUNK == 4 * EIGHT);
 
-/// A part of attention: a row, a head, a chunk of keys, and four of `fours` columns.
+/// A part of attention: a row, a head, a chunk of keys, and some of `sides` columns.
 struct Item {
     row: usize,
     head: usize,
@@ -27,92 +27,107 @@ struct Item {
 }
 
 impl Item {
-    /// How many items there are for the rows, with so many fours in each chunk of a head.
-    const fn count(rows: u32, fours: u32) -> u32 {
-        rows * (HEADS * CHUNKS) as u32 * fours
+    /// How many items there are for the rows, with so many sides in each chunk of a head.
+    const fn count(rows: Rows, sides: u32) -> u32 {
+        rows.count * rows.chunks.get() * HEADS as u32 * sides
     }
 
-    /// The item of a number; lanes side by side have fours side by side.
+    /// The item of a number; lanes side by side have columns side by side.
     #[inline(always)]
-    fn of(cache: &Cache, number: u32, fours: u32) -> Self {
+    fn of(cache: &Cache, rows: Rows, number: u32, sides: u32) -> Self {
         const HEADS_U32: u32 = HEADS as u32;
-        const CHUNKS_U32: u32 = CHUNKS as u32;
-        let (rest, column) = (number / fours, (number % fours) as usize * FOUR);
+        let (rest, column) = (number / sides, (number % sides) as usize * SIDE);
         let (rest, head) = (rest / HEADS_U32, (rest % HEADS_U32) as usize);
-        let (row, chunk) = ((rest / CHUNKS_U32) as usize, (rest % CHUNKS_U32) as usize);
+        let (row, chunk) = rows.chunks.divide(rest);
+        let (row, chunk) = (row as usize, chunk as usize);
         let (sequence, position) = cache.place(row);
         Self { row, head, chunk, column, sequence, position: position as usize }
     }
 
-    fn numbers(&self, cache: &Cache, part: Numbers) -> *mut f32 {
-        cache.numbers(part).wrapping_add(self.row * Cache::ROW_STRIDE)
-    }
-
     /// The powers of the scores of the item's chunk.
-    fn scores(&self, cache: &Cache) -> *mut f32 {
-        self.numbers(cache, Numbers::Scores).wrapping_add(self.head * CONTEXT + self.chunk * CHUNK)
+    fn scores(&self, rows: Rows) -> *mut f32 {
+        rows.of(self.row, Numbers::Scores).wrapping_add(self.head * CONTEXT + self.chunk * CHUNK)
     }
 }
 
-/// Raises e to the scores of all keys up to each row's own: the lane's share, without a barrier.
+/// Raises e to the scores of all keys up to each row's own, and has 0 for the others of its last
+/// chunk: the lane's share, without a barrier.
 ///
 /// # Safety
-/// The cache has the rows, and their steps were checked; queries and keys are there. Nobody else
+/// The rows are rows of the cache whose steps were checked; queries and keys are there. Nobody else
 /// uses the scores meanwhile, but other lanes for their shares.
 #[inline(never)]
-pub(crate) unsafe fn score(lane: Lane, cache: &Cache, rows: u32, layer: usize) {
-    const FOURS: u32 = (CHUNK / FOUR) as u32;
+pub(crate) unsafe fn score(lane: Lane, cache: &Cache, rows: Rows, layer: usize) {
+    const SIDES: u32 = (CHUNK / SIDE) as u32;
     let mut number = lane.rank;
-    while number < Item::count(rows, FOURS) {
-        let item = Item::of(cache, number, FOURS);
-        let key = item.chunk * CHUNK + item.column;
-        // `mix` takes so many at a time.
-        if key / KEYS * KEYS <= item.position {
-            // SAFETY: the caller's contract; the four keys from `key` on are in the context, whose
-            // length is a multiple of four.
-            let powers = unsafe { four_powers(cache, &item, layer, key) };
-            // SAFETY: a four of the row's scores, and this lane's alone.
-            unsafe { store_four(item.scores(cache).wrapping_add(item.column), powers) };
+    while number < Item::count(rows, SIDES) {
+        let item = Item::of(cache, rows, number, SIDES);
+        if item.chunk * CHUNK <= item.position {
+            let key = item.chunk * CHUNK + item.column;
+            let powers = if key <= item.position {
+                // SAFETY: the caller's contract; the keys from `key` on are in the context, whose
+                // length is a multiple of a chunk.
+                unsafe { powers(cache, rows, &item, layer, key) }
+            } else {
+                [0.0; SIDE]
+            };
+            // SAFETY: scores of the row, and this lane's alone.
+            unsafe { store_side(item.scores(rows).wrapping_add(item.column), powers) };
         }
         number += lane.size;
     }
 }
 
 /// # Safety
-/// As [`score`]; `key` is a multiple of 4 below the context.
+/// As [`score`]; `key` is a multiple of [`SIDE`] below the context.
 #[inline(always)]
-unsafe fn four_powers(cache: &Cache, item: &Item, layer: usize, key: usize) -> [f32; 4] {
-    let query = item.numbers(cache, Numbers::Query).wrapping_add(item.head * HEAD_WIDTH);
+unsafe fn powers(cache: &Cache, rows: Rows, item: &Item, layer: usize, key: usize) -> [f32; SIDE] {
+    let query = rows.of(item.row, Numbers::Query).wrapping_add(item.head * HEAD_WIDTH);
     let keys = cache.keys(item.sequence, layer).wrapping_add(item.head * HEAD_WIDTH * CONTEXT + key);
     // SAFETY: keys of the sequence; what is not written yet is zeros or older keys. Nobody writes
     // them meanwhile.
-    let keys = |at: usize| unsafe { load_four(keys.wrapping_add(at * CONTEXT)) };
-    let (mut dots, mut squares, mut query_square) = ([0.0; FOUR], [0.0; FOUR], 0.0);
-    let mut at = 0;
-    while at < HEAD_WIDTH {
-        // SAFETY: numbers of the row's query, which nobody writes meanwhile.
-        let query = unsafe { load_four(query.wrapping_add(at)) };
-        let keys = [keys(at), keys(at + 1), keys(at + 2), keys(at + 3)];
+    let keys = |at: usize| unsafe { load_side(keys.wrapping_add(at * CONTEXT)) };
+    let keys = |at| [0, 1, 2, 3, 4, 5, 6, 7].map(|i| keys(at + i));
+    // SAFETY: numbers of the row's query, which nobody writes meanwhile.
+    let query = |at: usize| unsafe { load_four(query.wrapping_add(at)) };
+    let (mut dots, mut squares, mut query_square) = ([0.0; SIDE], [0.0; SIDE], 0.0);
+    let mut add = |at, keys: [[f32; SIDE]; EIGHT]| {
+        let ([a, b, c, d], [e, f, g, h]) = (query(at), query(at + 4));
+        let query = [a, b, c, d, e, f, g, h];
         let mut i = 0;
-        while i < FOUR {
+        while i < EIGHT {
             query_square = add_product(query_square, query[i], query[i]);
             let mut c = 0;
-            while c < FOUR {
+            while c < SIDE {
                 dots[c] = add_product(dots[c], query[i], keys[i][c]);
                 squares[c] = add_product(squares[c], keys[i][c], keys[i][c]);
                 c += 1;
             }
             i += 1;
         }
-        at += FOUR;
+    };
+    if cfg!(target_arch = "nvptx64") {
+        let (a, b, c, d) = (keys(0), keys(8), keys(16), keys(24));
+        add(0, a);
+        add(8, b);
+        add(16, c);
+        add(24, d);
+    } else {
+        let mut at = 0;
+        while at < HEAD_WIDTH {
+            add(at, keys(at));
+            at += EIGHT;
+        }
     }
-    let scale = SCORE_SCALE * inverse_root(query_square + EPSILON);
+    let (scale, slope) = (SCORE_SCALE * inverse_root(query_square + EPSILON), SLOPES[item.head]);
     let mut c = 0;
-    while c < FOUR {
+    while c < SIDE {
         let distance = item.position as i32 - (key + c) as i32;
         let cosine = dots[c] * inverse_root(squares[c] + EPSILON);
+        // In any case, so that the compiler does not load each key where it is known to be needed.
+        let power = exp(cosine * scale - distance as f32 * slope);
         // A key after the row's own has no share.
-        dots[c] = if distance >= 0 { exp(cosine * scale - distance as f32 * SLOPES[item.head]) } else { 0.0 };
+        dots[c] = if distance >= 0 { power } else { 0.0 };
         c += 1;
     }
     dots
@@ -125,26 +140,24 @@ unsafe fn four_powers(cache: &Cache, item: &Item, layer: usize, key: usize) -> [
 /// As [`score`], after it and a barrier; nobody else uses the partial sums meanwhile, but other
 /// lanes for their shares.
 #[inline(never)]
-pub(crate) unsafe fn mix(lane: Lane, cache: &Cache, rows: u32, layer: usize) {
-    const FOURS: u32 = (HEAD_WIDTH / FOUR) as u32;
+pub(crate) unsafe fn mix(lane: Lane, cache: &Cache, rows: Rows, layer: usize) {
+    const SIDES: u32 = (HEAD_WIDTH / SIDE) as u32;
     let mut number = lane.rank;
-    while number < Item::count(rows, FOURS) {
-        let item = Item::of(cache, number, FOURS);
+    while number < Item::count(rows, SIDES) {
+        let item = Item::of(cache, rows, number, SIDES);
         let first = item.chunk * CHUNK;
         if first <= item.position {
-            let (scores, at) = (item.scores(cache), item.head * HEAD_WIDTH + item.column);
+            let (scores, at) = (item.scores(rows), item.head * HEAD_WIDTH + item.column);
             let values = cache.values(item.sequence, layer).wrapping_add(first * WIDTH + at);
-            let left = item.position + 1 - first;
-            let count = if left < CHUNK { left.next_multiple_of(KEYS) } else { CHUNK };
-            // SAFETY: the caller's contract; the sequence has values for a whole context.
-            let (sums, share) = unsafe { four_sums(scores, values, count) };
-            let partial = item.numbers(cache, Numbers::Partial).wrapping_add(item.chunk * WIDTH + at);
-            // SAFETY: a four of the row's partial sums, and this lane's alone.
-            unsafe { store_four(partial, sums) };
+            // SAFETY: the caller's contract; the sequence has values for a whole context. What is
+            // not written yet is zeros or older values.
+            let (sums, share) = unsafe { sums(scores, values, item.position + 1 - first) };
+            let of = |part| rows.of(item.row, part);
+            // SAFETY: partial sums of the row, and this lane's alone.
+            unsafe { store_side(of(Numbers::Partial).wrapping_add(item.chunk * WIDTH + at), sums) };
             if item.column == 0 {
-                let to = item.numbers(cache, Numbers::Share).wrapping_add(item.chunk * HEADS + item.head);
                 // SAFETY: a number of the row, and this lane's alone.
-                unsafe { store(to, share) };
+                unsafe { store(of(Numbers::Share).wrapping_add(item.chunk * HEADS + item.head), share) };
             }
         }
         number += lane.size;
@@ -152,38 +165,45 @@ pub(crate) unsafe fn mix(lane: Lane, cache: &Cache, rows: u32, layer: usize) {
 }
 
 /// # Safety
-/// There are `count` scores, and as many rows of values; `count` is a multiple of 8. Nobody writes
-/// them meanwhile.
+/// There are the scores of a chunk and as many rows of values, which nobody writes meanwhile. The
+/// scores from `count` on are 0.
 #[inline(always)]
-unsafe fn four_sums(scores: *const f32, values: *const f32, count: usize) -> ([f32; 4], f32) {
+unsafe fn sums(scores: *const f32, values: *const f32, count: usize) -> ([f32; SIDE], f32) {
     // SAFETY: the caller's contract.
-    let value = |at: usize| unsafe { load_four(values.wrapping_add(at * WIDTH)) };
+    let value = |at: usize| unsafe { load_side(values.wrapping_add(at * WIDTH)) };
+    let values = |at| [0, 1, 2, 3, 4, 5, 6, 7].map(|i| value(at + i));
     // SAFETY: as above.
     let score = |at: usize| unsafe { load_four(scores.wrapping_add(at)) };
-    let four = |at| (score(at), [value(at), value(at + 1), value(at + 2), value(at + 3)]);
-    let (mut sums, mut share, mut at) = ([0.0; FOUR], 0.0, 0);
-    while at < count {
-        let (first, second) = (four(at), four(at + FOUR));
-        add_four(&mut sums, &mut share, first.0, first.1);
-        add_four(&mut sums, &mut share, second.0, second.1);
-        at += KEYS;
+    let (mut sums, mut share) = ([0.0; SIDE], 0.0);
+    let mut add = |at, values: [[f32; SIDE]; EIGHT]| {
+        let ([a, b, c, d], [e, f, g, h]) = (score(at), score(at + 4));
+        let scores = [a, b, c, d, e, f, g, h];
+        let mut i = 0;
+        while i < EIGHT {
+            share += scores[i];
+            let mut c = 0;
+            while c < SIDE {
+                sums[c] = add_product(sums[c], scores[i], values[i][c]);
+                c += 1;
+            }
+            i += 1;
+        }
+    };
+    if cfg!(target_arch = "nvptx64") {
+        let (a, b, c, d) = (values(0), values(8), values(16), values(24));
+        add(0, a);
+        add(8, b);
+        add(16, c);
+        add(24, d);
+    } else {
+        // What is left out has no share, and does not change the sums.
+        let mut at = 0;
+        while at < CHUNK && at < count {
+            add(at, values(at));
+            at += EIGHT;
+        }
     }
     (sums, share)
-}
-
-/// Adds four values times their powers to the sums, and the powers.
-#[inline(always)]
-fn add_four(sums: &mut [f32; 4], share: &mut f32, scores: [f32; 4], values: [[f32; 4]; 4]) {
-    let mut i = 0;
-    while i < FOUR {
-        *share += scores[i];
-        let mut c = 0;
-        while c < FOUR {
-            sums[c] = add_product(sums[c], scores[i], values[i][c]);
-            c += 1;
-        }
-        i += 1;
-    }
 }
 
 /// Adds up the chunks of each row, and divides by what the powers add up to: the lane's share,
@@ -192,25 +212,42 @@ fn add_four(sums: &mut [f32; 4], share: &mut f32, scores: [f32; 4], values: [[f3
 /// # Safety
 /// As [`mix`], after it and a barrier.
 #[inline(never)]
-pub(crate) unsafe fn merge(lane: Lane, cache: &Cache, rows: u32) {
+pub(crate) unsafe fn merge(lane: Lane, cache: &Cache, rows: Rows) {
+    const FOURS: u32 = (WIDTH / 4) as u32;
     let mut number = lane.rank;
-    while number < rows * WIDTH as u32 {
-        let (row, column) = ((number / WIDTH as u32) as usize, (number % WIDTH as u32) as usize);
-        let of = |part| cache.numbers(part).wrapping_add(row * Cache::ROW_STRIDE);
-        let (partial, shares) = (of(Numbers::Partial), of(Numbers::Share));
+    while number < rows.count * FOURS {
+        let (row, column) = ((number / FOURS) as usize, (number % FOURS) as usize * 4);
+        let (partial, shares) = (rows.of(row, Numbers::Partial), rows.of(row, Numbers::Share));
         let chunks = cache.place(row).1 as usize / CHUNK + 1;
-        let (mut sum, mut share, mut chunk) = (0.0, 0.0, 0);
+        let last = |chunk| if chunk < chunks { chunk } else { chunks - 1 };
+        // SAFETY: four numbers of the row, which nobody writes meanwhile; they are aligned.
+        let four = |chunk| unsafe { load_four(partial.wrapping_add(last(chunk) * WIDTH + column)) };
+        // SAFETY: a number of the row, as above.
+        let share = |chunk| unsafe { load(shares.wrapping_add(last(chunk) * HEADS + column / HEAD_WIDTH)) };
+        let (mut sums, mut total, mut chunk) = ([0.0; 4], 0.0, 0);
         while chunk < chunks {
-            // SAFETY: a number of the row, which nobody writes meanwhile.
-            sum += unsafe { load(partial.wrapping_add(chunk * WIDTH + column)) };
-            // SAFETY: as above.
-            share += unsafe { load(shares.wrapping_add(chunk * HEADS + column / HEAD_WIDTH)) };
-            chunk += 1;
+            // Loads that are under way together.
+            let fours = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| four(chunk + i));
+            let shares = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| share(chunk + i));
+            let mut i = 0;
+            while i < EIGHT {
+                if chunk + i < chunks {
+                    total += shares[i];
+                    let mut c = 0;
+                    while c < 4 {
+                        sums[c] += fours[i][c];
+                        c += 1;
+                    }
+                }
+                i += 1;
+            }
+            chunk += EIGHT;
         }
         // At least the power of the row's own score, which is above e^-9.
-        let root = inverse_root(share);
-        // SAFETY: a number of the row, and this lane's alone.
-        unsafe { store(of(Numbers::Mixed).wrapping_add(column), sum * root * root) };
+        let root = inverse_root(total);
+        let mixed = sums.map(|sum| sum * root * root);
+        // SAFETY: numbers of the row, and this lane's alone.
+        unsafe { store_four(rows.of(row, Numbers::Mixed).wrapping_add(column), mixed) };
         number += lane.size;
     }
 }

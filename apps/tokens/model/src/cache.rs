@@ -1,13 +1,14 @@
 //! The memory of a model: keys and values of sequences, and what a step needs for its rows.
 #![allow(unsafe_code)]
 
-use crate::config::{CONTEXT, HEADS, HIDDEN, LAYERS, MAX_ROWS, VOCABULARY, WIDTH};
+use crate::config::{self, CONTEXT, HEADS, HIDDEN, LAYERS, MAX_ROWS, VOCABULARY, WIDTH};
+use crate::memory::Divisor;
 use crate::{Sampling, SequenceId, Step};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Memory for the keys and values of some sequences, and for the rows of a step.
 ///
-/// A sequence takes 1.5 MiB, a row 15 KiB. Copies are the same memory. One group uses it at a time.
+/// A sequence takes 1.5 MiB, a row 24 KiB. Copies are the same memory. One group uses it at a time.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Cache {
@@ -21,10 +22,16 @@ unsafe impl Send for Cache {}
 // SAFETY: as above.
 unsafe impl Sync for Cache {}
 
+/// Inputs of a product whose sums are added up on their own.
+pub(crate) const PART: usize = 64;
 /// Keys whose scores a part of attention has together: partial sums are over as many.
-pub(crate) const CHUNK: usize = 128;
+pub(crate) const CHUNK: usize = 32;
 /// Chunks of the longest sequence.
 pub(crate) const CHUNKS: usize = CONTEXT / CHUNK;
+/// Tokens whose logits the choice of a token has together.
+pub(crate) const BLOCK: usize = 8;
+/// Blocks of the vocabulary.
+pub(crate) const BLOCKS: usize = VOCABULARY / BLOCK;
 
 /// What a sequence has beside its keys and values.
 #[derive(Clone, Copy, Debug)]
@@ -49,50 +56,88 @@ struct Row {
 /// From a row's step to the next row's.
 const STEP_STRIDE: usize = 32;
 
-/// Numbers of a row, one part after another.
+/// Numbers of a row, one part after another: where each begins.
 #[derive(Clone, Copy, Debug)]
+#[repr(u32)]
 pub(crate) enum Numbers {
     /// What passes from layer to layer: `[WIDTH]`.
-    Residual,
+    Residual = 0,
     /// `[WIDTH]`.
-    Query,
+    Query = at::QUERY,
     /// What attention gives: `[WIDTH]`.
-    Mixed,
+    Mixed = at::MIXED,
     /// `[HIDDEN]`.
-    Hidden,
+    Hidden = at::HIDDEN,
+    /// What the parts of a product's inputs add up to: `[inputs / PART][outputs]`.
+    Sums = at::SUMS,
+    /// The same for the squares of the inputs, in four shares: `[WIDTH / PART][4]`.
+    Squares = at::SQUARES,
     /// `[VOCABULARY]`.
-    Logits,
+    Logits = at::LOGITS,
+    /// The highest logit of each block: `[BLOCKS]`.
+    Highest = at::HIGHEST,
+    /// What the powers of the logits of a block add up to: `[BLOCKS]`.
+    Powers = at::POWERS,
     /// What a chunk of values adds up to: `[CHUNKS][WIDTH]`.
-    Partial,
+    Partial = at::PARTIAL,
     /// What a chunk of scores adds up to: `[CHUNKS][HEADS]`.
-    Share,
+    Share = at::SHARE,
     /// The powers of scores: `[HEADS][CONTEXT]`.
-    Scores,
+    Scores = at::SCORES,
 }
 
-impl Numbers {
-    const fn offset(self) -> usize {
-        match self {
-            Self::Residual => 0,
-            Self::Query => WIDTH,
-            Self::Mixed => 2 * WIDTH,
-            Self::Hidden => 3 * WIDTH,
-            Self::Logits => 3 * WIDTH + HIDDEN,
-            Self::Partial => 3 * WIDTH + HIDDEN + VOCABULARY,
-            Self::Share => 3 * WIDTH + HIDDEN + VOCABULARY + CHUNKS * WIDTH,
-            Self::Scores => 3 * WIDTH + HIDDEN + VOCABULARY + CHUNKS * (WIDTH + HEADS),
-        }
+/// Where the parts of a row's numbers begin.
+mod at {
+    use super::{BLOCKS, CHUNKS, config};
+    const WIDTH: u32 = config::WIDTH as u32;
+    pub(super) const QUERY: u32 = WIDTH;
+    pub(super) const MIXED: u32 = QUERY + WIDTH;
+    pub(super) const HIDDEN: u32 = MIXED + WIDTH;
+    pub(super) const SUMS: u32 = HIDDEN + config::HIDDEN as u32;
+    pub(super) const SQUARES: u32 = SUMS + super::SUMS as u32;
+    pub(super) const LOGITS: u32 = SQUARES + 16;
+    pub(super) const HIGHEST: u32 = LOGITS + config::VOCABULARY as u32;
+    pub(super) const POWERS: u32 = HIGHEST + BLOCKS as u32;
+    pub(super) const PARTIAL: u32 = POWERS + BLOCKS as u32;
+    pub(super) const SHARE: u32 = PARTIAL + CHUNKS as u32 * WIDTH;
+    pub(super) const SCORES: u32 = SHARE + (CHUNKS * config::HEADS) as u32;
+    pub(super) const END: u32 = SCORES + (config::HEADS * config::CONTEXT) as u32;
+}
+
+/// The most sums of the parts of a product.
+const SUMS: usize = {
+    let (hidden, wide) = (HIDDEN / PART * WIDTH, WIDTH / PART * 3 * WIDTH);
+    assert!(HIDDEN <= 3 * WIDTH && VOCABULARY <= 3 * WIDTH);
+    if hidden > wide { hidden } else { wide }
+};
+
+/// The rows of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    /// How many they are.
+    pub(crate) count: u32,
+    /// Chunks of the keys that a row may need, at most.
+    pub(crate) chunks: Divisor,
+    numbers: *mut f32,
+}
+
+impl Rows {
+    /// A part of the numbers of a row.
+    #[inline(always)]
+    pub(crate) const fn of(&self, row: usize, part: Numbers) -> *mut f32 {
+        self.numbers.wrapping_add(row * ROW + part as usize)
     }
 }
 
 /// Numbers of the keys, and of the values, of one layer of a sequence.
 const LAYER: usize = CONTEXT * WIDTH;
 /// Numbers of a row.
-const ROW: usize = Numbers::Scores.offset() + HEADS * CONTEXT;
+const ROW: usize = at::END as usize;
 
 // All parts are aligned to 64 bytes, so that four numbers load at once.
 const _: () = assert!(LAYER.is_multiple_of(16) && ROW.is_multiple_of(16));
 const _: () = assert!(CONTEXT.is_multiple_of(CHUNK) && (CHUNKS * HEADS).is_multiple_of(16));
+const _: () = assert!(BLOCKS.is_multiple_of(16));
 
 impl Cache {
     /// How many bytes a cache takes for so many sequences, and so many rows of a step.
@@ -187,13 +232,10 @@ impl Cache {
         self.start.wrapping_add(Self::rows_at(self.sequences()) + rows).cast()
     }
 
-    /// A part of the numbers of row 0; those of the next row lie [`Cache::ROW_STRIDE`] further on.
-    pub(crate) const fn numbers(&self, part: Numbers) -> *mut f32 {
-        self.numbers_at().wrapping_add(part.offset())
+    /// The first rows of a step, which need so many chunks of keys at most.
+    pub(crate) const fn numbers(&self, count: u32, chunks: u32) -> Rows {
+        Rows { count, chunks: Divisor::new(chunks), numbers: self.numbers_at() }
     }
-
-    /// From a number of a row to that of the next row.
-    pub(crate) const ROW_STRIDE: usize = ROW;
 
     /// The keys of a layer of a sequence of the cache: `[WIDTH][CONTEXT]`, so that keys at
     /// positions side by side load together.

@@ -13,7 +13,7 @@
 //! | the weights of this crate, and the check of such a file on the host | `file`, `weights` |
 //! | rows of a step, and how tokens are chosen | `step`, `sample` |
 //! | memory: keys and values, and what a step needs | `cache` |
-//! | the step | `model`; its parts: `product`, `attention` |
+//! | the step | `model`; its parts: `product`, with `tensor` on a GPU, and `attention` |
 //! | halves, roots, powers | `math` |
 //! | numbers in memory, and the shares of lanes | `memory` |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -31,6 +31,8 @@ mod model;
 mod product;
 mod sample;
 mod step;
+#[cfg(any(target_arch = "nvptx64", test))]
+mod tensor;
 mod weights;
 
 pub use cache::Cache;

@@ -2,11 +2,12 @@
 #![allow(unsafe_code)]
 
 use crate::attention::{merge, mix, score};
-use crate::cache::{Cache, Numbers, no_such_row};
+use crate::cache::Numbers::{self, Hidden, Mixed, Residual};
+use crate::cache::{CHUNK, Cache, Rows, no_such_row};
 use crate::config::{CONTEXT, HIDDEN, LAYERS, VOCABULARY, WIDTH};
 use crate::memory::{Lane, load};
 use crate::product::{Product, Target, embed};
-use crate::sample::choose;
+use crate::sample::{choose, rate, weigh};
 use crate::{Step, StepError, Weights};
 use gpunet_device::Group;
 
@@ -82,39 +83,34 @@ impl Model {
     /// # Errors
     /// [`StepError`], and nothing was computed; all lanes get the same.
     ///
+    /// # Panics
+    /// On a GPU, the group has fewer than 32 lanes.
+    ///
     /// # Cooperation
-    /// All lanes call it with the same number. Afterwards all lanes may call [`Model::next`] and
-    /// [`Model::logit`].
+    /// All lanes call it with the same number; on a GPU they are a block or a whole warp.
+    /// Afterwards all lanes may call [`Model::next`] and [`Model::logit`].
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
     pub fn step<G: Group>(&self, g: &G, rows: usize) -> Result<(), StepError> {
         if rows == 0 || rows > self.cache.rows() {
             return Err(StepError::Rows);
         }
-        let (lane, cache, rows) = (Lane::of(g), &self.cache, rows as u32);
-        self.admit(g, lane, rows)?;
-        // SAFETY: the weights were checked, and the rows were admitted. Each phase ends with a
-        // barrier.
-        unsafe { embed(lane, cache, rows, self.matrix(self.weights.embedding)) };
-        g.sync();
+        let (lane, cache) = (Lane::of(g), &self.cache);
+        assert!(!cfg!(target_arch = "nvptx64") || lane.size >= 32, "the model needs a whole warp");
+        let rows = self.admit(g, lane, rows as u32)?;
         let mut layer = 0;
         while layer < LAYERS {
             self.compute_layer(g, lane, rows, layer);
             layer += 1;
         }
-        self.multiply(
-            g,
-            lane,
-            rows,
-            Product {
-                input: Numbers::Residual,
-                inputs: WIDTH,
-                normalized: true,
-                matrix: self.matrix(self.weights.unembedding),
-                outputs: VOCABULARY,
-                target: Target::Store(Numbers::Logits),
-            },
-        );
-        // SAFETY: the rows have logits.
+        let logits = self.product(Residual, true, self.weights.unembedding, VOCABULARY);
+        self.sum(g, lane, rows, &logits);
+        // SAFETY: the sums are there, and a barrier is between.
+        unsafe { rate(lane, rows, &logits) };
+        g.sync();
+        // SAFETY: the rows have logits, and a barrier is between.
+        unsafe { weigh(lane, cache, rows) };
+        g.sync();
+        // SAFETY: as above.
         unsafe { choose(lane, cache, rows) };
         g.sync();
         Ok(())
@@ -122,15 +118,15 @@ impl Model {
 
     /// Computes a layer for rows that were admitted. It meets after each phase.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn compute_layer<G: Group>(&self, g: &G, lane: Lane, rows: u32, layer: usize) {
-        use Numbers::{Hidden, Mixed, Residual};
-        use Target::{Add, Attention, StorePositive};
+    fn compute_layer<G: Group>(&self, g: &G, lane: Lane, rows: Rows, layer: usize) {
         let (cache, weights) = (&self.cache, self.weights.layers[layer]);
-        let multiply = |input, inputs, normalized, at, outputs, target| {
-            let matrix = self.matrix(at);
-            self.multiply(g, lane, rows, Product { input, inputs, normalized, matrix, outputs, target });
+        let multiply = |product: Product, target| {
+            self.sum(g, lane, rows, &product);
+            // SAFETY: the sums are there, and a barrier is between.
+            unsafe { product.finish(lane, cache, rows, target) };
+            g.sync();
         };
-        multiply(Residual, WIDTH, true, weights.qkv, 3 * WIDTH, Attention(layer));
+        multiply(self.product(Residual, true, weights.qkv, 3 * WIDTH), Target::Attention(layer));
         // SAFETY: the rows were admitted, and have queries and keys in this layer.
         unsafe { score(lane, cache, rows, layer) };
         g.sync();
@@ -140,28 +136,36 @@ impl Model {
         // SAFETY: the rows have partial sums, and a barrier is between.
         unsafe { merge(lane, cache, rows) };
         g.sync();
-        multiply(Mixed, WIDTH, false, weights.out, WIDTH, Add(Residual));
-        multiply(Residual, WIDTH, true, weights.up, HIDDEN, StorePositive(Hidden));
-        multiply(Hidden, HIDDEN, false, weights.down, WIDTH, Add(Residual));
+        multiply(self.product(Mixed, false, weights.out, WIDTH), Target::Add(Residual));
+        multiply(self.product(Residual, true, weights.up, HIDDEN), Target::StorePositive(Hidden));
+        multiply(self.product(Hidden, false, weights.down, WIDTH), Target::Add(Residual));
     }
 
-    /// A matrix of the file.
-    const fn matrix(&self, at: u32) -> *const u16 {
-        self.file.wrapping_add(at as usize).cast()
+    /// A product with a matrix of the file.
+    const fn product(&self, input: Numbers, normalized: bool, at: u32, outputs: usize) -> Product {
+        let inputs = if matches!(input, Hidden) { HIDDEN } else { WIDTH };
+        let matrix = self.file.wrapping_add(at as usize).cast();
+        Product::new(input, inputs, normalized, matrix, outputs)
     }
 
-    /// Multiplies the admitted rows with a matrix of the file, and meets.
+    /// Computes the sums of a product for rows that were admitted, and meets.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn multiply<G: Group>(&self, g: &G, lane: Lane, rows: u32, product: Product) {
+    fn sum<G: Group>(&self, g: &G, lane: Lane, rows: Rows, product: &Product) {
         // SAFETY: the shapes are those that the check of the weights compares, the rows were
         // admitted, and a barrier is before and after.
-        unsafe { product.compute(lane, &self.cache, rows) };
+        unsafe {
+            #[cfg(target_arch = "nvptx64")]
+            crate::tensor::sum(product, lane, rows);
+            #[cfg(not(target_arch = "nvptx64"))]
+            product.sum(lane, rows);
+        }
         g.sync();
     }
 
-    /// Checks the rows, and counts their tokens as cached. It meets before and after.
+    /// Checks the rows, counts their tokens as cached, and loads their embeddings. It meets before
+    /// and after.
     #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn admit<G: Group>(&self, g: &G, lane: Lane, rows: u32) -> Result<(), StepError> {
+    fn admit<G: Group>(&self, g: &G, lane: Lane, rows: u32) -> Result<Rows, StepError> {
         // What is wrong, in fields of a sum: each has room for a count of all rows.
         const FIELD: u32 = 10;
         const {
@@ -198,6 +202,9 @@ impl Model {
             }
             row += lane.size;
         }
+        let embedding = self.file.wrapping_add(self.weights.embedding as usize).cast();
+        // SAFETY: the weights were checked, and the rows are the cache's. A barrier follows.
+        unsafe { embed(lane, cache, cache.numbers(rows, 1), embedding) };
         let wrong = g.sum(wrong);
         let has = |field: u32| wrong >> (field * FIELD) & ((1 << FIELD) - 1) != 0;
         if wrong != 0 {
@@ -207,7 +214,14 @@ impl Model {
                 () => StepError::OutOfOrder,
             });
         }
-        let mut row = lane.rank;
+        // The last position of all rows: each lane finds it.
+        let (mut last, mut row) = (0, 0);
+        while row < rows {
+            let (_, position) = cache.place(row as usize);
+            last = if position > last { position } else { last };
+            row += 1;
+        }
+        row = lane.rank;
         while row < rows {
             let (sequence, position) = cache.place(row as usize);
             if row + 1 == rows || begins(row + 1) {
@@ -215,7 +229,7 @@ impl Model {
             }
             row += lane.size;
         }
-        Ok(())
+        Ok(cache.numbers(rows, last / CHUNK as u32 + 1))
     }
 
     /// The token that the last step has chosen to follow that of a row.
@@ -242,7 +256,7 @@ impl Model {
         if row >= self.cache.rows() {
             no_such_row();
         }
-        let logits = self.cache.numbers(Numbers::Logits).wrapping_add(row * Cache::ROW_STRIDE);
+        let logits = self.cache.numbers(1, 1).of(row, Numbers::Logits);
         // SAFETY: a number of a row of the cache; nobody writes it between two steps.
         unsafe { load(logits.wrapping_add(token as usize)) }
     }

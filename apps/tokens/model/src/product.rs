@@ -1,27 +1,30 @@
 //! Rows of numbers times a matrix of halves: most of a step.
+//!
+//! A product is computed in two phases with a barrier between. `Product::sum` splits the inputs
+//! into parts of [`PART`], and stores a sum for each row, part and output; so a step of one row has
+//! work for all lanes. [`Product::finish`] adds the parts in their order, and stores the result.
+//! Sums are the same for any number of rows and lanes, because both phases treat a row alike in
+//! any case.
 #![allow(unsafe_code)]
 
-use crate::cache::{Cache, Numbers};
+use crate::cache::{Cache, Numbers, PART, Rows};
 use crate::config::{CONTEXT, EPSILON, HIDDEN, WIDTH};
-use crate::math::{COLUMNS, add_product, inverse_root, load_halves};
-use crate::memory::{Lane, add, load_four, store};
-use core::num::NonZero;
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::math::add_product;
+use crate::math::{COLUMNS, inverse_root, load_halves};
+use crate::memory::{Divisor, Lane, add_four, load_four, store, store_four};
 
-/// Rows that a lane computes at a time, so that it loads a weight once for them.
-const ROWS: usize = 4;
-/// Inputs whose weights a lane loads at a time: a GPU's loads are under way together, since the way
-/// to the second-level cache takes as long as a hundred sums.
-const INPUTS: usize = if cfg!(target_arch = "nvptx64") { 16 } else { 4 };
-const _: () = assert!(WIDTH.is_multiple_of(INPUTS) && HIDDEN.is_multiple_of(INPUTS));
+/// Columns that a warp of a GPU computes at a time.
+pub(crate) const TILE: usize = 64;
+// `Product::four` has as many.
+const _: () = assert!(WIDTH == 2 * PART && HIDDEN == 6 * PART);
 
-/// What becomes of the sums.
+/// What becomes of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// They are stored.
-    Store(Numbers),
-    /// They are stored, and 0 instead of negative ones.
+    /// It is stored, and 0 instead of negative numbers.
     StorePositive(Numbers),
-    /// They are added.
+    /// It is added.
     Add(Numbers),
     /// Queries of the row, and keys and values of its sequence in a layer.
     Attention(usize),
@@ -31,39 +34,72 @@ pub(crate) enum Target {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     pub(crate) input: Numbers,
+    /// [`WIDTH`] or [`HIDDEN`].
     pub(crate) inputs: usize,
     /// The input, of `WIDTH` numbers, is first divided by the root of its mean square.
     pub(crate) normalized: bool,
-    /// `[inputs][outputs]`.
+    /// `[inputs][outputs]`, at a multiple of 16 bytes.
     pub(crate) matrix: *const u16,
+    /// A multiple of 64.
     pub(crate) outputs: usize,
-    pub(crate) target: Target,
+    pub(crate) shares: Shares,
+}
+
+/// What items are divided by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    /// Parts of the inputs.
+    pub(crate) parts: Divisor,
+    /// Columns of a sum's item, in the outputs.
+    pub(crate) blocks: Divisor,
+    /// Fours of outputs.
+    fours: Divisor,
 }
 
 impl Product {
-    /// Computes the lane's share, without a barrier.
+    /// Of as many inputs and outputs as the fields say.
+    pub(crate) const fn new(
+        input: Numbers,
+        inputs: usize,
+        normalized: bool,
+        matrix: *const u16,
+        outputs: usize,
+    ) -> Self {
+        let columns = if cfg!(target_arch = "nvptx64") { TILE } else { COLUMNS };
+        let shares = Shares {
+            parts: Divisor::new((inputs / PART) as u32),
+            blocks: Divisor::new((outputs / columns) as u32),
+            fours: Divisor::new((outputs / 4) as u32),
+        };
+        Self { input, inputs, normalized, matrix, outputs, shares }
+    }
+
+    /// Computes the lane's share of the sums of the parts, without a barrier, on a CPU. A GPU has
+    /// `tensor::sum` for it.
     ///
     /// # Safety
-    /// The matrix is readable and lies at a multiple of 16 bytes; inputs are a multiple of 4 and
-    /// outputs of 8. The cache has the rows, and their steps were checked; nobody else uses target
-    /// and input meanwhile, but other lanes for their shares of this product.
-    #[inline(never)]
-    pub(crate) unsafe fn compute(&self, lane: Lane, cache: &Cache, rows: u32) {
-        let Some(blocks) = NonZero::new((self.outputs / COLUMNS) as u32) else { return };
+    /// The matrix is readable, and is as the fields say. The rows are rows of the cache with their
+    /// input, which nobody writes meanwhile; nobody else uses their sums and squares, but other
+    /// lanes for their shares of this product.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) unsafe fn sum(&self, lane: Lane, rows: Rows) {
+        let Shares { parts, blocks, .. } = self.shares;
         // Few rows: each is a lane's, so that more lanes have one.
-        let height = if rows < ROWS as u32 { 1 } else { ROWS as u32 };
-        let items = blocks.get() * rows.div_ceil(height);
+        let height = if rows.count < ROWS as u32 { 1 } else { ROWS as u32 };
+        let items = blocks.get() * parts.get() * rows.count.div_ceil(height);
         let mut item = lane.rank;
         while item < items {
-            let (mut row, column) = (item / blocks * height, (item % blocks) as usize * COLUMNS);
-            if row + ROWS as u32 <= rows {
+            let (rest, column) = blocks.divide(item);
+            let (row, part) = parts.divide(rest);
+            let (mut row, part, column) = (row * height, part as usize, column as usize * COLUMNS);
+            if row + ROWS as u32 <= rows.count {
                 // SAFETY: the caller's contract; there are as many rows.
-                unsafe { self.tile::<ROWS>(cache, row as usize, column) };
+                unsafe { self.tile::<ROWS>(rows, row as usize, part, column) };
             } else {
-                let end = if row + height < rows { row + height } else { rows };
+                let end = (row + height).min(rows.count);
                 while row < end {
                     // SAFETY: the caller's contract; the row is one of them.
-                    unsafe { self.tile::<1>(cache, row as usize, column) };
+                    unsafe { self.tile::<1>(rows, row as usize, part, column) };
                     row += 1;
                 }
             }
@@ -71,132 +107,161 @@ impl Product {
         }
     }
 
-    /// Some columns of `N` rows, which are 1 or [`ROWS`]. Each sum is over the inputs in their
-    /// order, whatever `N` is.
+    /// The sums of some columns of `N` rows over a part of the inputs, in their order.
     ///
     /// # Safety
-    /// As [`Product::compute`]; rows and columns are there.
+    /// As [`Product::sum`]; rows, part and columns are there.
+    #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
-    unsafe fn tile<const N: usize>(&self, cache: &Cache, row: usize, column: usize) {
-        let input = cache.numbers(self.input).wrapping_add(row * Cache::ROW_STRIDE);
-        let matrix = self.matrix.wrapping_add(column);
-        // SAFETY: inputs of a row of the tile, which nobody writes meanwhile; parts are aligned.
-        let inputs = |n, at| unsafe { load_four(input.wrapping_add(n * Cache::ROW_STRIDE + at)) };
-        // SAFETY: columns of the matrix, for an input below `inputs`; they are aligned, because
-        // outputs are a multiple of the columns.
-        let weights = |at| unsafe { load_halves(matrix.wrapping_add(at * self.outputs)) };
-        let four = |at| [weights(at), weights(at + 1), weights(at + 2), weights(at + 3)];
-        let (mut sums, mut squares) = ([[0.0; COLUMNS]; N], [0.0; N]);
-        // Rows by name, and no loop: sums that a loop numbers would lie in memory.
-        let mut add = |at, weights| {
-            add_four(&mut sums[0], &mut squares[0], inputs(0, at), weights);
-            if N == ROWS {
-                add_four(&mut sums[N - 3], &mut squares[N - 3], inputs(1, at), weights);
-                add_four(&mut sums[N - 2], &mut squares[N - 2], inputs(2, at), weights);
-                add_four(&mut sums[N - 1], &mut squares[N - 1], inputs(3, at), weights);
-            }
-        };
+    unsafe fn tile<const N: usize>(&self, rows: Rows, row: usize, part: usize, column: usize) {
+        let matrix = self.matrix.wrapping_add(part * PART * self.outputs + column);
+        let input = |n: usize, at| rows.of(row + n, self.input).wrapping_add(part * PART + at);
+        let mut sums = [[0.0; COLUMNS]; N];
         let mut at = 0;
-        while at < self.inputs {
-            let first = four(at);
-            if INPUTS == 16 {
-                let (second, third, fourth) = (four(at + 4), four(at + 8), four(at + 12));
-                add(at, first);
-                add(at + 4, second);
-                add(at + 8, third);
-                add(at + 12, fourth);
-            } else {
-                add(at, first);
+        while at < PART {
+            // SAFETY: columns of the matrix, for an input below `inputs`; they are aligned, because
+            // outputs are a multiple of the columns.
+            let weights = |at| unsafe { load_halves(matrix.wrapping_add(at * self.outputs)) };
+            let weights = [weights(at), weights(at + 1), weights(at + 2), weights(at + 3)];
+            for (n, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: inputs of a row, which nobody writes meanwhile; they are aligned.
+                let inputs = unsafe { load_four(input(n, at)) };
+                for i in 0..4 {
+                    for c in 0..COLUMNS {
+                        sums[c] = add_product(sums[c], inputs[i], weights[i][c]);
+                    }
+                }
             }
-            at += INPUTS;
+            at += 4;
         }
-        // SAFETY: the caller's contract.
-        let finish = |n, sums, square| unsafe { self.finish(cache, row + n, column, sums, square) };
-        finish(0, sums[0], squares[0]);
-        if N == ROWS {
-            finish(1, sums[N - 3], squares[N - 3]);
-            finish(2, sums[N - 2], squares[N - 2]);
-            finish(3, sums[N - 1], squares[N - 1]);
+        for (n, sums) in sums.iter().enumerate() {
+            let to = rows.of(row + n, Numbers::Sums).wrapping_add(part * self.outputs + column);
+            let (first, second) =
+                ([sums[0], sums[1], sums[2], sums[3]], [sums[4], sums[5], sums[6], sums[7]]);
+            // SAFETY: sums of the row, and this lane's alone.
+            unsafe { store_four(to, first) };
+            // SAFETY: as above.
+            unsafe { store_four(to.wrapping_add(4), second) };
+            if self.normalized && column == 0 {
+                let (mut squares, mut at) = ([0.0; 4], 0);
+                while at < PART {
+                    // SAFETY: inputs of a row, as above.
+                    let inputs = unsafe { load_four(input(n, at)) };
+                    for i in 0..4 {
+                        squares[i] = add_product(squares[i], inputs[i], inputs[i]);
+                    }
+                    at += 4;
+                }
+                // SAFETY: squares of the row and the part, and this lane's alone.
+                unsafe { store_four(rows.of(row + n, Numbers::Squares).wrapping_add(part * 4), squares) };
+            }
         }
     }
 
-    /// Stores the sums of some columns of a row.
+    /// Four outputs of a row, after the sums of the parts and a barrier.
     ///
     /// # Safety
-    /// As [`Product::tile`].
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    unsafe fn finish(&self, cache: &Cache, row: usize, column: usize, sums: [f32; COLUMNS], square: f32) {
-        let mean = square * (1.0 / WIDTH as f32);
-        let factor = if self.normalized { inverse_root(mean + EPSILON) } else { 1.0 };
-        let mut c = 0;
-        while c < COLUMNS {
-            // SAFETY: the caller's contract.
-            unsafe { self.finish_one(cache, row, column + c, sums[c] * factor) };
-            c += 1;
+    /// The rows have sums and squares, which nobody writes meanwhile. `column` is a multiple of 4
+    /// below the outputs.
+    #[inline(always)]
+    pub(crate) unsafe fn four(&self, rows: Rows, row: usize, column: usize) -> [f32; 4] {
+        let sums = rows.of(row, Numbers::Sums).wrapping_add(column);
+        // SAFETY: the caller's contract; parts are aligned.
+        let sums = |part: usize| unsafe { load_four(sums.wrapping_add(part * self.outputs)) };
+        let mut total = plus(sums(0), sums(1));
+        if self.inputs == HIDDEN {
+            // Loads that are under way together.
+            let (c, d, e, f) = (sums(2), sums(3), sums(4), sums(5));
+            total = plus(plus(plus(plus(total, c), d), e), f);
         }
+        if self.normalized {
+            let squares = rows.of(row, Numbers::Squares);
+            // SAFETY: squares of the row, which nobody writes meanwhile; they are aligned.
+            let [a, b, c, d] =
+                plus(unsafe { load_four(squares) }, unsafe { load_four(squares.wrapping_add(4)) });
+            let factor = inverse_root(((a + b) + (c + d)) * (1.0 / WIDTH as f32) + EPSILON);
+            total = total.map(|number| number * factor);
+        }
+        total
     }
 
+    /// Adds up the parts, and stores the lane's share of the outputs, without a barrier.
+    ///
     /// # Safety
-    /// As [`Product::tile`], for one row and one column.
-    #[inline(always)]
-    unsafe fn finish_one(&self, cache: &Cache, row: usize, column: usize, sum: f32) {
-        let of = |part| cache.numbers(part).wrapping_add(row * Cache::ROW_STRIDE + column);
-        match self.target {
-            // SAFETY: a number of the target, and this lane's alone.
-            Target::Store(part) => unsafe { store(of(part), sum) },
-            // SAFETY: as above.
-            Target::StorePositive(part) => unsafe { store(of(part), if sum > 0.0 { sum } else { 0.0 }) },
-            // SAFETY: as above.
-            Target::Add(part) => unsafe { add(of(part), sum) },
-            Target::Attention(layer) => {
-                let (sequence, position) = cache.place(row);
-                let to = match column / WIDTH {
-                    0 => of(Numbers::Query),
-                    1 => cache
-                        .keys(sequence, layer)
-                        .wrapping_add((column - WIDTH) * CONTEXT + position as usize),
-                    _ => cache
-                        .values(sequence, layer)
-                        .wrapping_add(position as usize * WIDTH + column - 2 * WIDTH),
-                };
-                // SAFETY: a number of the row, or of a sequence and a position of the cache (its
-                // step was checked); this lane's alone.
-                unsafe { store(to, sum) };
+    /// As [`Product::four`]; the rows' steps were checked. Nobody else uses the target meanwhile,
+    /// but other lanes for their shares.
+    #[inline(never)]
+    pub(crate) unsafe fn finish(&self, lane: Lane, cache: &Cache, rows: Rows, target: Target) {
+        let fours = self.shares.fours;
+        let mut item = lane.rank;
+        while item < rows.count * fours.get() {
+            let (row, four) = fours.divide(item);
+            let (row, column) = (row as usize, four as usize * 4);
+            // SAFETY: the caller's contract.
+            let four = unsafe { self.four(rows, row, column) };
+            let of = |part| rows.of(row, part).wrapping_add(column);
+            match target {
+                Target::StorePositive(part) => {
+                    let four = four.map(|number| if number > 0.0 { number } else { 0.0 });
+                    // SAFETY: numbers of the target, and this lane's alone.
+                    unsafe { store_four(of(part), four) };
+                }
+                // SAFETY: as above.
+                Target::Add(part) => unsafe { add_four(of(part), four) },
+                Target::Attention(layer) => {
+                    let (sequence, position) = cache.place(row);
+                    let position = position as usize;
+                    match column / WIDTH {
+                        // SAFETY: as above.
+                        0 => unsafe { store_four(of(Numbers::Query), four) },
+                        1 => {
+                            let to = cache.keys(sequence, layer).wrapping_add(position);
+                            let to = to.wrapping_add((column - WIDTH) * CONTEXT);
+                            // SAFETY: keys of a sequence and a position of the cache (its step was
+                            // checked); this lane's alone.
+                            let store = |at: usize| unsafe { store(to.wrapping_add(at * CONTEXT), four[at]) };
+                            store(0);
+                            store(1);
+                            store(2);
+                            store(3);
+                        }
+                        _ => {
+                            let to = cache.values(sequence, layer).wrapping_add(position * WIDTH);
+                            // SAFETY: values, as above.
+                            unsafe { store_four(to.wrapping_add(column - 2 * WIDTH), four) };
+                        }
+                    }
+                }
             }
+            item += lane.size;
         }
     }
 }
 
-/// Adds four inputs times their weights to the sums of a row, and their squares.
+/// Rows that a CPU's lane computes at a time, so that it loads a weight once for them.
+#[cfg(not(target_arch = "nvptx64"))]
+const ROWS: usize = 4;
+
 #[inline(always)]
-fn add_four(sums: &mut [f32; COLUMNS], square: &mut f32, inputs: [f32; 4], weights: [[f32; COLUMNS]; 4]) {
-    let mut i = 0;
-    while i < 4 {
-        *square = add_product(*square, inputs[i], inputs[i]);
-        let mut c = 0;
-        while c < COLUMNS {
-            sums[c] = add_product(sums[c], inputs[i], weights[i][c]);
-            c += 1;
-        }
-        i += 1;
-    }
+fn plus(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+    [a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]]
 }
 
 /// Copies the embedding of each row's token: the lane's share, without a barrier.
 ///
 /// # Safety
-/// `matrix` is `[VOCABULARY][WIDTH]`, readable, at a multiple of 16 bytes. The cache has the rows;
-/// nobody else writes their residuals, but other lanes for their shares.
+/// `matrix` is `[VOCABULARY][WIDTH]`, readable, at a multiple of 16 bytes. The rows are rows of the
+/// cache; nobody else uses their residuals, but other lanes for their shares.
 #[inline(never)]
-pub(crate) unsafe fn embed(lane: Lane, cache: &Cache, rows: u32, matrix: *const u16) {
+pub(crate) unsafe fn embed(lane: Lane, cache: &Cache, rows: Rows, matrix: *const u16) {
     const BLOCKS: u32 = (WIDTH / COLUMNS) as u32;
     let mut item = lane.rank;
-    while item < rows * BLOCKS {
+    while item < rows.count * BLOCKS {
         let (row, column) = ((item / BLOCKS) as usize, (item % BLOCKS) as usize * COLUMNS);
         let token = cache.get(row).token as usize;
         // SAFETY: columns of a row of the matrix, aligned to their number.
         let numbers = unsafe { load_halves(matrix.wrapping_add(token * WIDTH + column)) };
-        let to = cache.numbers(Numbers::Residual).wrapping_add(row * Cache::ROW_STRIDE + column);
+        let to = rows.of(row, Numbers::Residual).wrapping_add(column);
         let mut c = 0;
         while c < COLUMNS {
             // SAFETY: numbers of the row, and this lane's alone.

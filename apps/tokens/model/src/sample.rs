@@ -1,86 +1,222 @@
-//! The choice of the next token.
+//! The choice of the next token: three phases, and a barrier between. A lane has a block of eight
+//! tokens of a row in the first two, and in the last one a row.
 #![allow(unsafe_code)]
 
-use crate::cache::{Cache, Numbers};
-use crate::config::VOCABULARY;
+use crate::cache::{BLOCK, BLOCKS, Cache, Numbers, Rows};
 use crate::math::{exp, random};
-use crate::memory::{Lane, load_four};
+use crate::memory::{Lane, load, load_four, store, store_four};
+use crate::product::Product;
 use crate::{Sampling, Step};
+
+/// Calls `each` with the rows and blocks of a lane.
+#[inline(always)]
+fn each_block(lane: Lane, rows: Rows, mut each: impl FnMut(usize, usize)) {
+    const COUNT: u32 = BLOCKS as u32;
+    let mut item = lane.rank;
+    while item < rows.count * COUNT {
+        each((item / COUNT) as usize, (item % COUNT) as usize);
+        item += lane.size;
+    }
+}
+
+/// # Safety
+/// `from` is readable for eight numbers, which nobody writes meanwhile, and aligned to 16 bytes.
+#[inline(always)]
+unsafe fn load_eight(from: *const f32) -> [f32; 8] {
+    // SAFETY: the caller's contract.
+    let ([a, b, c, d], [e, f, g, h]) = unsafe { (load_four(from), load_four(from.wrapping_add(4))) };
+    [a, b, c, d, e, f, g, h]
+}
+
+/// Stores the logits, which are the outputs of the product, and the highest of each block.
+///
+/// # Safety
+/// As `Product::finish`.
+#[inline(never)]
+pub(crate) unsafe fn rate(lane: Lane, rows: Rows, product: &Product) {
+    each_block(lane, rows, |row, block| {
+        // SAFETY: the caller's contract.
+        let four = |column| unsafe { product.four(rows, row, column) };
+        let (first, second) = (four(block * BLOCK), four(block * BLOCK + 4));
+        let to = rows.of(row, Numbers::Logits).wrapping_add(block * BLOCK);
+        // SAFETY: numbers of the row, and this lane's alone.
+        unsafe {
+            store_four(to, first);
+            store_four(to.wrapping_add(4), second);
+        }
+        let highest = highest(highest(first[0], &first[1..]), &second);
+        // SAFETY: as above.
+        unsafe { store(rows.of(row, Numbers::Highest).wrapping_add(block), highest) };
+    });
+}
+
+/// The highest of some logits and others.
+#[inline(always)]
+fn highest(mut most: f32, logits: &[f32]) -> f32 {
+    let mut i = 0;
+    while i < logits.len() {
+        most = if logits[i] > most { logits[i] } else { most };
+        i += 1;
+    }
+    most
+}
+
+/// Adds up the powers of the logits of each block, of rows whose token is drawn.
+///
+/// # Safety
+/// The rows are rows of the cache with their logits, which nobody writes meanwhile.
+#[inline(never)]
+pub(crate) unsafe fn weigh(lane: Lane, cache: &Cache, rows: Rows) {
+    each_block(lane, rows, |row, block| {
+        let sampling = cache.get(row).sampling;
+        if !is_drawn(sampling) {
+            return;
+        }
+        // SAFETY: numbers of the row, which nobody writes meanwhile.
+        let (most, logits) = unsafe {
+            let logits = rows.of(row, Numbers::Logits).wrapping_add(block * BLOCK);
+            (most(rows.of(row, Numbers::Highest)), load_eight(logits))
+        };
+        let power = sum(powers(logits, most, 1.0 / sampling.temperature));
+        // SAFETY: a number of the row, and this lane's alone.
+        unsafe { store(rows.of(row, Numbers::Powers).wrapping_add(block), power) };
+    });
+}
+
+/// The highest logit of all blocks.
+///
+/// # Safety
+/// `blocks` are the highest of each, which nobody writes meanwhile.
+#[inline(always)]
+unsafe fn most(blocks: *const f32) -> f32 {
+    let (mut most, mut block) = (f32::NEG_INFINITY, 0);
+    while block < BLOCKS {
+        // SAFETY: the caller's contract.
+        most = highest(most, &unsafe { load_eight(blocks.wrapping_add(block)) });
+        block += 8;
+    }
+    most
+}
+
+/// Returns whether a token is drawn: else the most likely one is taken.
+#[inline(always)]
+fn is_drawn(sampling: Sampling) -> bool {
+    // Not if the temperature is no number.
+    sampling.temperature >= Sampling::MIN_TEMPERATURE
+}
+
+#[inline(always)]
+fn powers(logits: [f32; BLOCK], most: f32, scale: f32) -> [f32; BLOCK] {
+    logits.map(|logit| exp((logit - most) * scale))
+}
+
+#[inline(always)]
+fn sum([a, b, c, d, e, f, g, h]: [f32; BLOCK]) -> f32 {
+    ((a + b) + (c + d)) + ((e + f) + (g + h))
+}
 
 /// Chooses each row's next token: the lane's share, without a barrier.
 ///
 /// # Safety
-/// The cache has the rows, with their logits, which nobody writes meanwhile.
+/// As [`weigh`], after it and a barrier.
 #[inline(never)]
-pub(crate) unsafe fn choose(lane: Lane, cache: &Cache, rows: u32) {
+pub(crate) unsafe fn choose(lane: Lane, cache: &Cache, rows: Rows) {
     let mut row = lane.rank;
-    while row < rows {
-        let logits = cache.numbers(Numbers::Logits).wrapping_add(row as usize * Cache::ROW_STRIDE);
-        // SAFETY: the caller's contract; a row's logits are aligned.
-        let four = |token: usize| unsafe { load_four(logits.wrapping_add(token)) };
+    while row < rows.count {
         let Step { position, sampling, .. } = cache.get(row as usize);
-        cache.set_next(row as usize, token_of(four, sampling, position));
+        let of = |part| rows.of(row as usize, part);
+        // SAFETY: the caller's contract.
+        let token = unsafe {
+            let most = most(of(Numbers::Highest));
+            token_of(most, of(Numbers::Logits), of(Numbers::Highest), of(Numbers::Powers), sampling, position)
+        };
+        cache.set_next(row as usize, token);
         row += lane.size;
     }
 }
 
-/// Chooses a token. `four` loads the logits of four tokens, from a multiple of 4 on: a load has a
-/// long latency, so several are under way.
+/// Chooses a token.
+///
+/// # Safety
+/// There are the logits, the highest of each block, which is `most` for one of them, and, if a
+/// token is drawn, what the powers of each block add up to. Nobody writes them meanwhile.
 #[inline(always)]
-fn token_of(four: impl Fn(usize) -> [f32; 4], sampling: Sampling, position: u32) -> u8 {
-    let (mut best, mut most, mut token) = (0, four(0)[0], 0);
-    while token < VOCABULARY {
-        let (first, second) = (four(token), four(token + 4));
-        let mut i = 0;
-        while i < 8 {
-            let logit = if i < 4 { first[i] } else { second[i - 4] };
-            if logit > most {
-                (best, most) = (token + i, logit);
+unsafe fn token_of(
+    most: f32,
+    logits: *const f32,
+    highest: *const f32,
+    powers_of: *const f32,
+    sampling: Sampling,
+    position: u32,
+) -> u8 {
+    // SAFETY: the caller's contract.
+    let block_of = |block: usize| unsafe { load_eight(logits.wrapping_add(block * BLOCK)) };
+    if is_drawn(sampling) {
+        let (mut total, mut block) = (0.0, 0);
+        while block < BLOCKS {
+            // SAFETY: the caller's contract.
+            let eight = unsafe { load_eight(powers_of.wrapping_add(block)) };
+            let mut i = 0;
+            while i < 8 {
+                total += eight[i];
+                i += 1;
             }
-            i += 1;
+            block += 8;
         }
-        token += 8;
-    }
-    if sampling.temperature.is_nan() || sampling.temperature < Sampling::MIN_TEMPERATURE {
-        return best as u8;
-    }
-    let scale = 1.0 / sampling.temperature;
-    let powers = |token| {
-        let [a, b, c, d] = four(token);
-        let power = |logit: f32| exp((logit - most) * scale);
-        [power(a), power(b), power(c), power(d)]
-    };
-    let (mut total, mut token) = (0.0, 0);
-    while token < VOCABULARY {
-        let [a, b, c, d] = powers(token);
-        total += (a + b) + (c + d);
-        token += 4;
-    }
-    let limit = random(sampling.seed, position) * total;
-    let (mut sum, mut token) = (0.0, 0);
-    while token < VOCABULARY {
-        let [a, b, c, d] = powers(token);
-        let next = sum + ((a + b) + (c + d));
-        if next > limit {
-            let left = limit - sum;
-            let ahead = u8::from(a <= left) + u8::from(a + b <= left) + u8::from((a + b) + c <= left);
-            return token as u8 + ahead;
+        let limit = random(sampling.seed, position) * total;
+        let (mut sum, mut block) = (0.0, 0);
+        while block < BLOCKS {
+            // SAFETY: the caller's contract.
+            let next = sum + unsafe { load(powers_of.wrapping_add(block)) };
+            if next > limit {
+                let powers = powers(block_of(block), most, 1.0 / sampling.temperature);
+                let (left, mut ahead, mut part, mut i) = (limit - sum, 0, 0.0, 0);
+                while i < BLOCK - 1 {
+                    part += powers[i];
+                    ahead += u8::from(part <= left);
+                    i += 1;
+                }
+                return (block * BLOCK) as u8 + ahead;
+            }
+            sum = next;
+            block += 1;
         }
-        sum = next;
-        token += 4;
+        // The limit was rounded up to the total.
     }
-    // The limit was rounded up to the total.
-    best as u8
+    let mut block = 0;
+    // SAFETY: the caller's contract.
+    while block < BLOCKS - 1 && unsafe { load(highest.wrapping_add(block)) } != most {
+        block += 1;
+    }
+    let (logits, mut at) = (block_of(block), 0);
+    while at < BLOCK - 1 && logits[at] != most {
+        at += 1;
+    }
+    (block * BLOCK + at) as u8
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::VOCABULARY;
 
     fn choose(logits: &[f32; VOCABULARY], temperature: f32, seed: u64) -> u8 {
-        let four = |token| [logits[token], logits[token + 1], logits[token + 2], logits[token + 3]];
-        token_of(four, Sampling { temperature, seed }, 7)
+        let mut numbers = [Aligned([0.0; VOCABULARY]), Aligned([0.0; VOCABULARY]), Aligned(*logits)];
+        let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        for (block, logits) in logits.as_chunks().0.iter().enumerate() {
+            numbers[0].0[block] = highest(logits[0], logits);
+            numbers[1].0[block] = sum(powers(*logits, most, 1.0 / temperature));
+        }
+        let [highest, powers, logits] = numbers.each_ref().map(|numbers| numbers.0.as_ptr());
+        // SAFETY: a row's numbers, as they are computed above.
+        unsafe {
+            assert_eq!(super::most(highest), most);
+            token_of(most, logits, highest, powers, Sampling { temperature, seed }, 7)
+        }
     }
+
+    #[repr(align(16))]
+    struct Aligned([f32; VOCABULARY]);
 
     #[test]
     fn the_most_likely_token_is_chosen_without_a_temperature() {

@@ -29,7 +29,7 @@ const LIMITS: Limits = Limits { body: 64 << 10, ..Limits::DEFAULT };
 const MODELS: u32 = 64;
 /// Data threads, at most, unless the user says otherwise: each keeps a core busy while tokens pass,
 /// and one sends some hundred thousand small events a second.
-const DATA_THREADS: usize = 4;
+const DATA_THREADS: usize = 2;
 /// A connection without a request is closed after so long.
 const IDLE_NS: u64 = 75_000_000_000;
 

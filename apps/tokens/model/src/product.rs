@@ -123,14 +123,14 @@ impl Product {
             // outputs are a multiple of the columns.
             let weights = |at| unsafe { load_halves(matrix.wrapping_add(at * self.outputs)) };
             let weights = [weights(at), weights(at + 1), weights(at + 2), weights(at + 3)];
-            for (n, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: inputs of a row, which nobody writes meanwhile; they are aligned.
-                let inputs = unsafe { load_four(input(n, at)) };
-                for i in 0..4 {
-                    for c in 0..COLUMNS {
-                        sums[c] = add_product(sums[c], inputs[i], weights[i][c]);
-                    }
-                }
+            // SAFETY: inputs of a row, which nobody writes meanwhile; they are aligned.
+            let inputs = |n| unsafe { load_four(input(n, at)) };
+            // Rows by name, and no loop: sums that a loop numbers would lie in memory.
+            add_products(&mut sums[0], inputs(0), weights);
+            if N == ROWS {
+                add_products(&mut sums[N - 3], inputs(1), weights);
+                add_products(&mut sums[N - 2], inputs(2), weights);
+                add_products(&mut sums[N - 1], inputs(3), weights);
             }
             at += 4;
         }
@@ -241,6 +241,17 @@ impl Product {
 /// Rows that a CPU's lane computes at a time, so that it loads a weight once for them.
 #[cfg(not(target_arch = "nvptx64"))]
 const ROWS: usize = 4;
+
+/// Adds four inputs times their weights to the sums of a row.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+fn add_products(sums: &mut [f32; COLUMNS], inputs: [f32; 4], weights: [[f32; COLUMNS]; 4]) {
+    for i in 0..4 {
+        for c in 0..COLUMNS {
+            sums[c] = add_product(sums[c], inputs[i], weights[i][c]);
+        }
+    }
+}
 
 #[inline(always)]
 fn plus(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {

@@ -11,10 +11,12 @@ use crate::config::{CONTEXT, EPSILON, HEAD_WIDTH, HEADS, SCORE_SCALE, SLOPES, WI
 use crate::math::{add_product, exp, inverse_root};
 use crate::memory::{Lane, SIDE, load, load_four, load_side, store, store_four, store_side};
 
-/// Numbers that a lane loads of each of its columns or keys before it adds any: on a GPU the loads
-/// of a whole item are under way together.
+/// What a lane of a CPU loads of each of its columns or keys before it adds any. On a GPU the loads
+/// of a whole item are under way together: eight times as many.
+const FOUR: usize = 4;
+const _: () = assert!(HEAD_WIDTH == 8 * FOUR && CHUNK == 8 * FOUR);
+/// Chunks that are loaded together.
 const EIGHT: usize = 8;
-const _: () = assert!(HEAD_WIDTH == 4 * EIGHT && CHUNK == 4 * EIGHT);
 
 /// A part of attention: a row, a head, a chunk of keys, and some of `sides` columns.
 struct Item {
@@ -87,15 +89,13 @@ unsafe fn powers(cache: &Cache, rows: Rows, item: &Item, layer: usize, key: usiz
     // SAFETY: keys of the sequence; what is not written yet is zeros or older keys. Nobody writes
     // them meanwhile.
     let keys = |at: usize| unsafe { load_side(keys.wrapping_add(at * CONTEXT)) };
-    let keys = |at| [0, 1, 2, 3, 4, 5, 6, 7].map(|i| keys(at + i));
+    let keys = |at| [keys(at), keys(at + 1), keys(at + 2), keys(at + 3)];
     // SAFETY: numbers of the row's query, which nobody writes meanwhile.
     let query = |at: usize| unsafe { load_four(query.wrapping_add(at)) };
     let (mut dots, mut squares, mut query_square) = ([0.0; SIDE], [0.0; SIDE], 0.0);
-    let mut add = |at, keys: [[f32; SIDE]; EIGHT]| {
-        let ([a, b, c, d], [e, f, g, h]) = (query(at), query(at + 4));
-        let query = [a, b, c, d, e, f, g, h];
-        let mut i = 0;
-        while i < EIGHT {
+    let mut add = |at, keys: [[f32; SIDE]; FOUR]| {
+        let (query, mut i) = (query(at), 0);
+        while i < FOUR {
             query_square = add_product(query_square, query[i], query[i]);
             let mut c = 0;
             while c < SIDE {
@@ -107,16 +107,21 @@ unsafe fn powers(cache: &Cache, rows: Rows, item: &Item, layer: usize, key: usiz
         }
     };
     if cfg!(target_arch = "nvptx64") {
-        let (a, b, c, d) = (keys(0), keys(8), keys(16), keys(24));
+        let (a, b, c, d) = (keys(0), keys(4), keys(8), keys(12));
+        let (e, f, g, h) = (keys(16), keys(20), keys(24), keys(28));
         add(0, a);
-        add(8, b);
-        add(16, c);
-        add(24, d);
+        add(4, b);
+        add(8, c);
+        add(12, d);
+        add(16, e);
+        add(20, f);
+        add(24, g);
+        add(28, h);
     } else {
         let mut at = 0;
         while at < HEAD_WIDTH {
             add(at, keys(at));
-            at += EIGHT;
+            at += FOUR;
         }
     }
     let (scale, slope) = (SCORE_SCALE * inverse_root(query_square + EPSILON), SLOPES[item.head]);
@@ -124,10 +129,17 @@ unsafe fn powers(cache: &Cache, rows: Rows, item: &Item, layer: usize, key: usiz
     while c < SIDE {
         let distance = item.position as i32 - (key + c) as i32;
         let cosine = dots[c] * inverse_root(squares[c] + EPSILON);
-        // In any case, so that the compiler does not load each key where it is known to be needed.
-        let power = exp(cosine * scale - distance as f32 * slope);
+        let power = |cosine: f32| exp(cosine * scale - distance as f32 * slope);
         // A key after the row's own has no share.
-        dots[c] = if distance >= 0 { power } else { 0.0 };
+        dots[c] = if cfg!(target_arch = "nvptx64") {
+            // In any case, so that the compiler does not load each key where it is surely needed.
+            let power = power(cosine);
+            if distance >= 0 { power } else { 0.0 }
+        } else if distance >= 0 {
+            power(cosine)
+        } else {
+            0.0
+        };
         c += 1;
     }
     dots
@@ -171,15 +183,13 @@ pub(crate) unsafe fn mix(lane: Lane, cache: &Cache, rows: Rows, layer: usize) {
 unsafe fn sums(scores: *const f32, values: *const f32, count: usize) -> ([f32; SIDE], f32) {
     // SAFETY: the caller's contract.
     let value = |at: usize| unsafe { load_side(values.wrapping_add(at * WIDTH)) };
-    let values = |at| [0, 1, 2, 3, 4, 5, 6, 7].map(|i| value(at + i));
+    let values = |at| [value(at), value(at + 1), value(at + 2), value(at + 3)];
     // SAFETY: as above.
     let score = |at: usize| unsafe { load_four(scores.wrapping_add(at)) };
     let (mut sums, mut share) = ([0.0; SIDE], 0.0);
-    let mut add = |at, values: [[f32; SIDE]; EIGHT]| {
-        let ([a, b, c, d], [e, f, g, h]) = (score(at), score(at + 4));
-        let scores = [a, b, c, d, e, f, g, h];
-        let mut i = 0;
-        while i < EIGHT {
+    let mut add = |at, values: [[f32; SIDE]; FOUR]| {
+        let (scores, mut i) = (score(at), 0);
+        while i < FOUR {
             share += scores[i];
             let mut c = 0;
             while c < SIDE {
@@ -190,20 +200,31 @@ unsafe fn sums(scores: *const f32, values: *const f32, count: usize) -> ([f32; S
         }
     };
     if cfg!(target_arch = "nvptx64") {
-        let (a, b, c, d) = (values(0), values(8), values(16), values(24));
+        let (a, b, c, d) = (values(0), values(4), values(8), values(12));
+        let (e, f, g, h) = (values(16), values(20), values(24), values(28));
         add(0, a);
-        add(8, b);
-        add(16, c);
-        add(24, d);
+        add(4, b);
+        add(8, c);
+        add(12, d);
+        add(16, e);
+        add(20, f);
+        add(24, g);
+        add(28, h);
     } else {
         // What is left out has no share, and does not change the sums.
         let mut at = 0;
         while at < CHUNK && at < count {
             add(at, values(at));
-            at += EIGHT;
+            at += FOUR;
         }
     }
     (sums, share)
+}
+
+/// In a list and no loop, which would have them in memory.
+#[inline(always)]
+fn eight<T>(of: impl Fn(usize) -> T) -> [T; EIGHT] {
+    [of(0), of(1), of(2), of(3), of(4), of(5), of(6), of(7)]
 }
 
 /// Adds up the chunks of each row, and divides by what the powers add up to: the lane's share,
@@ -227,8 +248,8 @@ pub(crate) unsafe fn merge(lane: Lane, cache: &Cache, rows: Rows) {
         let (mut sums, mut total, mut chunk) = ([0.0; 4], 0.0, 0);
         while chunk < chunks {
             // Loads that are under way together.
-            let fours = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| four(chunk + i));
-            let shares = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| share(chunk + i));
+            let fours = eight(|i| four(chunk + i));
+            let shares = eight(|i| share(chunk + i));
             let mut i = 0;
             while i < EIGHT {
                 if chunk + i < chunks {

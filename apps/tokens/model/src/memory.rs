@@ -109,16 +109,6 @@ pub(crate) unsafe fn store(to: *mut f32, number: f32) {
     unsafe { to.write(number) };
 }
 
-/// # Safety
-/// As [`store_four`].
-#[inline(always)]
-pub(crate) unsafe fn add_four(to: *mut f32, numbers: [f32; 4]) {
-    // SAFETY: the caller's contract.
-    let [a, b, c, d] = unsafe { load_four(to) };
-    // SAFETY: the caller's contract.
-    unsafe { store_four(to, [a + numbers[0], b + numbers[1], c + numbers[2], d + numbers[3]]) };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use crate::config::{CONTEXT, EPSILON, HIDDEN, WIDTH};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::math::add_product;
 use crate::math::{COLUMNS, inverse_root, load_halves};
-use crate::memory::{Divisor, Lane, add_four, load_four, store, store_four};
+use crate::memory::{Divisor, Lane, load_four, store, store_four};
 
 /// Columns that a warp of a GPU computes at a time.
 pub(crate) const TILE: usize = 64;
@@ -123,14 +123,14 @@ impl Product {
             // outputs are a multiple of the columns.
             let weights = |at| unsafe { load_halves(matrix.wrapping_add(at * self.outputs)) };
             let weights = [weights(at), weights(at + 1), weights(at + 2), weights(at + 3)];
-            for (n, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: inputs of a row, which nobody writes meanwhile; they are aligned.
-                let inputs = unsafe { load_four(input(n, at)) };
-                for i in 0..4 {
-                    for c in 0..COLUMNS {
-                        sums[c] = add_product(sums[c], inputs[i], weights[i][c]);
-                    }
-                }
+            // SAFETY: inputs of a row, which nobody writes meanwhile; they are aligned.
+            let inputs = |n| unsafe { load_four(input(n, at)) };
+            // Rows by name, and no loop: sums that a loop numbers would lie in memory.
+            add_products(&mut sums[0], inputs(0), weights);
+            if N == ROWS {
+                add_products(&mut sums[N - 3], inputs(1), weights);
+                add_products(&mut sums[N - 2], inputs(2), weights);
+                add_products(&mut sums[N - 1], inputs(3), weights);
             }
             at += 4;
         }
@@ -168,21 +168,21 @@ impl Product {
         let sums = rows.of(row, Numbers::Sums).wrapping_add(column);
         // SAFETY: the caller's contract; parts are aligned.
         let sums = |part: usize| unsafe { load_four(sums.wrapping_add(part * self.outputs)) };
-        let mut total = plus(sums(0), sums(1));
+        // In each case, all loads are under way together.
         if self.inputs == HIDDEN {
-            // Loads that are under way together.
-            let (c, d, e, f) = (sums(2), sums(3), sums(4), sums(5));
-            total = plus(plus(plus(plus(total, c), d), e), f);
+            let (a, b, c, d, e, f) = (sums(0), sums(1), sums(2), sums(3), sums(4), sums(5));
+            return plus(plus(plus(plus(plus(a, b), c), d), e), f);
         }
-        if self.normalized {
-            let squares = rows.of(row, Numbers::Squares);
-            // SAFETY: squares of the row, which nobody writes meanwhile; they are aligned.
-            let [a, b, c, d] =
-                plus(unsafe { load_four(squares) }, unsafe { load_four(squares.wrapping_add(4)) });
-            let factor = inverse_root(((a + b) + (c + d)) * (1.0 / WIDTH as f32) + EPSILON);
-            total = total.map(|number| number * factor);
-        }
-        total
+        let squares = rows.of(row, Numbers::Squares);
+        // SAFETY: squares of the row, which nobody writes meanwhile; they are aligned.
+        let squares = |part: usize| unsafe { load_four(squares.wrapping_add(part * 4)) };
+        // Squares in any case: those of another product have no effect.
+        let (a, b, first, second) = (sums(0), sums(1), squares(0), squares(1));
+        let [c, d, e, f] = plus(first, second);
+        let factor = inverse_root(((c + d) + (e + f)) * (1.0 / WIDTH as f32) + EPSILON);
+        let factor = if self.normalized { factor } else { 1.0 };
+        let [a, b, c, d] = plus(a, b);
+        [a * factor, b * factor, c * factor, d * factor]
     }
 
     /// Adds up the parts, and stores the lane's share of the outputs, without a barrier.
@@ -197,9 +197,16 @@ impl Product {
         while item < rows.count * fours.get() {
             let (row, four) = fours.divide(item);
             let (row, column) = (row as usize, four as usize * 4);
+            let of = |part| rows.of(row, part).wrapping_add(column);
+            // Loads that are under way together with those of the parts.
+            let (sequence, position) = cache.place(row);
+            let before = match target {
+                // SAFETY: numbers of the target, and this lane's alone.
+                Target::Add(part) => unsafe { load_four(of(part)) },
+                _ => [0.0; 4],
+            };
             // SAFETY: the caller's contract.
             let four = unsafe { self.four(rows, row, column) };
-            let of = |part| rows.of(row, part).wrapping_add(column);
             match target {
                 Target::StorePositive(part) => {
                     let four = four.map(|number| if number > 0.0 { number } else { 0.0 });
@@ -207,9 +214,8 @@ impl Product {
                     unsafe { store_four(of(part), four) };
                 }
                 // SAFETY: as above.
-                Target::Add(part) => unsafe { add_four(of(part), four) },
+                Target::Add(part) => unsafe { store_four(of(part), plus(before, four)) },
                 Target::Attention(layer) => {
-                    let (sequence, position) = cache.place(row);
                     let position = position as usize;
                     match column / WIDTH {
                         // SAFETY: as above.
@@ -241,6 +247,17 @@ impl Product {
 /// Rows that a CPU's lane computes at a time, so that it loads a weight once for them.
 #[cfg(not(target_arch = "nvptx64"))]
 const ROWS: usize = 4;
+
+/// Adds four inputs times their weights to the sums of a row.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+fn add_products(sums: &mut [f32; COLUMNS], inputs: [f32; 4], weights: [[f32; COLUMNS]; 4]) {
+    for i in 0..4 {
+        for c in 0..COLUMNS {
+            sums[c] = add_product(sums[c], inputs[i], weights[i][c]);
+        }
+    }
+}
 
 #[inline(always)]
 fn plus(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {

@@ -4,7 +4,7 @@
 
 use crate::cache::{BLOCK, BLOCKS, Cache, Numbers, Rows};
 use crate::math::{exp, random};
-use crate::memory::{Lane, load, load_four, store, store_four};
+use crate::memory::{Lane, load_four, store, store_four};
 use crate::product::Product;
 use crate::{Sampling, Step};
 
@@ -75,7 +75,7 @@ pub(crate) unsafe fn weigh(lane: Lane, cache: &Cache, rows: Rows) {
         // SAFETY: numbers of the row, which nobody writes meanwhile.
         let (most, logits) = unsafe {
             let logits = rows.of(row, Numbers::Logits).wrapping_add(block * BLOCK);
-            (most(rows.of(row, Numbers::Highest)), load_eight(logits))
+            (most(rows.of(row, Numbers::Highest)).0, load_eight(logits))
         };
         let power = sum(powers(logits, most, 1.0 / sampling.temperature));
         // SAFETY: a number of the row, and this lane's alone.
@@ -83,19 +83,23 @@ pub(crate) unsafe fn weigh(lane: Lane, cache: &Cache, rows: Rows) {
     });
 }
 
-/// The highest logit of all blocks.
+/// The highest logit of all blocks, and the first block that has it.
 ///
 /// # Safety
 /// `blocks` are the highest of each, which nobody writes meanwhile.
 #[inline(always)]
-unsafe fn most(blocks: *const f32) -> f32 {
-    let (mut most, mut block) = (f32::NEG_INFINITY, 0);
+unsafe fn most(blocks: *const f32) -> (f32, usize) {
+    let (mut most, mut first, mut block) = (f32::NEG_INFINITY, 0, 0);
     while block < BLOCKS {
         // SAFETY: the caller's contract.
-        most = highest(most, &unsafe { load_eight(blocks.wrapping_add(block)) });
+        let (eight, mut i) = (unsafe { load_eight(blocks.wrapping_add(block)) }, 0);
+        while i < 8 {
+            (most, first) = if eight[i] > most { (eight[i], block + i) } else { (most, first) };
+            i += 1;
+        }
         block += 8;
     }
-    most
+    (most, first)
 }
 
 /// Returns whether a token is drawn: else the most likely one is taken.
@@ -128,35 +132,34 @@ pub(crate) unsafe fn choose(lane: Lane, cache: &Cache, rows: Rows) {
         // SAFETY: the caller's contract.
         let token = unsafe {
             let most = most(of(Numbers::Highest));
-            token_of(most, of(Numbers::Logits), of(Numbers::Highest), of(Numbers::Powers), sampling, position)
+            token_of(most, of(Numbers::Logits), of(Numbers::Powers), sampling, position)
         };
         cache.set_next(row as usize, token);
         row += lane.size;
     }
 }
 
-/// Chooses a token.
+/// Chooses a token: of a block that is drawn, or the most likely one.
 ///
 /// # Safety
-/// There are the logits, the highest of each block, which is `most` for one of them, and, if a
-/// token is drawn, what the powers of each block add up to. Nobody writes them meanwhile.
+/// There are the logits, and, if a token is drawn, what the powers of each block add up to. Nobody
+/// writes them meanwhile.
 #[inline(always)]
 unsafe fn token_of(
-    most: f32,
+    (most, first): (f32, usize),
     logits: *const f32,
-    highest: *const f32,
     powers_of: *const f32,
     sampling: Sampling,
     position: u32,
 ) -> u8 {
     // SAFETY: the caller's contract.
     let block_of = |block: usize| unsafe { load_eight(logits.wrapping_add(block * BLOCK)) };
+    // SAFETY: the caller's contract.
+    let powers_of = |block: usize| unsafe { load_eight(powers_of.wrapping_add(block)) };
     if is_drawn(sampling) {
         let (mut total, mut block) = (0.0, 0);
         while block < BLOCKS {
-            // SAFETY: the caller's contract.
-            let eight = unsafe { load_eight(powers_of.wrapping_add(block)) };
-            let mut i = 0;
+            let (eight, mut i) = (powers_of(block), 0);
             while i < 8 {
                 total += eight[i];
                 i += 1;
@@ -164,35 +167,37 @@ unsafe fn token_of(
             block += 8;
         }
         let limit = random(sampling.seed, position) * total;
-        let (mut sum, mut block) = (0.0, 0);
+        // The block in which the limit lies, and how far; none, if it was rounded up to the total.
+        let (mut sum, mut block, mut found, mut left) = (0.0, 0, BLOCKS, 0.0);
         while block < BLOCKS {
-            // SAFETY: the caller's contract.
-            let next = sum + unsafe { load(powers_of.wrapping_add(block)) };
-            if next > limit {
-                let powers = powers(block_of(block), most, 1.0 / sampling.temperature);
-                let (left, mut ahead, mut part, mut i) = (limit - sum, 0, 0.0, 0);
-                while i < BLOCK - 1 {
-                    part += powers[i];
-                    ahead += u8::from(part <= left);
-                    i += 1;
+            let (eight, mut i) = (powers_of(block), 0);
+            while i < 8 {
+                let next = sum + eight[i];
+                if next > limit && found == BLOCKS {
+                    (found, left) = (block + i, limit - sum);
                 }
-                return (block * BLOCK) as u8 + ahead;
+                sum = next;
+                i += 1;
             }
-            sum = next;
-            block += 1;
+            block += 8;
         }
-        // The limit was rounded up to the total.
+        if found < BLOCKS {
+            let powers = powers(block_of(found), most, 1.0 / sampling.temperature);
+            let (mut ahead, mut part, mut i) = (0, 0.0, 0);
+            while i < BLOCK - 1 {
+                part += powers[i];
+                ahead += u8::from(part <= left);
+                i += 1;
+            }
+            return (found * BLOCK) as u8 + ahead;
+        }
     }
-    let mut block = 0;
-    // SAFETY: the caller's contract.
-    while block < BLOCKS - 1 && unsafe { load(highest.wrapping_add(block)) } != most {
-        block += 1;
+    let (logits, mut at, mut i) = (block_of(first), BLOCK - 1, BLOCK - 1);
+    while i > 0 {
+        i -= 1;
+        at = if logits[i] == most { i } else { at };
     }
-    let (logits, mut at) = (block_of(block), 0);
-    while at < BLOCK - 1 && logits[at] != most {
-        at += 1;
-    }
-    (block * BLOCK + at) as u8
+    (first * BLOCK + at) as u8
 }
 
 #[cfg(test)]
@@ -210,8 +215,9 @@ mod tests {
         let [highest, powers, logits] = numbers.each_ref().map(|numbers| numbers.0.as_ptr());
         // SAFETY: a row's numbers, as they are computed above.
         unsafe {
-            assert_eq!(super::most(highest), most);
-            token_of(most, logits, highest, powers, Sampling { temperature, seed }, 7)
+            let found = super::most(highest);
+            assert_eq!(found.0, most);
+            token_of(found, logits, powers, Sampling { temperature, seed }, 7)
         }
     }
 

@@ -58,7 +58,8 @@ impl Item {
 /// # Safety
 /// The rows are rows of the cache whose steps were checked; queries and keys are there. Nobody else
 /// uses the scores meanwhile, but other lanes for their shares.
-#[inline(never)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
 pub(crate) unsafe fn score(lane: Lane, cache: &Cache, rows: Rows, layer: usize) {
     const SIDES: u32 = (CHUNK / SIDE) as u32;
     let mut number = lane.rank;
@@ -151,7 +152,8 @@ unsafe fn powers(cache: &Cache, rows: Rows, item: &Item, layer: usize, key: usiz
 /// # Safety
 /// As [`score`], after it and a barrier; nobody else uses the partial sums meanwhile, but other
 /// lanes for their shares.
-#[inline(never)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
 pub(crate) unsafe fn mix(lane: Lane, cache: &Cache, rows: Rows, layer: usize) {
     const SIDES: u32 = (HEAD_WIDTH / SIDE) as u32;
     let mut number = lane.rank;
@@ -232,7 +234,8 @@ fn eight<T>(of: impl Fn(usize) -> T) -> [T; EIGHT] {
 ///
 /// # Safety
 /// As [`mix`], after it and a barrier.
-#[inline(never)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
 pub(crate) unsafe fn merge(lane: Lane, cache: &Cache, rows: Rows) {
     const FOURS: u32 = (WIDTH / 4) as u32;
     let mut number = lane.rank;

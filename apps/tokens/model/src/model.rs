@@ -6,7 +6,7 @@ use crate::cache::Numbers::{self, Hidden, Mixed, Residual};
 use crate::cache::{CHUNK, Cache, Rows, no_such_row};
 use crate::config::{CONTEXT, HIDDEN, LAYERS, VOCABULARY, WIDTH};
 use crate::memory::{Lane, load};
-use crate::product::{Product, Target, embed};
+use crate::product::{Product, Shape, Target, embed};
 use crate::sample::{choose, rate, weigh};
 use crate::{Step, StepError, Weights};
 use gpunet_device::Group;
@@ -97,16 +97,37 @@ impl Model {
         let (lane, cache) = (Lane::of(g), &self.cache);
         assert!(!cfg!(target_arch = "nvptx64") || lane.size >= 32, "the model needs a whole warp");
         let rows = self.admit(g, lane, rows as u32)?;
-        let mut layer = 0;
-        while layer < LAYERS {
-            self.compute_layer(g, lane, rows, layer);
-            layer += 1;
+        let mut number = 0;
+        // One loop, in which each phase is called once: then it is a part of this function on a
+        // GPU. A call would store and load again the registers of the caller, of each lane.
+        loop {
+            let (product, target) = self.product(number);
+            // SAFETY: the shapes are those that the check of the weights compares, the rows were
+            // admitted, and a barrier is before and after each phase.
+            unsafe {
+                #[cfg(target_arch = "nvptx64")]
+                crate::tensor::sum(&product, lane, rows);
+                #[cfg(not(target_arch = "nvptx64"))]
+                product.sum(lane, rows);
+                g.sync();
+                let Some(target) = target else {
+                    rate(lane, rows, &product);
+                    g.sync();
+                    break;
+                };
+                product.finish(lane, cache, rows, target);
+                g.sync();
+                if let Target::Attention(layer) = target {
+                    score(lane, cache, rows, layer);
+                    g.sync();
+                    mix(lane, cache, rows, layer);
+                    g.sync();
+                    merge(lane, cache, rows);
+                    g.sync();
+                }
+            }
+            number += 1;
         }
-        let logits = self.product(Residual, true, self.weights.unembedding, VOCABULARY);
-        self.sum(g, lane, rows, &logits);
-        // SAFETY: the sums are there, and a barrier is between.
-        unsafe { rate(lane, rows, &logits) };
-        g.sync();
         // SAFETY: the rows have logits, and a barrier is between.
         unsafe { weigh(lane, cache, rows) };
         g.sync();
@@ -116,50 +137,23 @@ impl Model {
         Ok(())
     }
 
-    /// Computes a layer for rows that were admitted. It meets after each phase.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn compute_layer<G: Group>(&self, g: &G, lane: Lane, rows: Rows, layer: usize) {
-        let (cache, weights) = (&self.cache, self.weights.layers[layer]);
-        let multiply = |product: Product, target| {
-            self.sum(g, lane, rows, &product);
-            // SAFETY: the sums are there, and a barrier is between.
-            unsafe { product.finish(lane, cache, rows, target) };
-            g.sync();
-        };
-        multiply(self.product(Residual, true, weights.qkv, 3 * WIDTH), Target::Attention(layer));
-        // SAFETY: the rows were admitted, and have queries and keys in this layer.
-        unsafe { score(lane, cache, rows, layer) };
-        g.sync();
-        // SAFETY: the rows have scores, and a barrier is between.
-        unsafe { mix(lane, cache, rows, layer) };
-        g.sync();
-        // SAFETY: the rows have partial sums, and a barrier is between.
-        unsafe { merge(lane, cache, rows) };
-        g.sync();
-        multiply(self.product(Mixed, false, weights.out, WIDTH), Target::Add(Residual));
-        multiply(self.product(Residual, true, weights.up, HIDDEN), Target::StorePositive(Hidden));
-        multiply(self.product(Hidden, false, weights.down, WIDTH), Target::Add(Residual));
-    }
-
-    /// A product with a matrix of the file.
-    const fn product(&self, input: Numbers, normalized: bool, at: u32, outputs: usize) -> Product {
-        let inputs = if matches!(input, Hidden) { HIDDEN } else { WIDTH };
-        let matrix = self.file.wrapping_add(at as usize).cast();
-        Product::new(input, inputs, normalized, matrix, outputs)
-    }
-
-    /// Computes the sums of a product for rows that were admitted, and meets.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    fn sum<G: Group>(&self, g: &G, lane: Lane, rows: Rows, product: &Product) {
-        // SAFETY: the shapes are those that the check of the weights compares, the rows were
-        // admitted, and a barrier is before and after.
-        unsafe {
-            #[cfg(target_arch = "nvptx64")]
-            crate::tensor::sum(product, lane, rows);
-            #[cfg(not(target_arch = "nvptx64"))]
-            product.sum(lane, rows);
+    /// The products of a step by their numbers, from 0 on: four of each layer, and that of the
+    /// logits, which has no target.
+    #[inline(always)]
+    fn product(&self, number: usize) -> (Product, Option<Target>) {
+        let layer = number / 4;
+        let of = |shape, at: u32| Product { shape, matrix: self.file.wrapping_add(at as usize).cast() };
+        if layer == LAYERS {
+            return (of(const { Shape::new(Residual, true, VOCABULARY) }, self.weights.unembedding), None);
         }
-        g.sync();
+        let weights = &self.weights.layers[layer];
+        let (shape, at, target) = match number % 4 {
+            0 => (const { Shape::new(Residual, true, 3 * WIDTH) }, weights.qkv, Target::Attention(layer)),
+            1 => (const { Shape::new(Mixed, false, WIDTH) }, weights.out, Target::Add(Residual)),
+            2 => (const { Shape::new(Residual, true, HIDDEN) }, weights.up, Target::StorePositive(Hidden)),
+            _ => (const { Shape::new(Hidden, false, WIDTH) }, weights.down, Target::Add(Residual)),
+        };
+        (of(shape, at), Some(target))
     }
 
     /// Checks the rows, counts their tokens as cached, and loads their embeddings. It meets before

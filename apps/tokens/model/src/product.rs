@@ -33,21 +33,21 @@ pub(crate) enum Target {
 /// The product of a part of all rows and a matrix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
-    pub(crate) input: Numbers,
-    /// [`WIDTH`] or [`HIDDEN`].
-    pub(crate) inputs: usize,
-    /// The input, of `WIDTH` numbers, is first divided by the root of its mean square.
-    pub(crate) normalized: bool,
+    pub(crate) shape: Shape,
     /// `[inputs][outputs]`, at a multiple of 16 bytes.
     pub(crate) matrix: *const u16,
-    /// A multiple of 64.
-    pub(crate) outputs: usize,
-    pub(crate) shares: Shares,
 }
 
-/// What items are divided by.
+/// What a product is of.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shares {
+pub(crate) struct Shape {
+    pub(crate) input: Numbers,
+    /// [`WIDTH`] or [`HIDDEN`].
+    inputs: usize,
+    /// The input, of `WIDTH` numbers, is first divided by the root of its mean square.
+    pub(crate) normalized: bool,
+    /// A multiple of 64.
+    pub(crate) outputs: usize,
     /// Parts of the inputs.
     pub(crate) parts: Divisor,
     /// Columns of a sum's item, in the outputs.
@@ -56,24 +56,23 @@ pub(crate) struct Shares {
     fours: Divisor,
 }
 
-impl Product {
-    /// Of as many inputs and outputs as the fields say.
-    pub(crate) const fn new(
-        input: Numbers,
-        inputs: usize,
-        normalized: bool,
-        matrix: *const u16,
-        outputs: usize,
-    ) -> Self {
+impl Shape {
+    pub(crate) const fn new(input: Numbers, normalized: bool, outputs: usize) -> Self {
         let columns = if cfg!(target_arch = "nvptx64") { TILE } else { COLUMNS };
-        let shares = Shares {
+        let inputs = if matches!(input, Numbers::Hidden) { HIDDEN } else { WIDTH };
+        Self {
+            input,
+            inputs,
+            normalized,
+            outputs,
             parts: Divisor::new((inputs / PART) as u32),
             blocks: Divisor::new((outputs / columns) as u32),
             fours: Divisor::new((outputs / 4) as u32),
-        };
-        Self { input, inputs, normalized, matrix, outputs, shares }
+        }
     }
+}
 
+impl Product {
     /// Computes the lane's share of the sums of the parts, without a barrier, on a CPU. A GPU has
     /// `tensor::sum` for it.
     ///
@@ -83,7 +82,7 @@ impl Product {
     /// lanes for their shares of this product.
     #[cfg(not(target_arch = "nvptx64"))]
     pub(crate) unsafe fn sum(&self, lane: Lane, rows: Rows) {
-        let Shares { parts, blocks, .. } = self.shares;
+        let Shape { parts, blocks, .. } = self.shape;
         // Few rows: each is a lane's, so that more lanes have one.
         let height = if rows.count < ROWS as u32 { 1 } else { ROWS as u32 };
         let items = blocks.get() * parts.get() * rows.count.div_ceil(height);
@@ -114,14 +113,14 @@ impl Product {
     #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
     unsafe fn tile<const N: usize>(&self, rows: Rows, row: usize, part: usize, column: usize) {
-        let matrix = self.matrix.wrapping_add(part * PART * self.outputs + column);
-        let input = |n: usize, at| rows.of(row + n, self.input).wrapping_add(part * PART + at);
+        let matrix = self.matrix.wrapping_add(part * PART * self.shape.outputs + column);
+        let input = |n: usize, at| rows.of(row + n, self.shape.input).wrapping_add(part * PART + at);
         let mut sums = [[0.0; COLUMNS]; N];
         let mut at = 0;
         while at < PART {
             // SAFETY: columns of the matrix, for an input below `inputs`; they are aligned, because
             // outputs are a multiple of the columns.
-            let weights = |at| unsafe { load_halves(matrix.wrapping_add(at * self.outputs)) };
+            let weights = |at| unsafe { load_halves(matrix.wrapping_add(at * self.shape.outputs)) };
             let weights = [weights(at), weights(at + 1), weights(at + 2), weights(at + 3)];
             // SAFETY: inputs of a row, which nobody writes meanwhile; they are aligned.
             let inputs = |n| unsafe { load_four(input(n, at)) };
@@ -135,14 +134,14 @@ impl Product {
             at += 4;
         }
         for (n, sums) in sums.iter().enumerate() {
-            let to = rows.of(row + n, Numbers::Sums).wrapping_add(part * self.outputs + column);
+            let to = rows.of(row + n, Numbers::Sums).wrapping_add(part * self.shape.outputs + column);
             let (first, second) =
                 ([sums[0], sums[1], sums[2], sums[3]], [sums[4], sums[5], sums[6], sums[7]]);
             // SAFETY: sums of the row, and this lane's alone.
             unsafe { store_four(to, first) };
             // SAFETY: as above.
             unsafe { store_four(to.wrapping_add(4), second) };
-            if self.normalized && column == 0 {
+            if self.shape.normalized && column == 0 {
                 let (mut squares, mut at) = ([0.0; 4], 0);
                 while at < PART {
                     // SAFETY: inputs of a row, as above.
@@ -167,9 +166,9 @@ impl Product {
     pub(crate) unsafe fn four(&self, rows: Rows, row: usize, column: usize) -> [f32; 4] {
         let sums = rows.of(row, Numbers::Sums).wrapping_add(column);
         // SAFETY: the caller's contract; parts are aligned.
-        let sums = |part: usize| unsafe { load_four(sums.wrapping_add(part * self.outputs)) };
+        let sums = |part: usize| unsafe { load_four(sums.wrapping_add(part * self.shape.outputs)) };
         // In each case, all loads are under way together.
-        if self.inputs == HIDDEN {
+        if self.shape.inputs == HIDDEN {
             let (a, b, c, d, e, f) = (sums(0), sums(1), sums(2), sums(3), sums(4), sums(5));
             return plus(plus(plus(plus(plus(a, b), c), d), e), f);
         }
@@ -180,7 +179,7 @@ impl Product {
         let (a, b, first, second) = (sums(0), sums(1), squares(0), squares(1));
         let [c, d, e, f] = plus(first, second);
         let factor = inverse_root(((c + d) + (e + f)) * (1.0 / WIDTH as f32) + EPSILON);
-        let factor = if self.normalized { factor } else { 1.0 };
+        let factor = if self.shape.normalized { factor } else { 1.0 };
         let [a, b, c, d] = plus(a, b);
         [a * factor, b * factor, c * factor, d * factor]
     }
@@ -190,9 +189,10 @@ impl Product {
     /// # Safety
     /// As [`Product::four`]; the rows' steps were checked. Nobody else uses the target meanwhile,
     /// but other lanes for their shares.
-    #[inline(never)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
     pub(crate) unsafe fn finish(&self, lane: Lane, cache: &Cache, rows: Rows, target: Target) {
-        let fours = self.shares.fours;
+        let fours = self.shape.fours;
         let mut item = lane.rank;
         while item < rows.count * fours.get() {
             let (row, four) = fours.divide(item);

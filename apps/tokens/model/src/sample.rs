@@ -32,7 +32,8 @@ unsafe fn load_eight(from: *const f32) -> [f32; 8] {
 ///
 /// # Safety
 /// As `Product::finish`.
-#[inline(never)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
 pub(crate) unsafe fn rate(lane: Lane, rows: Rows, product: &Product) {
     each_block(lane, rows, |row, block| {
         // SAFETY: the caller's contract.
@@ -65,7 +66,8 @@ fn highest(mut most: f32, logits: &[f32]) -> f32 {
 ///
 /// # Safety
 /// The rows are rows of the cache with their logits, which nobody writes meanwhile.
-#[inline(never)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
 pub(crate) unsafe fn weigh(lane: Lane, cache: &Cache, rows: Rows) {
     each_block(lane, rows, |row, block| {
         let sampling = cache.get(row).sampling;
@@ -123,7 +125,8 @@ fn sum([a, b, c, d, e, f, g, h]: [f32; BLOCK]) -> f32 {
 ///
 /// # Safety
 /// As [`weigh`], after it and a barrier.
-#[inline(never)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
 pub(crate) unsafe fn choose(lane: Lane, cache: &Cache, rows: Rows) {
     let mut row = lane.rank;
     while row < rows.count {

@@ -25,7 +25,7 @@ use crate::memory::Lane;
 use crate::memory::{load_four, store, store_four};
 use crate::product::Product;
 #[cfg(target_arch = "nvptx64")]
-use crate::product::{Shares, TILE};
+use crate::product::{Shape, TILE};
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
 
@@ -47,7 +47,7 @@ type Words = [[u32; 4]; 4];
 /// with their input, which nobody writes meanwhile; nobody else uses their sums and squares, but
 /// other lanes for their shares of this product. The lanes are a block or a warp, and all call it.
 #[cfg(target_arch = "nvptx64")]
-#[inline(never)]
+#[inline(always)]
 pub(crate) unsafe fn sum(product: &Product, lane: Lane, rows: Rows) {
     let (warps, warp) = (lane.size / WARP, lane.rank / WARP);
     if warp >= warps {
@@ -56,7 +56,7 @@ pub(crate) unsafe fn sum(product: &Product, lane: Lane, rows: Rows) {
     let groups = rows.count.div_ceil(GROUP as u32);
     // So many groups of rows share the weights that a warp has loaded.
     let height = if groups > 2 { 4 } else { groups };
-    let Shares { parts, blocks, .. } = product.shares;
+    let Shape { parts, blocks, .. } = product.shape;
     let items = blocks.get() * parts.get() * groups.div_ceil(if groups > 2 { 4 } else { 2 });
     let mut item = warp;
     while item < items {
@@ -148,10 +148,10 @@ impl Tile {
     unsafe fn load_words(&self, product: &Product, at: usize) -> Words {
         let (g, t) = (self.lane / 4, self.lane % 4);
         let first = self.part * PART + at + 4 * t;
-        let weights = product.matrix.wrapping_add(first * product.outputs + self.column + 8 * g);
+        let weights = product.matrix.wrapping_add(first * product.shape.outputs + self.column + 8 * g);
         // SAFETY: eight columns of an input, aligned because columns and outputs are multiples
         // of 8.
-        let word = |at: usize| unsafe { load_words(weights.wrapping_add(at * product.outputs)) };
+        let word = |at: usize| unsafe { load_words(weights.wrapping_add(at * product.shape.outputs)) };
         [word(0), word(1), word(2), word(3)]
     }
 
@@ -211,7 +211,8 @@ impl Tile {
         let (row, last) = (self.row + h * GROUP + self.lane / 4, self.rows.count as usize - 1);
         // One beyond the last row is that row, and is not stored.
         let row = if row < last { row } else { last };
-        let inputs = self.rows.of(row, product.input).wrapping_add(self.part * PART + at + self.lane % 4 * 4);
+        let inputs =
+            self.rows.of(row, product.shape.input).wrapping_add(self.part * PART + at + self.lane % 4 * 4);
         // SAFETY: inputs of a row, which nobody writes meanwhile; they are aligned.
         unsafe { load_four(inputs) }
     }
@@ -224,7 +225,7 @@ impl Tile {
     unsafe fn store<const H: usize>(&self, product: &Product, totals: &Totals<H>, h: usize) {
         let (g, t, count) = (self.lane / 4, self.lane % 4, self.rows.count as usize);
         let row = self.row + h * GROUP;
-        let at = self.part * product.outputs + self.column + 8 * g;
+        let at = self.part * product.shape.outputs + self.column + 8 * g;
         let to = |row: usize| self.rows.of(row, Numbers::Sums).wrapping_add(at);
         // SAFETY: sums of two rows, and a square of one, if there are these rows; they are this
         // lane's alone.
@@ -235,7 +236,7 @@ impl Tile {
             if row + 2 * t + 1 < count {
                 store_eight(to(row + 2 * t + 1), totals.sums[h], 1);
             }
-            if product.normalized && self.column == 0 && row + g < count {
+            if product.shape.normalized && self.column == 0 && row + g < count {
                 let to = self.rows.of(row + g, Numbers::Squares);
                 store(to.wrapping_add(self.part * 4 + t), totals.squares[h]);
             }
@@ -350,7 +351,7 @@ unsafe fn load_words(from: *const u16) -> [u32; 4] {
 mod tests {
     use super::*;
     use crate::Cache;
-    use crate::product::TILE;
+    use crate::product::{Shape, TILE};
     use gpunet_device::team::F16;
 
     /// Memory aligned as a cache is.
@@ -399,7 +400,7 @@ mod tests {
             .map(|&eight| eight.iter().rev().fold(0, |word, &half| word << 16 | u128::from(half)))
             .collect();
         let matrix = aligned.as_ptr().cast();
-        let product = Product::new(Numbers::Residual, inputs, true, matrix, outputs);
+        let product = Product { shape: Shape::new(Numbers::Residual, true, outputs), matrix };
         for (row, column) in [(0, 0), (8, column)] {
             let tile = |lane| Tile { rows, row, part, column, lane };
             let mut sums = [[[0.0; 4]; 4]; 32];

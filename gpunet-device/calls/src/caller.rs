@@ -157,8 +157,9 @@ impl Caller {
 
     /// The limit of a call that first waits for room, and then for the answer. If there is room the
     /// clock is not read.
+    #[doc(hidden)]
     #[inline(always)]
-    pub(crate) fn limit(&self, timeout: Timeout) -> Limit {
+    pub fn limit(&self, timeout: Timeout) -> Limit {
         let deadline = if self.next < self.room { Deadline::NEVER } else { Deadline::of(timeout) };
         Limit { timeout, deadline }
     }
@@ -351,8 +352,9 @@ impl Caller {
 }
 
 /// How long the waits of one call may take together.
-#[derive(Clone, Copy)]
-pub(crate) struct Limit {
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
     timeout: Timeout,
     /// Never, if there is only one wait.
     deadline: Deadline,
@@ -361,14 +363,16 @@ pub(crate) struct Limit {
 impl Limit {
     /// The limit of several waits that begin now.
     #[inline(always)]
-    pub(crate) fn of(timeout: Timeout) -> Self {
+    #[must_use]
+    pub fn of(timeout: Timeout) -> Self {
         Self { timeout, deadline: Deadline::of(timeout) }
     }
 
     /// How long the next wait may take. It is never [`Timeout::NON_BLOCKING`] unless the whole
     /// call is: a wait whose time is over says that it has timed out.
+    #[must_use]
     #[inline(always)]
-    pub(crate) fn left(self) -> Timeout {
+    pub fn left(self) -> Timeout {
         let left = self.deadline.left_of(self.timeout);
         if left.is_non_blocking() && !self.timeout.is_non_blocking() { Timeout::ns(1) } else { left }
     }

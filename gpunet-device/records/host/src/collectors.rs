@@ -4,6 +4,7 @@
 use crate::wire::{self, Frame, Reason};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 /// Collectors of one address at most.
 const MOST: usize = 64;
@@ -12,6 +13,8 @@ const BACKLOG: usize = 64 << 20;
 /// Bytes that are given on at once: at a high rate a system call for each so many.
 const BATCH: usize = 256 << 10;
 
+/// How often the listener is asked: each time the system makes a socket, and throws it away.
+const ASKS: Duration = Duration::from_millis(1);
 /// Bytes that a collector has sent, and that are taken at its end, at most.
 const UNREAD: usize = 1 << 20;
 
@@ -157,13 +160,23 @@ pub(crate) struct Collectors {
     records: u64,
     /// Records that were lost before they were read, as the collectors know.
     lost: u64,
+    /// When the listener was asked last who has connected.
+    asked: Option<Instant>,
 }
 
 impl Collectors {
     pub(crate) fn bind(addr: impl ToSocketAddrs, content: Content) -> io::Result<Self> {
         let listener = TcpListener::bind(addr)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, content, collectors: Vec::new(), batch: Vec::new(), records: 0, lost: 0 })
+        Ok(Self {
+            listener,
+            content,
+            collectors: Vec::new(),
+            batch: Vec::new(),
+            records: 0,
+            lost: 0,
+            asked: None,
+        })
     }
 
     pub(crate) fn addr(&self) -> io::Result<SocketAddr> {
@@ -201,6 +214,10 @@ impl Collectors {
         self.flush();
         let (content, lost) = (self.content, self.lost);
         self.collectors.retain_mut(|collector| collector.turn(content, lost));
+        if self.asked.is_some_and(|asked| asked.elapsed() < ASKS) {
+            return;
+        }
+        self.asked = Some(Instant::now());
         while let Ok((stream, _)) = self.listener.accept() {
             // One who cannot be served is let go.
             if self.collectors.len() < MOST && stream.set_nonblocking(true).is_ok() {

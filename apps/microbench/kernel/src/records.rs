@@ -10,9 +10,10 @@ const NUMBER: Kind = Kind::new(1);
 
 formats! {
     /// What [`WriteRecords`] and [`PrintLines`] print.
-    pub mod lines: Info {
+    pub mod lines: Debug {
         NUMBER: Info(u32, u64) = "warp {}, line {}";
         STAMPED: Info(u64, u64) = "line {} of {} ns";
+        OFF: Debug(u32, u64) = "warp {}, line {}";
     }
 }
 
@@ -28,6 +29,8 @@ pub enum Written {
     Lanes = 2,
     /// A printed line.
     Line = 3,
+    /// A line of a level that the host does not want.
+    Off = 4,
 }
 
 /// Each warp writes `count` times. `results`: for each warp of the launch, its nanoseconds.
@@ -61,6 +64,8 @@ impl Kernel for WriteRecords {
                 recorder.record_each(g, NUMBER, words);
             } else if self.written == Written::Line as u64 {
                 gprintf!(recorder, g, lines::NUMBER, warp, number);
+            } else if self.written == Written::Off as u64 {
+                gprintf!(recorder, g, lines::OFF, warp, number);
             }
             number += 1;
         }

@@ -65,7 +65,7 @@ impl Shape {
 
     fn records(self) -> u64 {
         let each = match self.written {
-            Written::Nothing => 0,
+            Written::Nothing | Written::Off => 0,
             Written::Record | Written::Line => 1,
             Written::Lanes => self.threads.min(WARP).into(),
         };
@@ -115,6 +115,7 @@ fn by_warps(run: &mut Run<'_>, bench: &Bench, most: u32) -> Outcome<()> {
         (Written::Record, "a record by a warp"),
         (Written::Lanes, "a record by each lane of a warp"),
         (Written::Line, "a line by a warp"),
+        (Written::Off, "a line of a level that is off"),
     ];
     let count = run.effort.of(10_000, 50_000, 200_000);
     for (blocks, threads) in [(1, threads.min(WARP)), (most, threads)] {

@@ -63,8 +63,8 @@ impl Formats {
         }
     }
 
-    /// The text of the format that a record names ([`Record::format`]), as [`ChromeTrace::put`] takes
-    /// it. `None`: it names none, or one whose text has not come.
+    /// The text of the format that a record names ([`Record::format`]), as [`ChromeTrace::put`]
+    /// takes it. `None`: it names none, or one whose text has not come.
     ///
     /// [`ChromeTrace::put`]: gpunet_records::ChromeTrace::put
     ///
@@ -74,8 +74,8 @@ impl Formats {
     /// # use gpunet_records_host::{ChromeTrace, FormatInfo, Formats, Reader};
     /// # fn example(mut reader: Reader, table: &'static [FormatInfo]) -> std::io::Result<()> {
     /// let mut formats = Formats::new(&reader, table);
-    /// let file = std::io::BufWriter::new(std::fs::File::create("trace.json")?);
-    /// let mut trace = ChromeTrace::begin(file, std::process::id(), "my program");
+    /// let file = std::fs::File::create("trace.json")?;
+    /// let mut trace = ChromeTrace::begin(file, 4711, "my program");
     /// reader.poll(|record| trace.put(record, formats.format(record)));
     /// trace.missing(reader.found());
     /// trace.finish()?;

@@ -127,6 +127,9 @@ pub enum What {
     Staged(StagedArgs),
     /// Measure calls of kernels to functions of this program, beside a socket to a CPU block.
     Calls,
+    /// Measure records and printed lines of kernels: what a warp takes to write them, how many a
+    /// second reach a plain TCP reader, how soon a line does; beside CUDA's printf.
+    Records,
     /// Measure symmetric memory: messages with a signal, puts, and barriers and collectives of
     /// several members.
     Symmetric(SymmetricArgs),
@@ -135,8 +138,8 @@ pub enum What {
     Tensors(TensorsArgs),
     /// Measure how long it takes to attach to the daemon that --daemon names, without a GPU.
     Attach,
-    /// Run everything but attach, calls, check, clients, faults, rate, references, rhythm, rings,
-    /// servers, staged, stream, symmetric, tensors and watch.
+    /// Run everything but attach, calls, check, clients, faults, rate, records, references, rhythm,
+    /// rings, servers, staged, stream, symmetric, tensors and watch.
     All,
     /// Run a list of measurements, each in a process of its own and with a limit of time, and keep
     /// all tables in one file. What cannot run here is in it with the reason.

@@ -28,6 +28,7 @@ use gpunet_embed_ptx::{Embedded, embedded};
 use gpunet_proxy::{
     Attachment, CloseReport, Config, DeviceBuffer, FinishPolicy, Launch, Program, Proxy, embed,
 };
+use gpunet_records_host::{Reader, Records, Rings, Settings};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -234,6 +235,17 @@ impl Bench {
     pub fn calls(server: &CallServer) -> Calls {
         // SAFETY: kept until the launch has ended, as the memory of a `Job` is.
         unsafe { server.calls() }
+    }
+
+    /// Rings for records of kernels, and their reader.
+    pub fn rings(&self, settings: Settings) -> Outcome<(Rings, Reader)> {
+        Ok(Rings::create(&self.attachment, settings)?)
+    }
+
+    /// A kernel's rings. They outlive the launch, which the caller waits for.
+    pub fn records(rings: &Rings) -> Records {
+        // SAFETY: kept until the launch has ended, as the memory of a `Job` is.
+        unsafe { rings.records() }
     }
 
     /// Starts a kernel.

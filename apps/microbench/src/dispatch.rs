@@ -27,6 +27,7 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
         What::Stream(args) => return stream(run, args),
         What::Staged(args) => staged(run, args)?,
         What::Calls => calls(run)?,
+        What::Records => records(run)?,
         What::Symmetric(args) => symmetric(run, args)?,
         What::Tensors(args) => tensors(run, args)?,
         What::Attach => attach(run)?,
@@ -42,8 +43,8 @@ pub fn run(run: &mut Run<'_>, what: &What) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Runs everything but attach, calls, check, clients, faults, rate, references, rhythm, rings,
-/// servers, staged, stream, symmetric, tensors and watch.
+/// Runs everything but attach, calls, check, clients, faults, rate, records, references, rhythm,
+/// rings, servers, staged, stream, symmetric, tensors and watch.
 fn all(run: &mut Run<'_>) -> Outcome<()> {
     let parts = [
         ("handoff", What::Handoff),

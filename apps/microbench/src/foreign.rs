@@ -40,6 +40,7 @@ pub enum Of {
     Barrier,
     AllGather,
     Reduce,
+    Lines,
 }
 
 /// A row that a foreign program prints.
@@ -51,13 +52,14 @@ struct ForeignRow {
 }
 
 /// The files of `foreign/`.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("run", include_str!("../foreign/run")),
     ("nvshmem_start.cuh", include_str!("../foreign/nvshmem_start.cuh")),
     ("nvshmem_team.cu", include_str!("../foreign/nvshmem_team.cu")),
     ("nccl_team.py", include_str!("../foreign/nccl_team.py")),
     ("nvshmem_pingpong.cu", include_str!("../foreign/nvshmem_pingpong.cu")),
     ("cuda_copy.cu", include_str!("../foreign/cuda_copy.cu")),
+    ("cuda_printf.cu", include_str!("../foreign/cuda_printf.cu")),
     ("nccl_sendrecv.py", include_str!("../foreign/nccl_sendrecv.py")),
 ];
 /// Building takes nvcc half a minute.
@@ -94,6 +96,11 @@ pub fn in_stream_order(recorder: &mut Recorder) {
 /// Records the figures of the copy engine between a GPU and pinned memory.
 pub fn between_gpu_and_cpu(recorder: &mut Recorder, of: Of) {
     record(recorder, "copy", |line| line.of == of && !line.row.name.contains(BETWEEN_GPUS));
+}
+
+/// Records the figures of CUDA's printf.
+pub fn printf(recorder: &mut Recorder) {
+    record(recorder, "printf", |line| line.of == Of::Lines);
 }
 
 /// Records all figures of NVSHMEM, NCCL and the copy engine, so that a report's other measurements

@@ -13,7 +13,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// The timeout of every call of a blocking socket.
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

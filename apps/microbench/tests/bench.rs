@@ -450,7 +450,19 @@ fn calls_have_a_floor_and_the_socket_beside_them() {
     assert_eq!(rows(&tables[0], "floor").len(), 1);
     let ours = rows(&tables[0], "gpunet");
     let rates = ours.iter().filter(|row| row["value"].as_f64() > Some(0.0)).count();
-    assert_eq!((ours.len(), rates), (5, 3), "{ours:?}");
+    assert_eq!((ours.len(), rates), (6, 4), "{ours:?}");
+}
+
+/// That every record was read or counted is checked by the program itself, which fails otherwise.
+#[test]
+fn records_are_timed_collected_and_counted_and_lines_are_read() {
+    let folder = Folder::new("records");
+    let tables = tables(&folder, &["records"]);
+    assert_sound(&tables[0]);
+    assert_eq!(rows(&tables[0], "floor").len(), 2, "the loop alone, by one warp and by all");
+    let ours = rows(&tables[0], "gpunet");
+    let with = |field: &str| ours.iter().filter(|row| row[field].as_f64() > Some(0.0)).count();
+    assert_eq!(["value", "gigabytes_per_second", "p50_us"].map(with), [11, 2, 3], "{ours:?}");
 }
 
 /// Runs `report`; returns its exit code, what it said, and the file.

@@ -6,10 +6,12 @@ use gpunet_app::device::DeviceChoice;
 use gpunet_app::proxy::ProxyArgs;
 use gpunet_watch_kernel::Write;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
   gpunet-watch work                                        a kernel with a planted stall, and what it says
+  gpunet-watch work --trace trace.json                     the same as a trace, for ui.perfetto.dev
   gpunet-watch work --serve 127.0.0.1:7070 --serve-lines 127.0.0.1:7071 --for 60
   nc 127.0.0.1 7071                                        its lines
   gpunet-watch collect 127.0.0.1:7070                      its records
@@ -82,6 +84,9 @@ pub struct WorkArgs {
     /// The block that stalls.
     #[arg(long, default_value_t = 1, value_name = "BLOCK")]
     pub stalls: u32,
+    /// Write spans, counters and lines to this file, for Perfetto and chrome://tracing.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Seconds after which the kernel is cancelled.
     #[arg(long = "for", default_value_t = 1, value_name = "SECONDS")]
     pub seconds: u64,

@@ -19,6 +19,9 @@ pub enum Error {
     /// What it was sent is no stream of records.
     #[error(transparent)]
     Wire(WireError),
+    /// The trace cannot be written.
+    #[error("cannot write {0}: {1}; name another file by --trace")]
+    Trace(String, io::Error),
     /// The system refuses a thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),

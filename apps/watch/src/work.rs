@@ -7,8 +7,12 @@ use gpunet_app::cli::print;
 use gpunet_app::interrupt::Interrupt;
 use gpunet_proxy::FinishPolicy;
 use gpunet_proxy::snapshot::Socket;
-use gpunet_records_host::{Level, Reader, Settings, Watch};
+use gpunet_records_host::{ChromeTrace, FormatInfo, Formats, Found, Level, Reader, Settings, Watch};
 use gpunet_watch_kernel::work_lines;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often the program looks whether the kernel has ended.
@@ -20,8 +24,12 @@ pub fn run(args: &WorkArgs, interrupt: &Interrupt) -> Result<(), Error> {
     let formats = work_lines::TABLE;
     let settings = Settings { level: Level::Debug, formats, ..Settings::new(args.device.blocks) };
     let (rings, reader) = kernels.rings(settings)?;
+    let trace = args.trace.as_deref().map(|path| Trace::begin(path, &reader, formats)).transpose()?;
     let mut watch = watch(reader, settings.formats, &args.device)?;
     watch.each_line(|line| print(&format_args!("{line}\n")));
+    if let Some(trace) = &trace {
+        trace.watch(&mut watch);
+    }
     let watching = watch.start().map_err(Error::Thread)?;
     let kernel = kernels.work(rings, args.steps, args.stalls)?;
     let (started, limit) = (Instant::now(), Duration::from_secs(args.seconds));
@@ -34,8 +42,50 @@ pub fn run(args: &WorkArgs, interrupt: &Interrupt) -> Result<(), Error> {
     kernel.finish(FinishPolicy::Close)?;
     let found = watching.stop();
     print(&format_args!("{} records, {} lost\n", found.records, found.lost()));
+    if let Some(trace) = trace {
+        trace.finish(found)?;
+    }
     kernels.close();
     Ok(())
+}
+
+/// What a trace is written by.
+type Writing = (ChromeTrace<BufWriter<File>>, Formats);
+
+/// A trace that is written while records come.
+struct Trace {
+    path: String,
+    /// `None`: it is finished.
+    writing: Arc<Mutex<Option<Writing>>>,
+}
+
+impl Trace {
+    fn begin(path: &Path, reader: &Reader, formats: &'static [FormatInfo]) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let file = File::create(path).map_err(|error| Error::Trace(name.clone(), error))?;
+        let trace = ChromeTrace::begin(BufWriter::new(file), std::process::id(), crate::NAME);
+        let writing = Arc::new(Mutex::new(Some((trace, Formats::new(reader, formats)))));
+        Ok(Self { path: name, writing })
+    }
+
+    /// Adds what the watch reads.
+    fn watch(&self, watch: &mut Watch) {
+        let writing = self.writing.clone();
+        watch.each(move |record| {
+            if let Some((trace, formats)) = &mut *writing.lock().unwrap_or_else(PoisonError::into_inner) {
+                trace.put(record, formats.format(record));
+            }
+        });
+    }
+
+    fn finish(self, found: Found) -> Result<(), Error> {
+        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((mut trace, _)) = writing else { return Ok(()) };
+        trace.missing(found);
+        let counts = trace.finish().map_err(|error| Error::Trace(self.path.clone(), error))?;
+        print(&format_args!("{} events in {}\n", counts.events, self.path));
+        Ok(())
+    }
 }
 
 /// Shows what each block waits for, as `gpunetctl top` does.

@@ -34,6 +34,29 @@ fn a_planted_stall_is_shown() {
     assert!(line.ends_with(&format!(" ms: accept at 127.0.0.1:{port}")), "{line}");
 }
 
+/// The stall is a span of the trace, and the file ends as it should.
+#[test]
+fn a_trace_has_the_stall() {
+    let file = std::env::temp_dir().join(format!("gpunet-watch-trace-{}.json", std::process::id()));
+    let mut command = Command::new(WATCH);
+    command.args(["work", "--device", "cpu", "--for", "1", "--blocks", "3", "--stalls", "2", "--trace"]);
+    let output = command.arg(&file).output().expect("the program starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&file).expect("written");
+    std::fs::remove_file(&file).expect("it is there");
+    let with = |phase: &str, name: &str| {
+        let event = format!("{{\"ph\":\"{phase}\",\"name\":\"{name}\"");
+        text.lines().filter(|line| line.starts_with(&event)).count()
+    };
+    for phase in ["B", "E"] {
+        assert_eq!((with(phase, "waits for a connection"), with(phase, "step")), (1, 8 + 8 + 5), "{text}");
+    }
+    assert!(text.starts_with("[\n") && text.trim_end().ends_with(']'), "{text}");
+    let nowhere = Command::new(WATCH).args(["work", "--device", "cpu", "--trace", "/nonexistent/t"]).output();
+    let said = String::from_utf8(nowhere.expect("the program starts").stderr).expect("text");
+    assert!(said.contains("cannot write /nonexistent/t: ") && said.contains("--trace"), "{said}");
+}
+
 /// The program itself compares what was written with what was read, collected and lost.
 #[test]
 fn a_flood_is_accounted_for() {

@@ -12,6 +12,41 @@ use gpunet_device::{Buffer, Group, Timeout};
 pub enum Bytes {}
 
 impl Caller {
+    /// Calls the function with that number by bytes, waits for its answer, writes it to `answer`,
+    /// and returns how many bytes it has, as [`Caller::call`] and [`Caller::wait_bytes`] do.
+    ///
+    /// # Cooperation
+    /// As [`Caller::start_bytes`].
+    ///
+    /// # Errors
+    /// As [`Caller::wait_bytes`]. A call whose time is over is given up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use gpunet_calls::{Caller, Failure, number_of};
+    /// # use gpunet_device::{Buffer, Group, Timeout};
+    /// fn ask<G: Group>(g: &G, caller: &mut Caller, text: Buffer, answer: Buffer) -> Result<usize, Failure> {
+    ///     const LOOK_UP: u32 = number_of("look_up");
+    ///     caller.call_bytes(g, LOOK_UP, text, answer, Timeout::secs(1))
+    /// }
+    /// ```
+    #[inline(always)]
+    pub fn call_bytes<G: Group>(
+        &mut self,
+        g: &G,
+        function: u32,
+        request: Buffer,
+        answer: Buffer,
+        timeout: Timeout,
+    ) -> Result<usize, Failure> {
+        let limit = self.limit(timeout);
+        let mut ticket = self.start_bytes(g, function, request, answer.len(), timeout)?;
+        let result = self.wait_bytes(g, &mut ticket, answer, limit.left());
+        self.give_up(ticket);
+        result
+    }
+
     /// Calls the function with that number by bytes, as [`Caller::start`] does. The answer has at
     /// most `room` bytes, and at most as many as the memory was made for. The request may change
     /// when the call returns.

@@ -135,8 +135,8 @@ impl Caller {
         self.calls.shape()
     }
 
-    /// Calls a function and waits for its answer, at most `timeout`. If it does not come in time it
-    /// is given up. As much time may pass before, while the host has not read earlier requests.
+    /// Calls a function and waits for its answer. If it has not come after `timeout` it is given
+    /// up. The time counts from the call on, also while the host has not read earlier requests.
     ///
     /// # Errors
     /// [`Failure`].
@@ -148,10 +148,20 @@ impl Caller {
         request: Q,
         timeout: Timeout,
     ) -> Result<A, Failure> {
+        let limit = self.limit(timeout);
         let mut ticket = self.start(g, function, request, timeout)?;
-        let result = self.wait(g, &mut ticket, timeout);
+        let result = self.wait(g, &mut ticket, limit.left());
         self.give_up(ticket);
         result
+    }
+
+    /// The limit of a call that first waits for room, and then for the answer. If there is room the
+    /// clock is not read.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn limit(&self, timeout: Timeout) -> Limit {
+        let deadline = if self.next < self.room { Deadline::NEVER } else { Deadline::of(timeout) };
+        Limit { timeout, deadline }
     }
 
     /// Calls a function, and returns at once what its answer is waited for by. It waits only while
@@ -338,6 +348,33 @@ impl Caller {
             }
         }
         result
+    }
+}
+
+/// How long the waits of one call may take together.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    timeout: Timeout,
+    /// Never, if there is only one wait.
+    deadline: Deadline,
+}
+
+impl Limit {
+    /// The limit of several waits that begin now.
+    #[inline(always)]
+    #[must_use]
+    pub fn of(timeout: Timeout) -> Self {
+        Self { timeout, deadline: Deadline::of(timeout) }
+    }
+
+    /// How long the next wait may take. It is never [`Timeout::NON_BLOCKING`] unless the whole
+    /// call is: a wait whose time is over says that it has timed out.
+    #[must_use]
+    #[inline(always)]
+    pub fn left(self) -> Timeout {
+        let left = self.deadline.left_of(self.timeout);
+        if left.is_non_blocking() && !self.timeout.is_non_blocking() { Timeout::ns(1) } else { left }
     }
 }
 

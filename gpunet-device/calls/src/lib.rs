@@ -39,6 +39,8 @@ mod tests;
 mod wire;
 
 pub use bytes::Bytes;
+#[doc(hidden)]
+pub use caller::Limit;
 pub use caller::{Caller, Ticket};
 pub use function::{Failure, Function, number_of};
 pub use layout::{Calls, Shape};

@@ -1,6 +1,6 @@
 //! Host names: the host's resolver, called by kernels.
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Limit};
 use crate::function::{Failure, Function};
 use gpunet_device::{Error, Group, Net, Result as SocketResult, SockAddr, Stream, Timeout};
 
@@ -69,7 +69,7 @@ pub fn resolve<G: Group>(
     caller.call(g, RESOLVE, name, timeout)
 }
 
-/// Connects to a name: [`resolve`], and [`Stream::connect`].
+/// Connects to a name: [`resolve`], and [`Stream::connect_timeout`], both within `timeout`.
 ///
 /// # Cooperation
 /// As [`resolve`].
@@ -95,6 +95,10 @@ pub fn connect<G: Group>(
     name: Name,
     timeout: Timeout,
 ) -> SocketResult<Stream> {
+    let limit = Limit::of(timeout);
     let addr = resolve(g, caller, name, timeout).map_err(Failure::error)?;
-    if addr.family == 0 { Err(Error::AddressNotAvailable) } else { Stream::connect(g, net, addr) }
+    if addr.family == 0 {
+        return Err(Error::AddressNotAvailable);
+    }
+    Stream::connect_timeout(g, net, addr, limit.left())
 }

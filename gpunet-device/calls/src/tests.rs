@@ -1,5 +1,6 @@
 //! Callers and the host's side, in the memory of a test.
 
+use crate::caller::Limit;
 use crate::test_calls::TestCalls;
 use crate::{Failure, Function, Late, Name, RESOLVE, Request, Return, Status, Taken, Ticket, wire};
 use gpunet_device::{Buffer, Error, Timeout};
@@ -182,6 +183,32 @@ fn the_next_caller_of_a_channel_gets_no_answer_of_the_last() {
     answers.answer(old.from(), &[1_u32; 3]).unwrap();
     assert_eq!(caller.wait(&g, &mut ticket, NOW), Err(Failure::Wait(Error::WouldBlock)));
     assert_eq!(take(&mut requests).unwrap().value(ECHO), Some([2; 3]));
+}
+
+/// A call that has waited for room waits for its answer for the rest of its time, not for all of it
+/// again.
+#[test]
+fn the_waits_of_a_call_share_its_time() {
+    let hour = Timeout::secs(3600);
+    let left = Limit::of(hour).left();
+    assert!(left.packed() < hour.packed() && !left.is_non_blocking(), "{left:?}");
+    for endless in [Timeout::NEVER, NOW] {
+        assert_eq!(Limit::of(endless).left(), endless);
+    }
+    let short = Limit::of(Timeout::ns(1));
+    while short.left() != Timeout::ns(1) {}
+    let memory = TestCalls::new(1, 1, 12, 12);
+    let ((g, mut caller), mut requests) = (memory.caller(0), memory.requests());
+    assert!(caller.limit(hour).left().packed() < hour.packed(), "it has seen no room yet");
+    caller.tell(&g, ECHO, [1; 3], NOW).unwrap();
+    assert_eq!(caller.call(&g, ECHO, [2; 3], NOW), Err(Failure::Wait(Error::WouldBlock)));
+    take(&mut requests).unwrap();
+    let mut bytes = [0; 12];
+    let bytes = buffer(&mut bytes);
+    let unanswered = caller.call_bytes(&g, 7, bytes, bytes, NOW);
+    assert_eq!(unanswered, Err(Failure::Wait(Error::WouldBlock)), "and its ticket is free again");
+    take(&mut requests).unwrap();
+    assert!(caller.start(&g, ECHO, [3; 3], NOW).is_ok());
 }
 
 #[test]

@@ -74,7 +74,7 @@ GPUNET_CALLS_CALL(int, gpunet_caller_open_warp, gpunet_calls_t calls, struct gpu
 GPUNET_CALLS_CALL(int, gpunet_caller_open_thread, gpunet_calls_t calls, struct gpunet_caller *caller);
 
 /* Calls a function and waits for its answer, of which there is room for `room` bytes. Returns how many it has. When the time is over,
- * the call is given up: the function may still run, and nobody gets its answer. */
+ * which counts from the call on, it is given up: the function may still run, and nobody gets its answer. */
 GPUNET_CALLS_CALL(long long, gpunet_call, struct gpunet_caller *caller, unsigned int function, const void *request, unsigned long long len, void *answer, unsigned long long room, long long timeout_ns);
 GPUNET_CALLS_CALL(long long, gpunet_call_warp, struct gpunet_caller *caller, unsigned int function, const void *request, unsigned long long len, void *answer, unsigned long long room, long long timeout_ns);
 GPUNET_CALLS_CALL(long long, gpunet_call_thread, struct gpunet_caller *caller, unsigned int function, const void *request, unsigned long long len, void *answer, unsigned long long room, long long timeout_ns);

@@ -1,14 +1,17 @@
 //! What kernels of attached programs print, as `gpunetctl logs` shows it.
 
-use crate::daemon::{GPUNETCTL, Running, TempDir, clean, gpunetd, output, text};
+use crate::daemon::{GPUNETCTL, Running, TempDir, clean, gpunetd, output, text, until};
+use crate::support::Killed;
 use gpunet_proxy::device::{Group, Kernel, Net};
 use gpunet_proxy::{Attachment, Config, FinishPolicy};
 use gpunet_records::{Kind, Recorder, Records, gprintf};
 use gpunet_records_host::{Level, Rings, Settings};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 gpunet_records::formats! {
     mod lines: Trace {
@@ -133,6 +136,57 @@ fn what_a_kernel_prints_is_read_while_it_hangs_and_after_its_program_has_ended()
     assert_eq!(daemon.end(), 0, "{}", daemon.log());
     let (code, why) = failed(&output(&mut gpunetctl(&dir, &[&id])));
     assert!(code == Some(2) && why.contains("no gpunetd at"), "{why}");
+}
+
+/// Where the program that is killed finds the daemon's socket.
+const DAEMON: &str = "GPUNET_TEST_KILLED_DAEMON";
+
+/// The program that [`what_a_killed_program_has_said_is_read`] starts and kills.
+#[test]
+fn killed_program() {
+    let Some(daemon) = std::env::var_os(DAEMON) else { return };
+    let proxy = gpunet_proxy::attach(Path::new(&daemon), Config::small()).expect("a daemon");
+    let attachment = proxy.attach_cpu().expect("attached");
+    let rings = rings(&attachment);
+    let program = attachment.load("", 1).expect("the CPU device");
+    // SAFETY: the rings live as long as the process.
+    let launch = unsafe { attachment.launch(&program, 2, 1, |net| Stall { net, records: rings.records() }) };
+    // The kernel hangs until the end.
+    let _ = launch.expect("it starts").wait_timeout(Duration::from_secs(3600));
+    unreachable!("it was to be killed");
+}
+
+/// The last records of a program that was killed while its kernel hung are there.
+#[test]
+fn what_a_killed_program_has_said_is_read() {
+    let dir = TempDir::new();
+    let _daemon = Running::start(&mut gpunetd(&dir));
+    let this = std::env::current_exe().expect("this program");
+    let child = Command::new(this)
+        .args(["--exact", "logs::killed_program", "--nocapture"])
+        .env(DAEMON, dir.join("d.sock"))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("this program again");
+    let mut child = Killed(child);
+    let id = loop {
+        if let [id] = daemon_clients(&dir)[..] {
+            break id.to_string();
+        }
+    };
+    // It has no records yet, or not all.
+    until("it has said all", || {
+        let output = output(&mut gpunetctl(&dir, &[&id]));
+        text(&output.stdout).lines().filter(|line| line.contains("stalled at 0xff")).count() == 2
+    });
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    until("the daemon knows", || daemon_clients(&dir).is_empty());
+    let all = lines_of(&dir, &[&id], 6);
+    let last = |block: u32| all.iter().rfind(|line| line.contains(&format!("block {block}:"))).cloned();
+    for block in 0..2 {
+        assert_eq!(last(block), Some(format!("WARN  block {block}: stalled at 0xff")));
+    }
 }
 
 /// A log that is followed shows what has come, and says that the daemon has gone.

@@ -22,6 +22,7 @@
 //! | [`Turns`] | messages are made and checked in the order of queues |
 //! | [`PutSignal`], [`Puts`], [`Collective`] | messages, puts, barriers and collectives of teams |
 //! | [`HostCalls`] | blocks call a function of the host |
+//! | [`WriteRecords`], [`PrintLines`] | warps write records, a block prints lines |
 //! | [`Flags`] | the floor: two words between a GPU and a CPU, with or without data |
 //!
 //! Where a kernel runs pairs, [`Ends`] selects which ends of them the launch runs, so the two ends
@@ -44,6 +45,7 @@ mod host_calls;
 mod incast;
 mod pairs;
 mod ping_pong;
+mod records;
 mod rings;
 mod serve;
 mod symmetric;
@@ -67,6 +69,7 @@ pub use host_calls::{HostCalls, MOST_IN_FLIGHT, Message, NEXT};
 pub use incast::{Incast, MOST_SENDERS};
 pub use pairs::Pairs;
 pub use ping_pong::PingPong;
+pub use records::{PrintLines, WriteRecords, Written, lines as record_lines};
 pub use rings::{BELL, HEARD, Rings};
 pub use serve::Serve;
 pub use symmetric::{Called, Collective, PutSignal, PutWay, Puts};

@@ -20,7 +20,7 @@ const SIZE: u64 = 64;
 pub fn calls(run: &mut Run<'_>) -> Outcome<()> {
     let bench = run.open()?;
     let title = format!("{}, calls to the host, {SIZE} B and {SIZE} B", bench.title());
-    run.recorder.table("calls", title, Axis::None, settings(&bench, THREADS), 9)?;
+    run.recorder.table("calls", title, Axis::None, settings(&bench, THREADS), 10)?;
     let rounds = run.effort.of(2000, 6000, 20_000);
     let cpu = Bench::cpu()?;
     run.recorder.row(floor::ping_pong([&cpu, &bench], THREADS, SIZE, rounds)?);
@@ -29,11 +29,8 @@ pub fn calls(run: &mut Run<'_>) -> Outcome<()> {
     let mut pair = Pair::here(run.proxy()?, &ends, Transport::Peer, PairArgs::default().address)?;
     let shape = BlockShape { threads: THREADS, ..BlockShape::ONE };
     let [_, words] = pair.play(&Work::Echo { size: SIZE, rounds }, shape)?;
-    run.recorder.row(Row::one_way(
-        Role::Gpunet,
-        "a socket to a CPU block, half of a round trip",
-        &words[2..],
-    ));
+    let socket = Row::one_way(Role::Gpunet, "a socket to a CPU block, half of a round trip", &words[2..]);
+    run.recorder.row(socket.clone());
     drop(pair);
     let mut functions = Functions::new();
     functions.add(NEXT, |mut message| {
@@ -47,7 +44,13 @@ pub fn calls(run: &mut Run<'_>) -> Outcome<()> {
     for (group, name) in if bench.is_gpu() { &groups[..] } else { &groups[..1] } {
         let words = one(&bench, &server, Shape { blocks: 1, in_flight: 1, group: *group, rounds })?;
         let name = format!("a call by a {name}, half of it");
-        run.recorder.row(Row::one_way(Role::Gpunet, name, &words[1..]));
+        let row = Row::one_way(Role::Gpunet, name, &words[1..]);
+        let ratio = row.figure.typical() / socket.figure.typical();
+        run.recorder.row(row);
+        if *group == GroupKind::Block {
+            let name = "a call by a block, of the socket's round trip";
+            run.recorder.row(Row::number(Role::Gpunet, name, ratio, "times"));
+        }
     }
     let many = 10 * rounds;
     for (blocks, in_flight) in [(1, MOST_IN_FLIGHT), (most, 1), (most, MOST_IN_FLIGHT)] {

@@ -32,10 +32,7 @@ pub fn handoff(run: &mut Run<'_>) -> Outcome<()> {
         return Ok(());
     }
     let clock = Offset::measure(&bench)?;
-    run.recorder.note(format!(
-        "the device's clock and the CPU's are compared with an error of at most {:.2} us",
-        clock.error_ns as f64 / 1000.0
-    ));
+    run.recorder.note(clock.note());
     stamped(run, &bench, threads, clock, rounds)
 }
 
@@ -69,7 +66,7 @@ pub(super) fn flags(bench: &Bench, threads: u32, size: usize, rounds: u64) -> Ou
 
 /// The difference by which the device's clock is ahead of this process's clock.
 #[derive(Clone, Copy)]
-struct Offset {
+pub(super) struct Offset {
     ns: i128,
     error_ns: u64,
 }
@@ -79,7 +76,7 @@ impl Offset {
 
     /// Asks the device for its time. The quickest answer is the most exact one: the device's time
     /// is taken as that of the middle of the round trip, so the error is at most half a round trip.
-    fn measure(bench: &Bench) -> Outcome<Self> {
+    pub(super) fn measure(bench: &Bench) -> Outcome<Self> {
         let pinned = bench.pinned(8192)?;
         let (ping, pong) = (0, 4096);
         let job = bench.job(0, 1)?;
@@ -110,8 +107,14 @@ impl Offset {
         Ok(best)
     }
 
+    /// What to know when reading figures that are made by it.
+    pub(super) fn note(self) -> String {
+        let us = self.error_ns as f64 / 1000.0;
+        format!("the device's clock and the CPU's are compared with an error of at most {us:.2} us")
+    }
+
     /// Converts a time stamp of the device to this process's clock.
-    fn here(self, stamp: u64) -> u64 {
+    pub(super) fn here(self, stamp: u64) -> u64 {
         (i128::from(stamp) - self.ns).max(0) as u64
     }
 }

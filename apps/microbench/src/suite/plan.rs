@@ -71,7 +71,7 @@ const KV: &[Need] = &[Need::Beside("gpunet-kv")];
 const HTTP: &[Need] = &[Need::Beside("gpunet-hello-http")];
 
 /// All measurements, in the order in which they run: what the front page cites comes first.
-pub const PLAN: [Planned; 35] = [
+pub const PLAN: [Planned; 36] = [
     planned("references", &["references"], TWO_GPUS, 120),
     planned("latency", &["latency"], NOTHING, 25),
     planned("clients", &["clients"], &[Need::Beside("gpunet-echo")], 60),
@@ -116,6 +116,7 @@ pub const PLAN: [Planned; 35] = [
     only_full("incast", &["incast"], NOTHING),
     only_full("watch", &["watch"], NOTHING),
     only_full("calls", &["calls"], NOTHING),
+    only_full("records", &["records"], NOTHING),
     only_full("copy", &["copy"], NOTHING),
     only_full("check", &["check"], NOTHING),
     only_full("faults", &["faults"], NOTHING),

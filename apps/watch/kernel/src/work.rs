@@ -15,6 +15,9 @@ formats! {
         WAITS: Warn(u32, u32) = "after step {}, waits for a connection to port {}";
         ENDED: Info(Error) = "the wait has ended: {}";
         DONE: Info(u32) = "{} steps taken";
+        IN_STEP: Info() = "step";
+        IN_STALL: Info() = "waits for a connection";
+        STEPS_LEFT: Info() = "steps left";
     }
 }
 
@@ -45,6 +48,8 @@ impl Kernel for Work {
         gprintf!(recorder, g, lines::STARTED, g.index(), self.steps);
         let (mut step, mut state) = (0, u64::from(g.index()) + 1);
         while step < self.steps {
+            recorder.begin(g, lines::IN_STEP);
+            recorder.count(g, lines::STEPS_LEFT, i64::from(self.steps - step));
             gprintf!(recorder, g, lines::DETAIL, step, state);
             let begin = gpunet_device::now_ns();
             let mut round = 0;
@@ -61,8 +66,10 @@ impl Kernel for Work {
             if g.index() == self.stalls && step == self.steps / 2 {
                 let result = self.stall(g, &mut recorder, step);
                 gprintf!(recorder, g, lines::ENDED, result.err().unwrap_or(Error::AlreadyExists));
+                recorder.end(g, lines::IN_STEP);
                 break;
             }
+            recorder.end(g, lines::IN_STEP);
             step += 1;
         }
         gprintf!(recorder, g, lines::DONE, step);
@@ -74,6 +81,9 @@ impl Work {
     fn stall<G: Group>(self, g: &G, recorder: &mut Recorder, step: u32) -> Result<()> {
         let listener = Listener::bind(g, self.net, SockAddr::v4([127, 0, 0, 1], 0))?;
         gprintf!(recorder, g, lines::WAITS, step, u32::from(listener.local_addr().port));
-        listener.accept(g)?.close(g)
+        recorder.begin(g, lines::IN_STALL);
+        let result = listener.accept(g);
+        recorder.end(g, lines::IN_STALL);
+        result?.close(g)
     }
 }

@@ -50,6 +50,7 @@ enum What {
     Hang,
     Forgotten,
     Bytes,
+    Groups,
 }
 
 #[derive(Clone, Copy)]
@@ -78,6 +79,8 @@ impl Kernel for Work {
             names(g, self.net, &mut caller, self.port as u16);
         } else if what(What::Bytes) {
             bytes(g, &mut caller);
+        } else if what(What::Groups) {
+            groups(g, self.net, self.calls, &mut caller);
         } else if what(What::Hang) {
             let end = caller.call(g, BLOCK, 0, Timeout::NEVER);
             assert_eq!(end, Err(Failure::Wait(Errno::Canceled)));
@@ -134,8 +137,33 @@ fn bytes<G: Group>(g: &G, caller: &mut Caller) {
         assert!(caller.wait_bytes(g, &mut ticket, small, LONG).is_err());
         caller.tell_bytes(g, REVERSE, request, LONG).unwrap();
     }
+    let (mut asked, mut heard) = ([1, 2, 3], [0; 3]);
+    // SAFETY: both live until the call has returned.
+    let [request, answer] = unsafe {
+        [Buffer::from_raw_parts(asked.as_mut_ptr(), 3), Buffer::from_raw_parts(heard.as_mut_ptr(), 3)]
+    };
+    assert_eq!((caller.call_bytes(g, REVERSE, request, answer, LONG), heard), (Ok(3), [3, 2, 1]));
     let answer = caller.call(g, REVERSE_WORDS, [0x0102_0304, 5], LONG);
     assert_eq!(answer, Ok([0x0500_0000, 0x0403_0201]));
+}
+
+/// The warps and the threads of a block have callers of their own, beside the block's.
+fn groups<G: Group>(g: &G, net: Net, calls: Calls, caller: &mut Caller) {
+    let mut of_block = caller.start(g, ADD, [g.index(), 1], LONG).unwrap();
+    let (warp, thread) = (g.warp(), g.thread());
+    let mut by_warp = Caller::open(&warp, net, calls);
+    let mut by_thread = Caller::open(&thread, net, calls);
+    for round in 0..50 {
+        let mut of_warp = by_warp.start(&warp, ADD, [warp.index(), round], LONG).unwrap();
+        assert_eq!(
+            by_thread.call(&thread, ADD, [thread.index(), round + 7], LONG),
+            Ok(thread.index() + round + 7)
+        );
+        assert_eq!(by_warp.wait(&warp, &mut of_warp, LONG), Ok(warp.index() + round));
+    }
+    by_thread.close(&thread);
+    by_warp.close(&warp);
+    assert_eq!(caller.wait(g, &mut of_block, LONG), Ok(g.index() + 1));
 }
 
 fn many_in_flight<G: Group>(g: &G, caller: &mut Caller) {
@@ -287,14 +315,24 @@ fn failures_are_those_of_one_call() {
 }
 
 #[test]
+fn blocks_warps_and_threads_call() {
+    // A block of five lanes has itself, at most two warps and five threads.
+    let test = Test::new(2 * (1 + 2 + 5), 2);
+    test.run(What::Groups, 2, 5);
+    let counts = test.counts();
+    assert_eq!((counts.failed, counts.malformed), (0, 0));
+    assert!(counts.answered >= 2 * (1 + 50 + 5 * 50), "{counts:?}");
+}
+
+#[test]
 fn bytes_go_and_come() {
     let test = Test::new(3, 2);
     test.run(What::Bytes, 3, 5);
     let counts = test.counts();
     // Each block gets 64 answers and one of words, and tells 71. Seven calls are too long. 71 have
     // no room for their answers; one of these is refused.
-    assert_eq!((counts.told + counts.failed + counts.answered, counts.malformed), (3 * (71 * 3 + 1), 0));
-    assert_eq!(counts.answered, 3 * (64 + 1 + 2));
+    assert_eq!((counts.told + counts.failed + counts.answered, counts.malformed), (3 * (71 * 3 + 2), 0));
+    assert_eq!(counts.answered, 3 * (64 + 1 + 2 + 1));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use super::callers::{block, thread, warp};
 use crate::call_timeout;
 use gpunet_abi::{Error, Result};
-use gpunet_calls::{Bytes, Caller, Calls, Failure, Ticket};
+use gpunet_calls::{Bytes, Caller, Calls, Failure, Limit, Ticket};
 use gpunet_device::{Buffer, Net, Timeout};
 
 /// `struct gpunet_ticket`.
@@ -156,6 +156,10 @@ macro_rules! calls {
                 if answer.is_null() && room > 0 {
                     return crate::returned(Err(crate::errno::FAULT));
                 }
+                let timeout = limit(timeout_ns);
+                // SAFETY: null, or the thread's own, by the caller's contract.
+                let of_call = unsafe { caller.as_ref() }
+                    .map_or_else(|| Limit::of(timeout), |caller| caller.limit(timeout));
                 let mut ticket = CallTicket::DONE;
                 // SAFETY: the caller's contract; the ticket is this thread's own.
                 let started = unsafe {
@@ -164,8 +168,10 @@ macro_rules! calls {
                 if started < 0 {
                     return started.into();
                 }
+                // Both waits end together.
+                let left = if timeout_ns > 0 { of_call.left().packed() as i64 } else { timeout_ns };
                 // SAFETY: as above.
-                let got = unsafe { $wait(net, caller, &raw mut ticket, answer, room, timeout_ns) };
+                let got = unsafe { $wait(net, caller, &raw mut ticket, answer, room, left) };
                 // SAFETY: as above. It is not null: the start has succeeded.
                 if let Some(caller) = unsafe { caller.as_mut() } {
                     caller.give_up(ticket);

@@ -1,9 +1,10 @@
-//! Programs that connect and are sent what comes. None of them is waited for, and nothing is read
-//! from them.
+//! Programs that connect and are sent what comes. None of them is waited for, and what they send is
+//! nothing to anybody.
 
 use crate::wire::{self, Frame, Reason};
-use std::io::{self, ErrorKind, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 /// Collectors of one address at most.
 const MOST: usize = 64;
@@ -11,6 +12,11 @@ const MOST: usize = 64;
 const BACKLOG: usize = 64 << 20;
 /// Bytes that are given on at once: at a high rate a system call for each so many.
 const BATCH: usize = 256 << 10;
+
+/// How often the listener is asked: each time the system makes a socket, and throws it away.
+const ASKS: Duration = Duration::from_millis(1);
+/// Bytes that a collector has sent, and that are taken at its end, at most.
+const UNREAD: usize = 1 << 20;
 
 /// The first line of a stream of lines: what is printed from now on follows it.
 const WELCOME: &[u8] = b"-- lines from now on\n";
@@ -35,6 +41,8 @@ struct Collector {
     left_out: u64,
     /// How many of these it was told of.
     told: u64,
+    /// How many records it was told of that were lost before they were read.
+    told_lost: u64,
 }
 
 impl Collector {
@@ -42,25 +50,49 @@ impl Collector {
         self.backlog.len() - self.sent
     }
 
+    /// Adds what it is missing, and does not know, to what waits for it.
+    fn tell(&mut self, content: Content, lost: u64) {
+        let (left_out, told) = (self.left_out, std::mem::replace(&mut self.told, self.left_out));
+        let told_lost = std::mem::replace(&mut self.told_lost, lost);
+        let out = &mut self.backlog;
+        let notices = [
+            (Reason::Rings, lost, told_lost, "records lost"),
+            (Reason::Collector, left_out, told, "lines left out"),
+        ];
+        for (reason, total, told, what) in notices {
+            match content {
+                _ if total == told => {}
+                Content::Frames => wire::put(&Frame::Missing { reason, total }, out),
+                Content::Lines => out.extend_from_slice(format!("-- {} {what}\n", total - told).as_bytes()),
+            }
+        }
+    }
+
+    /// Returns whether it has been sent all, and told what it is missing.
+    fn has_all(&self, lost: u64) -> bool {
+        self.waiting() == 0 && self.told == self.left_out && self.told_lost == lost
+    }
+
+    /// Sends what it takes now. One that has caught up is told what it is missing. Returns whether
+    /// it still takes any.
+    fn turn(&mut self, content: Content, lost: u64) -> bool {
+        if !self.send() {
+            return false;
+        }
+        if self.waiting() > 0 || self.has_all(lost) {
+            return true;
+        }
+        self.tell(content, lost);
+        self.send()
+    }
+
     /// Gives it a batch of so many records. Returns whether it still takes any.
-    fn give(&mut self, content: Content, batch: &[u8], records: u64) -> bool {
+    fn give(&mut self, (content, lost): (Content, u64), batch: &[u8], records: u64) -> bool {
         if self.waiting() + batch.len() > BACKLOG {
             self.left_out += records;
             return self.send();
         }
-        if self.left_out != self.told {
-            let total = self.left_out;
-            match content {
-                Content::Frames => {
-                    wire::put(&Frame::Missing { reason: Reason::Collector, total }, &mut self.backlog);
-                }
-                Content::Lines => {
-                    let missing = total - self.told;
-                    self.backlog.extend_from_slice(format!("-- {missing} lines left out\n").as_bytes());
-                }
-            }
-            self.told = total;
-        }
+        self.tell(content, lost);
         // What the system takes at once is not copied.
         let taken = if self.waiting() == 0 { self.write(batch) } else { Some(0) };
         let Some(taken) = taken else { return false };
@@ -104,6 +136,20 @@ impl Collector {
     }
 }
 
+impl Drop for Collector {
+    /// Ends its stream in order. The system resets a stream that is closed while something lies
+    /// there unread, and its reader would get an error in place of the end.
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let mut unread = [0; 4096];
+        for _ in 0..UNREAD / unread.len() {
+            if !matches!(self.stream.read(&mut unread), Ok(1..)) {
+                break;
+            }
+        }
+    }
+}
+
 /// The collectors of an address.
 #[derive(Debug)]
 pub(crate) struct Collectors {
@@ -112,13 +158,25 @@ pub(crate) struct Collectors {
     collectors: Vec<Collector>,
     batch: Vec<u8>,
     records: u64,
+    /// Records that were lost before they were read, as the collectors know.
+    lost: u64,
+    /// When the listener was asked last who has connected.
+    asked: Option<Instant>,
 }
 
 impl Collectors {
     pub(crate) fn bind(addr: impl ToSocketAddrs, content: Content) -> io::Result<Self> {
         let listener = TcpListener::bind(addr)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, content, collectors: Vec::new(), batch: Vec::new(), records: 0 })
+        Ok(Self {
+            listener,
+            content,
+            collectors: Vec::new(),
+            batch: Vec::new(),
+            records: 0,
+            lost: 0,
+            asked: None,
+        })
     }
 
     pub(crate) fn addr(&self) -> io::Result<SocketAddr> {
@@ -146,34 +204,89 @@ impl Collectors {
         }
     }
 
+    /// Says how many records were lost by now. All are told, and those who come.
+    pub(crate) const fn set_lost(&mut self, lost: u64) {
+        self.lost = lost;
+    }
+
     /// Takes those who have connected, and gives all what was put.
     pub(crate) fn turn(&mut self) {
         self.flush();
-        self.collectors.retain_mut(Collector::send);
+        let (content, lost) = (self.content, self.lost);
+        self.collectors.retain_mut(|collector| collector.turn(content, lost));
+        if self.asked.is_some_and(|asked| asked.elapsed() < ASKS) {
+            return;
+        }
+        self.asked = Some(Instant::now());
         while let Ok((stream, _)) = self.listener.accept() {
             // One who cannot be served is let go.
             if self.collectors.len() < MOST && stream.set_nonblocking(true).is_ok() {
                 let _ = stream.set_nodelay(true);
-                let backlog = match self.content {
-                    Content::Frames => wire::MAGIC.to_vec(),
-                    Content::Lines => WELCOME.to_vec(),
+                // A stream of frames begins with what was lost before.
+                let (backlog, told_lost) = match content {
+                    Content::Frames => (wire::MAGIC.to_vec(), 0),
+                    Content::Lines => (WELCOME.to_vec(), lost),
                 };
-                self.collectors.push(Collector { stream, backlog, sent: 0, left_out: 0, told: 0 });
+                self.collectors.push(Collector { stream, backlog, sent: 0, left_out: 0, told: 0, told_lost });
             }
         }
     }
 
-    /// Returns whether nothing waits for anybody.
+    /// Returns whether nothing waits for anybody, and nobody waits to be told something.
     pub(crate) fn is_done(&self) -> bool {
-        self.batch.is_empty() && self.collectors.iter().all(|collector| collector.waiting() == 0)
+        self.batch.is_empty() && self.collectors.iter().all(|collector| collector.has_all(self.lost))
     }
 
     fn flush(&mut self) {
         if !self.batch.is_empty() {
-            let (content, batch, records) = (self.content, &self.batch, self.records);
-            self.collectors.retain_mut(|collector| collector.give(content, batch, records));
+            let (about, batch, records) = ((self.content, self.lost), &self.batch, self.records);
+            self.collectors.retain_mut(|collector| collector.give(about, batch, records));
             self.batch.clear();
             self.records = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Decoder;
+
+    /// A collector that reads late is told how many records it does not get, although none come
+    /// after them.
+    #[test]
+    fn one_that_reads_late_is_told_what_it_has_missed() {
+        let mut collectors = Collectors::bind("127.0.0.1:0", Content::Frames).unwrap();
+        let mut reader = TcpStream::connect(collectors.addr().unwrap()).unwrap();
+        while collectors.is_empty() {
+            collectors.turn();
+        }
+        // More than may wait, and more than the system keeps.
+        let (piece, count) = (vec![0; 1 << 20], 100);
+        for _ in 0..count {
+            collectors.put(|out| out.extend_from_slice(&piece));
+        }
+        collectors.set_lost(7);
+        let left_out = collectors.collectors[0].left_out;
+        assert!(left_out > 0 && left_out < count && !collectors.is_done());
+        let taken = (count - left_out) << 20;
+        let reading = std::thread::spawn(move || {
+            let mut rest = Vec::new();
+            reader.read_to_end(&mut rest).unwrap();
+            rest
+        });
+        while !collectors.is_done() {
+            collectors.turn();
+        }
+        drop(collectors);
+        let all = reading.join().unwrap();
+        assert_eq!(all[..8], wire::MAGIC);
+        let mut decoder = Decoder::new();
+        decoder.push(&wire::MAGIC);
+        decoder.push(&all[8 + taken as usize..]);
+        for (reason, total) in [(Reason::Rings, 7), (Reason::Collector, left_out)] {
+            assert_eq!(decoder.next(), Ok(Some(Frame::Missing { reason, total })));
+        }
+        assert_eq!(decoder.next(), Ok(None));
     }
 }

@@ -63,7 +63,30 @@ impl Formats {
         }
     }
 
-    /// A format in the rings' memory.
+    /// The text of the format that a record names ([`Record::format`]), as [`ChromeTrace::put`]
+    /// takes it. `None`: it names none, or one whose text has not come.
+    ///
+    /// [`ChromeTrace::put`]: gpunet_records::ChromeTrace::put
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use gpunet_records_host::{ChromeTrace, FormatInfo, Formats, Reader};
+    /// # fn example(mut reader: Reader, table: &'static [FormatInfo]) -> std::io::Result<()> {
+    /// let mut formats = Formats::new(&reader, table);
+    /// let file = std::fs::File::create("trace.json")?;
+    /// let mut trace = ChromeTrace::begin(file, 4711, "my program");
+    /// reader.poll(|record| trace.put(record, formats.format(record)));
+    /// trace.missing(reader.found());
+    /// trace.finish()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn format(&mut self, record: &Record<'_>) -> Option<&FormatText> {
+        self.text(record.format()?).ok()
+    }
+
+    /// A format in the rings' memory, which has those of the table, too.
     fn text(&mut self, number: u16) -> Result<&FormatText, NoLine> {
         if !self.texts.has_place(number) {
             return Err(NoLine::UnknownFormat(number));

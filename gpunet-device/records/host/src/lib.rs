@@ -24,6 +24,9 @@ pub mod wire;
 
 pub use error::Error;
 pub use formats::Formats;
-pub use gpunet_records::{FormatInfo, Found, Kind, Level, Line, NoLine, Record, Records, WhenFull};
+pub use gpunet_records::{
+    ChromeTrace, FormatInfo, FormatText, Found, Kind, Level, Line, NoLine, Record, Records, TraceCounts,
+    WhenFull,
+};
 pub use rings::{Reader, Rings, Settings};
 pub use watch::{Watch, Watching};

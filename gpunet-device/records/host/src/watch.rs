@@ -3,12 +3,13 @@
 use crate::collectors::{Collectors, Content};
 use crate::formats::Formats;
 use crate::rings::Reader;
-use crate::wire::{self, Frame, Reason};
+use crate::wire::{self, Frame};
 use gpu_usermap::threads;
-use gpunet_records::{FormatInfo, Found, Level, Line, Record};
+use gpunet_records::{FormatInfo, Found, Level, Line, NoLine, Record};
 use std::fmt;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -21,6 +22,7 @@ const LAST_ROUNDS: usize = 4;
 
 type OnRecord = Box<dyn FnMut(&Record<'_>) + Send>;
 type OnLine = Box<dyn FnMut(&Line) + Send>;
+type OnUnprintable = Box<dyn FnMut(&Record<'_>, NoLine) + Send>;
 
 /// What is done with records as they come. A thread of its own reads them.
 ///
@@ -45,6 +47,7 @@ pub struct Watch {
     collectors: Vec<Collectors>,
     on_record: Vec<OnRecord>,
     on_line: Vec<OnLine>,
+    on_unprintable: Vec<OnUnprintable>,
     latency: Duration,
 }
 
@@ -69,6 +72,7 @@ impl Watch {
             collectors: Vec::new(),
             on_record: Vec::new(),
             on_line: Vec::new(),
+            on_unprintable: Vec::new(),
             latency: Duration::from_micros(200),
         }
     }
@@ -118,17 +122,30 @@ impl Watch {
         self
     }
 
-    /// Prints lines on the standard error.
+    /// Calls `each` with every record that is a line, and cannot be printed, and says why: it has a
+    /// format that does not exist, or a length that is not its format's.
+    pub fn each_unprintable(&mut self, each: impl FnMut(&Record<'_>, NoLine) + Send + 'static) -> &mut Self {
+        self.on_unprintable.push(Box::new(each));
+        self
+    }
+
+    /// Prints lines on the standard error, and why a line cannot be printed.
     pub fn stderr(&mut self) -> &mut Self {
         self.each_line(|line| {
             // Nobody may read it.
             let _ = writeln!(io::stderr().lock(), "{line}");
         })
+        .each_unprintable(|record, why| {
+            let _ = writeln!(io::stderr().lock(), "{record}: {why}");
+        })
     }
 
-    /// Emits lines as events of `tracing`, with the target `gpunet::kernel`.
+    /// Emits lines as events of `tracing`, with the target `gpunet::kernel`, and a warning for each
+    /// that cannot be printed.
     pub fn tracing(&mut self) -> &mut Self {
-        self.each_line(trace)
+        self.each_line(trace).each_unprintable(|record, why| {
+            tracing::warn!(target: "gpunet::kernel", "{record}: {why}");
+        })
     }
 
     /// Starts the thread.
@@ -137,7 +154,7 @@ impl Watch {
     /// The system's, when it refuses a thread.
     pub fn start(self) -> io::Result<Watching> {
         let shared = Arc::new(Shared::default());
-        let run = Run { told: 0, lines: Vec::new(), watch: self, shared: shared.clone() };
+        let run = Run { lines: Vec::new(), watch: self, shared: shared.clone() };
         let thread = threads::spawn("gpunet-records", move || run.run())?;
         Ok(Watching { thread: Some(thread), shared })
     }
@@ -195,12 +212,12 @@ struct Run {
     shared: Arc<Shared>,
     /// Lines of a round, to be put in order: rings are read one after another.
     lines: Vec<Line>,
-    /// How many lost records the collectors were told of.
-    told: u64,
 }
 
 impl Run {
     fn run(mut self) -> Found {
+        // Short sleeps last up to 50 us longer without it.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
         // Ordering: Relaxed, as where it is set.
         while !self.shared.stop.load(Ordering::Relaxed) {
             if self.round() == 0 && !self.watch.latency.is_zero() {
@@ -224,10 +241,11 @@ impl Run {
 
     /// Reads what has come, and gives it on. Returns how many records there were.
     fn round(&mut self) -> u64 {
-        let Watch { reader, formats, collectors, on_record, on_line, .. } = &mut self.watch;
+        let Watch { reader, formats, collectors, on_record, on_line, on_unprintable, .. } = &mut self.watch;
         collectors.iter_mut().for_each(Collectors::turn);
         let takes = |content: Content| move |one: &Collectors| one.content() == content && !one.is_empty();
-        let wants_lines = !on_line.is_empty() || collectors.iter().any(takes(Content::Lines));
+        let wants_lines = !(on_line.is_empty() && on_unprintable.is_empty())
+            || collectors.iter().any(takes(Content::Lines));
         let lines = &mut self.lines;
         let records = reader.poll(|record| {
             for each in on_record.iter_mut() {
@@ -240,7 +258,12 @@ impl Run {
             if wants_lines && record.head.kind.format().is_some() {
                 match formats.line(record) {
                     Ok(line) => lines.push(line),
-                    Err(error) => tracing::warn!(target: "gpunet::kernel", "{record}: {error}"),
+                    Err(why) => {
+                        on_unprintable.iter_mut().for_each(|each| each(record, why));
+                        for one in collectors.iter_mut().filter(|one| one.content() == Content::Lines) {
+                            one.put(|out| out.extend_from_slice(format!("-- {record}: {why}\n").as_bytes()));
+                        }
+                    }
                 }
             }
         });
@@ -252,13 +275,10 @@ impl Run {
             }
         }
         let found = reader.found();
-        if found.lost() != self.told {
-            self.told = found.lost();
-            for one in collectors.iter_mut().filter(|one| one.content() == Content::Frames) {
-                one.put(|out| wire::put(&Frame::Missing { reason: Reason::Rings, total: self.told }, out));
-            }
+        for one in collectors.iter_mut() {
+            one.set_lost(found.lost());
+            one.turn();
         }
-        collectors.iter_mut().for_each(Collectors::turn);
         *self.shared.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         records
     }

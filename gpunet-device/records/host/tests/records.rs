@@ -2,10 +2,10 @@
 
 use gpunet_proxy::device::{Group, Kernel, Net, Timeout};
 use gpunet_proxy::{Attachment, Config, FinishPolicy, Launch, embed};
-use gpunet_records::{Kind, Recorder, Records, gprintf};
+use gpunet_records::{Kind, NoLine, Recorder, Records, gprintf};
 use gpunet_records_host::wire::{Decoder, Frame, MAGIC, Reason};
 use gpunet_records_host::{Error, Reader, Rings, Settings, Watch, WhenFull};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -177,6 +177,63 @@ fn collectors_that_do_not_read_or_die_stop_nobody() {
     let (records, missing) = good.join().unwrap();
     assert_eq!((records, missing), (found.records, found.lost()));
     assert!(text.next().is_none(), "the stream has ended");
+}
+
+/// Lines of a format that the program does not have are said to be so, to all that show lines.
+#[test]
+fn lines_of_formats_that_do_not_exist_are_said() {
+    let attachment = embed(Config::small()).unwrap().attach_cpu().unwrap();
+    // Neither the program nor the rings' memory knows the kernel's formats.
+    let (rings, reader) = Rings::create(&attachment, Settings::new(1)).unwrap();
+    let mut watch = Watch::new(reader, &[]);
+    let addr = watch.serve_lines("127.0.0.1:0").unwrap();
+    let (why, told) = mpsc::channel();
+    watch.each_unprintable(move |record, reason| why.send((record.head.block, reason)).unwrap());
+    let mut text = BufReader::new(TcpStream::connect(addr).unwrap()).lines();
+    let watching = watch.start().unwrap();
+    let running = Running::start_with(&attachment, rings, (1, 1), 3, 5);
+    running.end();
+    assert_eq!(watching.stop().records, 5);
+    let told: Vec<_> = told.iter().collect();
+    assert_eq!(told, [(0, NoLine::UnknownFormat(0)), (0, NoLine::UnknownFormat(1))]);
+    let text: Vec<_> = text.by_ref().map(Result::unwrap).collect();
+    assert_eq!(text[0], "-- lines from now on");
+    for (line, number) in text[1..].iter().zip(0..) {
+        let end = format!(": the program knows no format {number}");
+        assert!(line.starts_with("-- ") && line.ends_with(&end), "{line}");
+    }
+    assert_eq!(text.len(), 3);
+}
+
+/// What was lost before a collector came is the first that it gets; who was there is told when it
+/// happens. Who sends something gets the end of the stream all the same, and no error.
+#[test]
+fn collectors_are_told_what_was_lost_and_end_in_order() {
+    let attachment = embed(Config::small()).unwrap().attach_cpu().unwrap();
+    let settings = Settings { records: 64, ..settings(1) };
+    let (running, reader) = Running::start(&attachment, settings, (1, 1), 1000, 6);
+    running.end();
+    let mut watch = Watch::new(reader, lines::TABLE);
+    let frames = watch.serve("127.0.0.1:0").unwrap();
+    let text = watch.serve_lines("127.0.0.1:0").unwrap();
+    let early = TcpStream::connect(text).unwrap();
+    (&early).write_all(&[b'x'; 100_000]).unwrap();
+    let watching = watch.start().unwrap();
+    // It is in the rings' order: the lines, of which the first was overwritten.
+    let mut early = BufReader::new(early).lines().map(Result::unwrap);
+    let first: Vec<_> = early.by_ref().take(3).collect();
+    assert!(first.contains(&"-- 938 records lost".to_owned()), "{first:?}");
+    let mut late = TcpStream::connect(frames).unwrap();
+    let mut begin = [0; 8 + 40];
+    late.read_exact(&mut begin).unwrap();
+    let mut decoder = Decoder::new();
+    decoder.push(&begin);
+    assert_eq!(decoder.next(), Ok(Some(Frame::Missing { reason: Reason::Rings, total: 938 })));
+    late.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let found = watching.stop();
+    assert_eq!((found.records, found.overwritten), (64, 938));
+    assert_eq!(late.read(&mut begin).unwrap(), 0, "the stream has ended");
+    assert_eq!(early.next(), None);
 }
 
 /// Records that wait for the reader: none is lost, however small the ring and however late the

@@ -1,6 +1,7 @@
 //! Traces of whatever records say, read by a reader of the format.
 
 mod check;
+mod engine;
 
 use check::{Checked, check};
 use gpunet_records::{
@@ -55,11 +56,20 @@ fn put(trace: &mut ChromeTrace<impl Write>, said: &Said, number: u64) {
 }
 
 fn trace(all: &[Said]) -> (Checked, TraceCounts) {
+    let (text, counts) = traced(all);
+    (check(&text), counts)
+}
+
+fn trace_text(all: &[Said]) -> String {
+    traced(all).0
+}
+
+fn traced(all: &[Said]) -> (String, TraceCounts) {
     let mut file = Vec::new();
     let mut trace = ChromeTrace::begin(&mut file, 7, "program \"x\"\t(cpu)").with_others(true);
     all.iter().zip(0..).for_each(|(said, number)| put(&mut trace, said, number));
     let counts = trace.finish().unwrap();
-    (check(&String::from_utf8(file).unwrap()), counts)
+    (String::from_utf8(file).unwrap(), counts)
 }
 
 #[test]

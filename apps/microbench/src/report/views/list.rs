@@ -402,7 +402,9 @@ pub const SERIES: [Series; 17] = [
 ];
 
 /// Examples for the tour.
-pub const PRINTED: [Printed; 7] = [
+pub const PRINTED: [Printed; 9] = [
+    Printed { name: "printed-records", of: ("records", &[]), rows: &[] },
+    Printed { name: "printed-calls", of: ("calls", &[]), rows: &[] },
     Printed { name: "printed-handoff", of: ("handoff", &[]), rows: &[] },
     Printed {
         name: "printed-latency",

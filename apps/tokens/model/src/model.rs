@@ -4,7 +4,7 @@
 use crate::attention::{merge, mix, score};
 use crate::cache::Numbers::{self, Hidden, Mixed, Residual};
 use crate::cache::{CHUNK, Cache, Rows, no_such_row};
-use crate::config::{CONTEXT, HIDDEN, LAYERS, VOCABULARY, WIDTH};
+use crate::config::{CONTEXT, HIDDEN, VOCABULARY, WIDTH};
 use crate::memory::{Lane, load};
 use crate::product::{Product, Shape, Target, embed};
 use crate::sample::{choose, rate, weigh};
@@ -143,10 +143,9 @@ impl Model {
     fn product(&self, number: usize) -> (Product, Option<Target>) {
         let layer = number / 4;
         let of = |shape, at: u32| Product { shape, matrix: self.file.wrapping_add(at as usize).cast() };
-        if layer == LAYERS {
+        let Some(weights) = self.weights.layers.get(layer) else {
             return (of(const { Shape::new(Residual, true, VOCABULARY) }, self.weights.unembedding), None);
-        }
-        let weights = &self.weights.layers[layer];
+        };
         let (shape, at, target) = match number % 4 {
             0 => (const { Shape::new(Residual, true, 3 * WIDTH) }, weights.qkv, Target::Attention(layer)),
             1 => (const { Shape::new(Mixed, false, WIDTH) }, weights.out, Target::Add(Residual)),

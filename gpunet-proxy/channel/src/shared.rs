@@ -73,7 +73,7 @@ impl Default for ChannelOptions {
 
 impl ChannelOptions {
     /// Returns how long a sender polls for the answer to a copy of so many bytes by a GPU: as long
-    /// as it takes at 100 GB/s. Between GPUs it is done by then, and what is slower is not worth it.
+    /// as it takes at 100 GB/s. Between GPUs it is done by then; what is slower is not worth it.
     pub(crate) fn spin_for_copy(&self, bytes: u64) -> Duration {
         if self.spin.is_zero() { self.spin } else { self.spin + Duration::from_nanos(bytes / 100) }
     }
@@ -245,14 +245,13 @@ impl Shared {
     }
 }
 
-/// What goes through pinned memory, and not in pieces, goes in parts of so many bytes at least: while
-/// the copy engine has one, the CPU has the one before, and the last one is copied when all else is
-/// done.
+/// What goes through pinned memory, and not in pieces, goes in parts of so many bytes at least:
+/// while the copy engine has one, the CPU has the one before, and the last one is copied when all
+/// else is done.
 pub(crate) const STAGED: usize = 256 << 10;
 
 /// Returns the size of such parts for a transfer of so many bytes in pieces of `piece`. The driver
-/// takes the calls of a process one at a time, some 15 us for a part: many parts, and the threads wait
-/// for each other.
+/// takes the calls of a process one at a time: with many parts, the threads wait for each other.
 pub(crate) fn part_size(total: u64, piece: usize) -> usize {
     let sixteenth = usize::try_from(total / 16).unwrap_or(usize::MAX);
     sixteenth.next_multiple_of(4096).max(STAGED).min(piece)

@@ -39,12 +39,13 @@ use crate::session::{Session, Transaction};
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
 use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key};
-use table::{AT_ONCE, Command, FOR_ALL, with_commands};
+use table::{AT_ONCE, Command, FOR_ALL, TOGETHER, with_commands};
 
 /// Bytes around a value: `$`, its length, two line ends.
 pub(crate) const FRAME: usize = 32;
 
 /// Keys, or buckets with keys, that a command looks at before other connections have their turns.
+/// A command with so many keys or fewer happens at once for all others.
 const KEYS_OF_A_TURN: usize = 256;
 
 /// How far a command came.
@@ -94,6 +95,8 @@ pub(crate) struct Cx<'a, 't, G: Group> {
     pub(crate) unix_ns: u64,
     /// It is carried out by EXEC, which holds the buckets of all its keys: nothing is unfinished.
     pub(crate) is_transaction: bool,
+    /// The block holds the buckets of all keys of the command, or of the transaction.
+    pub(crate) holds_keys: bool,
     /// The command takes long: other connections have their turns before the next one.
     pub(crate) ends_turn: bool,
 }
@@ -127,7 +130,7 @@ impl<'a, G: Group> Cx<'a, '_, G> {
     /// A key of the connection's database.
     pub(crate) fn key_of<'t>(&self, bytes: Bytes<'t>) -> Key<'t> {
         let key = Key::in_space(bytes, self.session.database as u32);
-        if self.is_transaction { key.held() } else { key }
+        if self.holds_keys { key.held() } else { key }
     }
 
     /// What is known of the key that is the next argument; `None` if the answer is given: it can be
@@ -212,7 +215,10 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Bytes<'_>) -> R
     if cx.session.transaction != Transaction::None && row.flags & AT_ONCE == 0 {
         return transaction::queue(cx, &row, request);
     }
-    let mut outcome = run(cx, command, name, arguments)?;
+    let mut outcome = match row.flags & TOGETHER {
+        0 => run(cx, command, name, arguments)?,
+        _ => transaction::run_together(cx, command, name, arguments)?,
+    };
     if outcome == Outcome::Exec {
         outcome = transaction::exec(cx)?;
     }

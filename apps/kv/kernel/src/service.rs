@@ -122,6 +122,7 @@ impl Service for Kv {
                         unix_ns: turn.unix_ns,
                         password: &self.password,
                         is_transaction: false,
+                        holds_keys: false,
                         ends_turn: false,
                     };
                     let outcome = command::execute(&mut cx, request)?;

@@ -8,12 +8,13 @@
 //! | `expiry` | times, and commands about them |
 //! | `vectors`, `add`, `similar` | sets of vectors; VADD; VSIM |
 //! | `server`, `info`, `catalog` | commands about the server; INFO; COMMAND |
-//! | `session` | commands about the connection |
+//! | `session`, `clients` | commands about the connection; about all of them |
 //! | `transaction` | MULTI, EXEC, DISCARD |
 //! | `table` | the table |
 
 mod add;
 mod catalog;
+mod clients;
 mod expiry;
 mod info;
 mod keys;
@@ -38,7 +39,7 @@ use crate::rest::Rest;
 use crate::session::{Session, Transaction};
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key};
+use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key, Roll};
 use table::{AT_ONCE, Command, FOR_ALL, TOGETHER, with_commands};
 
 /// Bytes around a value: `$`, its length, two line ends.
@@ -87,8 +88,10 @@ pub(crate) struct Cx<'a, 't, G: Group> {
     /// Bytes of memory that the request itself takes.
     pub(crate) held: usize,
     pub(crate) counters: &'a mut Counters,
-    /// Connections of all blocks.
+    /// Connections of all blocks: how many, what each is, and the place of this one among them.
     pub(crate) connections: Connections,
+    pub(crate) roll: &'a Roll,
+    pub(crate) place: usize,
     pub(crate) backlogs: &'a Backlogs,
     pub(crate) password: &'a Password,
     /// Nanoseconds from 1970 to now.
@@ -177,6 +180,12 @@ impl<'a, G: Group> Cx<'a, '_, G> {
     /// How large a chunk of the memory for requests the client gets.
     pub(crate) fn most(&self) -> usize {
         self.store.most_for(self.reply.g, self.held + self.session.held(self.store))
+    }
+
+    /// Tells all blocks what the connection's session is.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn show_session(&self) {
+        self.roll.set(self.reply.g, self.place, 0, clients::Shown::of(self.session).word());
     }
 
     pub(crate) fn count_read(&mut self, is_hit: bool) {

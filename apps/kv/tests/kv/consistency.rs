@@ -132,8 +132,8 @@ fn what_is_answered_is_whole_and_the_newest_though_keys_go_and_clients_break_off
     assert!(stop(server).out.contains(" 0 protocol errors"));
 }
 
-/// Two clients set the same keys, one to a letter by MSET, one by a transaction; the third one removes
-/// them now and then. Who reads all keys at once finds all of one kind, however long they are.
+/// Two clients set the same keys to letters, one by MSET, one by transactions; the third one
+/// removes them. Who reads all keys at once finds one letter, or none, however long the values are.
 #[test]
 fn no_other_client_sees_a_part_of_a_command_on_several_keys() {
     const READS: usize = 1500;

@@ -104,7 +104,7 @@ macro_rules! with_commands {
             AUTH(1, MANY; FAST | FOR_ALL; 0 0 0; connection "1.0.0" "Authenticates the connection.") => session::auth(cx, arguments);
             SELECT(1, 1; FAST; 0 0 0; connection "1.0.0" "Changes the selected database.") => session::select(cx, arguments);
             HELLO(0, FEW; FAST | FOR_ALL; 0 0 0; connection "6.0.0" "Selects the protocol.") "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
-            CLIENT(1, FEW; 0; 0 0 0; connection "2.4.0" "Shows and sets what belongs to the connection.") "ID/INFO/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH/REPLY" => session::client(cx, arguments)?;
+            CLIENT(1, FEW; 0; 0 0 0; connection "2.4.0" "Shows connections, ends them, and sets what belongs to this one.") "ID/INFO/LIST/KILL/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH/REPLY" => session::client(cx, arguments)?;
             MULTI(0, 0; FAST | AT_ONCE; 0 0 0; transactions "1.2.0" "Starts a transaction.") => transaction::multi(cx);
             EXEC(0, 0; AT_ONCE; 0 0 0; transactions "1.2.0" "Executes all commands in a transaction.") => Outcome::Exec;
             DISCARD(0, 0; FAST | AT_ONCE; 0 0 0; transactions "2.0.0" "Discards a transaction.") => transaction::discard(cx)?;

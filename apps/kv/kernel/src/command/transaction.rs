@@ -14,6 +14,7 @@ pub(super) fn multi<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
     match cx.session.transaction {
         Transaction::None => {
             cx.session.transaction = Transaction::Open;
+            cx.show_session();
             cx.reply.ok();
         }
         _ => cx.reply.error(b"MULTI calls can not be nested"),
@@ -26,6 +27,7 @@ pub(super) fn discard<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
         cx.reply.error(b"DISCARD without MULTI");
     } else {
         cx.session.end_transaction(cx.reply.g, &cx.context, cx.store)?;
+        cx.show_session();
         cx.reply.ok();
     }
     Ok(Outcome::Done)
@@ -35,6 +37,7 @@ pub(super) fn discard<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn discard_wrong<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     cx.session.end_transaction(cx.reply.g, &cx.context, cx.store)?;
+    cx.show_session();
     cx.reply.raw(
         b"-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n",
     );
@@ -71,7 +74,10 @@ pub(super) fn queue<G: Group>(cx: &mut Cx<'_, '_, G>, row: &Row, request: Bytes<
     if cx.session.transaction == Transaction::Open {
         let most = cx.most();
         match cx.session.queue.append(cx.reply.g, &cx.context, &cx.store.requests, request, most) {
-            Ok(()) => cx.session.queued += 1,
+            Ok(()) => {
+                cx.session.queued += 1;
+                cx.show_session();
+            }
             Err(SpillError::NoMemory) => {
                 abort(cx);
                 cx.reply.no_memory();
@@ -184,6 +190,7 @@ pub(super) fn exec<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     // The queue is this one's now, whatever the commands do to the session.
     let mut queue = core::mem::take(&mut cx.session.queue);
     cx.session.end_transaction(g, &context, store)?;
+    cx.show_session();
     match state {
         Transaction::None => cx.reply.error(b"EXEC without MULTI"),
         Transaction::Aborted => {

@@ -49,12 +49,15 @@ pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
     Ok(Outcome::Done)
 }
 
+/// Bytes of values that MGET copies to answer with them as they are at one moment.
+const MOST_KEPT: usize = 2 << 20;
+
 /// Answers with values as they are at one moment: those that do not fit into the writer are copied
 /// to the memory for requests, and sent later. If that has no room, some arguments are left.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn mget_at_once<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: &mut Arguments<'_>) -> Result<Queue> {
     let (g, context, store) = (cx.g(), cx.context, cx.store);
-    let (most, mut kept) = (cx.most(), Queue::default());
+    let (most, mut kept) = (cx.most().min(MOST_KEPT), Queue::default());
     loop {
         let before = *arguments;
         let Some(key) = arguments.next() else { return Ok(kept) };

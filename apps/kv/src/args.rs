@@ -58,7 +58,7 @@ pub struct Args {
     /// File whose first line is the password that clients must give (AUTH, HELLO).
     #[arg(long, value_name = "PATH", conflicts_with = "demo")]
     pub password_file: Option<std::path::PathBuf>,
-    /// Seconds of silence after which a client loses its connection; 0: never.
+    /// Seconds of silence between requests after which a client loses its connection; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub timeout: u32,
     /// Seconds that a request may take from its first byte to its last, and a client to take its

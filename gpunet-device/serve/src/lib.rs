@@ -7,7 +7,7 @@
 //! | part | modules |
 //! |---|---|
 //! | what a service is and is given | `service` ([`Service`], [`Turn`], [`Next`], [`Worker`]), `bytes` ([`Bytes`]), `short` ([`Short`]), `items` (items of different lengths), `reader` ([`Reader`]), `writer` ([`Writer`]), `backlog` (answers that wait: [`Backlogs`]), `spill` ([`Spill`]: requests longer than a ring), `queue` ([`Queue`]: requests that wait) |
-//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `bells` ([`Bell`], [`Bells`]: turns from outside), `topics` ([`Topics`]: turns for many connections), `work_queue` ([`WorkQueue`]: work for other blocks), `work_pool` ([`WorkPool`]: work for several workers) |
+//! | what its blocks share | `memory` ([`Memory`], [`Carve`]), `word` (atomic words), `lock` ([`Lock`]), `shared` ([`Shared`]), `heap` ([`Heap`]), `map` ([`Map`]), `bells` ([`Bell`], [`Bells`]: turns from outside), `topics` ([`Topics`]: turns for many connections), `roll` ([`Roll`]: what all connections are), `work_queue` ([`WorkQueue`]: work for other blocks), `work_pool` ([`WorkPool`]: work for several workers) |
 //! | the kernel | `server` ([`Server`], [`ServerSettings`]), `worker` (how a block waits that serves no connections), `readiness` (who is ready), `arena` (the states of connections) |
 //! | what the host sees while it runs | `board` ([`Board`], [`Counters`], [`Log`]) |
 //!
@@ -34,6 +34,7 @@ mod models;
 mod queue;
 mod reader;
 mod readiness;
+mod roll;
 mod server;
 mod service;
 mod shared;
@@ -58,6 +59,7 @@ pub use map::{Fresh, Hold, Key, Locked, MAX_HELD, Map, NoStructure, Pin, SPACES,
 pub use memory::{Carve, Memory};
 pub use queue::{Queue, Queued};
 pub use reader::{Reader, TooLong};
+pub use roll::{Enrolled, OWN_WORDS, Roll};
 pub use server::{Server, ServerSettings};
 pub use service::{Context, Next, Service, Turn, Worker};
 pub use shared::Shared;

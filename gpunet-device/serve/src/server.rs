@@ -20,7 +20,7 @@ use crate::bells::{Bells, Doorbell, HostBells, HostRelay, LastAsked};
 use crate::board::{Board, Connections, Counters, Log};
 use crate::memory::{Carve, Memory};
 use crate::readiness::{Readiness, nothing};
-use crate::{Bytes, Context, Service, Worker};
+use crate::{Bytes, Context, Roll, Service, Worker};
 use accept::Accepting;
 use connection::Connection;
 use gpunet_device::{
@@ -125,6 +125,7 @@ struct Parts<S: Service> {
     out: Memory,
     input: Memory,
     backlogs: Backlogs,
+    roll: Roll,
     shared: S::Shared,
 }
 
@@ -145,6 +146,7 @@ impl<S: Service> Parts<S> {
             out: carve.take(places * settings.out_bytes as usize),
             input: carve.take(serving * S::COPIED_INPUT),
             backlogs: Backlogs::carve(carve, settings.backlog_bytes, settings.backlog_bytes_each),
+            roll: Roll::carve(carve, if S::HAS_ROLL { places } else { 0 }),
             shared: service.shared(carve),
         };
         (parts, carve.used())
@@ -195,6 +197,7 @@ impl<S: Service> Kernel for Server<S> {
             out: parts.out.part(block * room * out_bytes, room * out_bytes),
             input: parts.input.part(block * S::COPIED_INPUT, S::COPIED_INPUT),
             backlogs: parts.backlogs,
+            roll: parts.roll,
             accepting: Accepting::default(),
             counters: Counters::default(),
             log: board.log(block),
@@ -262,6 +265,7 @@ struct Block<S: Service> {
     /// For [`Service::COPIED_INPUT`].
     input: Memory,
     backlogs: Backlogs,
+    roll: Roll,
     accepting: Accepting,
     counters: Counters,
     log: Log,

@@ -3,7 +3,7 @@
 use crate::backlog::Backlogs;
 use crate::bells::{Doorbell, LastAsked};
 use crate::board::{Board, Connections, Counters, Log};
-use crate::{Bell, Bells, Bytes, Carve, Reader, Writer};
+use crate::{Bell, Bells, Bytes, Carve, Reader, Roll, Writer};
 use gpunet_device::{Group, Net, Result};
 
 /// What a connection waits for after its turn.
@@ -68,6 +68,9 @@ pub struct Turn<'t, S: Service> {
     pub connections: Connections,
     /// For who is to have a turn, or to work.
     pub bells: &'t Bells,
+    /// All connections, if the service has them on a roll ([`Service::HAS_ROLL`]).
+    pub roll: &'t Roll,
+    /// The place of this one: among those of all blocks.
     pub(crate) place: usize,
     pub(crate) rings: &'t mut bool,
     /// The memory that the host has given the server (`start_with_data` of `gpunet-serve-host`).
@@ -80,6 +83,12 @@ pub struct Turn<'t, S: Service> {
 }
 
 impl<S: Service> Turn<'_, S> {
+    /// The connection's row in [`Turn::roll`].
+    #[must_use]
+    pub const fn place(&self) -> usize {
+        self.place
+    }
+
     /// The connection's bell, to be given away: to a worker, to other connections, to the host. Who
     /// rings it gives the connection a turn.
     #[must_use]
@@ -227,6 +236,10 @@ pub trait Service: Copy + Send + 'static {
     /// to 4 us, if the request is read behind it. 0, the default, is right for services that read
     /// their input once, or send it on.
     const COPIED_INPUT: usize = 0;
+
+    /// All connections are on a roll ([`Turn::roll`]), which any of them can read. It costs a store
+    /// a turn.
+    const HAS_ROLL: bool = false;
 
     /// Blocks that serve connections call [`Service::help`] when another block has rung for them
     /// ([`Bells::ring_blocks`]).

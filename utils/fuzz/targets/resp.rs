@@ -81,6 +81,15 @@ fn array(request: &[u8]) {
 /// The arguments of a line are its words.
 fn inline(request: &[u8]) {
     let mut arguments = Arguments::of(Bytes::from(request));
+    if request.contains(&b'"') || request.contains(&b'\'') {
+        // Each lies somewhere in the line.
+        for _ in 0..arguments.len() {
+            let argument = bytes_of(arguments.next().expect("as many as there are"));
+            assert!(argument.is_empty() || request.windows(argument.len()).any(|part| part == argument));
+        }
+        assert!(arguments.next().is_none());
+        return;
+    }
     // As in Redis: vertical tabs and form feeds before a word are skipped, and within one belong
     // to it.
     let without_tabs = |word: &[u8]| {

@@ -8,12 +8,13 @@
 //! | `expiry` | times, and commands about them |
 //! | `vectors`, `add`, `similar` | sets of vectors; VADD; VSIM |
 //! | `server`, `info`, `catalog` | commands about the server; INFO; COMMAND |
-//! | `session` | commands about the connection |
+//! | `session`, `clients` | commands about the connection; about all of them |
 //! | `transaction` | MULTI, EXEC, DISCARD |
 //! | `table` | the table |
 
 mod add;
 mod catalog;
+mod clients;
 mod expiry;
 mod info;
 mod keys;
@@ -38,13 +39,14 @@ use crate::rest::Rest;
 use crate::session::{Session, Transaction};
 use crate::store::{MAX_KEY, Store};
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key};
-use table::{AT_ONCE, Command, FOR_ALL, with_commands};
+use gpunet_serve::{Backlogs, Bytes, Connections, Context, Counters, Key, Roll};
+use table::{AT_ONCE, Command, FOR_ALL, TOGETHER, with_commands};
 
 /// Bytes around a value: `$`, its length, two line ends.
 pub(crate) const FRAME: usize = 32;
 
 /// Keys, or buckets with keys, that a command looks at before other connections have their turns.
+/// A command with so many keys or fewer happens at once for all others.
 const KEYS_OF_A_TURN: usize = 256;
 
 /// How far a command came.
@@ -86,14 +88,18 @@ pub(crate) struct Cx<'a, 't, G: Group> {
     /// Bytes of memory that the request itself takes.
     pub(crate) held: usize,
     pub(crate) counters: &'a mut Counters,
-    /// Connections of all blocks.
+    /// Connections of all blocks: how many, what each is, and the place of this one among them.
     pub(crate) connections: Connections,
+    pub(crate) roll: &'a Roll,
+    pub(crate) place: usize,
     pub(crate) backlogs: &'a Backlogs,
     pub(crate) password: &'a Password,
     /// Nanoseconds from 1970 to now.
     pub(crate) unix_ns: u64,
     /// It is carried out by EXEC, which holds the buckets of all its keys: nothing is unfinished.
     pub(crate) is_transaction: bool,
+    /// The block holds the buckets of all keys of the command, or of the transaction.
+    pub(crate) holds_keys: bool,
     /// The command takes long: other connections have their turns before the next one.
     pub(crate) ends_turn: bool,
 }
@@ -127,7 +133,7 @@ impl<'a, G: Group> Cx<'a, '_, G> {
     /// A key of the connection's database.
     pub(crate) fn key_of<'t>(&self, bytes: Bytes<'t>) -> Key<'t> {
         let key = Key::in_space(bytes, self.session.database as u32);
-        if self.is_transaction { key.held() } else { key }
+        if self.holds_keys { key.held() } else { key }
     }
 
     /// What is known of the key that is the next argument; `None` if the answer is given: it can be
@@ -176,6 +182,12 @@ impl<'a, G: Group> Cx<'a, '_, G> {
         self.store.most_for(self.reply.g, self.held + self.session.held(self.store))
     }
 
+    /// Tells all blocks what the connection's session is.
+    #[cfg_attr(target_arch = "nvptx64", inline(never))]
+    pub(crate) fn show_session(&self) {
+        self.roll.set(self.reply.g, self.place, 0, clients::Shown::of(self.session).word());
+    }
+
     pub(crate) fn count_read(&mut self, is_hit: bool) {
         self.counters.own[if is_hit { own::HITS } else { own::MISSES }] += 1;
     }
@@ -212,7 +224,10 @@ pub(crate) fn execute<G: Group>(cx: &mut Cx<'_, '_, G>, request: Bytes<'_>) -> R
     if cx.session.transaction != Transaction::None && row.flags & AT_ONCE == 0 {
         return transaction::queue(cx, &row, request);
     }
-    let mut outcome = run(cx, command, name, arguments)?;
+    let mut outcome = match row.flags & TOGETHER {
+        0 => run(cx, command, name, arguments)?,
+        _ => transaction::run_together(cx, command, name, arguments)?,
+    };
     if outcome == Outcome::Exec {
         outcome = transaction::exec(cx)?;
     }

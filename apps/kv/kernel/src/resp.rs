@@ -53,8 +53,10 @@ pub enum Invalid {
     BulkLine,
     /// An inline command does not end.
     InlineLine,
-    /// An inline command has quotes.
+    /// A quote of an inline command does not end, or a word goes on behind it.
     Quotes,
+    /// A quoted word of an inline command has an escape, or begins within a word.
+    Escapes,
     /// The request has more than [`MAX_REQUEST`] bytes.
     TooLong,
 }
@@ -71,6 +73,7 @@ impl Invalid {
             Self::BulkLine => b"too big bulk count string",
             Self::InlineLine => b"too big inline request",
             Self::Quotes => b"unbalanced quotes in request",
+            Self::Escapes => b"no escapes in inline requests, and only whole words in quotes",
             Self::TooLong => b"too big request",
         }
     }
@@ -202,10 +205,10 @@ fn inline(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
                     false => Parsed::Incomplete(bytes.len() + 1),
                 };
             }
-            if line.find(b'"', 0).is_some() || line.find(b'\'', 0).is_some() {
-                return Parsed::Invalid(Invalid::Quotes);
+            match wrong_quotes(line) {
+                Some(why) => Parsed::Invalid(why),
+                None => Parsed::Complete(end + 1),
             }
-            Parsed::Complete(end + 1)
         }
         None if bytes.len() > MAX_INLINE => Parsed::Invalid(Invalid::InlineLine),
         None => {
@@ -213,6 +216,39 @@ fn inline(bytes: Bytes<'_>, progress: &mut Progress) -> Parsed {
             Parsed::Incomplete(bytes.len() + 1)
         }
     }
+}
+
+/// What is wrong with the quotes of a line. A word is used where it lies, so it is in quotes as a
+/// whole, and has no escapes.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn wrong_quotes(line: Bytes<'_>) -> Option<Invalid> {
+    if line.find(b'"', 0).is_none() && line.find(b'\'', 0).is_none() {
+        return None;
+    }
+    let (mut at, mut is_escaped) = (0, false);
+    while at < line.len() {
+        let (byte, start) = (line.get(at), at);
+        at += 1;
+        if is_quote(byte) {
+            // Where it ends, as Redis has it.
+            while at < line.len() && line.get(at) != byte {
+                let escapes = line.get(at) == b'\\'
+                    && (byte == b'"' || (at + 1 < line.len() && line.get(at + 1) == byte));
+                is_escaped |= escapes;
+                at += if escapes { 2 } else { 1 };
+            }
+            if at >= line.len() || (at + 1 < line.len() && !is_space(line.get(at + 1))) {
+                return Some(Invalid::Quotes);
+            }
+            is_escaped |= start > 0 && !ends_word(line.get(start - 1));
+            at += 1;
+        }
+    }
+    if is_escaped { Some(Invalid::Escapes) } else { None }
+}
+
+const fn is_quote(byte: u8) -> bool {
+    matches!(byte, b'"' | b'\'')
 }
 
 /// A place among the arguments of a request.
@@ -314,13 +350,24 @@ impl<'t> Arguments<'t> {
         while start < self.rest.len() && is_space(self.rest.get(start)) {
             start += 1;
         }
+        if start == self.rest.len() {
+            self.rest = Bytes::EMPTY;
+            return None;
+        }
+        let quote = self.rest.get(start);
+        if is_quote(quote) {
+            let end = self.rest.find(quote, start + 1)?;
+            let found = self.rest.slice(start + 1, end - start - 1);
+            self.rest = self.rest.skip(end + 1);
+            return Some(found);
+        }
         let mut end = start;
         while end < self.rest.len() && !ends_word(self.rest.get(end)) {
             end += 1;
         }
         let found = self.rest.slice(start, end - start);
         self.rest = self.rest.skip(end);
-        if found.is_empty() { None } else { Some(found) }
+        Some(found)
     }
 
     fn count_words(self) -> usize {

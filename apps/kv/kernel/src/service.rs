@@ -54,7 +54,6 @@ impl State {
         self.spill.is_empty()
             & (self.resume.step == 0)
             & (self.session.transaction == Transaction::None)
-            & (self.session.since != 0)
             & (self.session.replies == Replies::On)
             & (self.session.is_let_in() | !password.is_set())
     }
@@ -71,7 +70,7 @@ impl Service for Kv {
     }
 
     fn serve<G: Group>(&mut self, g: &G, turn: &mut Turn<'_, Self>) -> Result<Next> {
-        let (store, context) = (turn.shared, turn.context);
+        let (store, context, place) = (turn.shared, turn.context, turn.place());
         let mut requests = 0;
         loop {
             let resume = &mut turn.state.resume;
@@ -100,9 +99,6 @@ impl Service for Kv {
                 }
             }
             let State { progress, spill, resume, session } = &mut *turn.state;
-            if session.since == 0 {
-                session.since = context.now;
-            }
             let is_collected = !spill.is_empty();
             let bytes = if is_collected { spill.bytes(&store.requests) } else { turn.input.rest() };
             match resp::parse(bytes, progress) {
@@ -118,10 +114,13 @@ impl Service for Kv {
                         held: spill.held(&store.requests),
                         counters: turn.counters,
                         connections: turn.connections,
+                        roll: turn.roll,
+                        place,
                         backlogs: turn.backlogs,
                         unix_ns: turn.unix_ns,
                         password: &self.password,
                         is_transaction: false,
+                        holds_keys: false,
                         ends_turn: false,
                     };
                     let outcome = command::execute(&mut cx, request)?;
@@ -189,6 +188,8 @@ impl Service for Kv {
     const COPIED_INPUT: usize = 2048;
 
     const HELPS: bool = true;
+
+    const HAS_ROLL: bool = true;
 
     fn help<G: Group>(&mut self, g: &G, store: &Store, context: &Context) -> Result<bool> {
         store.vectors.help(g, context)

@@ -32,10 +32,6 @@ pub(crate) enum Replies {
 /// What a client has set for its connection. Its memory is given back by [`Session::clear`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Session {
-    /// Its `CLIENT ID`; 0: it has none yet.
-    pub(crate) id: u64,
-    /// When its first request came, by the device's clock; 0: none has come.
-    pub(crate) since: u64,
     pub(crate) name: Spill,
     /// The requests of its transaction, and how many they are.
     pub(crate) queue: Queue,
@@ -54,16 +50,6 @@ const LET_IN: u8 = 1;
 const RESP3: u8 = 2;
 
 impl Session {
-    /// The connection's `CLIENT ID`.
-    #[cfg_attr(target_arch = "nvptx64", inline(never))]
-    pub(crate) fn id<G: Group>(&mut self, g: &G, context: &Context, store: &Store) -> Result<u64> {
-        if self.id == 0 {
-            let [_, id] = store.start.update(g, context, |[start, ids]| [start, ids + 1])?;
-            self.id = id;
-        }
-        Ok(self.id)
-    }
-
     /// Returns whether the client has given the password.
     pub(crate) fn is_let_in(&self) -> bool {
         self.flags & LET_IN != 0

@@ -2,22 +2,20 @@
 
 use gpunet_device::Group;
 use gpunet_kv_vectors::{Map, Vectors};
-use gpunet_serve::{Carve, Heap, Shared};
+use gpunet_serve::{Carve, Heap};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 64 << 10;
 /// The longest value, in bytes.
 pub const MAX_VALUE: usize = crate::resp::MAX_BULK;
 
-/// The keys and values, and when the server began.
+/// The keys and values.
 #[derive(Clone, Copy, Debug)]
 pub struct Store {
     pub(crate) map: Map,
     pub(crate) heap: Heap,
     /// Searches of sets of vectors.
     pub(crate) vectors: Vectors,
-    /// When the first request came, and how many `CLIENT ID`s were given out.
-    pub(crate) start: Shared<2>,
     /// What clients keep besides: requests that are not complete or wait for EXEC, names, and keys
     /// that are being collected for an answer. It is memory of their own, so that no key goes for
     /// them.
@@ -40,7 +38,6 @@ impl Store {
             map,
             heap,
             vectors: Vectors::new(carve, map),
-            start: Shared::new(carve),
             // Its one bucket stays empty.
             requests: Map::new(carve, requests, 1).without_eviction(),
             share: requests.len() / 2 / connections.max(1),

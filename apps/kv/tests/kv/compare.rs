@@ -192,8 +192,6 @@ impl Commands {
             }
             "SETEX" | "PSETEX" => command.extend([self.key(), self.time(), self.value()]),
             "RENAME" | "RENAMENX" => command.extend([self.key(), self.key()]),
-            // A transaction does not take them.
-            "COPY" | "MOVE" if self.in_transaction => command[0] = b"DBSIZE".to_vec(),
             "COPY" => {
                 command.extend([self.key(), self.key()]);
                 match self.number(3) {

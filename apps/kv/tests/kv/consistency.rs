@@ -131,3 +131,63 @@ fn what_is_answered_is_whole_and_the_newest_though_keys_go_and_clients_break_off
     drop(client);
     assert!(stop(server).out.contains(" 0 protocol errors"));
 }
+
+/// Two clients set the same keys to letters, one by MSET, one by transactions; the third one
+/// removes them. Who reads all keys at once finds one letter, or none, however long the values are.
+#[test]
+fn no_other_client_sees_a_part_of_a_command_on_several_keys() {
+    const READS: usize = 1500;
+    let server = serve(&["--blocks", "2"]);
+    let addr = server.addr;
+    let names: Vec<_> = (0..16).map(|number| format!("key {number}").into_bytes()).collect();
+    let request = |name: &[u8], words: Vec<&[u8]>| encode(&[&[name][..], &words].concat());
+    let keys = |name| request(name, names.iter().map(Vec::as_slice).collect());
+    let sets = |letter: u8, len| {
+        let value = vec![letter; len];
+        request(b"MSET", names.iter().flat_map(|name| [name.as_slice(), value.as_slice()]).collect())
+    };
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let repeat = |requests: Vec<Vec<u8>>, answers: usize| {
+        let mut client = Client::connect(addr);
+        while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+            for request in &requests {
+                client.send(request);
+                (0..answers).for_each(|_| drop(client.answer()));
+            }
+        }
+    };
+    let letters = || (b'a'..=b'z').zip([10, 3000, 20_000].into_iter().cycle());
+    let in_transactions = |requests: Vec<u8>| [encode(&[b"MULTI"]), requests, encode(&[b"EXEC"])].concat();
+    std::thread::scope(|scope| {
+        scope.spawn(|| repeat(letters().map(|(letter, len)| sets(letter, len)).collect(), 1));
+        scope.spawn(|| {
+            let requests = letters().map(|(letter, len)| {
+                let value = vec![letter.to_ascii_uppercase(); len];
+                in_transactions(names.iter().flat_map(|name| encode(&[b"SET", name, &value])).collect())
+            });
+            repeat(requests.collect(), 2 + names.len());
+        });
+        scope.spawn(|| repeat(vec![keys(b"DEL")], 1));
+        let read = scope.spawn(|| {
+            let mut client = Client::connect(addr);
+            for read in 0..READS {
+                client.send(&keys(b"MGET"));
+                let answer = client.answer();
+                let mut values: Vec<_> = answer.lines().filter(|line| !line.starts_with('$')).collect();
+                values.dedup();
+                let is_one = values.len() == 2 && !answer.contains("$-1");
+                let is_none = answer.matches("$-1").count() == names.len();
+                assert!(is_one || is_none, "read {read}: {answer:.200}");
+                client.send(&keys(b"EXISTS"));
+                let count = client.answer();
+                assert!(count == ":0\r\n" || count == ":16\r\n", "read {read}: {count}");
+            }
+        });
+        let read = read.join();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Err(panic) = read {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    stop(server);
+}

@@ -2,6 +2,7 @@
 //! and foreign ones.
 
 mod client;
+mod clients;
 mod commands;
 mod compare;
 mod consistency;

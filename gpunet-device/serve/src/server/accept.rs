@@ -120,6 +120,9 @@ impl<S: Service> Block<S> {
                 self.loads.set(g, self.counters.open);
                 let connection = (&self.connections, Connection::new(self.now));
                 put_both(g, place, connection, (&self.states, S::State::default()));
+                if S::HAS_ROLL {
+                    self.roll.enter(g, self.readiness.number(place), stream.peer_addr(), self.now);
+                }
                 self.readiness.enter(g, place, stream.handle(), self.now);
                 Ok(())
             }

@@ -44,7 +44,8 @@ impl<S: Service> Block<S> {
                         let _ = stream.set_options(g, options);
                     }
                 }
-                if limit.is_some() || full.is_some() || is_idle {
+                let is_ended = S::HAS_ROLL && self.roll.ends(g, self.readiness.number(place));
+                if limit.is_some() || full.is_some() || is_idle || is_ended {
                     self.close(g, place, handle);
                 }
             }

@@ -117,6 +117,7 @@ impl<S: Service> Block<S> {
             log: &mut self.log,
             connections: self.loads,
             bells: &self.bells,
+            roll: &self.roll,
             place,
             rings: &mut connection.rings,
             data: self.data,

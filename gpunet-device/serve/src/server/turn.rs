@@ -135,6 +135,9 @@ impl<S: Service> Block<S> {
             }
         };
         self.now = now;
+        if S::HAS_ROLL {
+            self.roll.touch(g, number, now);
+        }
         self.counters.received += moved.received;
         self.counters.sent += moved.sent;
         result
@@ -163,6 +166,9 @@ impl<S: Service> Block<S> {
         // SAFETY: a place with a handle has had a connection.
         let mut connection = unsafe { self.connections.get(place) };
         self.readiness.forget(g, place);
+        if S::HAS_ROLL {
+            self.roll.leave(g, self.readiness.number(place));
+        }
         let context = self.context();
         // It fails only if the launch is over, and with it all memory.
         let _ = connection.backlog.clear(g, self.net, &self.backlogs);

@@ -64,9 +64,9 @@ pub(super) fn msetnx<G: Group>(
         keys = keys.after(1);
     }
     map.hold(g, &context, &hold)?;
-    cx.is_transaction = true;
+    cx.holds_keys = true;
     let outcome = set_all(cx, arguments);
-    cx.is_transaction = false;
+    cx.holds_keys = false;
     map.release(g, &context, hold)?;
     outcome
 }

@@ -1,11 +1,11 @@
 //! Commands about the connection.
 
 use super::server::{VERSION, unknown_subcommand};
-use super::{Cx, Outcome};
+use super::{Cx, Outcome, clients};
 use crate::resp::Arguments;
 use crate::session::{Database, Replies, Session, Transaction};
 use gpunet_device::{Group, Result};
-use gpunet_serve::{Bytes, Digits, SpillError};
+use gpunet_serve::{Bytes, SpillError};
 
 pub(super) fn quit<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
     cx.reply.ok();
@@ -16,9 +16,9 @@ pub(super) fn quit<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn reset<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     cx.session.clear(cx.reply.g, &cx.context, cx.store)?;
-    let (id, since) = (cx.session.id, cx.session.since);
     *cx.session = Session::default();
-    (cx.session.id, cx.session.since) = (id, since);
+    clients::show_name(cx, Bytes::EMPTY);
+    cx.show_session();
     (cx.reply.is_resp3, cx.reply.is_muted) = (false, false);
     cx.reply.raw(b"+RESET\r\n");
     Ok(Outcome::Done)
@@ -29,6 +29,7 @@ pub(super) fn select<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: Arguments<'_>)
     match Database::of(arguments) {
         Database::Is(number) => {
             cx.session.database = number;
+            cx.show_session();
             cx.reply.ok();
         }
         Database::OutOfRange => cx.reply.error(b"DB index is out of range"),
@@ -116,37 +117,47 @@ pub(super) fn hello<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'
     if let Some(version) = version {
         cx.session.set_resp3(version == 3);
         cx.reply.is_resp3 = version == 3;
+        cx.show_session();
     }
-    let id = cx.session.id(cx.reply.g, &cx.context, cx.store)?;
     cx.reply.map(7);
     cx.reply.raw(b"$6\r\nserver\r\n$9\r\ngpunet-kv\r\n$7\r\nversion\r\n");
     cx.reply.bulk(VERSION.into());
     cx.reply.raw(b"$5\r\nproto\r\n");
     cx.reply.integer(if cx.session.is_resp3() { 3 } else { 2 });
     cx.reply.raw(b"$2\r\nid\r\n");
-    cx.reply.integer(id as i64);
+    cx.reply.integer(cx.roll.id(cx.place) as i64);
     cx.reply.raw(b"$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n");
     Ok(Outcome::Done)
+}
+
+/// Returns whether a text has neither spaces nor special characters.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn is_name(name: Bytes<'_>) -> bool {
+    let mut at = 0;
+    // As Redis has it: bytes are signed there, so those from 0x80 on are below.
+    while at < name.len() && (b'!'..=b'~').contains(&name.get(at)) {
+        at += 1;
+    }
+    at == name.len()
 }
 
 /// Sets the connection's name; answers if it cannot be.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn set_name<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Result<bool> {
-    let mut at = 0;
-    while at < name.len() {
-        // As Redis has it: bytes are signed there, so those from 0x80 on are below.
-        if !(b'!'..=b'~').contains(&name.get(at)) {
-            cx.reply.error(b"Client names cannot contain spaces, newlines or special characters.");
-            return Ok(false);
-        }
-        at += 1;
+    if !is_name(name) {
+        cx.reply.error(b"Client names cannot contain spaces, newlines or special characters.");
+        return Ok(false);
     }
     let (g, map, context) = (cx.reply.g, &cx.store.requests, &cx.context);
     cx.session.name.clear(g, context, map)?;
     let most = cx.most();
     match cx.session.name.append(g, context, map, name, most) {
-        Ok(()) => Ok(true),
+        Ok(()) => {
+            clients::show_name(cx, name);
+            Ok(true)
+        }
         Err(SpillError::NoMemory) => {
+            clients::show_name(cx, Bytes::EMPTY);
             cx.reply.no_memory();
             Ok(false)
         }
@@ -158,6 +169,11 @@ fn set_name<G: Group>(cx: &mut Cx<'_, '_, G>, name: Bytes<'_>) -> Result<bool> {
 pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
     let sub = arguments.next().unwrap_or(Bytes::EMPTY);
     let is_info = sub.eq_ignore_case(b"info");
+    if sub.eq_ignore_case(b"list") {
+        return clients::list(cx, arguments);
+    } else if sub.eq_ignore_case(b"kill") {
+        return clients::kill(cx, arguments);
+    }
     let count = if sub.eq_ignore_case(b"id") || sub.eq_ignore_case(b"getname") || is_info {
         0
     } else if sub.eq_ignore_case(b"setname")
@@ -175,10 +191,9 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
     if arguments.len() != count {
         cx.reply.wrong_count(Bytes::from(b"client"), Some(sub));
     } else if is_info {
-        client_info(cx)?;
+        return clients::info(cx);
     } else if sub.eq_ignore_case(b"id") {
-        let id = cx.session.id(cx.reply.g, &cx.context, cx.store)?;
-        cx.reply.integer(id as i64);
+        cx.reply.integer(cx.roll.id(cx.place) as i64);
     } else if sub.eq_ignore_case(b"setname") {
         if set_name(cx, arguments.next().unwrap_or(Bytes::EMPTY))? {
             cx.reply.ok();
@@ -192,8 +207,7 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
     } else if sub.eq_ignore_case(b"reply") {
         replies(cx, arguments.next().unwrap_or(Bytes::EMPTY));
     } else if sub.eq_ignore_case(b"setinfo") {
-        // What library a client uses: Redis shows it in CLIENT LIST.
-        cx.reply.ok();
+        library(cx, arguments);
     } else if cx.session.name.is_empty() {
         cx.reply.nil();
     } else {
@@ -204,6 +218,24 @@ pub(super) fn client<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<
         cx.reply.long(name)?;
     }
     Ok(Outcome::Done)
+}
+
+/// `CLIENT SETINFO LIB-NAME|LIB-VER text`: what library a client uses, which nobody asks for here.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn library<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) {
+    let option = arguments.next().unwrap_or(Bytes::EMPTY);
+    let text = arguments.next().unwrap_or(Bytes::EMPTY);
+    if !option.eq_ignore_case(b"lib-name") && !option.eq_ignore_case(b"lib-ver") {
+        cx.reply.raw(b"-ERR Unrecognized option '");
+        cx.reply.quoted(option, 128, false);
+        cx.reply.raw(b"'\r\n");
+    } else if !is_name(text) {
+        cx.reply.raw(b"-ERR ");
+        cx.reply.quoted(option, 128, false);
+        cx.reply.raw(b" cannot contain spaces, newlines or special characters.\r\n");
+    } else {
+        cx.reply.ok();
+    }
 }
 
 /// `CLIENT REPLY ON|OFF|SKIP`
@@ -222,55 +254,6 @@ fn replies<G: Group>(cx: &mut Cx<'_, '_, G>, which: Bytes<'_>) {
     } else {
         cx.reply.syntax();
     }
-}
-
-/// CLIENT INFO: what is known of the connection. Where it comes from is not.
-#[cfg_attr(target_arch = "nvptx64", inline(never))]
-fn client_info<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<()> {
-    let number = |number: usize| Digits::of(number as i64);
-    let id = Digits::of(cx.session.id(cx.reply.g, &cx.context, cx.store)? as i64);
-    let (name, store, queued) = (cx.session.name, cx.store, cx.session.queue.held());
-    let is_open = cx.session.transaction != Transaction::None;
-    let age = number(((cx.context.now - cx.session.since) / 1_000_000_000) as usize);
-    let database = number(cx.session.database as usize);
-    let multi = Digits::of(if is_open { cx.session.queued as i64 } else { -1 });
-    let (request, transaction, waiting) = (number(cx.held), number(queued), cx.reply.out.waiting());
-    let (output, total) = (number(waiting), number(cx.held + cx.session.held(store) + waiting));
-    let parts = [
-        b"id=".into(),
-        id.bytes(),
-        b" name=".into(),
-        name.bytes(&store.requests),
-        b" age=".into(),
-        age.bytes(),
-        if is_open { b" idle=0 flags=x db=".into() } else { b" idle=0 flags=N db=".into() },
-        database.bytes(),
-        b" sub=0 psub=0 ssub=0 multi=".into(),
-        multi.bytes(),
-        b" qbuf=".into(),
-        request.bytes(),
-        b" qbuf-free=0 argv-mem=0 multi-mem=".into(),
-        transaction.bytes(),
-        b" obl=0 oll=0 omem=".into(),
-        output.bytes(),
-        b" tot-mem=".into(),
-        total.bytes(),
-        b" cmd=client|info user=default redir=-1 resp=".into(),
-        if cx.session.is_resp3() { b"3\n".into() } else { Bytes::from(b"2\n") },
-    ];
-    let (mut len, mut at) = (0, 0);
-    while at < parts.len() {
-        len += parts[at].len();
-        at += 1;
-    }
-    cx.reply.text_head(len);
-    // Copied: the name may be longer than the room.
-    at = 0;
-    while at < parts.len() {
-        cx.reply.force(parts[at])?;
-        at += 1;
-    }
-    cx.reply.long(Bytes::EMPTY)
 }
 
 /// Nothing is watched.

@@ -2,11 +2,12 @@
 
 use super::{Cx, FRAME, KEYS_OF_A_TURN, Outcome};
 use crate::fixed_point::{FixedPoint, Numeral, Read};
+use crate::reply::LINE_END;
 use crate::resp::Arguments;
 use crate::rest::Rest;
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::VectorSet;
-use gpunet_serve::{Bytes, Key, Locked};
+use gpunet_serve::{Bytes, Digits, Key, Locked, Queue, SpillError};
 
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn get<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_>) -> Result<Outcome> {
@@ -22,6 +23,15 @@ pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
     cx.go_on(&mut arguments);
     if cx.resume.step == 0 {
         cx.reply.array(arguments.len());
+        if !cx.is_transaction && arguments.len() <= KEYS_OF_A_TURN {
+            let kept = mget_at_once(cx, &mut arguments)?;
+            if !kept.is_empty() {
+                cx.resume.rest = Rest::Keys { keys: kept, sent: 0 };
+                return Ok(cx.leave(&arguments));
+            }
+        }
+    } else if !cx.resume.rest.send(cx.reply.g, &cx.context, cx.store, cx.reply.out)? {
+        return Ok(Outcome::Unfinished);
     }
     let mut looks = 0;
     while !arguments.is_empty() {
@@ -37,6 +47,54 @@ pub(super) fn mget<G: Group>(cx: &mut Cx<'_, '_, G>, mut arguments: Arguments<'_
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Bytes of values that MGET copies to answer with them as they are at one moment.
+const MOST_KEPT: usize = 2 << 20;
+
+/// Answers with values as they are at one moment: those that do not fit into the writer are copied
+/// to the memory for requests, and sent later. If that has no room, some arguments are left.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn mget_at_once<G: Group>(cx: &mut Cx<'_, '_, G>, arguments: &mut Arguments<'_>) -> Result<Queue> {
+    let (g, context, store) = (cx.g(), cx.context, cx.store);
+    let (most, mut kept) = (cx.most().min(MOST_KEPT), Queue::default());
+    loop {
+        let before = *arguments;
+        let Some(key) = arguments.next() else { return Ok(kept) };
+        let locked = store.map.lock(g, &context, cx.key_of(key))?;
+        let value = locked.value().filter(|_| !locked.is_structure());
+        let len = value.map_or(0, |value| value.len()) + FRAME;
+        let fits = kept.is_empty()
+            && (cx.reply.is_muted || (len <= cx.reply.out.capacity() && cx.make_room(len)?));
+        let is_hit = value.is_some();
+        if fits {
+            match value {
+                Some(value) => cx.reply.bulk(value),
+                None => cx.reply.nil(),
+            }
+        } else {
+            let head = Digits::of(value.map_or(-1, |value| value.len() as i64));
+            let parts: [Bytes<'_>; 5] = match value {
+                Some(value) => [b"$".into(), head.bytes(), LINE_END.into(), value, LINE_END.into()],
+                None if cx.reply.is_resp3 => {
+                    [b"_".into(), LINE_END.into(), Bytes::EMPTY, Bytes::EMPTY, Bytes::EMPTY]
+                }
+                None => [b"$".into(), head.bytes(), LINE_END.into(), Bytes::EMPTY, Bytes::EMPTY],
+            };
+            let most = most.saturating_sub(kept.held());
+            match kept.append_all(g, &context, &store.requests, parts, most) {
+                Ok(()) => {}
+                Err(SpillError::NoMemory) => {
+                    locked.unlock()?;
+                    *arguments = before;
+                    return Ok(kept);
+                }
+                Err(SpillError::Over(error)) => return Err(error),
+            }
+        }
+        locked.unlock()?;
+        cx.count_read(is_hit);
+    }
 }
 
 /// Answers with a key's value. A value that does not fit into the writer is sent from where it

@@ -17,6 +17,9 @@ pub(super) const AT_ONCE: u16 = 16;
 /// names.
 pub(super) const ALONE: u16 = 32;
 
+/// It is carried out at once for all others, if it has few keys.
+pub(super) const TOGETHER: u16 = 128;
+
 /// It is carried out though the client has not given the password.
 pub(super) const FOR_ALL: u16 = 64;
 
@@ -101,7 +104,7 @@ macro_rules! with_commands {
             AUTH(1, MANY; FAST | FOR_ALL; 0 0 0; connection "1.0.0" "Authenticates the connection.") => session::auth(cx, arguments);
             SELECT(1, 1; FAST; 0 0 0; connection "1.0.0" "Changes the selected database.") => session::select(cx, arguments);
             HELLO(0, FEW; FAST | FOR_ALL; 0 0 0; connection "6.0.0" "Selects the protocol.") "(2, 3; AUTH, SETNAME)" => session::hello(cx, arguments)?;
-            CLIENT(1, FEW; 0; 0 0 0; connection "2.4.0" "Shows and sets what belongs to the connection.") "ID/INFO/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH/REPLY" => session::client(cx, arguments)?;
+            CLIENT(1, FEW; 0; 0 0 0; connection "2.4.0" "Shows connections, ends them, and sets what belongs to this one.") "ID/INFO/LIST/KILL/GETNAME/SETNAME/SETINFO/NO-EVICT/NO-TOUCH/REPLY" => session::client(cx, arguments)?;
             MULTI(0, 0; FAST | AT_ONCE; 0 0 0; transactions "1.2.0" "Starts a transaction.") => transaction::multi(cx);
             EXEC(0, 0; AT_ONCE; 0 0 0; transactions "1.2.0" "Executes all commands in a transaction.") => Outcome::Exec;
             DISCARD(0, 0; FAST | AT_ONCE; 0 0 0; transactions "2.0.0" "Discards a transaction.") => transaction::discard(cx)?;
@@ -122,8 +125,8 @@ macro_rules! with_commands {
             GETSET(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "1.0.0" "Returns the previous value of a key after setting it to a new value.") => set::getset(cx, arguments)?;
             GETDEL(1, 1; WRITE | FAST; 1 1 1; string "6.2.0" "Returns the value of a key after deleting the key.") => set::get_and(cx, name, arguments, true)?;
             GETEX(1, FEW; WRITE | FAST; 1 1 1; string "6.2.0" "Returns the value of a key after setting its expiration time.") => set::get_and(cx, name, arguments, false)?;
-            MGET(1, MANY; READ | FAST; 1 -1 1; string "1.0.0" "Returns the values of several keys.") => strings::mget(cx, arguments)?;
-            MSET(2, MANY; WRITE | MEMORY; 1 -1 2; string "1.0.1" "Sets the values of several keys.") => many::mset(cx, name, arguments)?;
+            MGET(1, MANY; READ | FAST | TOGETHER; 1 -1 1; string "1.0.0" "Returns the values of several keys.") => strings::mget(cx, arguments)?;
+            MSET(2, MANY; WRITE | MEMORY | TOGETHER; 1 -1 2; string "1.0.1" "Sets the values of several keys.") => many::mset(cx, name, arguments)?;
             MSETNX(2, MANY; WRITE | MEMORY; 1 -1 2; string "1.0.1" "Sets the values of several keys only when none of them exists.") => many::msetnx(cx, name, arguments)?;
             APPEND(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "2.0.0" "Appends bytes to the value of a key.") => parts::append(cx, arguments)?;
             STRLEN(1, 1; READ | FAST; 1 1 1; string "2.2.0" "Returns the length of the value of a key.") => parts::strlen(cx, arguments)?;
@@ -138,17 +141,17 @@ macro_rules! with_commands {
             INCRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "1.0.0" "Increments the integer value of a key by a number.") => strings::add(cx, arguments, 1, true)?;
             DECRBY(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "1.0.0" "Decrements the integer value of a key by a number.") => strings::add(cx, arguments, -1, true)?;
             INCRBYFLOAT(2, 2; WRITE | MEMORY | FAST; 1 1 1; string "2.6.0" "Increments the decimal value of a key by a number.") => strings::add_decimal(cx, arguments)?;
-            DEL(1, MANY; WRITE; 1 -1 1; generic "1.0.0" "Deletes keys.") => keys::count(cx, arguments, true)?;
-            UNLINK(1, MANY; WRITE | FAST; 1 -1 1; generic "4.0.0" "Deletes keys.") => keys::count(cx, arguments, true)?;
-            EXISTS(1, MANY; READ | FAST; 1 -1 1; generic "1.0.0" "Returns how many of the keys exist.") => keys::count(cx, arguments, false)?;
-            TOUCH(1, MANY; READ | FAST; 1 -1 1; generic "3.2.1" "Returns how many of the keys exist after counting them as used.") => keys::count(cx, arguments, false)?;
+            DEL(1, MANY; WRITE | TOGETHER; 1 -1 1; generic "1.0.0" "Deletes keys.") => keys::count(cx, arguments, true)?;
+            UNLINK(1, MANY; WRITE | FAST | TOGETHER; 1 -1 1; generic "4.0.0" "Deletes keys.") => keys::count(cx, arguments, true)?;
+            EXISTS(1, MANY; READ | FAST | TOGETHER; 1 -1 1; generic "1.0.0" "Returns how many of the keys exist.") => keys::count(cx, arguments, false)?;
+            TOUCH(1, MANY; READ | FAST | TOGETHER; 1 -1 1; generic "3.2.1" "Returns how many of the keys exist after counting them as used.") => keys::count(cx, arguments, false)?;
             TYPE(1, 1; READ | FAST; 1 1 1; generic "1.0.0" "Returns the type of the value of a key.") => keys::type_of(cx, arguments)?;
             OBJECT(1, FEW; READ; 2 2 1; generic "2.2.3" "Shows how Redis would keep a key.") "ENCODING/REFCOUNT/FREQ/IDLETIME" => keys::object(cx, arguments)?;
             KEYS(1, 1; READ | ALONE; 0 0 0; generic "1.0.0" "Returns all keys that match a pattern.") => walk::keys(cx, arguments)?;
             RANDOMKEY(0, 0; READ | ALONE; 0 0 0; generic "1.0.0" "Returns a random key of the database.") => walk::random(cx)?;
             SCAN(1, FEW; READ | ALONE; 0 0 0; generic "2.8.0" "Returns some of the keys, from a cursor on.") "(MATCH, COUNT, TYPE)" => walk::scan(cx, arguments)?;
-            COPY(2, FEW; WRITE | MEMORY | ALONE; 1 2 1; generic "6.2.0" "Copies the value of a key to a new key.") => transfer::copy(cx, arguments)?;
-            MOVE(2, 2; WRITE | FAST | ALONE; 1 1 1; generic "1.0.0" "Moves a key to another database.") => transfer::move_key(cx, arguments)?;
+            COPY(2, FEW; WRITE | MEMORY; 1 2 1; generic "6.2.0" "Copies the value of a key to a new key.") => transfer::copy(cx, arguments)?;
+            MOVE(2, 2; WRITE | FAST; 1 1 1; generic "1.0.0" "Moves a key to another database.") => transfer::move_key(cx, arguments)?;
             RENAME(2, 2; WRITE; 1 2 1; generic "1.0.0" "Renames a key and overwrites the destination.") => transfer::rename(cx, arguments, false)?;
             RENAMENX(2, 2; WRITE | FAST; 1 2 1; generic "1.0.0" "Renames a key only when the new name does not exist.") => transfer::rename(cx, arguments, true)?;
             EXPIRE(2, FEW; WRITE | FAST; 1 1 1; generic "1.0.0" "Sets the expiration time of a key in seconds.") => expiry::expire(cx, arguments, name, 1000, false)?;

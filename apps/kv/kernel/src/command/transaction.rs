@@ -1,19 +1,20 @@
 //! MULTI, EXEC and DISCARD: commands that are carried out at once for all others.
 
 use super::table::{ALONE, Command, Row};
-use super::{Cx, Outcome, Resume, run};
+use super::{Cx, KEYS_OF_A_TURN, Outcome, Resume, run};
 use crate::own;
 use crate::reply::ROOM;
 use crate::resp::{self, Arguments, Parsed, Progress};
 use crate::session::{Database, Transaction};
 use gpunet_device::{Group, Result};
 use gpunet_kv_vectors::Map;
-use gpunet_serve::{Bytes, Key, MAX_HELD, Queue, Queued, SpillError};
+use gpunet_serve::{Bytes, Hold, Key, MAX_HELD, Queue, Queued, SpillError};
 
 pub(super) fn multi<G: Group>(cx: &mut Cx<'_, '_, G>) -> Outcome {
     match cx.session.transaction {
         Transaction::None => {
             cx.session.transaction = Transaction::Open;
+            cx.show_session();
             cx.reply.ok();
         }
         _ => cx.reply.error(b"MULTI calls can not be nested"),
@@ -26,6 +27,7 @@ pub(super) fn discard<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
         cx.reply.error(b"DISCARD without MULTI");
     } else {
         cx.session.end_transaction(cx.reply.g, &cx.context, cx.store)?;
+        cx.show_session();
         cx.reply.ok();
     }
     Ok(Outcome::Done)
@@ -35,6 +37,7 @@ pub(super) fn discard<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn discard_wrong<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     cx.session.end_transaction(cx.reply.g, &cx.context, cx.store)?;
+    cx.show_session();
     cx.reply.raw(
         b"-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n",
     );
@@ -71,7 +74,10 @@ pub(super) fn queue<G: Group>(cx: &mut Cx<'_, '_, G>, row: &Row, request: Bytes<
     if cx.session.transaction == Transaction::Open {
         let most = cx.most();
         match cx.session.queue.append(cx.reply.g, &cx.context, &cx.store.requests, request, most) {
-            Ok(()) => cx.session.queued += 1,
+            Ok(()) => {
+                cx.session.queued += 1;
+                cx.show_session();
+            }
             Err(SpillError::NoMemory) => {
                 abort(cx);
                 cx.reply.no_memory();
@@ -112,6 +118,70 @@ impl<'q> Requests<'q> {
     }
 }
 
+/// Returns whether a command has a key that may be in another database.
+fn goes_elsewhere(command: Command) -> bool {
+    matches!(command, Command::COPY | Command::MOVE)
+}
+
+/// The key of COPY or MOVE that is in a database which it names, if it names one.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn elsewhere(command: Command, mut arguments: Arguments<'_>) -> Option<Key<'_>> {
+    if command == Command::COPY {
+        let _ = arguments.next();
+    }
+    let (to, mut found) = (arguments.next()?, None);
+    while !arguments.is_empty() {
+        if let Database::Is(number) = Database::of(arguments) {
+            found = Some(Key::in_space(to, number as u32));
+        }
+        let _ = arguments.next();
+    }
+    found
+}
+
+/// Carries out a command while it holds the buckets of all its keys, unless it has many, or one. If
+/// there is no memory for that, it does without.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+pub(super) fn run_together<G: Group>(
+    cx: &mut Cx<'_, '_, G>,
+    command: Command,
+    name: Bytes<'_>,
+    arguments: Arguments<'_>,
+) -> Result<Outcome> {
+    let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
+    let row = command.row();
+    let (first, count) = row.keys(arguments.len());
+    // One block does nothing else meanwhile.
+    let is_held = g.count() > 1 && count > 1 && count <= KEYS_OF_A_TURN && cx.resume.step == 0;
+    let hold = if is_held { map.keys_to_hold(g, &context, count)? } else { None };
+    let Some(mut hold) = hold else { return run(cx, command, name, arguments) };
+    add_keys(cx, &mut hold, arguments.after(first), (count, row.step), cx.session.database);
+    map.hold(g, &context, &hold)?;
+    cx.holds_keys = true;
+    let outcome = run(cx, command, name, arguments);
+    cx.holds_keys = false;
+    map.release(g, &context, hold)?;
+    outcome
+}
+
+/// Adds keys, of which the first one is next, to those whose buckets are to be held.
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+fn add_keys<G: Group>(
+    cx: &Cx<'_, '_, G>,
+    hold: &mut Hold,
+    mut arguments: Arguments<'_>,
+    (count, step): (usize, i8),
+    database: u8,
+) {
+    let mut left = count;
+    while left > 0 {
+        let key = arguments.next().unwrap_or(Bytes::EMPTY);
+        cx.store.map.add_to_hold(cx.g(), hold, &Key::in_space(key, database as u32));
+        arguments = arguments.after(step as usize - 1);
+        left -= 1;
+    }
+}
+
 /// Carries out what is queued, while it holds the buckets of all its keys.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 pub(super) fn exec<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
@@ -120,6 +190,7 @@ pub(super) fn exec<G: Group>(cx: &mut Cx<'_, '_, G>) -> Result<Outcome> {
     // The queue is this one's now, whatever the commands do to the session.
     let mut queue = core::mem::take(&mut cx.session.queue);
     cx.session.end_transaction(g, &context, store)?;
+    cx.show_session();
     match state {
         Transaction::None => cx.reply.error(b"EXEC without MULTI"),
         Transaction::Aborted => {
@@ -137,7 +208,7 @@ fn carry_out<G: Group>(cx: &mut Cx<'_, '_, G>, queue: &Queue, count: usize) -> R
     let waiting = &cx.store.requests;
     let (mut requests, mut keys) = (Requests::of(waiting, queue), 0);
     while let Some((command, _, arguments)) = requests.next() {
-        keys += command.row().keys(arguments.len()).1;
+        keys += command.row().keys(arguments.len()).1 + usize::from(goes_elsewhere(command));
     }
     if keys > MAX_HELD {
         cx.reply.raw(b"-EXECABORT Transaction discarded because it has too many keys.\r\n");
@@ -148,26 +219,25 @@ fn carry_out<G: Group>(cx: &mut Cx<'_, '_, G>, queue: &Queue, count: usize) -> R
         return Ok(());
     };
     let (mut requests, mut database) = (Requests::of(waiting, queue), cx.session.database);
-    while let Some((command, _, mut arguments)) = requests.next() {
+    while let Some((command, _, arguments)) = requests.next() {
         let row = command.row();
         if command == Command::SELECT
             && let Database::Is(number) = Database::of(arguments)
         {
             database = number;
         }
-        let (first, mut left) = row.keys(arguments.len());
-        arguments = arguments.after(first);
-        while left > 0 {
-            let key = arguments.next().unwrap_or(Bytes::EMPTY);
-            map.add_to_hold(g, &mut hold, &Key::in_space(key, database as u32));
-            arguments = arguments.after(row.step as usize - 1);
-            left -= 1;
+        if goes_elsewhere(command)
+            && let Some(to) = elsewhere(command, arguments)
+        {
+            map.add_to_hold(g, &mut hold, &to);
         }
+        let (first, count) = row.keys(arguments.len());
+        add_keys(cx, &mut hold, arguments.after(first), (count, row.step), database);
     }
     map.hold(g, &context, &hold)?;
-    cx.is_transaction = true;
+    (cx.is_transaction, cx.holds_keys) = (true, true);
     let done = carry_out_held(cx, Requests::of(waiting, queue), count);
-    cx.is_transaction = false;
+    (cx.is_transaction, cx.holds_keys) = (false, false);
     map.release(g, &context, hold)?;
     done
 }

@@ -111,14 +111,15 @@ enum Transferred {
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn transfer<G: Group>(cx: &Cx<'_, '_, G>, how: Transfer<'_>) -> Result<Transferred> {
     let (g, map, context) = (cx.g(), &cx.store.map, cx.context);
+    let held = Transfer { from: how.from.held(), to: how.to.held(), ..how };
     if cx.is_transaction {
-        return transfer_held(cx, &how);
+        return transfer_held(cx, &held);
     }
     let Some(mut hold) = map.keys_to_hold(g, &context, 2)? else { return Ok(Transferred::NoMemory) };
     map.add_to_hold(g, &mut hold, &how.from);
     map.add_to_hold(g, &mut hold, &how.to);
     map.hold(g, &context, &hold)?;
-    let transferred = transfer_held(cx, &Transfer { from: how.from.held(), to: how.to.held(), ..how });
+    let transferred = transfer_held(cx, &held);
     map.release(g, &context, hold)?;
     transferred
 }

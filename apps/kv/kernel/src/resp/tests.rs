@@ -84,7 +84,11 @@ fn malformed_input_is_named_as_redis_names_it() {
         (b"*1\r\n$1048577\r\n", Invalid::BulkLength),
         (b"*1\r\n$x\r\n", Invalid::BulkLength),
         (b"*5\r\n$4294967296\r\n", Invalid::BulkLength),
-        (b"SET \"a b\" c\r\n", Invalid::Quotes),
+        (b"SET \"a b c\r\n", Invalid::Quotes),
+        (b"SET \"a b\"c\r\n", Invalid::Quotes),
+        (b"SET 'a b\\' c\r\n", Invalid::Quotes),
+        (b"SET \"a \\\" b\" c\r\n", Invalid::Escapes),
+        (b"SET a\"b\" c\r\n", Invalid::Escapes),
     ] {
         assert_eq!(stream(bytes, &[]).1, Some(why), "{:?}", std::string::String::from_utf8_lossy(bytes));
     }
@@ -134,6 +138,9 @@ fn words_are_divided_as_redis_divides_them() {
     assert_eq!(words(b"\x0cPING \x0b hello\r\n"), [[&b"PING"[..], b"hello"].map(<[u8]>::to_vec).to_vec()]);
     assert_eq!(words(b"PING\x0b\tx\x0cy\r\n"), [[&b"PING\x0b"[..], b"x\x0cy"].map(<[u8]>::to_vec).to_vec()]);
     assert_eq!(stream(b"PING\0x\r\nPING\r\n", &[]), (std::vec![], None));
+    let quoted = words(b"SET \"a 'b'\" 'c \\ \"d\"'  \"\" ''\r\n\"PING\"\n");
+    let set = [&b"SET"[..], b"a 'b'", b"c \\ \"d\"", b"", b""].map(<[u8]>::to_vec).to_vec();
+    assert_eq!(quoted, [set, std::vec![b"PING".to_vec()]]);
 }
 
 #[test]

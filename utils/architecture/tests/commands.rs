@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 const OTHERS: [&str; 2] = ["docs/c.md", "docs/c-host.md"];
 
 /// What a fenced block may be. Commands are `sh`, which says before what it needs or is run as
-/// printed, and `console`, a command with what it prints. Tests of the wheel run the programs in
-/// Python.
-const LANGUAGES: [&str; 10] =
-    ["sh", "console", "rust", "rust,no_run", "rust,ignore", "toml", "c", "cpp", "cmake", "python"];
+/// printed, and `console`, a command with what it prints; `text` is what `gpunet-bench render`
+/// shows of a report. Tests of the wheel run the programs in Python.
+const LANGUAGES: [&str; 11] =
+    ["sh", "console", "text", "rust", "rust,no_run", "rust,ignore", "toml", "c", "cpp", "cmake", "python"];
 
 /// First words of commands.
 const COMMANDS: [&str; 18] = [

@@ -72,7 +72,7 @@ const HTTP: &[Need] = &[Need::Beside("gpunet-hello-http")];
 
 /// All measurements, in the order in which they run: what the front page cites comes first.
 pub const PLAN: [Planned; 36] = [
-    planned("references", &["references"], TWO_GPUS, 120),
+    planned("references", &["references"], TWO_GPUS, 110),
     planned("latency", &["latency"], NOTHING, 25),
     planned("clients", &["clients"], &[Need::Beside("gpunet-echo")], 60),
     planned("kv", &["servers", "kv"], KV, 25),
@@ -103,6 +103,8 @@ pub const PLAN: [Planned; 36] = [
     planned("handoff", &["handoff"], NOTHING, 4),
     planned("connect", &["connect"], NOTHING, 6),
     planned("attach", &["attach"], &[Need::Daemon], 3),
+    planned("calls", &["calls"], NOTHING, 8),
+    planned("records", &["records"], NOTHING, 18),
     without_lines("latency-without-lines", &["latency", "--transport", "peer"], GPU),
     without_lines(
         "rate-between-gpus-without-lines",
@@ -115,8 +117,6 @@ pub const PLAN: [Planned; 36] = [
     only_full("rings", &["rings"], NOTHING),
     only_full("incast", &["incast"], NOTHING),
     only_full("watch", &["watch"], NOTHING),
-    only_full("calls", &["calls"], NOTHING),
-    only_full("records", &["records"], NOTHING),
     only_full("copy", &["copy"], NOTHING),
     only_full("check", &["check"], NOTHING),
     only_full("faults", &["faults"], NOTHING),

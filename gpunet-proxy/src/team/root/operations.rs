@@ -270,10 +270,13 @@ impl Operations {
         self.end(&why);
     }
 
-    /// Breaks the team.
+    /// Breaks the team. Whoever begins an operation from now on, and knows that the team is broken, is
+    /// told the same, also if a member had left before.
     pub(super) fn break_up(&mut self, why: &TeamFailure) {
-        self.broken.get_or_insert_with(|| why.clone());
-        self.end(why);
+        let why = self.broken.get_or_insert_with(|| why.clone()).clone();
+        self.end(&why);
+        self.failed.values_mut().for_each(|(failure, _)| *failure = why.clone());
+        self.over = Some(why);
     }
 
     fn end(&mut self, why: &TeamFailure) {
@@ -326,6 +329,32 @@ mod tests {
 
     fn told(operations: &mut Operations) -> Vec<(u32, ToMember)> {
         std::iter::from_fn(|| operations.poll_output()).map(|(rank, frame, _)| (rank, frame)).collect()
+    }
+
+    #[test]
+    fn a_death_is_what_a_member_is_told_also_after_another_one_has_left() {
+        let (left, died) = (TeamFailure::Left { rank: Rank(0) }, TeamFailure::Died { rank: Rank(2) });
+        let mut operations = Operations::new(4, Duration::from_secs(1));
+        let begin = |operations: &mut Operations, rank, number| {
+            let barrier = ToRoot::Begin { number, what: Collective::Barrier, bytes: Vec::new() };
+            operations.handle(rank, barrier, None).expect("it may");
+        };
+        let failures = |operations: &mut Operations| -> Vec<_> {
+            let all = told(operations).into_iter();
+            all.map(|(rank, frame)| match frame {
+                ToMember::Failed { number, why } => (rank, number, why),
+                other => panic!("member {rank} is told {other:?}"),
+            })
+            .collect()
+        };
+        begin(&mut operations, 1, 1);
+        operations.leave(0);
+        assert_eq!(failures(&mut operations), [(1, 1, left)]);
+        operations.break_up(&died);
+        // One begins the operation that failed before, and the other one the next.
+        begin(&mut operations, 3, 1);
+        begin(&mut operations, 1, 2);
+        assert_eq!(failures(&mut operations), [(3, 1, died.clone()), (1, 2, died)]);
     }
 
     #[test]

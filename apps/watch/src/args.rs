@@ -68,8 +68,8 @@ pub struct DeviceArgs {
     /// Send printed lines to whoever connects to this address, as text.
     #[arg(long, value_name = "ADDR")]
     pub serve_lines: Option<String>,
-    /// Microseconds that the reader sleeps when nothing has come; 0: it polls.
-    #[arg(long, value_name = "US", default_value_t = 200)]
+    /// Microseconds by which a record may be late because the reader sleeps; 0: it polls.
+    #[arg(long, value_name = "US", default_value_t = 400)]
     pub latency: u64,
 }
 

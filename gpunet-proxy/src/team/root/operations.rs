@@ -270,8 +270,8 @@ impl Operations {
         self.end(&why);
     }
 
-    /// Breaks the team. Whoever begins an operation from now on, and knows that the team is broken, is
-    /// told the same, also if a member had left before.
+    /// Breaks the team. Whoever begins an operation from now on, and knows that the team is broken,
+    /// is told the same, also if a member had left before.
     pub(super) fn break_up(&mut self, why: &TeamFailure) {
         let why = self.broken.get_or_insert_with(|| why.clone()).clone();
         self.end(&why);

@@ -45,8 +45,8 @@ pub struct ChannelOptions {
     pub probe: bool,
     /// How long a call polls for what is due in microseconds (an answer, the next header, more of a
     /// transfer that has begun, room for it) before it sleeps. A sender whose GPU's memory is being
-    /// copied polls for longer, 10 us for each MiB: being woken takes longer than many copies. By
-    /// default 100 us, and 0 with fewer than four CPUs; 0: never.
+    /// copied polls for longer, 10 us for each MiB and at most 20 ms: being woken takes longer than
+    /// many copies. By default 100 us, and 0 with fewer than four CPUs; 0: never.
     pub spin: Duration,
     /// The GPU by which this end copies out of the other end's GPU memory into its own CPU memory.
     /// Without one, and before a GPU's array was received, such transfers go by the connections.
@@ -73,9 +73,11 @@ impl Default for ChannelOptions {
 
 impl ChannelOptions {
     /// Returns how long a sender polls for the answer to a copy of so many bytes by a GPU: as long
-    /// as it takes at 100 GB/s. Between GPUs it is done by then; what is slower is not worth it.
+    /// as it takes at 100 GB/s, at most 20 ms. Between GPUs it is done by then, or takes so long
+    /// that being woken is a small part of it.
     pub(crate) fn spin_for_copy(&self, bytes: u64) -> Duration {
-        if self.spin.is_zero() { self.spin } else { self.spin + Duration::from_nanos(bytes / 100) }
+        const MOST: Duration = Duration::from_millis(20);
+        if self.spin.is_zero() { self.spin } else { self.spin + Duration::from_nanos(bytes / 100).min(MOST) }
     }
 }
 

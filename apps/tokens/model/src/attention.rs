@@ -94,7 +94,7 @@ unsafe fn powers(cache: &Cache, rows: Rows, item: &Item, layer: usize, key: usiz
     // SAFETY: numbers of the row's query, which nobody writes meanwhile.
     let query = |at: usize| unsafe { load_four(query.wrapping_add(at)) };
     let (mut dots, mut squares, mut query_square) = ([0.0; SIDE], [0.0; SIDE], 0.0);
-    let mut add = |at, keys: [[f32; SIDE]; FOUR]| {
+    let add = |at, keys: [[f32; SIDE]; FOUR]| {
         let (query, mut i) = (query(at), 0);
         while i < FOUR {
             query_square = add_product(query_square, query[i], query[i]);
@@ -107,24 +107,7 @@ unsafe fn powers(cache: &Cache, rows: Rows, item: &Item, layer: usize, key: usiz
             i += 1;
         }
     };
-    if cfg!(target_arch = "nvptx64") {
-        let (a, b, c, d) = (keys(0), keys(4), keys(8), keys(12));
-        let (e, f, g, h) = (keys(16), keys(20), keys(24), keys(28));
-        add(0, a);
-        add(4, b);
-        add(8, c);
-        add(12, d);
-        add(16, e);
-        add(20, f);
-        add(24, g);
-        add(28, h);
-    } else {
-        let mut at = 0;
-        while at < HEAD_WIDTH {
-            add(at, keys(at));
-            at += FOUR;
-        }
-    }
+    in_fours(HEAD_WIDTH, keys, add);
     let (scale, slope) = (SCORE_SCALE * inverse_root(query_square + EPSILON), SLOPES[item.head]);
     let mut c = 0;
     while c < SIDE {
@@ -144,6 +127,30 @@ unsafe fn powers(cache: &Cache, rows: Rows, item: &Item, layer: usize, key: usiz
         c += 1;
     }
     dots
+}
+
+/// Loads and adds what 32 keys or columns have, four at a time; a CPU only those below `count`. A
+/// GPU's loads are under way together.
+#[inline(always)]
+fn in_fours<T>(count: usize, load: impl Fn(usize) -> T, mut add: impl FnMut(usize, T)) {
+    if cfg!(target_arch = "nvptx64") {
+        let (a, b, c, d) = (load(0), load(4), load(8), load(12));
+        let (e, f, g, h) = (load(16), load(20), load(24), load(28));
+        add(0, a);
+        add(4, b);
+        add(8, c);
+        add(12, d);
+        add(16, e);
+        add(20, f);
+        add(24, g);
+        add(28, h);
+    } else {
+        let mut at = 0;
+        while at < count {
+            add(at, load(at));
+            at += FOUR;
+        }
+    }
 }
 
 /// Adds up the values of each chunk by their powers, and the powers: the lane's share, without a
@@ -189,7 +196,7 @@ unsafe fn sums(scores: *const f32, values: *const f32, count: usize) -> ([f32; S
     // SAFETY: as above.
     let score = |at: usize| unsafe { load_four(scores.wrapping_add(at)) };
     let (mut sums, mut share) = ([0.0; SIDE], 0.0);
-    let mut add = |at, values: [[f32; SIDE]; FOUR]| {
+    let add = |at, values: [[f32; SIDE]; FOUR]| {
         let (scores, mut i) = (score(at), 0);
         while i < FOUR {
             share += scores[i];
@@ -201,25 +208,8 @@ unsafe fn sums(scores: *const f32, values: *const f32, count: usize) -> ([f32; S
             i += 1;
         }
     };
-    if cfg!(target_arch = "nvptx64") {
-        let (a, b, c, d) = (values(0), values(4), values(8), values(12));
-        let (e, f, g, h) = (values(16), values(20), values(24), values(28));
-        add(0, a);
-        add(4, b);
-        add(8, c);
-        add(12, d);
-        add(16, e);
-        add(20, f);
-        add(24, g);
-        add(28, h);
-    } else {
-        // What is left out has no share, and does not change the sums.
-        let mut at = 0;
-        while at < CHUNK && at < count {
-            add(at, values(at));
-            at += FOUR;
-        }
-    }
+    // What is left out has no share, and does not change the sums.
+    in_fours(if count < CHUNK { count } else { CHUNK }, values, add);
     (sums, share)
 }
 

@@ -93,6 +93,16 @@ mod tests {
     }
 
     #[test]
+    fn a_proxy_has_the_data_threads_that_were_asked_for() {
+        use clap::Parser;
+        let parse = |number: &str| Program::try_parse_from(["program", "--data-threads", number]);
+        let args = parse("3").unwrap().proxy;
+        let own = ProxyArgs { daemon: None, ..args };
+        assert_eq!(own.open(Config::small()).unwrap().snapshot().unwrap().threads.len(), 3);
+        assert!(parse("0").is_err() && parse("17").is_err());
+    }
+
+    #[test]
     fn a_daemon_that_was_asked_for_is_not_done_without() {
         let args = ProxyArgs { daemon: Some("/nonexistent/gpunetd.sock".into()), ..ProxyArgs::default() };
         let error = args.open(Config::small()).unwrap_err().to_string();

@@ -2,8 +2,8 @@
 //!
 //! A warp computes, for a part of the inputs, 64 outputs of 8 rows at a time:
 //! `mma.m16n8k16` with weights as its 16 by 16 matrix and the rows as its 8 columns. Weights are
-//! halves as they lie in the file. A number of a row is the sum of two halves, of which the second
-//! has what the first leaves: 22 bits, and the instruction adds in `f32`.
+//! halves as they lie in the file. A number of a row is the sum of two halves: the second
+//! has what the first leaves. That is 22 bits, and the instruction adds in `f32`.
 //!
 //! A lane is number `4 * g + t` of its warp. It loads inputs `4 * t` to `4 * t + 3` of each 16 for
 //! columns `8 * g` to `8 * g + 7`: 16 bytes, and a warp whole lines. The instruction numbers inputs

@@ -219,7 +219,7 @@ fn collectors_are_told_what_was_lost_and_end_in_order() {
     let early = TcpStream::connect(text).unwrap();
     (&early).write_all(&[b'x'; 100_000]).unwrap();
     let watching = watch.start().unwrap();
-    // It is in the rings' order: the lines, of which the first was overwritten.
+    // It comes in the rings' order. The first line was overwritten.
     let mut early = BufReader::new(early).lines().map(Result::unwrap);
     let first: Vec<_> = early.by_ref().take(3).collect();
     assert!(first.contains(&"-- 938 records lost".to_owned()), "{first:?}");

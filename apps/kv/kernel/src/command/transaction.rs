@@ -164,7 +164,7 @@ pub(super) fn run_together<G: Group>(
     outcome
 }
 
-/// Adds keys, of which the first one is next, to those whose buckets are to be held.
+/// Adds the next keys of the arguments to those whose buckets are to be held.
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 fn add_keys<G: Group>(
     cx: &Cx<'_, '_, G>,
